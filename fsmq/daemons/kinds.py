@@ -1,0 +1,130 @@
+"""The kinds of value a setting can have: what is accepted, and how it is told to a person.
+
+Each kind takes the text of a command line or an environment variable, or the native value of a
+TOML file, and returns the value or raises ``ValueError``. It says in words what it expects, so
+that ``--help`` and every error message use the same ones.
+"""
+
+import math
+import re
+from pathlib import Path
+from typing import Protocol
+
+Raw = str | int | float
+"""What a setting may be given as: text, or a number from a TOML file."""
+
+
+class Kind(Protocol):
+    """What all kinds have in common."""
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in ``--help``: mostly its unit."""
+
+    @property
+    def expected(self) -> str:
+        """What is accepted, in words that follow "expected"."""
+
+    @property
+    def limits(self) -> str:
+        """The range for ``--help``, or nothing where the metavar says all."""
+
+    @property
+    def native(self) -> tuple[type, ...]:
+        """The types that a TOML file may give it in."""
+
+    def parse(self, raw: Raw) -> object:
+        """Return the value; raise ``ValueError`` when it is not accepted."""
+
+
+class Whole:
+    """A whole number within a range, both ends included."""
+
+    native: tuple[type, ...] = (int,)
+
+    def __init__(self, low: int, high: int, unit: str) -> None:
+        self.low, self.high = low, high
+        self.metavar = unit.upper()
+        self.limits = f"{low} to {high}"
+        self.expected = f"a whole number from {self.limits}"
+
+    def parse(self, raw: Raw) -> int:
+        """Return the number; raise ``ValueError`` when it is none or out of range."""
+        number = int(raw)
+        if not self.low <= number <= self.high:
+            raise ValueError(raw)
+        return number
+
+
+class Number:
+    """A number within a range, both ends included; infinity and NaN are none."""
+
+    native: tuple[type, ...] = (int, float)
+
+    def __init__(self, low: float, high: float, unit: str) -> None:
+        self.low, self.high = low, high
+        self.metavar = unit.upper()
+        self.limits = f"{low:g} to {high:.12g}"
+        self.expected = f"a number from {self.limits}"
+
+    def parse(self, raw: Raw) -> float:
+        """Return the number; raise ``ValueError`` when it is none or out of range."""
+        number = float(raw)
+        if not (math.isfinite(number) and self.low <= number <= self.high):
+            raise ValueError(raw)
+        return number
+
+
+class Choice:
+    """One of a few words."""
+
+    native: tuple[type, ...] = (str,)
+    limits = ""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.metavar = "|".join(words)
+        self.expected = f"one of {', '.join(words)}"
+
+    def parse(self, raw: Raw) -> str:
+        """Return the word; raise ``ValueError`` for any other."""
+        word = str(raw)
+        if word not in self.words:
+            raise ValueError(raw)
+        return word
+
+
+class Location:
+    """The path of a file or folder, which need not be there."""
+
+    native: tuple[type, ...] = (str,)
+    limits = ""
+    expected = "a path"
+
+    def __init__(self, metavar: str) -> None:
+        self.metavar = metavar
+
+    def parse(self, raw: Raw) -> Path:
+        """Return the path; raise ``ValueError`` for text that no path can be."""
+        text = str(raw)
+        if not text or "\0" in text:
+            raise ValueError(raw)
+        return Path(text)
+
+
+class Text:
+    """Text of a given form."""
+
+    native: tuple[type, ...] = (str,)
+    limits = ""
+
+    def __init__(self, metavar: str, pattern: str, expected: str) -> None:
+        self.metavar, self.expected = metavar, expected
+        self._pattern = re.compile(pattern)
+
+    def parse(self, raw: Raw) -> str:
+        """Return the text; raise ``ValueError`` when it has another form."""
+        text = str(raw)
+        if not self._pattern.fullmatch(text):
+            raise ValueError(raw)
+        return text

@@ -1,0 +1,417 @@
+"""Every setting of every program: its unit, range, default and the sentence that `--help` shows.
+
+`SETTINGS` is the one place to add or change one; command lines, environment variables, the
+configuration file and the help text are made from it (see `fsmq.daemons.commandline`). The
+dataclasses below it give a program its values with their types.
+"""
+
+import re
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, Self, TypeVar, get_args
+
+import click
+
+from fsmq.daemons.commandline import Origin, Origins, Setting, Values, command
+from fsmq.daemons.kinds import Choice, Location, Number, Text, Whole
+
+SyncMode = Literal["auto", "fsync", "syncfs", "none"]
+Watch = Literal["auto", "events", "poll"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "text", "json"]
+
+DEFAULT_ROOT = Path("/tmp/mq")
+
+COMMANDS = {"mq": "mq", "mover": "mq-mover", "reaper": "mq-reaper", "up": "fsmq up"}
+"""The programs that take settings, and what a user types to start each."""
+
+TABLES = {"mq": "mq", "mover": "mover", "reaper": "reaper", "up": "mq"}
+"""The table of the configuration file that each program reads over the top level."""
+
+_EVERY = tuple(COMMANDS)
+_LOOPS = ("mover", "reaper")
+_DAEMONS = ("mq", *_LOOPS)
+
+_SPOOL, _NETWORK, _LIMITS = "The spool", "The network", "Limits"
+_EVENTS, _LOGS = "Noticing new files", "Logs and configuration"
+
+
+def host_name() -> str:
+    """Return this host's name with what a file name cannot carry replaced by ``-``."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:180].lstrip(".") or "localhost"
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "root",
+        Location("FOLDER"),
+        DEFAULT_ROOT,
+        "The folder that holds the spool; made when it is not there.",
+        _SPOOL,
+        ("mq", "up"),
+    ),
+    Setting(
+        "root",
+        Location("FOLDER"),
+        None,
+        "The spool to serve: new messages and ended timers, both to their queues.",
+        _SPOOL,
+        ("mover",),
+    ),
+    Setting(
+        "source",
+        Location("FOLDER"),
+        None,
+        "The folder to take files from; with --destination, instead of --root.",
+        _SPOOL,
+        ("mover",),
+    ),
+    Setting(
+        "destination",
+        Location("FOLDER"),
+        None,
+        "The folder of queues to deliver files to, on the same filesystem.",
+        _SPOOL,
+        ("mover",),
+    ),
+    Setting(
+        "root",
+        Location("FOLDER"),
+        None,
+        "The spool to serve: the files in its folder remove are unlinked.",
+        _SPOOL,
+        ("reaper",),
+    ),
+    Setting(
+        "source",
+        Location("FOLDER"),
+        None,
+        "The folder whose files are unlinked; instead of --root.",
+        _SPOOL,
+        ("reaper",),
+        default_text=str(DEFAULT_ROOT / "remove"),
+    ),
+    Setting(
+        "delay",
+        Number(0, 31_536_000, "seconds"),
+        0.0,
+        "How long after its arrival in the source a file is delivered at the earliest.",
+        _SPOOL,
+        ("mover",),
+    ),
+    Setting(
+        "sync",
+        Choice(*get_args(SyncMode)),
+        "auto",
+        "How messages get to stable media before the answer; none gives up durability.",
+        _SPOOL,
+        ("mq", "up"),
+    ),
+    Setting(
+        "workers",
+        Whole(1, 256, "count"),
+        8,
+        "Threads that save and threads that fetch messages: so many of each.",
+        _SPOOL,
+        ("mq",),
+    ),
+    Setting(
+        "peers",
+        Whole(0, 10_000, "count"),
+        0,
+        "Other hosts that fetch from the same spool; with 0, messages come strictly in order.",
+        _SPOOL,
+        ("mq",),
+    ),
+    Setting(
+        "node",
+        Text("NAME", r"(?!\.)[A-Za-z0-9_.-]{1,180}", "A-Z a-z 0-9 - _ . with no dot first"),
+        host_name,
+        "The name of this host among its peers.",
+        _SPOOL,
+        ("mq",),
+        default_text="the host's name",
+    ),
+    Setting(
+        "address",
+        Text("ADDRESS", r"[^\s\x00]{1,255}", "an address or a host name"),
+        "127.0.0.1",
+        "The address to listen on.",
+        _NETWORK,
+        ("mq", "up"),
+    ),
+    Setting(
+        "port",
+        Whole(0, 65_535, "port"),
+        8080,
+        "The port to listen on; 0 takes any free one.",
+        _NETWORK,
+        ("mq", "up"),
+    ),
+    Setting(
+        "processes",
+        Whole(1, 256, "count"),
+        1,
+        "Processes that share the port, to use more than one core.",
+        _NETWORK,
+        ("mq", "up"),
+    ),
+    Setting(
+        "process-index",
+        Whole(0, 255, "index"),
+        None,
+        "Which of the processes this one is; set by the supervisor.",
+        _NETWORK,
+        ("mq",),
+        hidden=True,
+    ),
+    Setting(
+        "max-message-bytes",
+        Whole(1, 2**40, "bytes"),
+        16 * 2**20,
+        "The longest body that is accepted; a queue's own limit can only be lower.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "read-timeout",
+        Number(0.1, 3600, "seconds"),
+        30.0,
+        "How long a client may take to send the body of a request.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "max-waiters",
+        Whole(0, 1_000_000, "count"),
+        10_000,
+        "Fetches that may wait for a message at the same time.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "shutdown-timeout",
+        Number(0, 3600, "seconds"),
+        10.0,
+        "How long open requests may take to end after SIGTERM.",
+        _LIMITS,
+        ("mq", "up"),
+    ),
+    Setting(
+        "watch",
+        Choice(*get_args(Watch)),
+        "auto",
+        "How new files are noticed; poll is for mounts such as NFS that send no events.",
+        _EVENTS,
+        _DAEMONS,
+    ),
+    Setting(
+        "poll-interval",
+        Number(0.01, 60, "seconds"),
+        0.25,
+        "The time between two looks at a folder that is polled.",
+        _EVENTS,
+        _DAEMONS,
+    ),
+    Setting(
+        "sweep-interval",
+        Number(0.1, 86_400, "seconds"),
+        30.0,
+        "How often queues are swept for expired messages.",
+        _EVENTS,
+        ("mover",),
+    ),
+    Setting(
+        "log-level",
+        Choice(*get_args(LogLevel)),
+        "info",
+        "The least serious event that is logged.",
+        _LOGS,
+        _EVERY,
+    ),
+    Setting(
+        "log-format",
+        Choice(*get_args(LogFormat)),
+        "auto",
+        "The form of the log on stderr; auto is text on a terminal and JSON elsewhere.",
+        _LOGS,
+        _EVERY,
+    ),
+    Setting(
+        "config",
+        Location("FILE"),
+        None,
+        "A TOML file of settings; tables [mq], [mover] and [reaper] hold for one program.",
+        _LOGS,
+        _EVERY,
+    ),
+)
+
+
+class Options(Protocol):
+    """What a program's options have in common."""
+
+    @classmethod
+    def resolve(cls, values: Values, origins: Origins) -> Self:
+        """Make the options; raise ``click.UsageError`` where values contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class MqOptions:
+    """The settings of mq; units and meanings as in `SETTINGS`."""
+
+    root: Path
+    sync: SyncMode
+    workers: int
+    peers: int
+    node: str
+    address: str
+    port: int
+    processes: int
+    process_index: int | None
+    max_message_bytes: int
+    read_timeout: float
+    max_waiters: int
+    shutdown_timeout: float
+    watch: Watch
+    poll_interval: float
+    log_level: LogLevel
+    log_format: LogFormat
+    config: Path | None
+
+    @classmethod
+    def resolve(cls, values: Values, origins: Origins) -> Self:
+        """Make the options; raise ``click.UsageError`` where values contradict each other."""
+        options = cls(**values)
+        if options.process_index is not None and options.process_index >= options.processes:
+            raise click.UsageError("--process-index must be below --processes")
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class MoverOptions:
+    """The settings of mq-mover: either ``root`` is set, or both ``source`` and ``destination``."""
+
+    root: Path | None
+    source: Path | None
+    destination: Path | None
+    delay: float
+    watch: Watch
+    poll_interval: float
+    sweep_interval: float
+    log_level: LogLevel
+    log_format: LogFormat
+    config: Path | None
+
+    @classmethod
+    def resolve(cls, values: Values, origins: Origins) -> Self:
+        """Make the options; raise ``click.UsageError`` unless they name one spool or one leg."""
+        values = _nearer(values, origins, ("source", "destination"))
+        options = cls(**values)
+        if options.root is None and (options.source is None or options.destination is None):
+            raise click.UsageError("Give --root, or both --source and --destination.")
+        if options.root is None and options.source == options.destination:
+            raise click.UsageError("--source and --destination are the same folder.")
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class ReaperOptions:
+    """The settings of mq-reaper; ``source`` is set in any case, from ``root`` where that is."""
+
+    root: Path | None
+    source: Path
+    watch: Watch
+    poll_interval: float
+    log_level: LogLevel
+    log_format: LogFormat
+    config: Path | None
+
+    @classmethod
+    def resolve(cls, values: Values, origins: Origins) -> Self:
+        """Make the options; raise ``click.UsageError`` where root and source are both given."""
+        values = _nearer(values, origins, ("source",))
+        root = values["root"]
+        source = values["source"] or (root or DEFAULT_ROOT) / "remove"
+        return cls(**{**values, "source": source})
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """The settings of ``fsmq up``, which hands them to the programs that it runs."""
+
+    root: Path
+    sync: SyncMode
+    address: str
+    port: int
+    processes: int
+    shutdown_timeout: float
+    log_level: LogLevel
+    log_format: LogFormat
+    config: Path | None
+    given: frozenset[str]
+    """The fields that stood on the command line: the programs find the others themselves."""
+
+    @classmethod
+    def resolve(cls, values: Values, origins: Origins) -> Self:
+        """Make the options."""
+        given = (name for name, origin in origins.items() if origin is Origin.COMMAND_LINE)
+        return cls(**values, given=frozenset(given))
+
+
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+def program(
+    name: str, options: type[O], help: str | None = None
+) -> Callable[[Callable[[O], int]], click.Command]:
+    """Make a function that takes the options of a program into its command.
+
+    The function returns the exit code; its docstring is the help text, unless ``help`` is given.
+    Wrong usage ends the process with code 2 and a message that names the limit that was broken.
+    """
+
+    def decorate(function: Callable[[O], int]) -> click.Command:
+        def call(values: Values, origins: Origins) -> int:
+            return function(options.resolve(values, origins))
+
+        return _command(name, call, help or function.__doc__)
+
+    return decorate
+
+
+def parse(name: str, options: type[O], argv: Sequence[str]) -> O:
+    """Return the options that a command line gives, with environment and file as they are now.
+
+    Raises ``click.ClickException`` where the program itself would end with code 2.
+    """
+    parsed: list[O] = []
+
+    def call(values: Values, origins: Origins) -> int:
+        parsed.append(options.resolve(values, origins))
+        return 0
+
+    _command(name, call, None).main(list(argv), standalone_mode=False)
+    return parsed[0]
+
+
+def _command(name: str, call: Callable[[Values, Origins], int], help: str | None) -> click.Command:
+    return command(name, SETTINGS, TABLES, call, help, COMMANDS[name])
+
+
+def _nearer(values: Values, origins: Origins, folders: Sequence[str]) -> Values:
+    """Keep root or the folders, whichever was said nearer to the user.
+
+    ``FSMQ_ROOT`` may be set for a whole host; it must not spoil ``--source`` on a command line.
+    """
+    named = [folder for folder in folders if values[folder] is not None]
+    if values["root"] is None or not named:
+        return values
+    nearest = max(origins[folder] for folder in named)
+    if origins["root"] == nearest:
+        options = " and ".join(f"--{folder}" for folder in folders)
+        raise click.UsageError(f"--root and {options} exclude each other: give one of them.")
+    dropped = folders if origins["root"] > nearest else ("root",)
+    return {**values, **dict.fromkeys(dropped)}
