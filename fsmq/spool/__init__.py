@@ -1,0 +1,41 @@
+"""The spool: the on-disk format and every verb on it. Knows the disk and nothing else."""
+
+from .browse import Moved
+from .context import Pending
+from .counts import Counts
+from .errors import (
+    DuplicateMessage,
+    FsmqError,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchMessage,
+    NoSuchQueue,
+    QueueFull,
+    Unavailable,
+    UnusableSpool,
+)
+from .message import Message, NewMessage
+from .settings import QueueSettings
+from .spool import Queue, Spool
+from .tree import State
+
+__all__ = [
+    "Counts",
+    "DuplicateMessage",
+    "FsmqError",
+    "InvalidValue",
+    "Message",
+    "MessageTooLarge",
+    "Moved",
+    "NewMessage",
+    "NoSuchMessage",
+    "NoSuchQueue",
+    "Pending",
+    "Queue",
+    "QueueFull",
+    "QueueSettings",
+    "Spool",
+    "State",
+    "Unavailable",
+    "UnusableSpool",
+]

@@ -1,0 +1,161 @@
+"""Browse: look at messages without claiming them, and move them between queues."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from .context import Context
+from .errors import InvalidValue, NoSuchQueue, unavailable
+from .message import Message, unpack
+from .names import check_queue, facts, is_id, split_entry
+from .stamps import Stamp
+from .tree import MOVE_DELAY, MOVE_NEW, MOVE_READY, State, Transition
+
+_PROGRESS_STEP = 1000
+
+
+class Moved(NamedTuple):
+    """What a move did."""
+
+    moved: int = 0
+    conflicts: int = 0  # ids that stand in the target already: left where they were
+
+
+def ids(context: Context, queue: str, state: State) -> list[str]:
+    """The ids of a queue's messages in one state, in order. Raises OSError."""
+    tree = context.tree
+    if state is State.READY:
+        return sorted(tree.ready_names(queue) or ())
+    prefix = queue + ":"
+    parts = (split_entry(n) for n in tree.names(tree.folder(state.value)) if n.startswith(prefix))
+    return sorted(part[1] for part in parts if part is not None and part[0] == queue)
+
+
+def look(context: Context, queue: str, message_id: str, state: State) -> Message | None:
+    """Read a message without claiming it; None if it is not there. Raises OSError."""
+    tree = context.tree
+    try:
+        fd = tree.open(tree.path(state, queue, message_id))
+    except FileNotFoundError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        with open(fd, "rb", closefd=False) as file:
+            raw = file.read()
+    finally:
+        os.close(fd)
+    known = facts(message_id)
+    body, content_type, attributes = unpack(raw, known)
+    stamp = context.stamps.decode(message_id, found.st_mtime_ns)
+    return Message(
+        queue=queue,
+        id=message_id,
+        body=body,
+        deliveries=None if context.stamps.coarse else (stamp.deliveries if stamp else 0),
+        deadline=stamp.deadline_ms / 1000 if stamp and state is State.DELAY else None,
+        content_type=content_type,
+        attributes=attributes,
+        priority=known.priority,
+        created_at=None if known.created_ms is None else known.created_ms / 1000,
+        expires_at=known.expires_s,
+        state=_state_name(state, stamp),
+    )
+
+
+def peek(
+    context: Context, queue: str, state: State = State.READY, limit: int = 10, after: str = ""
+) -> list[Message]:
+    """Up to ``limit`` messages of one state in order, beginning behind the id ``after``.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    check_queue(queue)
+    if limit < 1:
+        raise InvalidValue("limit", "must be at least 1")
+    result: list[Message] = []
+    try:
+        context.settings_of(queue)
+        for message_id in ids(context, queue, state):
+            if message_id <= after:
+                continue
+            message = look(context, queue, message_id, state)
+            if message is not None:
+                result.append(message)
+            if len(result) == limit:
+                break
+    except OSError as error:
+        raise unavailable(error, f"cannot look into queue {queue!r}") from error
+    return result
+
+
+def find(context: Context, queue: str, message_id: str) -> Message | None:
+    """Look one message up in whatever state it is (removed ones left out). Raises OSError."""
+    for state in (State.NEW, State.READY, State.DELAY, State.READY):
+        message = look(context, queue, message_id, state)
+        if message is not None:
+            return message
+    return None
+
+
+def move_messages(
+    context: Context,
+    source: str,
+    target: str,
+    *,
+    in_flight: bool = False,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Moved:
+    """Move a queue's messages to another, each by one rename, ids and counts kept.
+
+    New and ready ones move; with ``in_flight`` also those in ``delay/``, which are ready then.
+    ``progress`` is told the number of messages done so far, now and then.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    check_queue(source, "source")
+    check_queue(target, "target")
+    if source == target:
+        raise InvalidValue("target", "is the source itself")
+    tree = context.tree
+    moved = conflicts = 0
+    try:
+        for queue in (source, target):
+            if not tree.has_queue(queue):
+                raise NoSuchQueue(queue)
+        for transition, message_id in _to_move(context, source, in_flight):
+            try:
+                done = tree.move(transition, source, message_id, target)
+            except FileExistsError:
+                conflicts += 1
+                continue
+            if done and transition.target is State.READY:
+                context.ready.add(target, message_id)
+            moved += done
+            if moved % _PROGRESS_STEP == 0:
+                progress(moved)
+    except OSError as error:
+        raise unavailable(error, f"cannot move from {source!r} to {target!r}") from error
+    progress(moved)
+    context.counters["move"] += moved
+    return Moved(moved, conflicts)
+
+
+def _to_move(context: Context, source: str, in_flight: bool) -> Iterator[tuple[Transition, str]]:
+    # Against the stream of messages: one that is delivered meanwhile is not seen twice.
+    if in_flight:
+        yield from ((MOVE_DELAY, i) for i in ids(context, source, State.DELAY))
+    yield from ((MOVE_READY, i) for i in ids(context, source, State.READY) if is_id(i))
+    yield from ((MOVE_NEW, i) for i in ids(context, source, State.NEW))
+
+
+def _state_name(state: State, stamp: Stamp | None) -> str:
+    if state is not State.DELAY:
+        return str(state.value)
+    return "delayed" if stamp is not None and stamp.deliveries == 0 else "in_flight"

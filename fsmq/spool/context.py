@@ -1,0 +1,71 @@
+"""What the verbs share: one spool as one process sees it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from .errors import NoSuchQueue
+from .names import Facts
+from .ready import Ready
+from .settings import QueueSettings, SettingsStore
+from .stamps import Stamps
+from .sync import Work
+from .tree import Tree
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Context:
+    """An opened spool. ``clock`` gives Unix seconds; ``network`` tells a network filesystem."""
+
+    tree: Tree
+    stamps: Stamps
+    settings: SettingsStore
+    ready: Ready
+    clock: Callable[[], float] = time.time
+    network: bool = False
+    max_message_bytes: int = 16 * 1024 * 1024
+    # What happened to messages, by verb; for logs, metrics and tests.
+    counters: Counter[str] = field(default_factory=Counter)
+
+    def now_ms(self) -> int:
+        return int(self.clock() * 1000)
+
+    def settings_of(self, queue: str) -> QueueSettings:
+        """The settings of an existing queue. Raises NoSuchQueue and OSError."""
+        if not self.tree.has_queue(queue):
+            raise NoSuchQueue(queue)
+        return self.settings.get(queue)
+
+    def is_expired(self, known: Facts, settings: QueueSettings) -> bool:
+        """Whether a message's time to live, or its queue's retention, is over."""
+        if known.expires_s is None and settings.retention is None:
+            return False
+        now = self.clock()
+        if known.expires_s is not None and known.expires_s <= now:
+            return True
+        if settings.retention is None or known.created_ms is None:
+            return False
+        return known.created_ms / 1000 + settings.retention <= now
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(slots=True)
+class Pending(Generic[T]):
+    """A verb that has changed the tree and is not durable yet.
+
+    Sync ``work``, then call ``finish`` for the verb's result; or, when the sync failed, ``abandon``
+    to take back what can be taken back. Exactly one of the two.
+    """
+
+    work: Work
+    finish: Callable[[], T]
+    abandon: Callable[[], None] = _nothing

@@ -1,0 +1,383 @@
+"""Delivery: what the mover does, in any process that does it.
+
+new → queues for every message, new → delay for those whose timer lies ahead, and delay → queues
+(or the dead letters) when a timer ends. Events wake it, the folders are the truth: a scan at any
+time puts right whatever events missed. Any number of deliveries on one tree do no harm, since each
+step is a rename that one of them wins.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .claim import bury, is_used_up
+from .context import Context
+from .events import Event, Events, Kind
+from .expiry import Sweeper
+from .names import entry, facts, split_entry
+from .recovery import recover
+from .timers import Timers
+from .tree import (
+    DEFER,
+    DELAY,
+    DELIVER,
+    HIDE,
+    NEW,
+    QUEUES,
+    REDELIVER,
+    REMOVE_DELAY,
+    REMOVE_NEW,
+    State,
+)
+
+# A file with a shell user's name that a listing finds may still be written to; an event tells when
+# it is finished, a listing waits until it has been left alone for so long.
+RIPE_AFTER_S = 1.0
+_RECOVER_EVERY_S = 30.0
+# Where no events arrive, listings may take this share of the time.
+_POLL_SHARE = 0.05
+# Where they do, the folders are listed all the same, rarely.
+_DISTRUST_S = 60.0
+_DISTRUST_SHARE = 0.005
+_RETRY_MS = 1000
+_MAX_STEP = 2000
+_MAX_WAIT_S = 1.0
+
+
+class _Timer(NamedTuple):
+    """When an entry of ``delay/`` is due (Unix milliseconds), and its count of deliveries."""
+
+    due_ms: int
+    deliveries: int
+
+
+class Delivery:
+    """Delivers on one tree; call :meth:`step` when ``fileno()`` is readable or ``timeout()`` over.
+
+    delay: seconds that an entry stays in ``delay/`` at least.
+    new: whether ``new/`` is served too, or ``delay/`` alone.
+    sweep_interval: seconds between two looks for expired messages in the queues.
+    on_problem: told once about each entry that cannot be delivered (name, reason).
+
+    Methods raise OSError when the disk refuses; a later step goes on where this one stopped.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        delay: float = 0.0,
+        new: bool = True,
+        events: bool = True,
+        poll_interval: float = 0.25,
+        sweep_interval: float = 30.0,
+        on_problem: Callable[[str, str], None] = lambda name, reason: None,
+    ) -> None:
+        self.context = context
+        self.timers = Timers()
+        self._tree = context.tree
+        self._delay_ms = round(delay * 1000)
+        self._serves_new = new
+        self._poll_interval = poll_interval
+        self._sweeper = Sweeper(context, sweep_interval)
+        self._on_problem = on_problem
+        self._stuck: dict[str, set[tuple[str, str]]] = {}  # queue: (folder, entry)
+        self._backlog: deque[str] = deque()  # entries of new/ that are known and not served yet
+        self._new_due = self._delay_due = self._full_due = self._recover_due = 0.0
+        self._started = False
+        self._events = Events(context.tree) if events else None
+        if self._events is not None:
+            self._watch(self._events)
+
+    def fileno(self) -> int | None:
+        """Readable when something happened; None where there are no events."""
+        return None if self._events is None else self._events.fileno()
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+
+    def timeout(self) -> float:
+        """Seconds until the next step is due, at most one: the clock may be set meanwhile."""
+        if self._backlog:
+            return 0.0
+        due = [_MAX_WAIT_S, self._new_due - time.monotonic(), self._delay_due - time.monotonic()]
+        next_ms = self.timers.next_ms()
+        if next_ms is not None:
+            due.append((next_ms - self.context.clock() * 1000) / 1000)
+        return max(0.0, min(due))
+
+    def rescan(self) -> None:
+        """Let the next step list the folders."""
+        self._new_due = self._delay_due = self._full_due = 0.0
+
+    def step(self) -> int:
+        """Deliver what can be delivered now, or a good part of it; returns how many moved."""
+        for event in self._events.read() if self._events is not None else ():
+            self._apply(event)
+        now = time.monotonic()
+        if self._serves_new and now >= self._recover_due:
+            self._recover(now)
+        if now >= self._delay_due:
+            self._scan_delay(now)
+        if self._serves_new and now >= self._new_due:
+            self._scan_new(now)
+        moved = self._serve_backlog() + self._run_due()
+        self._sweeper.step()
+        return moved
+
+    # -- waking ----------------------------------------------------------------------------------
+
+    def _watch(self, events: Events) -> None:
+        tree = self._tree
+        if self._serves_new:
+            events.watch(tree.folder(NEW))
+        events.watch(tree.folder(DELAY), departures=True, changes=True)
+        events.watch(tree.folder(QUEUES), files=False)
+
+    def _apply(self, event: Event) -> None:
+        tree = self._tree
+        if event.kind is Kind.LOST:
+            self.rescan()
+        elif event.folder == tree.folder(NEW):
+            if event.name[0] != ".":
+                self._backlog.append(event.name)
+        elif event.folder == tree.folder(DELAY):
+            if event.kind is Kind.LEFT:
+                self.timers.cancel(event.name)
+            elif event.name[0] != ".":
+                self._schedule(event.name)
+        elif event.name in self._stuck:
+            self._retry(event.name)
+
+    def _retry(self, queue: str) -> None:
+        """The queue appeared: its messages that had no place to go are served now."""
+        for folder, name in self._stuck.pop(queue):
+            if folder == NEW:
+                self._backlog.append(name)
+            else:
+                self._schedule(name)
+
+    def _recover(self, now: float) -> None:
+        done = recover(self._tree, self.context.clock(), at_start=not self._started)
+        self._started = True
+        self._recover_due = now + _RECOVER_EVERY_S
+        self.context.counters["promote"] += done.promoted
+        self.context.counters["torn"] += done.removed
+        if done.promoted:
+            self._new_due = 0.0
+
+    # -- new -------------------------------------------------------------------------------------
+
+    def _scan_new(self, now: float) -> None:
+        unripe = False
+        names = [n for n in self._tree.names(self._tree.folder(NEW)) if n[0] != "."]
+        for name in sorted(names, key=lambda n: n.rpartition(":")[2]):
+            if self._is_ripe(name):
+                self._backlog.append(name)
+            else:
+                unripe = True
+        cost = time.monotonic() - now
+        self._new_due = now + cost + (RIPE_AFTER_S if unripe else self._pause(cost))
+
+    def _is_ripe(self, name: str) -> bool:
+        parts = split_entry(name)
+        if parts is None or facts(parts[1]).created_ms is not None:
+            return True
+        found = self._tree.stat(self._tree.folder(NEW, name))
+        return found is None or abs(self.context.clock() - found.st_ctime) >= RIPE_AFTER_S
+
+    def _serve_backlog(self) -> int:
+        moved = 0
+        for _ in range(min(len(self._backlog), _MAX_STEP)):
+            name = self._backlog.popleft()
+            try:
+                moved += self._deliver(name)
+            except OSError:
+                self._backlog.append(name)  # behind the others: one bad file must not stop them
+                raise
+        return moved
+
+    def _deliver(self, name: str) -> bool:
+        """new → queues, or new → delay, or new → remove if it has expired."""
+        parts = split_entry(name)
+        path = self._tree.folder(NEW, name)
+        found = self._tree.stat(path)
+        if found is None:
+            return False
+        if parts is None or not stat.S_ISREG(found.st_mode):
+            self._problem(name, "is no message: neither a file nor named <queue>:<id>")
+            return False
+        queue, message_id = parts
+        known = facts(message_id)
+        if known.expires_s is not None and known.expires_s <= self.context.clock():
+            if self._tree.move(REMOVE_NEW, queue, message_id):
+                self.context.counters["expire"] += 1
+            return False
+        if self._runs_ahead(path, message_id, found.st_mtime_ns):
+            return self._defer(queue, message_id)
+        try:
+            if self._tree.move(DELIVER, queue, message_id):
+                self.context.counters["deliver"] += 1
+                self.context.ready.add(queue, message_id)
+                return True
+        except FileExistsError:
+            self._problem(name, "has the id of a message that is ready in its queue")
+            return False
+        self._keep_if_stuck(NEW, name, queue)
+        return False
+
+    def _runs_ahead(self, path: str, message_id: str, mtime_ns: int) -> bool:
+        """Whether a delay was asked for that is not over."""
+        stamp = self.context.stamps.decode(message_id, mtime_ns)
+        if stamp is None:
+            return False
+        if stamp.deliveries:
+            # Nothing in new/ has been delivered: a foreign mtime that verifies by chance. Its
+            # count must not bring the message to the dead letters.
+            now_ms = self.context.now_ms()
+            self._tree.stamp(path, self.context.stamps.encode(message_id, now_ms, 0))
+            return False
+        return stamp.deadline_ms > self.context.now_ms()
+
+    def _defer(self, queue: str, message_id: str) -> bool:
+        try:
+            if not self._tree.move(DEFER, queue, message_id):
+                return False
+        except FileExistsError:
+            self._problem(entry(queue, message_id), "has the id of a message that is in delay")
+            return False
+        self.context.counters["defer"] += 1
+        self._schedule(entry(queue, message_id))
+        return True
+
+    # -- delay -----------------------------------------------------------------------------------
+
+    def _scan_delay(self, now: float) -> None:
+        """List ``delay/``; look at all entries, or in between only at those not known yet."""
+        full = now >= self._full_due
+        names = {n for n in self._tree.names(self._tree.folder(DELAY)) if n[0] != "."}
+        self.timers.keep(names)
+        for name in names:
+            if full or name not in self.timers:
+                self._schedule(name)
+        cost = time.monotonic() - now
+        self._delay_due = now + cost + self._pause(cost)
+        if full:
+            # Without events a renewal that shortens a timer is seen by full looks only.
+            self._full_due = now + cost + 4 * self._pause(cost)
+
+    def _pause(self, cost: float) -> float:
+        """Seconds until the next listing, after one that took ``cost`` seconds."""
+        if self._events is None:
+            return max(self._poll_interval, cost / _POLL_SHARE)
+        return max(_DISTRUST_S, cost / _DISTRUST_SHARE)
+
+    def _schedule(self, name: str) -> None:
+        timer = self._look(name)
+        if timer is None:
+            self.timers.cancel(name)
+        else:
+            self.timers.start(name, timer.due_ms)
+
+    def _look(self, name: str) -> _Timer | None:
+        """The timer of an entry; None for what is not there or is no message."""
+        parts = split_entry(name)
+        found = self._tree.stat(self._tree.folder(DELAY, name))
+        if found is None:
+            return None
+        if parts is None or not stat.S_ISREG(found.st_mode):
+            self._problem(name, "is no message: neither a file nor named <queue>:<id>")
+            return None
+        stamp = self.context.stamps.decode(parts[1], found.st_mtime_ns)
+        floor_ms = found.st_ctime_ns // 1_000_000 + self._delay_ms if self._delay_ms else 0
+        if stamp is None:
+            return _Timer(floor_ms, 0)
+        return _Timer(max(stamp.deadline_ms, floor_ms), stamp.deliveries or 0)
+
+    def _run_due(self) -> int:
+        moved = 0
+        for _ in range(_MAX_STEP):
+            now_ms = self.context.now_ms()
+            name = self.timers.pop_due(now_ms)
+            if name is None:
+                break
+            try:
+                timer = self._look(name)  # again: a renewal may have moved it
+                if timer is not None and timer.due_ms > now_ms:
+                    self.timers.start(name, timer.due_ms)
+                elif timer is not None:
+                    moved += self._redeliver(name, timer)
+            except OSError:
+                self.timers.start(name, now_ms + _RETRY_MS)
+                raise
+        return moved
+
+    def _redeliver(self, name: str, timer: _Timer) -> bool:
+        """delay → queues, or → the dead letters, or → remove if it has expired."""
+        context, tree = self.context, self._tree
+        queue, _, message_id = name.rpartition(":")
+        settings = context.settings.get(queue)
+        try:
+            if context.is_expired(facts(message_id), settings):
+                expired = tree.move(REMOVE_DELAY, queue, message_id)
+                context.counters["expire"] += expired
+                return expired
+            dead_letters = settings.dead_letter_queue
+            if dead_letters is not None and is_used_up(settings, timer.deliveries):
+                return bury(context, queue, message_id, dead_letters)
+            if tree.move(REDELIVER, queue, message_id):
+                if self._hide_if_renewed(queue, message_id, timer):
+                    return False
+                context.counters["redeliver"] += 1
+                context.ready.add(queue, message_id)
+                return True
+        except FileExistsError:
+            self._problem(name, "has the id of a message that is ready")
+            return False
+        self._keep_if_stuck(DELAY, name, queue)
+        return False
+
+    def _hide_if_renewed(self, queue: str, message_id: str, timer: _Timer) -> bool:
+        """Take a redelivery back if a renewal came between our look and our rename.
+
+        A renewal keeps the count; a higher count is a claimer's stamp, who is about to win.
+        """
+        found = self._tree.stat(self._tree.path(State.READY, queue, message_id))
+        stamp = self.context.stamps.decode(message_id, found.st_mtime_ns) if found else None
+        if stamp is None or stamp.deliveries != timer.deliveries:
+            return False
+        if stamp.deadline_ms <= max(timer.due_ms, self.context.now_ms()):
+            return False
+        hidden = self._tree.move(HIDE, queue, message_id)
+        if hidden:
+            self._schedule(entry(queue, message_id))
+        return hidden
+
+    # -- problems --------------------------------------------------------------------------------
+
+    def _keep_if_stuck(self, folder: str, name: str, queue: str) -> None:
+        """A rename found nothing: the message went elsewhere, or its queue is not there."""
+        tree = self._tree
+        if tree.stat(tree.folder(folder, name)) is None:
+            return
+        if tree.has_queue(queue):
+            # Both are there: the queue was made just now.
+            self._new_due = self._delay_due = time.monotonic() + RIPE_AFTER_S
+            return
+        known = self._stuck.setdefault(queue, set())
+        if (folder, name) not in known:
+            known.add((folder, name))
+            self._on_problem(name, f"there is no queue named {queue!r}: create it or move the file")
+
+    def _problem(self, name: str, reason: str) -> None:
+        known = self._stuck.setdefault("", set())
+        if ("", name) not in known:
+            if len(known) >= 10_000:
+                known.clear()
+            known.add(("", name))
+            self._on_problem(name, reason)

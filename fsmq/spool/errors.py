@@ -1,0 +1,109 @@
+"""Every error that the spool raises: what happened, to which queue or message, and what to do."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class FsmqError(Exception):
+    """The base of all errors of fsmq."""
+
+
+class InvalidValue(FsmqError, ValueError):
+    """A caller's value does not fit. ``field`` names it and the message names the limit."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+
+
+class NoSuchQueue(FsmqError, LookupError):
+    """There is no folder ``queues/<queue>``."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"there is no queue named {queue!r}; create it first")
+        self.queue = queue
+
+
+class NoSuchMessage(FsmqError, LookupError):
+    """The message stands in none of the folders in which the verb looks for it."""
+
+    def __init__(self, queue: str, message_id: str, where: str) -> None:
+        super().__init__(f"queue {queue!r} has no message {message_id!r} {where}")
+        self.queue = queue
+        self.message_id = message_id
+
+
+class DuplicateMessage(FsmqError):
+    """A put with a caller's own id found that id standing in the spool; nothing was written."""
+
+    def __init__(self, queue: str, message_id: str) -> None:
+        super().__init__(f"queue {queue!r} already holds a message with the id {message_id!r}")
+        self.queue = queue
+        self.message_id = message_id
+
+
+class MessageTooLarge(FsmqError):
+    """A body is larger than the limit of the queue or of the server."""
+
+    def __init__(self, size: int | None, limit: int) -> None:
+        got = "a body" if size is None else f"a body of {size} bytes"
+        super().__init__(f"{got} is more than the {limit} bytes that a message may have")
+        self.limit = limit
+
+
+class Unavailable(FsmqError):
+    """The disk or the queue cannot take this now; nothing was promised. Try again later.
+
+    ``retry_after`` is in whole seconds.
+    """
+
+    def __init__(self, reason: str, retry_after: int = 1) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class QueueFull(Unavailable):
+    """The queue holds as many messages as its ``max_depth`` allows."""
+
+    def __init__(self, queue: str, limit: int) -> None:
+        super().__init__(f"queue {queue!r} is full: its max_depth is {limit} messages", 1)
+
+
+class UnusableSpool(FsmqError):
+    """The root cannot carry a spool; the message says what to do about it."""
+
+
+ADVICE = {
+    errno.ENOSPC: ("the disk is full (space or inodes): free some", 5),
+    errno.EDQUOT: ("the disk quota is used up: raise it or free some space", 5),
+    errno.EROFS: ("the filesystem is mounted read-only", 10),
+    errno.EIO: ("the disk reports an I/O error", 5),
+    errno.EMFILE: ("this process has too many open files: raise its limit", 1),
+    errno.ENFILE: ("the system has too many open files", 1),
+    errno.ENOMEM: ("the system is out of memory", 2),
+    errno.ESTALE: ("the network filesystem lost this folder", 5),
+    errno.ETIMEDOUT: ("the network filesystem does not answer", 5),
+    errno.ENOTCONN: ("the filesystem is not connected", 5),
+    errno.ESHUTDOWN: ("the filesystem was shut down", 10),
+    errno.EACCES: ("access to the spool is denied: check its owner and modes", 10),
+    errno.EPERM: ("the operation on the spool is not permitted", 10),
+}
+
+
+def unavailable(error: OSError, doing: str) -> Unavailable:
+    """Translate a failed system call into the error that clients are told."""
+    code = error.errno or 0
+    advice, retry_after = ADVICE.get(code, (error.strerror or str(error), 2))
+    return Unavailable(f"{doing}: {advice} ({errno.errorcode.get(code, code)})", retry_after)
+
+
+@contextmanager
+def disk(doing: str) -> Iterator[None]:
+    """Turn every OSError of the block into :class:`Unavailable`."""
+    try:
+        yield
+    except OSError as error:
+        raise unavailable(error, doing) from error

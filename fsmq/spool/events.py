@@ -1,0 +1,107 @@
+"""File events: one inotify instance for all folders that a process watches.
+
+Events only wake and point; the folder is the truth. After an overflow, or where events do not
+arrive (network filesystems), a scan tells the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from enum import Enum
+from typing import NamedTuple
+
+from inotify_simple import INotify, flags
+
+from .tree import Tree
+
+
+class Kind(Enum):
+    ARRIVED = "arrived"  # a finished file or a folder stands under this name
+    LEFT = "left"
+    CHANGED = "changed"  # its times were set
+    LOST = "lost"  # events were dropped: scan
+
+
+class Event(NamedTuple):
+    kind: Kind
+    folder: str  # as given to watch(); empty for LOST
+    name: str
+
+
+# CREATE of a file is left out on purpose: a file that someone still writes to has not arrived;
+# CLOSE_WRITE comes when it has. Folders have no CLOSE_WRITE, so their CREATE counts.
+_ARRIVALS = int(flags.MOVED_TO | flags.CLOSE_WRITE | flags.CREATE)
+_DEPARTURES = int(flags.MOVED_FROM | flags.DELETE)
+_CHANGES = int(flags.ATTRIB)
+_OVERFLOW = int(flags.Q_OVERFLOW)
+
+
+class Events:
+    """Watches folders of a tree; ``fileno()`` becomes readable when something happened."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._inotify = INotify(nonblocking=True)
+        self._folders: dict[int, str] = {}
+        self._watches: dict[str, int] = {}
+
+    def fileno(self) -> int:
+        return int(self._inotify.fileno())
+
+    def close(self) -> None:
+        self._inotify.close()
+
+    def watch(
+        self, folder: str, *, files: bool = True, departures: bool = False, changes: bool = False
+    ) -> bool:
+        """Watch a folder; False if it is missing. ``files=False``: only folders within matter.
+
+        Raises:
+            OSError: ENOSPC when the user's limit of watches is reached.
+        """
+        mask = flags.ONLYDIR | flags.DONT_FOLLOW | flags.MOVED_TO
+        mask |= flags.CLOSE_WRITE if files else flags.CREATE
+        if departures:
+            mask |= _DEPARTURES
+        if changes:
+            mask |= _CHANGES
+        try:
+            watch = self._inotify.add_watch(os.path.join(self._tree.root, folder), mask)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno == errno.ENOTDIR:
+                return False
+            raise
+        self._folders[watch] = folder
+        self._watches[folder] = watch
+        return True
+
+    def unwatch(self, folder: str) -> None:
+        watch = self._watches.pop(folder, None)
+        if watch is None:
+            return
+        self._folders.pop(watch, None)
+        try:
+            self._inotify.rm_watch(watch)
+        except OSError:
+            pass  # the folder is gone, and its watch with it
+
+    def read(self, timeout_ms: int | None = 0) -> list[Event]:
+        """What happened since the last call; waits up to ``timeout_ms`` (None: for ever)."""
+        result = []
+        for watch, mask, _, name in self._inotify.read(timeout=timeout_ms):
+            if mask & _OVERFLOW:
+                result.append(Event(Kind.LOST, "", ""))
+                continue
+            folder = self._folders.get(watch)
+            if folder is None or not name:
+                continue
+            if mask & _ARRIVALS:
+                result.append(Event(Kind.ARRIVED, folder, name))
+            elif mask & _DEPARTURES:
+                result.append(Event(Kind.LEFT, folder, name))
+            elif mask & _CHANGES:
+                result.append(Event(Kind.CHANGED, folder, name))
+        return result

@@ -1,0 +1,67 @@
+"""What the filesystem under a root is, and what it can keep."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from uuid6 import uuid7
+
+from .tree import CONFIG, Tree
+
+# Here one syncfs makes everything durable. Network and FUSE filesystems do not promise that.
+_WHOLE_SYNC = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs"}
+_NETWORK = re.compile(
+    r"nfs4?|cifs|smb3?|smbfs|9p|ceph|glusterfs|lustre|gpfs|afs|orangefs|beegfs|fuse(\..*)?|fuseblk"
+)
+_PROBE_NS = 1_234_567_890_123_456_789
+
+
+class Filesystem(NamedTuple):
+    """``coarse``: times are kept to the second only. ``network``: other hosts may change it."""
+
+    kind: str
+    network: bool
+    whole_sync: bool
+    coarse: bool
+
+
+def examine(tree: Tree) -> Filesystem:
+    """Find out by /proc and by a try. A root that cannot be written to counts as not coarse."""
+    kind = kind_of(tree.root)
+    network = _NETWORK.fullmatch(kind) is not None
+    return Filesystem(kind, network, kind in _WHOLE_SYNC, _is_coarse(tree))
+
+
+def kind_of(path: Path) -> str:
+    """The type of the filesystem that holds ``path``, as mount(8) names it; '' if unknown."""
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4])
+        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
+        # A later mount on the same place hides an earlier one.
+        if inside and len(mount) >= len(best):
+            best, kind = mount, right.split(" ")[0]
+    return kind
+
+
+def _is_coarse(tree: Tree) -> bool:
+    path = tree.folder(CONFIG, f".{uuid7()}.tmp")
+    try:
+        fd = tree.create(path)
+    except OSError:
+        return False
+    try:
+        os.utime(fd, ns=(_PROBE_NS, _PROBE_NS))
+        return os.fstat(fd).st_mtime_ns != _PROBE_NS
+    finally:
+        os.close(fd)
+        tree.unlink(path)

@@ -1,0 +1,121 @@
+"""Messages: what a put takes, what a claim gives, and the header block of a file.
+
+A message with a content type or attributes has the flag ``.h`` in its id and this before its body:
+``Name: value`` lines in UTF-8, each ended by a line feed, then an empty line. All other files are
+the body's bytes and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .errors import InvalidValue
+from .names import Facts
+
+CONTENT_TYPE = "Content-Type"
+MAX_HEADER_BYTES = 64 * 1024
+_attribute_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_unprintable = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to be put.
+
+    delay: seconds until it may be claimed; None takes the queue's default delay.
+    priority: 0 (most urgent) to 99.
+    ttl: seconds until it expires; None is never (but see the queue's retention).
+    id: the caller's own id; None makes a UUIDv7.
+    """
+
+    body: bytes
+    delay: float | None = None
+    priority: int = 0
+    ttl: float | None = None
+    id: str | None = None
+    content_type: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that was claimed or peeked at. Times are Unix seconds.
+
+    deliveries: how often it was claimed, this time included; 99 means "99 or more"; None where the
+        filesystem cannot keep the count.
+    deadline: when the claim ends (or the delay, for a peeked message); None if no timer runs.
+    created_at, expires_at: None where the id does not say.
+    """
+
+    queue: str
+    id: str
+    body: bytes
+    deliveries: int | None
+    deadline: float | None
+    content_type: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    created_at: float | None = None
+    expires_at: float | None = None
+    state: str = "ready"
+
+
+def pack_header(content_type: str | None, attributes: Mapping[str, str]) -> bytes:
+    """The header block, or nothing if there is nothing to say.
+
+    Raises:
+        InvalidValue: a name, a value or the whole block breaks a rule.
+    """
+    if content_type is None and not attributes:
+        return b""
+    lines = []
+    if content_type is not None:
+        _check_value("content_type", content_type)
+        lines.append(f"{CONTENT_TYPE}: {content_type}\n")
+    for name, value in attributes.items():
+        if not _attribute_name.fullmatch(name) or name.lower() == CONTENT_TYPE.lower():
+            raise InvalidValue(
+                "attributes",
+                f"{name[:200]!r} is not an attribute name: 1 to 128 of A-Z a-z 0-9 _ . -",
+            )
+        _check_value(f"attribute {name}", value)
+        lines.append(f"{name}: {value}\n")
+    block = "".join(lines).encode() + b"\n"
+    if len(block) > MAX_HEADER_BYTES:
+        raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes in all")
+    return block
+
+
+def _check_value(field_name: str, value: str) -> None:
+    if _unprintable.search(value) or value != value.strip():
+        raise InvalidValue(field_name, "has control characters, or space at an end")
+
+
+def unpack(raw: bytes, facts: Facts) -> tuple[bytes, str | None, dict[str, str]]:
+    """Split a file's bytes into body, content type and attributes, as its id announces them.
+
+    What is not a header block (someone wrote the file by hand) is left in the body: a message is
+    never lost over its form.
+    """
+    content_type: str | None = None
+    attributes: dict[str, str] = {}
+    if facts.headed:
+        end = raw.find(b"\n\n", 0, MAX_HEADER_BYTES)
+        lines = raw[:end].decode("utf-8", "replace").split("\n") if end > 0 else []
+        pairs = [line.partition(": ") for line in lines]
+        if pairs and all(colon for _, colon, _ in pairs):
+            raw = raw[end + 2 :]
+            for name, _, value in pairs:
+                if name == CONTENT_TYPE:
+                    content_type = value
+                else:
+                    attributes[name] = value
+    if facts.packed:
+        try:
+            raw = zlib.decompress(raw)
+        except zlib.error:
+            pass
+    return raw, content_type, attributes

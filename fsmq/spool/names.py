@@ -1,0 +1,190 @@
+"""Names: what may stand in the tree, and what a name says without opening the file.
+
+A message id of ours is ``[pNN.]<uuid7>[.x<hex seconds>][.h][.z]``, so plain name order is delivery
+order and expiry needs no look into the file. Any other legal file name is an id too (a shell user's
+``mv``), and then it is plain: no prefix and no flag is read from it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+from uuid import UUID
+
+from uuid6 import uuid7
+
+from .errors import InvalidValue
+
+MAX_QUEUE_BYTES = 180
+MAX_OWN_ID_BYTES = 64
+MAX_FILE_NAME_BYTES = 255
+MAX_PRIORITY = 99
+# The flag holds at most ten hex digits; the year 9999 needs nine.
+MAX_EXPIRY_S = 253_402_300_799
+
+UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+
+_queue_name = re.compile(r"(?!\.)(?!_(?!_))[A-Za-z0-9._:@-]{1,180}")
+_own_id = re.compile(r"(?!\.)[A-Za-z0-9._@+=~-]{1,64}")
+_uuid7 = re.compile(UUID7)
+_our_id = re.compile(
+    rf"(?:p(?P<priority>0[1-9]|[1-9][0-9])\.)?(?P<uuid>{UUID7})"
+    r"(?:\.x(?P<expires>[0-9a-f]{1,10}))?(?P<headed>\.h)?(?P<packed>\.z)?"
+)
+_staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<length>[0-9]{1,18})")
+
+
+class Facts(NamedTuple):
+    """What an id says about its message."""
+
+    priority: int = 0
+    created_ms: int | None = None  # Unix milliseconds; None for a plain name
+    expires_s: int | None = None  # Unix seconds
+    headed: bool = False  # a header block stands before the body
+    packed: bool = False  # the body is compressed (zlib)
+
+
+PLAIN = Facts()
+
+
+def check_queue(name: str, field: str = "queue") -> str:
+    """Return ``name`` if it may name a queue or a topic.
+
+    Raises:
+        InvalidValue: with the rule that it breaks.
+    """
+    if _queue_name.fullmatch(name):
+        return name
+    raise InvalidValue(
+        field,
+        f"{name[:200]!r} is not a queue name: 1 to {MAX_QUEUE_BYTES} characters of"
+        " A-Z a-z 0-9 - _ . : @, not starting with '.' or a single '_'",
+    )
+
+
+def is_queue(name: str) -> bool:
+    return _queue_name.fullmatch(name) is not None
+
+
+def is_id(name: str) -> bool:
+    """Whether ``name`` can be a message's id: a visible file name without a colon."""
+    return bool(name) and name[0] != "." and not any(c in name for c in "/:\0")
+
+
+def check_id(queue: str, message_id: str) -> str:
+    """Return an id with which a message may be looked up; raise InvalidValue otherwise."""
+    if not is_id(message_id):
+        raise InvalidValue(
+            "id", f"{message_id[:200]!r} cannot be an id: no '/', ':' or NUL, no dot at the start"
+        )
+    if len(os.fsencode(f"{queue}:{message_id}")) > MAX_FILE_NAME_BYTES:
+        raise InvalidValue("id", f"queue and id are longer than {MAX_FILE_NAME_BYTES - 1} bytes")
+    return message_id
+
+
+def new_id(
+    *,
+    own: str | None = None,
+    priority: int = 0,
+    ttl: float | None = None,
+    headed: bool = False,
+) -> str:
+    """Make the id of a new message: a fresh UUIDv7, or the caller's ``own``.
+
+    The expiry counts ``ttl`` seconds from the UUID's own time: a retried put makes the same name.
+
+    Raises:
+        InvalidValue: an ``own`` id that is no legal id, or that cannot carry what is asked.
+    """
+    if own is None:
+        uuid = str(uuid7())
+    elif _uuid7.fullmatch(own):
+        uuid = own
+    else:
+        return _plain_own_id(own, priority != 0 or ttl is not None or headed)
+    expiry = ""
+    if ttl is not None:
+        expires_s = -int(-(created_ms(uuid) / 1000 + ttl) // 1)
+        if not 0 < expires_s <= MAX_EXPIRY_S:
+            raise InvalidValue("ttl", "ends after the year 9999, or before 1970")
+        expiry = f".x{expires_s:x}"
+    prefix = f"p{priority:02}." if priority else ""
+    return f"{prefix}{uuid}{expiry}{'.h' if headed else ''}"
+
+
+def _plain_own_id(own: str, carries: bool) -> str:
+    if not _own_id.fullmatch(own):
+        raise InvalidValue(
+            "id",
+            f"{own[:200]!r} is not an id: 1 to {MAX_OWN_ID_BYTES} characters of"
+            " A-Z a-z 0-9 - _ . @ + = ~, not starting with '.'",
+        )
+    if _our_id.fullmatch(own):
+        raise InvalidValue("id", f"{own!r} has a prefix or flags: give the bare UUID")
+    if carries:
+        raise InvalidValue(
+            "id",
+            f"{own!r} is not a UUIDv7, and only a UUIDv7 can carry a priority, a time to live,"
+            " a content type or attributes: send a UUIDv7, or leave those out",
+        )
+    return own
+
+
+def created_ms(uuid: str) -> int:
+    """The time in a UUIDv7, in Unix milliseconds."""
+    return UUID(uuid).int >> 80
+
+
+def facts(message_id: str) -> Facts:
+    """Read what an id says; a plain name says nothing."""
+    match = _our_id.fullmatch(message_id)
+    if match is None:
+        return PLAIN
+    priority, uuid, expires, headed, packed = match.groups()
+    return Facts(
+        int(priority) if priority else 0,
+        int(uuid[:8] + uuid[9:13], 16),
+        int(expires, 16) if expires else None,
+        headed is not None,
+        packed is not None,
+    )
+
+
+def siblings(message_id: str) -> list[str]:
+    """The names that a put of the same id could have got: with a header block or without."""
+    if not _our_id.fullmatch(message_id):
+        return [message_id]
+    bare = message_id.removesuffix(".z").removesuffix(".h")
+    return [bare, bare + ".h", bare + ".z", bare + ".h.z"]
+
+
+def entry(queue: str, message_id: str) -> str:
+    """The file name of a message in ``new/``, ``delay/`` and ``remove/``."""
+    return f"{queue}:{message_id}"
+
+
+def split_entry(name: str) -> tuple[str, str] | None:
+    """Split ``<queue>:<id>`` at the last colon; None for what is no message's name."""
+    queue, colon, message_id = name.rpartition(":")
+    if not colon or not message_id or message_id[0] == "." or not _queue_name.fullmatch(queue):
+        return None
+    return queue, message_id
+
+
+def staged_entry(queue: str, message_id: str, length: int) -> str:
+    """The dot-name under which a message is written; it tells a complete file from a torn one."""
+    return f".{queue}:{message_id}:{length}"
+
+
+def split_staged(name: str) -> tuple[str, int] | None:
+    """Split a dot-name into the entry that it will become and its length in bytes."""
+    match = _staged_name.fullmatch(name)
+    if match is None or split_entry(match["entry"]) is None:
+        return None
+    return match["entry"], int(match["length"])
+
+
+def reservation(queue: str, message_id: str) -> str:
+    """The dot-name that keeps two puts of one own id apart. It has no length: never complete."""
+    return f".{queue}:{message_id}:own"

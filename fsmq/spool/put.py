@@ -1,0 +1,212 @@
+"""Put: write under a dot-name, sync, rename into ``new/``.
+
+Whatever the moment of a crash, ``new/`` shows a whole message or none: a dot-name carries its
+length, and the mover promotes what is complete.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .context import Context, Pending
+from .counts import Depths
+from .errors import (
+    DuplicateMessage,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchQueue,
+    Unavailable,
+    unavailable,
+)
+from .message import NewMessage, pack_header
+from .names import MAX_PRIORITY, check_queue, new_id, reservation, siblings, staged_entry
+from .recovery import promote
+from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
+from .sync import Work
+from .tree import NEW, REMOVE_NEW, State
+
+_MAX_BATCH = 1000
+
+
+class _Draft(NamedTuple):
+    """A checked message, ready to be written."""
+
+    message_id: str
+    header: bytes
+    body: bytes
+    deadline_ms: int | None
+    own: bool
+
+    @property
+    def length(self) -> int:
+        return len(self.header) + len(self.body)
+
+
+def put(
+    context: Context, depths: Depths, queue: str, messages: Sequence[NewMessage]
+) -> Pending[list[str]]:
+    """Write messages, all or none; their ids come from ``finish``, in the order given.
+
+    Raises:
+        InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
+    """
+    check_queue(queue)
+    if len(messages) > _MAX_BATCH:
+        raise InvalidValue("messages", f"are {len(messages)}; one batch takes {_MAX_BATCH}")
+    try:
+        settings = context.settings_of(queue)
+        drafts = [_draft(context, message, settings) for message in messages]
+        depths.admit(queue, settings.max_depth, len(drafts))
+        staging = _Staging(context, queue)
+        try:
+            for draft in drafts:
+                staging.write(draft)
+        except BaseException:
+            staging.abandon()
+            raise
+    except OSError as error:
+        raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
+    return Pending(staging.work, staging.publish, staging.abandon)
+
+
+def _draft(context: Context, message: NewMessage, settings: QueueSettings) -> _Draft:
+    priority = check_number("priority", message.priority, 0, MAX_PRIORITY)
+    ttl = None if message.ttl is None else check_seconds("ttl", message.ttl, MAX_TTL_S)
+    delay = settings.default_delay if message.delay is None else message.delay
+    check_seconds("delay", delay, MAX_DELAY_S)
+    limit = context.max_message_bytes
+    if settings.max_message_bytes is not None:
+        limit = min(limit, settings.max_message_bytes)
+    if len(message.body) > limit:
+        raise MessageTooLarge(len(message.body), limit)
+    header = pack_header(message.content_type, message.attributes)
+    message_id = new_id(own=message.id, priority=priority, ttl=ttl, headed=bool(header))
+    deadline_ms = context.now_ms() + round(delay * 1000) if delay else None
+    return _Draft(message_id, header, message.body, deadline_ms, message.id is not None)
+
+
+class _Staging:
+    """Messages of one put, written under their dot-names."""
+
+    def __init__(self, context: Context, queue: str) -> None:
+        self.work = Work()
+        self._context = context
+        self._tree = context.tree
+        self._queue = queue
+        self._drafts: list[_Draft] = []
+        self._reserved: list[str] = []
+
+    def write(self, draft: _Draft) -> None:
+        if draft.own:
+            self._reserve(draft)
+        fd = self._create(draft)
+        self.work.files.append(fd)
+        self.work.folders.add(self._tree.folder(NEW))
+        self._drafts.append(draft)
+        _write_all(fd, draft.header + draft.body if draft.header else draft.body)
+        if draft.deadline_ms is not None:
+            mtime = self._context.stamps.encode(draft.message_id, draft.deadline_ms, 0)
+            os.utime(fd, ns=(mtime, mtime))
+
+    def publish(self) -> list[str]:
+        """Show the messages, which are durable now, to the mover."""
+        try:
+            for draft in self._drafts:
+                self._show(draft)
+            if not self._tree.has_queue(self._queue):
+                # Deleted while we synced: its sweep of new/ may have been over already.
+                for draft in self._drafts:
+                    self._tree.move(REMOVE_NEW, self._queue, draft.message_id)
+                raise NoSuchQueue(self._queue)
+        except OSError as error:
+            self.abandon()
+            raise unavailable(error, f"cannot publish to queue {self._queue!r}") from error
+        except BaseException:
+            self.abandon()
+            raise
+        self._free()
+        self._context.counters["put"] += len(self._drafts)
+        return [draft.message_id for draft in self._drafts]
+
+    def abandon(self) -> None:
+        """Remove what was written and not shown. What cannot be removed now, the mover will."""
+        self.work.close()
+        for draft in self._drafts:
+            try:
+                self._tree.unlink(self._staged_path(draft))
+            except OSError:
+                continue
+        self._free()
+
+    def _show(self, draft: _Draft) -> None:
+        target = self._tree.path(State.NEW, self._queue, draft.message_id)
+        try:
+            if self._tree.rename(self._staged_path(draft), target):
+                return
+        except FileExistsError:
+            raise DuplicateMessage(self._queue, draft.message_id) from None
+        # The dot-name is gone. A mover that took us for crashed has promoted it, or, if its clock
+        # is far off, removed it.
+        if not _stands(self._context, self._queue, draft.message_id, gone_too=True):
+            raise Unavailable(f"the message {draft.message_id!r} was taken away unfinished")
+
+    def _create(self, draft: _Draft) -> int:
+        path = self._staged_path(draft)
+        try:
+            return self._create_or_lay_out(path)
+        except FileExistsError:
+            # Left by a crash. If it is complete it may have been acknowledged: it stands.
+            if promote(self._tree, path.removeprefix(self._tree.folder(NEW) + "/")):
+                raise DuplicateMessage(self._queue, draft.message_id) from None
+            self._tree.unlink(path)
+            return self._tree.create(path)
+
+    def _create_or_lay_out(self, path: str) -> int:
+        try:
+            return self._tree.create(path)
+        except FileNotFoundError:
+            self._tree.lay_out()  # someone removed the folder under us
+            return self._tree.create(path)
+
+    def _reserve(self, draft: _Draft) -> None:
+        """Keep other puts of the same id out until this one is over; then look if it stands."""
+        bare = siblings(draft.message_id)[0]
+        path = self._tree.folder(NEW, reservation(self._queue, bare))
+        try:
+            os.close(self._create_or_lay_out(path))
+        except FileExistsError:
+            raise Unavailable(f"another put of the id {bare!r} is under way") from None
+        self._reserved.append(path)
+        for name in siblings(draft.message_id):
+            if _stands(self._context, self._queue, name):
+                raise DuplicateMessage(self._queue, name)
+
+    def _free(self) -> None:
+        for path in self._reserved:
+            try:
+                self._tree.unlink(path)
+            except OSError:
+                continue
+        self._reserved = []
+
+    def _staged_path(self, draft: _Draft) -> str:
+        return self._tree.folder(NEW, staged_entry(self._queue, draft.message_id, draft.length))
+
+
+def _stands(context: Context, queue: str, message_id: str, *, gone_too: bool = False) -> bool:
+    # In the direction in which messages travel, and again where they travel back.
+    states = [State.NEW, State.READY, State.DELAY, State.READY, State.DELAY]
+    if gone_too:
+        states.append(State.REMOVE)
+    tree = context.tree
+    return any(tree.stat(tree.path(state, queue, message_id)) is not None for state in states)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    written = os.write(fd, data)
+    if written < len(data):
+        view = memoryview(data)
+        while written < len(data):
+            written += os.write(fd, view[written:])

@@ -1,0 +1,313 @@
+"""The ready index: for each queue in use, the ids that may be claimed, in order.
+
+Built by one listing, kept by file events, so a claim costs the same with a thousand and with a
+million messages waiting. The index is a hint and the folder is the truth: an id that someone else
+took costs one failed rename, and what an index could miss, a later listing finds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from .errors import NoSuchQueue
+from .events import Event, Events, Kind
+from .names import is_id
+from .tree import QUEUES, Tree
+
+# An index that saw no use for so long is dropped, and its watch with it.
+_IDLE_S = 900.0
+# How often an empty index is checked against the folder although events arrive.
+_DISTRUST_S = 30.0
+# A listing may take at most this share of the time.
+_SCAN_SHARE = 0.02
+
+
+class Share(NamedTuple):
+    """Which ids a process prefers: those that hash to ``rank`` of ``of``. (0, 1) is all of them."""
+
+    rank: int = 0
+    of: int = 1
+
+    def prefers(self, message_id: str) -> bool:
+        return (
+            self.of == 1 or zlib.crc32(message_id.encode("utf-8", "replace")) % self.of == self.rank
+        )
+
+
+WHOLE = Share()
+
+
+class ReadyIndex:
+    """The ready ids of one queue, the preferred ones first, each kind in name order."""
+
+    def __init__(self, share: Share) -> None:
+        self.share = share
+        self.present: set[str] = set()
+        self._own: list[str] = []
+        self._rest: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def load(self, ids: Iterable[str]) -> None:
+        """Replace everything by ``ids``."""
+        self.present = set(ids)
+        self._rebuild()
+
+    def add(self, message_id: str) -> bool:
+        """Add an id; False if it was there."""
+        if message_id in self.present:
+            return False
+        self.present.add(message_id)
+        heappush(self._own if self.share.prefers(message_id) else self._rest, message_id)
+        return True
+
+    def discard(self, message_id: str) -> None:
+        """Forget an id. Its place in the heap goes when it comes up, or with the next rebuild."""
+        self.present.discard(message_id)
+        if len(self._own) + len(self._rest) > 2 * len(self.present) + 1024:
+            self._rebuild()
+
+    def pop(self) -> str | None:
+        """Take the next id out; None if there is none."""
+        for heap in (self._own, self._rest):
+            while heap:
+                message_id = heappop(heap)
+                if message_id in self.present:
+                    self.present.remove(message_id)
+                    return message_id
+        return None
+
+    def _rebuild(self) -> None:
+        if self.share.of == 1:
+            self._own, self._rest = list(self.present), []
+        else:
+            self._own, self._rest = [], []
+            for message_id in self.present:
+                (self._own if self.share.prefers(message_id) else self._rest).append(message_id)
+        heapify(self._own)
+        heapify(self._rest)
+
+
+class _Entry:
+    """An index and what is known about its freshness."""
+
+    def __init__(self, share: Share) -> None:
+        self.index = ReadyIndex(share)
+        self.scanned = 0.0  # monotonic seconds
+        self.scan_cost = 0.0
+        self.used = time.monotonic()
+        self.watched = False
+        self.scanning = threading.Lock()
+        # What happened while a listing runs, to be applied to its result. None: no listing runs.
+        self.meanwhile: list[tuple[bool, str]] | None = None
+
+
+class Ready:
+    """The indexes of all queues in use by this process. Safe in threads.
+
+    ``on_arrival`` is called with a queue's name when something may be claimed there that could not
+    before; in whatever thread noticed it.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        share: Share = WHOLE,
+        events: Events | None = None,
+        poll_interval: float = 0.25,
+    ) -> None:
+        self.on_arrival: Callable[[str], None] | None = None
+        self._tree = tree
+        self._share = share
+        self._events = events
+        self._poll_interval = poll_interval
+        self._entries: dict[str, _Entry] = {}
+        self._lock = threading.RLock()
+        self._swept = time.monotonic()
+        if events is not None:
+            events.watch(QUEUES, files=False, departures=True)
+
+    @property
+    def polls(self) -> bool:
+        """Whether arrivals are found by listings instead of events."""
+        return self._events is None
+
+    def is_loaded(self, queue: str) -> bool:
+        entry = self._entries.get(queue)
+        return entry is not None and (entry.scanned > 0.0)
+
+    def load(self, queue: str) -> None:
+        """List a queue that is not loaded yet. Takes a second or two for a million messages.
+
+        Raises:
+            NoSuchQueue
+        """
+        with self._lock:
+            if self.is_loaded(queue):
+                return
+            entry = self._entries.setdefault(queue, _Entry(self._share))
+        self._scan(queue, entry)
+
+    def pop(self, queue: str) -> str | None:
+        """Take the next id of a queue out of its index; None if nothing is ready.
+
+        Raises:
+            NoSuchQueue
+        """
+        entry = None
+        while entry is None:
+            # An event may drop what the load found: the folder was made, or replaced, just now.
+            self.refresh()
+            self.load(queue)
+            entry = self._entries.get(queue)
+        with self._lock:
+            entry.used = time.monotonic()
+            message_id = entry.index.pop()
+        if message_id is None and self._is_stale(entry):
+            self._scan(queue, entry)
+            message_id = entry.index.pop()
+        return message_id
+
+    def add(self, queue: str, message_id: str) -> None:
+        """Tell that an id became ready (if the queue is in use here)."""
+        self._note(queue, message_id, arrived=True)
+
+    def depth(self, queue: str) -> int | None:
+        """How many ids a loaded queue has; None if it is not loaded."""
+        entry = self._entries.get(queue)
+        return len(entry.index) if entry is not None and self.is_loaded(queue) else None
+
+    def forget(self, queue: str) -> None:
+        """Drop a queue's index: it was deleted, purged or not used for long."""
+        with self._lock:
+            self._entries.pop(queue, None)
+            if self._events is not None:
+                self._events.unwatch(f"{QUEUES}/{queue}")
+
+    def set_share(self, share: Share) -> None:
+        """Prefer other ids from now on."""
+        with self._lock:
+            if share == self._share:
+                return
+            self._share = share
+            for entry in self._entries.values():
+                entry.index.share = share
+                entry.index.load(entry.index.present)
+
+    def refresh(self) -> None:
+        """Take in what file events tell; costs a microsecond when there are none."""
+        lost = False
+        if self._events is not None:
+            with self._lock:
+                for event in self._events.read():
+                    lost |= event.kind is Kind.LOST
+                    self._apply(event)
+        if lost:
+            self.rescan()
+        self._drop_idle()
+
+    def poll(self, queues: Iterable[str]) -> None:
+        """List those of ``queues`` that are due for it: often where no events arrive."""
+        for queue in queues:
+            entry = self._entries.get(queue)
+            if entry is not None and self._is_stale(entry):
+                try:
+                    self._scan(queue, entry)
+                except NoSuchQueue:
+                    self._announce(queue)
+
+    def rescan(self) -> None:
+        """List every queue in use again."""
+        for queue, entry in list(self._entries.items()):
+            try:
+                self._scan(queue, entry)
+            except NoSuchQueue:
+                self._announce(queue)
+
+    def _is_stale(self, entry: _Entry) -> bool:
+        pause = _DISTRUST_S if entry.watched else self._poll_interval
+        return time.monotonic() - entry.scanned >= max(pause, entry.scan_cost / _SCAN_SHARE)
+
+    def _scan(self, queue: str, entry: _Entry) -> None:
+        asked = time.monotonic()
+        with entry.scanning:
+            if entry.scanned > asked:
+                return  # another thread did it while we waited
+            with self._lock:
+                entry.meanwhile = []
+                # Watch first, list afterwards: what comes in between is seen twice, never missed.
+                entry.watched = self._watch(queue)
+            try:
+                names = self._tree.ready_names(queue)
+            except OSError:
+                with self._lock:
+                    entry.meanwhile = None
+                raise
+            self._install(queue, entry, names, time.monotonic() - asked)
+
+    def _watch(self, queue: str) -> bool:
+        if self._events is None:
+            return False
+        try:
+            return self._events.watch(f"{QUEUES}/{queue}", departures=True)
+        except OSError:
+            return False  # the user's limit of watches is reached: this queue is polled
+
+    def _install(self, queue: str, entry: _Entry, names: list[str] | None, cost: float) -> None:
+        with self._lock:
+            meanwhile, entry.meanwhile = entry.meanwhile or [], None
+            if names is None:
+                self.forget(queue)
+                raise NoSuchQueue(queue)
+            before = len(entry.index)
+            entry.index.load(names)
+            for arrived, message_id in meanwhile:
+                if arrived:
+                    entry.index.add(message_id)
+                else:
+                    entry.index.discard(message_id)
+            entry.scanned = time.monotonic()
+            entry.scan_cost = cost
+            if len(entry.index) > before:
+                self._announce(queue)
+
+    def _apply(self, event: Event) -> None:
+        if event.folder == QUEUES:
+            # A folder of this name came or went: what is known about the old one is void.
+            self.forget(event.name)
+            self._announce(event.name)
+        elif is_id(event.name):
+            queue = event.folder.removeprefix(QUEUES + "/")
+            self._note(queue, event.name, arrived=event.kind is Kind.ARRIVED)
+
+    def _note(self, queue: str, message_id: str, *, arrived: bool) -> None:
+        with self._lock:
+            entry = self._entries.get(queue)
+            if entry is None:
+                return
+            if entry.meanwhile is not None:
+                entry.meanwhile.append((arrived, message_id))
+            if not arrived:
+                entry.index.discard(message_id)
+            elif entry.index.add(message_id):
+                self._announce(queue)
+
+    def _announce(self, queue: str) -> None:
+        if self.on_arrival is not None:
+            self.on_arrival(queue)
+
+    def _drop_idle(self) -> None:
+        now = time.monotonic()
+        if now - self._swept < 60.0:
+            return
+        with self._lock:
+            self._swept = now
+            for queue in [q for q, e in self._entries.items() if now - e.used > _IDLE_S]:
+                self.forget(queue)

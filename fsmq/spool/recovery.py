@@ -1,0 +1,62 @@
+"""Recovery: what happens to dot-names that a crash left in ``new/``.
+
+A dot-name whose file has the length in the name is complete: it may have been acknowledged, so it
+is promoted, at any time (its writer, if alive, notices and is content). One of another length is
+torn: no one was told that it was stored, so it is removed once no writer can be at work on it.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from typing import NamedTuple
+
+from .names import split_staged
+from .tree import NEW, Tree
+
+# Writing one message takes milliseconds. A writer that was stopped for longer finds its file gone
+# and answers 503.
+TORN_AFTER_S = 60.0
+COMPLETE_AFTER_S = 10.0
+_reservation = re.compile(r"\..+:[^:]+:own")
+
+
+class Recovered(NamedTuple):
+    promoted: int = 0
+    removed: int = 0
+
+
+def promote(tree: Tree, staged: str) -> bool:
+    """Promote one dot-name of ``new/`` if it is complete. Raises OSError."""
+    parts = split_staged(staged)
+    path = tree.folder(NEW, staged)
+    found = tree.stat(path)
+    if parts is None or found is None or not stat.S_ISREG(found.st_mode):
+        return False
+    name, length = parts
+    if found.st_size != length:
+        return False
+    try:
+        return tree.rename(path, tree.folder(NEW, name))
+    except FileExistsError:
+        return False
+
+
+def recover(tree: Tree, now: float, *, at_start: bool = False) -> Recovered:
+    """Promote complete dot-names and remove torn ones; ``now`` is in Unix seconds.
+
+    ``at_start`` promotes complete ones of any age. Raises OSError.
+    """
+    promoted = removed = 0
+    for name in [e.name for e in tree.walk(tree.folder(NEW)) if e.name[0] == "."]:
+        parts = split_staged(name)
+        path = tree.folder(NEW, name)
+        found = tree.stat(path)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            continue
+        age = now - found.st_ctime
+        if parts is not None and (at_start or age >= COMPLETE_AFTER_S) and promote(tree, name):
+            promoted += 1
+        elif age >= TORN_AFTER_S and (parts is not None or _reservation.fullmatch(name)):
+            removed += tree.unlink(path)
+    return Recovered(promoted, removed)

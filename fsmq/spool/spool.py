@@ -1,0 +1,385 @@
+"""The spool as a library: ``Spool(root).queue("jobs").put(b"...")`` needs no daemon."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from . import browse, claim, put, removal
+from .browse import Moved
+from .context import Context, Pending
+from .counts import Counts, Depths, count
+from .delivery import Delivery
+from .errors import FsmqError, InvalidValue, NoSuchQueue, unavailable
+from .events import Events
+from .filesystem import examine
+from .message import Message, NewMessage
+from .names import check_queue
+from .ready import WHOLE, Ready, Share
+from .settings import QueueSettings, SettingsStore, check_seconds
+from .stamps import Stamps
+from .sync import Syncer, SyncMode
+from .tree import State, Tree
+
+T = TypeVar("T")
+WatchMode = Literal["auto", "events", "poll"]
+# One sync and so many open files for each part of a put_many; the usual limit of files is 1024.
+_PART = 250
+
+
+class Spool:
+    """An opened spool.
+
+    root: the folder; it and its parts are created where missing (unless ``create`` is False).
+    sync: how changes become durable, see :class:`~fsmq.spool.sync.Syncer`.
+    workers: fsyncs that run side by side.
+    delivers: whether this object does the mover's work whenever it claims. Leave it True in a
+        script that runs alone; daemons do it for each other.
+    watch: "events" or "poll"; "auto" polls on network filesystems, whose events do not cross hosts.
+    poll_interval: seconds between two listings where it polls.
+    max_message_bytes: the largest body that any queue takes.
+
+    Safe in threads. Close it, or use it in a ``with``.
+
+    Raises:
+        UnusableSpool: the root cannot be opened or created.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        sync: SyncMode = "auto",
+        workers: int = 8,
+        delivers: bool = True,
+        watch: WatchMode = "auto",
+        poll_interval: float = 0.25,
+        share: Share = WHOLE,
+        max_message_bytes: int = 16 * 1024 * 1024,
+        create: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.tree = Tree(root, create=create)
+        self.filesystem = examine(self.tree)
+        self.polls = watch == "poll" or (watch == "auto" and self.filesystem.network)
+        self._poll_interval = poll_interval
+        self._events = None if self.polls else Events(self.tree)
+        self.syncer = Syncer(self.tree, sync, workers, whole=self.filesystem.whole_sync)
+        self.context = Context(
+            tree=self.tree,
+            stamps=Stamps(self.filesystem.coarse),
+            settings=SettingsStore(self.tree),
+            ready=Ready(self.tree, share=share, events=self._events, poll_interval=poll_interval),
+            clock=clock,
+            network=self.filesystem.network,
+            max_message_bytes=max_message_bytes,
+        )
+        self._depths = Depths(lambda queue: self.counts(queue).total)
+        self._delivering = threading.Lock()
+        self._delivery: Delivery | None = None
+        if delivers:
+            self._delivery = Delivery(
+                self.context, events=not self.polls, poll_interval=poll_interval
+            )
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptors and threads back. What was acknowledged needs no closing."""
+        if self._delivery is not None:
+            self._delivery.close()
+        if self._events is not None:
+            self._events.close()
+        self.syncer.close()
+        self.tree.close()
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    def queue(self, name: str, *, create: bool = True) -> Queue:
+        """A queue by its name, created if it is missing and ``create`` is left True.
+
+        Raises:
+            InvalidValue, NoSuchQueue, Unavailable
+        """
+        if create:
+            self.create_queue(name)
+        elif not self.has_queue(name):
+            raise NoSuchQueue(name)
+        return Queue(self, name)
+
+    def queues(self) -> list[str]:
+        """The names of all queues, sorted. Raises Unavailable."""
+        try:
+            return self.tree.queues()
+        except OSError as error:
+            raise unavailable(error, "cannot list the queues") from error
+
+    def has_queue(self, name: str) -> bool:
+        check_queue(name)
+        try:
+            return self.tree.has_queue(name)
+        except OSError as error:
+            raise unavailable(error, f"cannot look for queue {name!r}") from error
+
+    def create_queue(self, name: str) -> bool:
+        """Create a queue durably; False if it was there. Raises InvalidValue, Unavailable."""
+        check_queue(name)
+        try:
+            return not self.tree.has_queue(name) and self._make_queue(name)
+        except OSError as error:
+            raise unavailable(error, f"cannot create queue {name!r}") from error
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue and all its messages. Raises InvalidValue, NoSuchQueue, Unavailable."""
+        self.complete(removal.delete_queue(self.context, name))
+
+    def settings(self, name: str) -> QueueSettings:
+        """A queue's settings. Raises InvalidValue, NoSuchQueue, Unavailable."""
+        check_queue(name)
+        try:
+            return self.context.settings_of(name)
+        except OSError as error:
+            raise unavailable(error, f"cannot read the settings of {name!r}") from error
+
+    def configure(self, name: str, changes: Mapping[str, Any]) -> QueueSettings:
+        """Change settings of a queue durably; they are in force at once, for all processes.
+
+        The dead-letter queue is created if it is missing.
+
+        Raises:
+            InvalidValue, NoSuchQueue, Unavailable
+        """
+        settings = self.settings(name).changed(changes)
+        if settings.dead_letter_queue == name:
+            raise InvalidValue("dead_letter_queue", "is the queue itself")
+        try:
+            if settings.dead_letter_queue is not None:
+                self.tree.make_queue(settings.dead_letter_queue)
+            self.context.settings.set(name, settings)
+        except OSError as error:
+            raise unavailable(error, f"cannot store the settings of {name!r}") from error
+        return settings
+
+    def counts(self, name: str) -> Counts:
+        """How many messages a queue has in each state, by listing.
+
+        Raises:
+            InvalidValue, NoSuchQueue, Unavailable
+        """
+        check_queue(name)
+        try:
+            if not self.tree.has_queue(name):
+                raise NoSuchQueue(name)
+            return count(self.tree, self.context.stamps, name, self.context.now_ms())
+        except OSError as error:
+            raise unavailable(error, f"cannot count queue {name!r}") from error
+
+    # -- verbs in two steps ----------------------------------------------------------------------
+
+    def put(self, queue: str, messages: Sequence[NewMessage]) -> Pending[list[str]]:
+        return put.put(self.context, self._depths, queue, messages)
+
+    def claim(
+        self, queue: str, count: int = 1, visibility: float | None = None
+    ) -> Pending[list[Message]]:
+        return claim.claim(self.context, queue, count, visibility)
+
+    def renew(self, queue: str, message_id: str, visibility: float | None) -> Pending[float]:
+        return claim.renew(self.context, queue, message_id, visibility)
+
+    def release(self, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
+        return claim.release(self.context, queue, message_id, delay)
+
+    def remove(self, queue: str, message_ids: Sequence[str]) -> Pending[list[bool]]:
+        return removal.remove(self.context, queue, message_ids)
+
+    def complete(self, pending: Pending[T]) -> T:
+        """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
+        work = pending.work
+        if work.files or work.folders:
+            try:
+                self.syncer.sync(work)
+            except FsmqError:
+                pending.abandon()
+                raise
+        return pending.finish()
+
+    # -- the mover's and the reaper's work, for programs that run alone ----------------------------
+
+    def deliver(self) -> int:
+        """Do what the mover would do now; how many messages moved. Raises Unavailable."""
+        if self._delivery is None:
+            return 0
+        moved = 0
+        with self._delivering:
+            try:
+                while step := self._delivery.step():
+                    moved += step
+            except OSError as error:
+                raise unavailable(error, "cannot deliver") from error
+        return moved
+
+    def reap(self) -> int:
+        """Unlink what was removed; how many messages went. Raises Unavailable."""
+        try:
+            return removal.reap(self.tree)
+        except OSError as error:
+            raise unavailable(error, "cannot reap") from error
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until something happened in the tree, a timer ends, or ``seconds`` are over."""
+        files = [self._events, self._delivery] if self._events is not None else []
+        poller = select.poll()
+        for file in files:
+            if file is not None and file.fileno() is not None:
+                poller.register(file.fileno() or 0, select.POLLIN)
+        if self.polls:
+            seconds = min(seconds, self._poll_interval)
+        if self._delivery is not None:
+            seconds = min(seconds, self._delivery.timeout())
+        poller.poll(max(0.0, seconds) * 1000)
+
+    def _make_queue(self, name: str) -> bool:
+        try:
+            return self.tree.make_queue(name)
+        except FileNotFoundError:
+            self.tree.lay_out()  # someone removed the folder under us
+            return self.tree.make_queue(name)
+
+
+class Queue:
+    """One queue of a spool, with every verb durable when it returns.
+
+    All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
+    NoSuchQueue when the queue was deleted, Unavailable when the disk refuses.
+    """
+
+    def __init__(self, spool: Spool, name: str) -> None:
+        self.spool = spool
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r} of {self.spool.tree.root}>"
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self.spool.settings(self.name)
+
+    def configure(self, **changes: Any) -> QueueSettings:
+        """Change settings, e.g. ``configure(visibility_timeout=60)``."""
+        return self.spool.configure(self.name, changes)
+
+    def put(
+        self,
+        body: bytes,
+        *,
+        delay: float | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Put one message; its id. See :class:`~fsmq.spool.message.NewMessage` for the arguments.
+
+        Raises DuplicateMessage if ``id`` is given and stands in the spool already, MessageTooLarge,
+        QueueFull.
+        """
+        message = NewMessage(body, delay, priority, ttl, id, content_type, attributes or {})
+        [message_id] = self.spool.complete(self.spool.put(self.name, [message]))
+        return message_id
+
+    def put_many(self, messages: Iterable[bytes | NewMessage]) -> list[str]:
+        """Put many messages; their ids in the same order. Durable in parts of 250.
+
+        Within a part it is all or none: when it raises, the parts before are stored.
+        """
+        waiting = (m if isinstance(m, NewMessage) else NewMessage(m) for m in messages)
+        ids: list[str] = []
+        while part := list(islice(waiting, _PART)):
+            stored = self.spool.complete(self.spool.put(self.name, part))
+            ids.extend(stored)
+        return ids
+
+    def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[Message]:
+        """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
+
+        visibility: seconds until an unacknowledged message comes back; None: the queue's setting.
+        wait: seconds to wait for a first message.
+        """
+        check_seconds("wait", wait, 86_400.0)
+        end = time.monotonic() + wait
+        while True:
+            self.spool.deliver()
+            messages = self.spool.complete(self.spool.claim(self.name, count, visibility))
+            left = end - time.monotonic()
+            if messages or left <= 0:
+                return messages
+            self.spool.wait(left)
+
+    def renew(self, message_id: str, visibility: float | None = None) -> float:
+        """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
+
+        Raises NoSuchMessage.
+        """
+        return self.spool.complete(self.spool.renew(self.name, message_id, visibility))
+
+    def release(self, message_id: str, delay: float = 0.0) -> None:
+        """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
+        self.spool.complete(self.spool.release(self.name, message_id, delay))
+
+    def remove(self, *message_ids: str) -> int:
+        """Remove (acknowledge) messages in whatever state they are; how many were there."""
+        found = self.spool.complete(self.spool.remove(self.name, message_ids))
+        return sum(found)
+
+    def purge(self) -> None:
+        """Remove all messages."""
+        self.spool.complete(removal.purge(self.spool.context, self.name))
+
+    def peek(
+        self, limit: int = 10, *, state: State = State.READY, after: str = ""
+    ) -> list[Message]:
+        """Look at up to ``limit`` messages in one state, without claiming them."""
+        return browse.peek(self.spool.context, self.name, state, limit, after)
+
+    def find(self, message_id: str) -> Message | None:
+        """Look at one message in whatever state; None if there is none."""
+        return browse.find(self.spool.context, self.name, message_id)
+
+    def move_to(
+        self,
+        target: str,
+        *,
+        in_flight: bool = False,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> Moved:
+        """Move the messages to another queue; claimed ones only with ``in_flight``."""
+        return browse.move_messages(
+            self.spool.context, self.name, target, in_flight=in_flight, progress=progress
+        )
+
+    def counts(self) -> Counts:
+        """How many messages are new, ready, in flight and delayed."""
+        return self.spool.counts(self.name)
+
+    def delete(self) -> None:
+        """Delete the queue and all its messages."""
+        self.spool.delete_queue(self.name)

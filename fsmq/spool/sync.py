@@ -1,0 +1,212 @@
+"""Group commit: all changes that wait at the same moment become durable with one sync.
+
+A verb changes the tree and hands over the :class:`Work` that makes its change durable. Callers that
+arrive while a sync runs form the next group, so the size of a group follows the load by itself: one
+lone client waits for one sync, a thousand share it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar, get_args
+
+from .errors import InvalidValue, Unavailable, unavailable
+from .tree import Tree
+
+T = TypeVar("T")
+SyncMode = Literal["auto", "fsync", "syncfs", "none"]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+# Seconds between two looks at the method that is not in use; doubled while it keeps losing.
+_FIRST_LOOK_S = 5.0
+_LONGEST_LOOK_S = 600.0
+_SMOOTHING = 0.2
+_LARGEST_TRIAL = 16
+
+
+@dataclass(slots=True)
+class Work:
+    """What has to reach stable media for a change to be durable."""
+
+    files: list[int] = field(default_factory=list)  # open descriptors; closed by the group
+    folders: set[str] = field(default_factory=set)  # paths relative to the root
+
+    def close(self) -> None:
+        """Close the files; afterwards nothing is left to be synced."""
+        for fd in self.files:
+            os.close(fd)
+        self.files = []
+
+
+class Group:
+    """Works that share one sync, and how it ended."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+        self.done = False
+        self.error: Unavailable | None = None
+
+    def check(self) -> None:
+        """Raise if the sync failed. Nothing about any file of the group is believed then."""
+        if self.error is not None:
+            # A copy: one exception object raised in many threads would mix their tracebacks.
+            raise Unavailable(str(self.error), self.error.retry_after) from self.error
+
+
+class Syncer:
+    """Syncs groups on one filesystem.
+
+    ``mode`` is ``fsync`` (each file and each folder), ``syncfs`` (the whole filesystem in one
+    call), ``auto`` (whichever is measured to be faster for the group at hand) or ``none``
+    (nothing is durable: for tests and scratch data). ``threads`` fsyncs run side by side.
+    """
+
+    def __init__(
+        self, tree: Tree, mode: SyncMode = "auto", threads: int = 8, whole: bool = True
+    ) -> None:
+        if mode not in get_args(SyncMode):
+            raise InvalidValue("sync", f"{mode!r} is none of {', '.join(get_args(SyncMode))}")
+        self.tree = tree
+        self.mode: SyncMode = "fsync" if mode == "auto" and not whole else mode
+        self.syncs = 0
+        self.synced = 0
+        self.on_sync: Callable[[str, int, float], None] | None = None  # method, works, seconds
+        self._costs = _Costs()
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._joining = threading.Lock()
+        self._leading = threading.Lock()
+        self._open = Group()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def sync(self, work: Work) -> None:
+        """Make one change durable, together with whoever else waits. Any thread; blocks.
+
+        Raises:
+            Unavailable: the disk refused; the change must be taken back.
+        """
+        with self._joining:
+            group = self._open
+            group.works.append(work)
+        # One sync at a time. Whoever gets the turn first syncs for all that joined meanwhile.
+        with self._leading:
+            if not group.done:
+                with self._joining:
+                    self._open = Group()
+                self.run(group)
+        group.check()
+
+    def run(self, group: Group) -> None:
+        """Sync a closed group; its outcome is in the group, and its files are closed."""
+        method = self._method(group)
+        started = time.perf_counter()
+        try:
+            if method == "syncfs":
+                self._syncfs()
+            elif method == "fsync":
+                self._fsync_all(group)
+        except OSError as error:
+            group.error = unavailable(error, f"{method} of {len(group.works)} changes")
+        finally:
+            for work in group.works:
+                work.close()
+            group.done = True
+        seconds = time.perf_counter() - started
+        self.syncs += 1
+        self.synced += len(group.works)
+        self._costs.record(method, _size(group), seconds)
+        if self.on_sync is not None:
+            self.on_sync(method, len(group.works), seconds)
+
+    def _method(self, group: Group) -> SyncMode:
+        return self._costs.choose(_size(group)) if self.mode == "auto" else self.mode
+
+    def _syncfs(self) -> None:
+        if _libc.syncfs(self.tree.fd):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    def _fsync_all(self, group: Group) -> None:
+        files = [fd for work in group.works for fd in work.files]
+        self._each(os.fsync, files)
+        # Folders after files: a name must never be durable before what it names.
+        folders = sorted({folder for work in group.works for folder in work.folders})
+        self._each(self.tree.sync_folder, folders)
+
+    def _each(self, sync: Callable[[T], None], things: list[T]) -> None:
+        if len(things) < 2 or self._threads < 2:
+            for thing in things:
+                sync(thing)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, "fsmq-fsync")
+        outcomes = [self._pool.submit(sync, thing) for thing in things]
+        wait(outcomes)  # all of them: a descriptor must not be closed while its fsync runs
+        for outcome in outcomes:
+            outcome.result()
+
+
+def _size(group: Group) -> int:
+    """How many fsync calls the group would need."""
+    files = sum(len(work.files) for work in group.works)
+    return files + len({folder for work in group.works for folder in work.folders})
+
+
+class _Costs:
+    """What the two methods cost lately, as moving averages: fsync by the call, syncfs by the group.
+
+    The method that is not in use is tried again now and then, since the other writers on the
+    filesystem, which make syncfs slow, come and go. Each time it loses, the next look is later.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._per_fsync: float | None = None
+        self._per_syncfs: float | None = None
+        self._pause = _FIRST_LOOK_S
+        self._next_look = clock()
+        self._looking = False
+
+    def choose(self, size: int) -> SyncMode:
+        if self._per_syncfs is None:
+            return "syncfs"
+        if self._per_fsync is None:
+            return "fsync" if size <= _LARGEST_TRIAL else "syncfs"
+        better: SyncMode = "syncfs" if self._per_syncfs <= self._per_fsync * size else "fsync"
+        if self._clock() < self._next_look:
+            return better
+        # Only a small group tries fsync out: a large one would pay for it a hundred times.
+        if better == "syncfs" and size > _LARGEST_TRIAL:
+            return better
+        self._looking = True
+        return "fsync" if better == "syncfs" else "syncfs"
+
+    def record(self, method: SyncMode, size: int, seconds: float) -> None:
+        if method == "syncfs":
+            self._per_syncfs = _average(self._per_syncfs, seconds, fresh=self._looking)
+        elif method == "fsync":
+            each = seconds / max(size, 1)
+            self._per_fsync = _average(self._per_fsync, each, fresh=self._looking)
+        if self._looking:
+            self._looking = False
+            self._plan_next_look(method, size)
+
+    def _plan_next_look(self, tried: SyncMode, size: int) -> None:
+        syncfs, fsync = self._per_syncfs or 0.0, (self._per_fsync or 0.0) * size
+        won = syncfs < fsync if tried == "syncfs" else fsync < syncfs
+        self._pause = _FIRST_LOOK_S if won else min(self._pause * 2, _LONGEST_LOOK_S)
+        self._next_look = self._clock() + self._pause
+
+
+def _average(old: float | None, new: float, *, fresh: bool) -> float:
+    # What has not been looked at for a while is out of date: the new figure replaces it.
+    return new if old is None or fresh else old + _SMOOTHING * (new - old)

@@ -1,0 +1,309 @@
+"""The tree and its transitions: every rename and unlink of a message goes through this file.
+
+The table below is the whole life of a message. A transition is one rename; of any number of racers,
+on any number of hosts, the one whose rename succeeds has won, and all others see ENOENT.
+
+    put ─► .staged ─► new ─► ready ─► delay ─► ready …      (claim, redeliver)
+                       │       │        └────► ready of the dead-letter queue
+                       │       │        │
+                       └───────┴────────┴────► remove ─► gone
+
+Paths are relative to a descriptor of the root, and no symbolic link is followed at a message's
+place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import UnusableSpool
+from .names import entry, is_queue
+
+NEW, QUEUES, DELAY, REMOVE = "new", "queues", "delay", "remove"
+TOPICS, CONFIG, JOURNAL, PEERS = "topics", "config", "journal", "peers"
+FOLDERS = (NEW, QUEUES, DELAY, REMOVE, TOPICS, CONFIG, JOURNAL, PEERS)
+MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
+
+
+class State(Enum):
+    """Where a message stands; the value is what users see."""
+
+    NEW = "new"  # durable, not yet delivered
+    READY = "ready"  # in its queue, may be claimed
+    DELAY = "delay"  # hidden until its timer ends
+    REMOVE = "remove"  # deleted, waiting to be unlinked
+
+
+class Transition(NamedTuple):
+    """One row of the table: which rename it is."""
+
+    source: State
+    target: State
+    replaces: bool = False  # may the target be overwritten? only where it is rubbish already
+
+
+DELIVER = Transition(State.NEW, State.READY)
+DEFER = Transition(State.NEW, State.DELAY)
+CLAIM = Transition(State.READY, State.DELAY)
+RELEASE = Transition(State.DELAY, State.READY)
+REDELIVER = Transition(State.DELAY, State.READY)
+BURY = Transition(State.DELAY, State.READY)
+HIDE = Transition(State.READY, State.DELAY)  # undoes a redelivery that a renewal overtook
+MOVE_NEW = Transition(State.NEW, State.NEW)
+MOVE_READY = Transition(State.READY, State.READY)
+MOVE_DELAY = Transition(State.DELAY, State.READY)
+REMOVE_NEW = Transition(State.NEW, State.REMOVE, replaces=True)
+REMOVE_READY = Transition(State.READY, State.REMOVE, replaces=True)
+REMOVE_DELAY = Transition(State.DELAY, State.REMOVE, replaces=True)
+
+_RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
+_libc = ctypes.CDLL(None, use_errno=True)
+_renameat2 = getattr(_libc, "renameat2", None)
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Tree:
+    """An opened root.
+
+    ``folders`` puts other paths in the place of the standard folders (the mover's ``--source``
+    and ``--destination``). All methods raise OSError.
+    """
+
+    def __init__(
+        self, root: str | Path, *, create: bool = True, folders: dict[str, str] | None = None
+    ) -> None:
+        self.root = Path(root).absolute()
+        self._at = {name: name for name in FOLDERS} | (folders or {})
+        try:
+            if create:
+                self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UnusableSpool(
+                f"cannot open the root {self.root}: {error.strerror};"
+                " choose another with --root or change its owner"
+            ) from error
+        self.can_noreplace = _renameat2 is not None
+        if create:
+            self.lay_out()
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def lay_out(self) -> None:
+        """Create the folders that are missing.
+
+        Raises:
+            UnusableSpool: something else stands in a folder's place.
+        """
+        for name in FOLDERS:
+            try:
+                os.mkdir(name, 0o700, dir_fd=self.fd)
+            except FileExistsError:
+                if not self.is_folder(name):
+                    raise UnusableSpool(f"{self.root / name} is no folder: move it away") from None
+            except OSError as error:
+                raise UnusableSpool(
+                    f"cannot create {self.root / name}: {error.strerror}"
+                ) from error
+
+    # -- paths -----------------------------------------------------------------------------------
+
+    def folder(self, name: str, queue: str = "") -> str:
+        """The path of a folder of the layout, or of a queue in it."""
+        return f"{self._at[name]}/{queue}" if queue else self._at[name]
+
+    def path(self, state: State, queue: str, message_id: str) -> str:
+        """The path of a message, relative to the root."""
+        if state is State.READY:
+            return f"{self._at[QUEUES]}/{queue}/{message_id}"
+        return f"{self._at[state.value]}/{entry(queue, message_id)}"
+
+    def stat(self, path: str) -> os.stat_result | None:
+        """lstat; None if nothing is there."""
+        try:
+            return os.stat(path, dir_fd=self.fd, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def is_folder(self, path: str) -> bool:
+        found = self.stat(path)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def has_queue(self, queue: str) -> bool:
+        return self.is_folder(f"{self._at[QUEUES]}/{queue}")
+
+    def make_queue(self, queue: str) -> bool:
+        """Create a queue's folder durably; False if it was there."""
+        try:
+            os.mkdir(self.folder(QUEUES, queue), 0o700, dir_fd=self.fd)
+        except FileExistsError:
+            return False
+        self.sync_folder(self.folder(QUEUES))
+        return True
+
+    def sync_folder(self, folder: str) -> None:
+        """fsync a folder; one that is gone needs none."""
+        try:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+        except FileNotFoundError:
+            return  # a deleted queue: its folder went to remove/, and with it what was changed
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # some network filesystems cannot fsync a folder
+                raise
+        finally:
+            os.close(fd)
+
+    # -- listings --------------------------------------------------------------------------------
+
+    def names(self, path: str) -> list[str]:
+        """All names in a folder; empty if it is missing."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+        except FileNotFoundError:
+            return []
+        try:
+            return os.listdir(fd)
+        finally:
+            os.close(fd)
+
+    def walk(self, path: str) -> Iterator[os.DirEntry[str]]:
+        """The entries of a folder as the disk gives them, without holding all of them."""
+        try:
+            fd = os.open(
+                path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd
+            )
+        except FileNotFoundError:
+            return
+        try:
+            with os.scandir(fd) as entries:
+                yield from entries
+        finally:
+            os.close(fd)
+
+    def ready_names(self, queue: str) -> list[str] | None:
+        """The ids in a queue's folder, in no order; None if there is no such queue."""
+        path = self.folder(QUEUES, queue)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(path, flags, dir_fd=self.fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            # Hidden names are .nfsXXXX leftovers and the like; a colon cannot be in an id.
+            return [n for n in os.listdir(fd) if n[0] != "." and ":" not in n]
+        finally:
+            os.close(fd)
+
+    def queues(self) -> list[str]:
+        """The names of all queues, sorted."""
+        return sorted(
+            e.name
+            for e in self.walk(self._at[QUEUES])
+            if is_queue(e.name) and e.is_dir(follow_symlinks=False)
+        )
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def create(self, path: str) -> int:
+        """Open a new private file for writing; FileExistsError if there is one."""
+        return os.open(path, _WRITE_FLAGS, 0o600, dir_fd=self.fd)
+
+    def open(self, path: str) -> int:
+        """Open a message for reading; neither a symbolic link nor a FIFO can hold us up."""
+        return os.open(path, _READ_FLAGS, dir_fd=self.fd)
+
+    def stamp(self, path: str, mtime_ns: int) -> bool:
+        """Set a message's mtime; False if it is not there (any more).
+
+        By path, never by descriptor: a claimer that lost must not be able to stamp what the winner
+        has moved away.
+        """
+        try:
+            os.utime(path, ns=(mtime_ns, mtime_ns), dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def unlink(self, path: str) -> bool:
+        """Unlink a file; False if it was gone."""
+        try:
+            os.unlink(path, dir_fd=self.fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove_folder(self, path: str) -> bool:
+        """Remove an empty folder; False if it is gone or not empty."""
+        try:
+            os.rmdir(path, dir_fd=self.fd)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        return True
+
+    # -- transitions -----------------------------------------------------------------------------
+
+    def move(
+        self, how: Transition, queue: str, message_id: str, to_queue: str | None = None
+    ) -> bool:
+        """Make one transition; False if the message (or the target's queue) is not there.
+
+        Raises:
+            FileExistsError: a message of that id stands at the target; nothing was changed.
+        """
+        source = self.path(how.source, queue, message_id)
+        target = self.path(how.target, to_queue or queue, message_id)
+        return self.rename(source, target, replace=how.replaces)
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> bool:
+        """Rename; False on ENOENT; FileExistsError unless ``replace``."""
+        if replace or not self.can_noreplace:
+            if not replace and self.stat(target) is not None:
+                if self.stat(source) is None:
+                    return False
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+            try:
+                os.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            except FileNotFoundError:
+                return False
+            return True
+        code = self._rename2(source, target, _RENAME_NOREPLACE)
+        if code == 0:
+            return True
+        if code == errno.ENOENT:
+            return False
+        if code in (errno.EINVAL, errno.ENOSYS):
+            # NFS and some FUSE filesystems have no such flag: look first, then rename. Ids are
+            # unique, so only a shell user's name can meet itself in between.
+            self.can_noreplace = False
+            return self.rename(source, target)
+        raise OSError(code, os.strerror(code), source, None, target)
+
+    def exchange(self, one: str, other: str) -> bool:
+        """Swap two names atomically; False where the filesystem cannot."""
+        if _renameat2 is None:
+            return False
+        code = self._rename2(one, other, _RENAME_EXCHANGE)
+        if code in (errno.EINVAL, errno.ENOSYS):
+            return False
+        if code:
+            raise OSError(code, os.strerror(code), one, None, other)
+        return True
+
+    def _rename2(self, source: str, target: str, flags: int) -> int:
+        assert _renameat2 is not None
+        failed = _renameat2(self.fd, os.fsencode(source), self.fd, os.fsencode(target), flags)
+        return ctypes.get_errno() if failed else 0
