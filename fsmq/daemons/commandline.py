@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -91,7 +91,17 @@ _ORIGINS = {
 
 Values = Mapping[str, Any]
 Origins = Mapping[str, Origin]
-T = TypeVar("T")
+
+
+class Options(Protocol):
+    """What a program's options have in common."""
+
+    @classmethod
+    def resolve(cls, values: Values, origins: Origins) -> Self:
+        """Make the options; raise ``click.UsageError`` where values contradict each other."""
+
+
+O = TypeVar("O", bound=Options)  # noqa: E741
 
 
 class ConfigFile:
@@ -206,6 +216,22 @@ def command(
         help=inspect.cleandoc(help or ""),
     )
     return click.version_option(__version__, prog_name=prog, message="%(prog)s %(version)s")(result)
+
+
+def nearer(values: Values, origins: Origins, folders: Sequence[str]) -> Values:
+    """Keep root or the folders, whichever was said nearer to the user.
+
+    ``FSMQ_ROOT`` may be set for a whole host; it must not spoil ``--source`` on a command line.
+    """
+    named = [folder for folder in folders if values[folder] is not None]
+    if values["root"] is None or not named:
+        return values
+    nearest = max(origins[folder] for folder in named)
+    if origins["root"] == nearest:
+        options = " and ".join(f"--{folder}" for folder in folders)
+        raise click.UsageError(f"--root and {options} exclude each other: give one of them.")
+    dropped = folders if origins["root"] > nearest else ("root",)
+    return {**values, **dict.fromkeys(dropped)}
 
 
 def _parameter(

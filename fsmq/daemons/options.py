@@ -10,11 +10,11 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, Self, TypeVar, get_args
+from typing import Literal, Self, get_args
 
 import click
 
-from fsmq.daemons.commandline import Origin, Origins, Setting, Values, command
+from fsmq.daemons.commandline import O, Origin, Origins, Setting, Values, command, nearer
 from fsmq.daemons.kinds import Choice, Location, Number, Text, Whole
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
@@ -250,14 +250,6 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 
-class Options(Protocol):
-    """What a program's options have in common."""
-
-    @classmethod
-    def resolve(cls, values: Values, origins: Origins) -> Self:
-        """Make the options; raise ``click.UsageError`` where values contradict each other."""
-
-
 @dataclass(frozen=True, slots=True)
 class MqOptions:
     """The settings of mq; units and meanings as in `SETTINGS`."""
@@ -308,7 +300,7 @@ class MoverOptions:
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
         """Make the options; raise ``click.UsageError`` unless they name one spool or one leg."""
-        values = _nearer(values, origins, ("source", "destination"))
+        values = nearer(values, origins, ("source", "destination"))
         options = cls(**values)
         if options.root is None and (options.source is None or options.destination is None):
             raise click.UsageError("Give --root, or both --source and --destination.")
@@ -332,7 +324,7 @@ class ReaperOptions:
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
         """Make the options; raise ``click.UsageError`` where root and source are both given."""
-        values = _nearer(values, origins, ("source",))
+        values = nearer(values, origins, ("source",))
         root = values["root"]
         source = values["source"] or (root or DEFAULT_ROOT) / "remove"
         return cls(**{**values, "source": source})
@@ -359,9 +351,6 @@ class UpOptions:
         """Make the options."""
         given = (name for name, origin in origins.items() if origin is Origin.COMMAND_LINE)
         return cls(**values, given=frozenset(given))
-
-
-O = TypeVar("O", bound=Options)  # noqa: E741
 
 
 def program(
@@ -399,19 +388,3 @@ def parse(name: str, options: type[O], argv: Sequence[str]) -> O:
 
 def _command(name: str, call: Callable[[Values, Origins], int], help: str | None) -> click.Command:
     return command(name, SETTINGS, TABLES, call, help, COMMANDS[name])
-
-
-def _nearer(values: Values, origins: Origins, folders: Sequence[str]) -> Values:
-    """Keep root or the folders, whichever was said nearer to the user.
-
-    ``FSMQ_ROOT`` may be set for a whole host; it must not spoil ``--source`` on a command line.
-    """
-    named = [folder for folder in folders if values[folder] is not None]
-    if values["root"] is None or not named:
-        return values
-    nearest = max(origins[folder] for folder in named)
-    if origins["root"] == nearest:
-        options = " and ".join(f"--{folder}" for folder in folders)
-        raise click.UsageError(f"--root and {options} exclude each other: give one of them.")
-    dropped = folders if origins["root"] > nearest else ("root",)
-    return {**values, **dict.fromkeys(dropped)}
