@@ -1,0 +1,364 @@
+"""Runs several programs as one: starts them, restarts those that die, and stops them together.
+
+The supervisor owns no data and takes no part in the work; a child does not notice whether it has
+one. Nothing here waits by looking again: signals, exits, messages and timers wake it.
+
+- A child that dies is started again after 0.1 s, then 0.2 s and so on up to 5 s; the pause begins
+  anew once it has lived for 10 s. One that ends with 2 (usage) or 78 (configuration) would end
+  so again: the others are stopped, and the supervisor ends with the same code.
+- SIGTERM or SIGINT stops the children gracefully, a second one kills them; SIGHUP is passed on.
+- Each child gets a ``NOTIFY_SOCKET`` of its own. The supervisor says that it is ready when all
+  children have said so, and, where it has a watchdog itself, that it is well as long as they are.
+- A child never outlives its supervisor, not even when that is killed.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fsmq.daemons.logs import get_logger
+from fsmq.daemons.notify import Listener, Notifier
+from fsmq.daemons.output import Prefixer
+
+EXIT_CLEAN, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIGURATION = 0, 1, 2, 78
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _SETTLED = 0.1, 5.0, 10.0  # seconds
+_PR_SET_PDEATHSIG = 1
+# What belongs to the supervisor's own relation to the service manager.
+_OWN_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS")
+
+log = get_logger(__name__)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Child:
+    """A program to run.
+
+    Attributes:
+        name: what it is called in logs.
+        argv: its command line; a change holds from the next start on.
+        env: variables that it gets in addition to those of the supervisor.
+    """
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+Started = Callable[[Mapping[str, str]], None]
+"""Called once, when all children are ready, with what each said then, by name."""
+
+
+def run(
+    children: Sequence[Child],
+    *,
+    prefix: bool,
+    on_started: Started | None = None,
+    grace: float = 15.0,
+    notifier: Notifier | None = None,
+) -> int:
+    """Run the children until a signal or a child's refusal to run; return the exit code.
+
+    To be called from the main thread, with no event loop running.
+
+    Args:
+        children: what to run; they are started and stopped in this order.
+        prefix: copy the children's output line by line, each with the child's name before it;
+            otherwise they write to the supervisor's own stdout and stderr.
+        on_started: called once, when all children are ready.
+        grace: seconds that the children have to stop before they are killed.
+        notifier: where to report to (default: as the environment says).
+
+    Returns:
+        0 after a clean stop, a child's own 2 or 78, and 1 if a child had to be killed or failed
+        to stop cleanly.
+    """
+    # A loop of our own kind, whatever the policy: another might claim SIGCHLD for itself.
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        return runner.run(_supervise(children, prefix, on_started, grace, notifier or Notifier()))
+
+
+async def _supervise(
+    children: Sequence[Child],
+    prefix: bool,
+    on_started: Started | None,
+    grace: float,
+    notifier: Notifier,
+) -> int:
+    supervisor = _Supervisor(children, prefix, on_started, grace, notifier)
+    return await supervisor.run()
+
+
+class _Process:
+    """One child: its process while it runs, and the pause before it runs again."""
+
+    def __init__(
+        self,
+        child: Child,
+        make_output: Callable[[], Prefixer] | None,
+        watchdog_micros: int | None,
+        changed: Callable[[], None],
+    ) -> None:
+        self.child = child
+        self.listener: Listener | None = None
+        self.exit_code: int | None = None
+        self._make_output = make_output
+        self._watchdog_micros = watchdog_micros
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._output: Prefixer | None = None
+        self._started_at = 0.0
+        self._pause = _FIRST_PAUSE
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._popen is not None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.listener is not None and self.listener.is_ready
+
+    def is_well(self, since: float) -> bool:
+        """Whether it was heard from since a moment, or has not yet begun to be heard from."""
+        return self.listener is None or not self.is_ready or self.listener.heard_at >= since
+
+    def start(self) -> None:
+        """Start it; where that fails, try again after the pause."""
+        self._timer = None
+        self._started_at = time.monotonic()
+        try:
+            self._open()
+        except (OSError, subprocess.SubprocessError) as error:
+            self._close()
+            log.error("child cannot be started", child=self.child.name, error=error)
+            self.start_later()
+        else:
+            assert self._popen
+            log.debug("child started", child=self.child.name, pid=self._popen.pid)
+
+    def start_later(self) -> None:
+        """Start it after the pause, and double the pause for the next time."""
+        if time.monotonic() - self._started_at >= _SETTLED:
+            self._pause = _FIRST_PAUSE
+        log.info("child starts again", child=self.child.name, seconds=self._pause)
+        self._timer = self._loop.call_later(self._pause, self.start)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    def give_up(self) -> None:
+        """Do not start it again."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal if it runs."""
+        if self._popen:
+            self._popen.send_signal(number)
+
+    def has_ended(self) -> bool:
+        """Return whether it has ended since the last call; then ``exit_code`` says how."""
+        if self._popen is None or self._popen.poll() is None:
+            return False
+        self.exit_code = self._popen.returncode
+        self._close()
+        return True
+
+    def _open(self) -> None:
+        self.listener = listener = Listener()
+        if self._make_output:
+            self._output = self._make_output()
+        writer = self._output.writer if self._output else None
+        try:
+            self._popen = subprocess.Popen(
+                self.child.argv,
+                env=self._environment(listener),
+                stdin=subprocess.DEVNULL,
+                stdout=writer,
+                stderr=writer,
+                # Out of our group: Ctrl-C must reach a child once, by us, and not twice.
+                process_group=0,
+                preexec_fn=_end_with(os.getpid()),
+            )
+        finally:
+            if self._output:
+                self._output.started()
+        self._loop.add_reader(listener, self._hear)
+        if self._output:
+            self._loop.add_reader(self._output, self._copy)
+
+    def _environment(self, listener: Listener) -> dict[str, str]:
+        inherited = {k: v for k, v in os.environ.items() if k not in _OWN_VARIABLES}
+        own = {"NOTIFY_SOCKET": listener.address}
+        if self._watchdog_micros:
+            own["WATCHDOG_USEC"] = str(self._watchdog_micros)
+        return {**inherited, **self.child.env, **own}
+
+    def _hear(self) -> None:
+        assert self.listener
+        self.listener.receive()
+        self._changed()
+
+    def _copy(self) -> None:
+        assert self._output
+        if not self._output.copy():
+            self._loop.remove_reader(self._output)  # the end: a reader would be called for ever
+
+    def _close(self) -> None:
+        self._popen = None
+        for end in (self.listener, self._output):
+            if end:
+                self._loop.remove_reader(end)
+                end.close()
+        self.listener = self._output = None
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        children: Sequence[Child],
+        prefix: bool,
+        on_started: Started | None,
+        grace: float,
+        notifier: Notifier,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._notifier = notifier
+        self._on_started = on_started
+        self._grace = grace
+        self._ended = asyncio.Event()
+        self._announced = self._stopping = False
+        self._exit_code = EXIT_CLEAN
+        interval = notifier.watchdog_interval
+        micros = round(interval * 2_000_000) if interval else None
+        width = max(len(child.name) for child in children)
+        self._processes = [
+            _Process(child, _output(child.name, width, i) if prefix else None, micros, self._check)
+            for i, child in enumerate(children)
+        ]
+
+    async def run(self) -> int:
+        """Run until all children have ended for good; return the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._on_stop_signal)
+        self._loop.add_signal_handler(signal.SIGHUP, self._on_reload_signal)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._on_child_ended)
+        for process in self._processes:
+            process.start()
+        self._watch()
+        await self._ended.wait()
+        return self._exit_code
+
+    def _check(self) -> None:
+        """Tell the world, once, when all children are ready."""
+        if self._announced or self._stopping or not all(p.is_ready for p in self._processes):
+            return
+        self._announced = True
+        said = {p.child.name: p.listener.status for p in self._processes if p.listener}
+        if self._on_started:
+            self._on_started(said)
+        self._notifier.ready("; ".join(status for status in said.values() if status))
+
+    def _watch(self) -> None:
+        """Say that all is well, if it is, and look again in time for the next word."""
+        interval = self._notifier.watchdog_interval
+        if interval is None:
+            return
+        since = time.monotonic() - 2 * interval
+        silent = [p.child.name for p in self._processes if not p.is_well(since)]
+        if silent:
+            log.error("child is silent", child=silent)
+        else:
+            self._notifier.ping()
+        self._loop.call_later(interval, self._watch)
+
+    def _on_child_ended(self) -> None:
+        for process in self._processes:
+            if process.has_ended():
+                self._after_end(process)
+        self._end_if_done()
+
+    def _after_end(self, process: _Process) -> None:
+        code = process.exit_code or 0
+        name = process.child.name
+        if self._stopping:
+            # SIGTERM kills a child that has not come to the point of handling it: as asked for.
+            if code not in (0, -signal.SIGTERM):
+                log.warning("child did not stop cleanly", child=name, how=_how(code))
+                self._exit_code = self._exit_code or EXIT_FAILED
+        elif code in (EXIT_USAGE, EXIT_CONFIGURATION):
+            log.error("child refuses to run", child=name, how=_how(code))
+            self._exit_code = code
+            self._stop()
+        else:
+            log.warning("child ended", child=name, how=_how(code))
+            process.start_later()
+
+    def _on_stop_signal(self) -> None:
+        if self._stopping:
+            log.warning("killing the children on a second signal")
+            self._kill()
+        else:
+            self._stop()
+
+    def _on_reload_signal(self) -> None:
+        if self._stopping:
+            return
+        self._notifier.reloading()
+        for process in self._processes:
+            if process.is_ready:  # one that is not may not handle the signal yet, and would die
+                process.send(signal.SIGHUP)
+        if self._announced:
+            self._notifier.ready()
+
+    def _stop(self) -> None:
+        log.info("stopping")
+        self._stopping = True
+        self._notifier.stopping()
+        for process in self._processes:
+            process.give_up()
+            process.send(signal.SIGTERM)
+        self._loop.call_later(self._grace, self._on_grace_over)
+        self._end_if_done()
+
+    def _on_grace_over(self) -> None:
+        log.warning("killing the children that have not stopped", seconds=self._grace)
+        self._kill()
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            process.send(signal.SIGKILL)
+
+    def _end_if_done(self) -> None:
+        if self._stopping and not any(process.is_running for process in self._processes):
+            self._ended.set()
+
+
+def _output(name: str, width: int, index: int) -> Callable[[], Prefixer]:
+    return lambda: Prefixer(name, width, index)
+
+
+def _how(code: int) -> str:
+    """Return in words how a process ended."""
+    if code >= 0:
+        return f"exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return names.get(-code, f"signal {-code}")
+
+
+def _end_with(supervisor: int) -> Callable[[], None]:
+    """Make what a child does before it becomes its program: tie its life to the supervisor's."""
+
+    def tie() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != supervisor:  # it died before the tie was made
+            os._exit(EXIT_FAILED)
+
+    return tie
