@@ -214,6 +214,7 @@ def command(
         params=[_parameter(setting, load) for setting in own],
         callback=run,
         help=inspect.cleandoc(help or ""),
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
     return click.version_option(__version__, prog_name=prog, message="%(prog)s %(version)s")(result)
 

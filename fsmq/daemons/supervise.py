@@ -17,9 +17,12 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
+import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fsmq.daemons.logs import get_logger
 from fsmq.daemons.notify import Listener, Notifier
@@ -49,6 +52,23 @@ class Child:
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
+
+
+def module_child(name: str, module: str, arguments: Sequence[str]) -> Child:
+    """Return a child that runs one of our modules under the interpreter that runs this one.
+
+    Args:
+        name: what it is called in logs.
+        module: for example ``fsmq.daemons.mq``.
+        arguments: its command line after the program's name.
+    """
+    env = {}
+    home = Path(__file__).resolve().parents[2]
+    if home != Path(sysconfig.get_path("purelib")).resolve():
+        # A clone: the child must find this very one, wherever it is started.
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))
+    # -P: the folder that a user happens to stand in is no place to import from.
+    return Child(name, [sys.executable, "-P", "-m", module, *arguments], env)
 
 
 Started = Callable[[Mapping[str, str]], None]

@@ -1,0 +1,74 @@
+"""The `fsmq` command: what an operator types, one function for each subcommand."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import click
+
+from fsmq._version import __version__
+from fsmq.daemons import logs
+from fsmq.daemons.options import UpOptions, program
+from fsmq.daemons.supervise import module_child, run
+
+_GRACE = 5.0  # seconds: what the programs need to stop after their last request has been answered
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fsmq", message="%(prog)s %(version)s")
+def main() -> None:
+    """A durable message queue whose whole state is a directory tree."""
+
+
+@program("up", UpOptions)
+def up(options: UpOptions) -> int:
+    """Run mq, mq-mover and mq-reaper on one spool, until SIGTERM or Ctrl-C.
+
+    A program that dies is started again. The other settings of the programs come from the
+    environment and the configuration file; those given here go before both.
+    """
+    form = logs.chosen_format(options.log_format)
+    logs.setup(options.log_level, form, "up")
+    root = str(options.root)
+    common = [f"--log-format={form}", *_passed_on(options, ("config", "log_level"))]
+    serving = _passed_on(options, ("address", "port", "processes", "sync", "shutdown_timeout"))
+    mq = module_child("mq", "fsmq.daemons.mq", [f"--root={root}", *common, *serving])
+    mover = module_child("mover", "fsmq.daemons.mover", [f"--root={root}", *common])
+    reaper = module_child("reaper", "fsmq.daemons.reaper", [f"--root={root}", *common])
+
+    def announce(said: Mapping[str, str]) -> None:
+        found = re.search(r"https?://[^\s/]+:(\d+)", said["mq"])
+        url = found[0] if found else f"http://{options.address}:{options.port}"
+        if found:
+            # Any free port was good enough once; after a restart clients look for this one.
+            mq.argv = [*mq.argv, f"--port={found[1]}"]
+        _say(f"fsmq is up: {url}", f"root:       {root}")
+
+    return run(
+        [mq, mover, reaper],
+        prefix=form == "text",
+        on_started=announce,
+        grace=options.shutdown_timeout + _GRACE,
+    )
+
+
+main.add_command(up, "up")
+
+
+def _passed_on(options: UpOptions, fields: Sequence[str]) -> list[str]:
+    """Return the arguments for what was given on our own command line."""
+    return [
+        f"--{field.replace('_', '-')}={getattr(options, field)}"
+        for field in fields
+        if field in options.given
+    ]
+
+
+def _say(*lines: str) -> None:
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError:
+        pass  # nobody reads our output: no reason not to serve
+
+
+if __name__ == "__main__":
+    main(prog_name="fsmq")
