@@ -1,0 +1,181 @@
+"""Logs: one event, one line, whatever the values hold."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[1]
+START = """
+import logging, pathlib, sys, threading, warnings
+from fsmq.daemons import logs
+log = logs.get_logger("fsmq.test")
+"""
+
+
+def run(code: str, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[bytes]:
+    """Run code that logs, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", START + code],
+        stderr=stderr,
+        env={**os.environ, "PYTHONPATH": str(HOME), "TZ": "UTC"},
+        check=False,
+    )
+
+
+def lines(code: str) -> list[str]:
+    return run(code).stderr.decode("ascii").splitlines()
+
+
+def records(code: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines(code)]
+
+
+def test_json_is_the_form_for_a_pipe() -> None:
+    [record] = records("""
+logs.setup("info", "auto", "mq")
+log.info("started", root=pathlib.Path("/tmp/mq"), port=8080, ratio=0.5, sync=None, ok=True)
+""")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", record.pop("ts"))
+    assert record == {
+        "level": "info",
+        "program": "mq",
+        "event": "started",
+        "root": "/tmp/mq",
+        "port": 8080,
+        "ratio": 0.5,
+        "sync": None,
+        "ok": True,
+    }
+
+
+def test_text_is_the_form_for_a_terminal() -> None:
+    ours, theirs = pty.openpty()
+    run('logs.setup("info", "auto", "mq"); log.info("started", root="/tmp/mq", port=8080)', theirs)
+    os.close(theirs)
+    with open(ours, "rb") as terminal:
+        line = terminal.readline().decode()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} info  mq  started root=/tmp/mq port=8080\r\n", line)
+
+
+def test_the_form_can_be_chosen() -> None:
+    assert lines('logs.setup("info", "text", "mq"); log.warning("x")')[0].endswith("warn  mq  x")
+
+
+def test_less_serious_events_are_left_out() -> None:
+    code = """
+logs.setup({level!r}, "json", "mq")
+for level in ("debug", "info", "warning", "error"):
+    getattr(log, level)(level)
+    assert log.enabled(level) == (level in {expected!r})
+"""
+    levels = ["debug", "info", "warning", "error"]
+    for first, level in enumerate(levels):
+        expected = levels[first:]
+        assert [
+            r["event"] for r in records(code.format(level=level, expected=expected))
+        ] == expected
+
+
+def test_the_level_can_change_while_the_program_runs() -> None:
+    code = 'logs.setup("error", "json", "mq"); log.info("a"); logs.set_level("info"); log.info("b")'
+    assert [record["event"] for record in records(code)] == ["b"]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_value_breaks_the_line(form: str) -> None:
+    code = f"""
+logs.setup("info", {form!r}, "mq")
+evil = "a\\nb\\r\\x1b[31m\\x00\\u2028\\u202e\\udcff \\x85"
+log.info(evil, text=evil, path=pathlib.Path(evil), data=evil.encode("utf-8", "replace"),
+         many=[evil, {{evil: evil}}], error=ValueError(evil))
+logging.getLogger("other").warning("%s", evil)
+"""
+    out = run(code).stderr
+    assert out.count(b"\n") == 2
+    assert not set(out.replace(b"\n", b"")) & set(range(32))
+    assert "\u2028" not in out.decode()
+    assert "\u202e" not in out.decode()
+
+
+def test_text_values_with_blanks_are_quoted() -> None:
+    [line] = lines("""
+logs.setup("info", "text", "mq")
+log.info("x", a="two words", b="", c='say "hi" now', d="k=v", e=1/3, f="plain")
+""")
+    assert line.endswith(r'x a="two words" b="" c="say \"hi\" now" d="k=v" e=0.333333 f=plain')
+
+
+def test_json_stays_valid_for_odd_values() -> None:
+    [record] = records("""
+logs.setup("info", "json", "mq")
+log.info("x", nan=float("nan"), level="mine", event="own", data=b"\\xff", tags={1}, error=OSError())
+""")
+    assert record["nan"] == "nan"
+    assert (record["level"], record["level_"]) == ("info", "mine")
+    assert (record["event"], record["event_"]) == ("x", "own")
+    assert (record["data"], record["tags"]) == ("\\xff", [1])
+    assert record["error"] == "OSError"
+
+
+def test_an_exception_is_part_of_its_line() -> None:
+    code = """
+logs.setup("info", "json", "mq")
+try:
+    1 / 0
+except ZeroDivisionError as error:
+    log.exception("failed", queue="jobs")
+    log.error("failed", exc_info=error)
+"""
+    for record in records(code):
+        assert record["error"] == "ZeroDivisionError: division by zero"
+        assert record["traceback"].startswith("Traceback (most recent call last):\n")
+    [first, _] = lines(code.replace('"json"', '"text"'))
+    assert "\\n" in first
+
+
+def test_what_nobody_caught_is_logged() -> None:
+    code = """
+logs.setup("info", "json", "mq")
+thread = threading.Thread(target=lambda: 1 / 0, name="saver")
+thread.start(); thread.join()
+warnings.warn("old", DeprecationWarning, stacklevel=1)
+raise KeyError("gone")
+"""
+    done = run(code)
+    thread, warning, last = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (thread["thread"], thread["level"]) == ("saver", "critical")
+    assert "old" in warning["event"]
+    assert last["error"] == "KeyError: 'gone'"
+    assert done.returncode == 1
+
+
+def test_other_libraries_take_the_same_form() -> None:
+    code = """
+logs.setup("info", "json", "mq")
+logs.setup("info", "json", "mq.1")
+logging.getLogger("aiohttp.server").error("bad %s", "request")
+"""
+    [record] = records(code)  # one: the second set-up replaced the first
+    assert (record["event"], record["program"]) == ("bad request", "mq.1")
+
+
+def test_a_reader_that_went_away_is_no_error() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    code = 'logs.setup("info", "json", "mq"); log.info("x"); log.info("y"); print("went on")'
+    done = subprocess.run(
+        [sys.executable, "-c", START + code],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "PYTHONPATH": str(HOME)},
+        check=False,
+    )
+    os.close(theirs)
+    assert done.stdout == b"went on\n"

@@ -1,0 +1,231 @@
+"""Settings: where values come from, which one wins, and what is refused."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from fsmq.daemons.options import (
+    SETTINGS,
+    MoverOptions,
+    MqOptions,
+    ReaperOptions,
+    UpOptions,
+    program,
+)
+
+PROGRAMS: dict[str, type[Any]] = {
+    "mq": MqOptions,
+    "mover": MoverOptions,
+    "reaper": ReaperOptions,
+    "up": UpOptions,
+}
+
+Config = Callable[[str], str]
+
+
+class Ran:
+    """What one run of a program came to: its options, or how it was refused."""
+
+    def __init__(self, name: str, *arguments: str, code: int = 0, **env: str) -> None:
+        self.options: Any = None
+
+        def main(options: Any) -> int:
+            """Do the work."""
+            self.options = options
+            return code
+
+        command: click.Command = program(name, PROGRAMS[name])(main)
+        clean = {setting.variable: None for setting in SETTINGS}
+        self.result: Result = CliRunner().invoke(command, list(arguments), env={**clean, **env})
+        self.output = " ".join(self.result.output.split())
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Write a configuration file and return its path."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "fsmq.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_defaults_of_mq() -> None:
+    options = Ran("mq").options
+    assert options.root == Path("/tmp/mq")
+    assert (options.address, options.port, options.processes) == ("127.0.0.1", 8080, 1)
+    assert (options.workers, options.peers, options.process_index) == (8, 0, None)
+    assert (options.sync, options.watch, options.poll_interval) == ("auto", "auto", 0.25)
+    assert options.max_message_bytes == 16777216
+    assert options.node
+
+
+def test_the_return_value_is_the_exit_code() -> None:
+    assert Ran("mq").result.exit_code == 0
+    assert Ran("mq", code=78).result.exit_code == 78
+
+
+def test_command_line_wins_over_environment_over_file_over_default(config: Config) -> None:
+    path = config("port = 1\nworkers = 2\npeers = 3\n")
+    options = Ran("mq", "--port=11", "--config", path, FSMQ_PORT="21", FSMQ_WORKERS="22").options
+    assert (options.port, options.workers, options.peers, options.processes) == (11, 22, 3, 1)
+
+
+def test_the_table_of_a_program_wins_over_the_top_level(config: Config) -> None:
+    path = config('log-level = "error"\nroot = "/a"\n[mq]\nlog-level = "debug"\n')
+    assert Ran("mq", FSMQ_CONFIG=path).options.log_level == "debug"
+    assert Ran("up", FSMQ_CONFIG=path).options.log_level == "debug"
+    assert Ran("mover", FSMQ_CONFIG=path).options.log_level == "error"
+    assert Ran("reaper", FSMQ_CONFIG=path).options.source == Path("/a/remove")
+
+
+def test_top_level_keys_of_other_programs_are_passed_over(config: Config) -> None:
+    path = config('root = "/a"\nworkers = 4\nsweep-interval = 5\n')
+    assert Ran("mover", "--config", path).options.sweep_interval == 5.0
+    assert Ran("mq", "--config", path).options.workers == 4
+
+
+def test_an_empty_variable_counts_as_none() -> None:
+    assert Ran("mq", FSMQ_PORT="").options.port == 8080
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("wrokers = 4", "wrokers: unknown key; expected workers"),
+        ("[mq]\nwrokers = 4", "[mq] wrokers: unknown key; expected workers"),
+        ("[mover]\nworkers = 4", "[mover] workers: unknown key"),
+        ("process-index = 0", "process-index: unknown key"),
+        ('config = "b.toml"', "config: unknown key"),
+        ('workers = "4"', "workers: expected a whole number from 1 to 256, not '4'"),
+        ("workers = true", "workers: expected a whole number from 1 to 256, not True"),
+        ("workers = 1.5", "workers: expected a whole number from 1 to 256, not 1.5"),
+        ("workers = 0", "workers: expected a whole number from 1 to 256, not '0'"),
+        ("[mover]\npoll-interval = inf", "[mover] poll-interval: expected a number from 0.01 to"),
+        ("sync = 'always'", "sync: expected one of auto, fsync, syncfs, none, not 'always'"),
+        ("root = 5", "root: expected a path, not 5"),
+        ("mq = 5", "mq: expected a table"),
+        ("port = ", "is not a TOML file"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_every_program(config: Config, text: str, told: str) -> None:
+    path = config(text)
+    for name in PROGRAMS:
+        ran = Ran(name, "--config", path)
+        assert ran.result.exit_code == 2
+        assert f"{path}: {told}" in ran.output
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    assert "No such file" in Ran("mq", f"--config={tmp_path}/none").output
+    (tmp_path / "latin").write_bytes(b'root = "\xe9"')
+    assert "is not a TOML file" in Ran("mq", f"--config={tmp_path}/latin").output
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "step"),
+    [
+        ("port", 0, 65535, 1),
+        ("workers", 1, 256, 1),
+        ("peers", 0, 10_000, 1),
+        ("processes", 1, 256, 1),
+        ("max-message-bytes", 1, 2**40, 1),
+        ("poll-interval", 0.01, 60, 0.001),
+        ("read-timeout", 0.1, 3600, 0.01),
+        ("shutdown-timeout", 0, 3600, 0.01),
+    ],
+)
+def test_ranges_hold_at_both_ends(name: str, low: float, high: float, step: float) -> None:
+    for inside in (low, high):
+        assert getattr(Ran("mq", f"--{name}={inside}").options, name.replace("-", "_")) == inside
+    for outside in (low - step, high + step):
+        ran = Ran("mq", f"--{name}={outside}")
+        assert ran.result.exit_code == 2
+        assert f"'--{name}'" in ran.output
+        assert f"from {low} to {high}" in ran.output
+
+
+@pytest.mark.parametrize("text", ["x", "nan", "inf", "1e999", "1 2"])
+def test_what_is_no_number_is_refused(text: str) -> None:
+    assert Ran("mq", "--poll-interval", text).result.exit_code == 2
+    assert Ran("mq", "--port", text).result.exit_code == 2
+
+
+def test_an_error_in_a_variable_names_the_variable() -> None:
+    output = Ran("mq", FSMQ_PORT="70000").output
+    assert "FSMQ_PORT: expected a whole number from 0 to 65535, not '70000'" in output
+
+
+def test_mover_wants_a_root_or_both_folders() -> None:
+    assert Ran("mover", "--root=/r").options.root == Path("/r")
+    legs = Ran("mover", "--source=/s", "--destination=/d", "--delay=1.5").options
+    assert (legs.root, legs.source, legs.destination) == (None, Path("/s"), Path("/d"))
+    assert legs.delay == 1.5
+    for wrong in (
+        [],
+        ["--source=/s"],
+        ["--destination=/d"],
+        ["--root=/r", "--source=/s"],
+        ["--root=/r", "--source=/s", "--destination=/d"],
+        ["--source=/s", "--destination=/s"],
+    ):
+        ran = Ran("mover", *wrong)
+        assert ran.result.exit_code == 2
+        assert "--source" in ran.output
+
+
+def test_a_root_for_the_whole_host_does_not_spoil_folders_on_the_command_line() -> None:
+    options = Ran("mover", "--source=/s", "--destination=/d", FSMQ_ROOT="/r").options
+    assert (options.root, options.source) == (None, Path("/s"))
+    options = Ran("mover", "--root=/r", FSMQ_SOURCE="/s").options
+    assert (options.root, options.source) == (Path("/r"), None)
+    assert Ran("reaper", "--source=/s", FSMQ_ROOT="/r").options.source == Path("/s")
+    assert Ran("reaper", FSMQ_SOURCE="/s", FSMQ_ROOT="/r").result.exit_code == 2
+
+
+def test_reaper_takes_remove_of_its_root() -> None:
+    assert Ran("reaper").options.source == Path("/tmp/mq/remove")
+    assert Ran("reaper", "--root=/r").options.source == Path("/r/remove")
+    assert Ran("reaper", "--source=/s").options.source == Path("/s")
+    assert Ran("reaper", "--root=/r", "--source=/s").result.exit_code == 2
+
+
+def test_up_knows_what_to_pass_on() -> None:
+    options = Ran("up", "--port=0", FSMQ_ADDRESS="::1").options
+    assert options.given == {"port"}
+    assert options.address == "::1"
+
+
+def test_process_index_is_for_the_supervisor_only() -> None:
+    options = Ran("mq", "--processes=2", "--process-index=1").options
+    assert options.process_index == 1
+    assert Ran("mq", "--processes=2", "--process-index=2").result.exit_code == 2
+    assert Ran("mq", FSMQ_PROCESS_INDEX="1").options.process_index is None
+    assert "process-index" not in Ran("mq", "--help").output
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_tells_all(name: str) -> None:
+    output = Ran(name, "--help").output
+    assert "Do the work." in output
+    for setting in SETTINGS:
+        if name in setting.programs and not setting.hidden:
+            for part in (f"--{setting.name} ", setting.help, setting.variable):
+                assert part in output
+    assert "[0.01 to 60; default 0.25; FSMQ_POLL_INTERVAL]" in output or name == "up"
+    assert "0.1.0" in Ran(name, "--version").output
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_table_and_the_options_agree(name: str) -> None:
+    """A setting that no field takes, or the other way round, would end every start."""
+    listed = [setting.field for setting in SETTINGS if name in setting.programs]
+    fields = {field.name for field in dataclasses.fields(PROGRAMS[name])} - {"given"}
+    assert sorted(listed) == sorted(fields)
