@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from uuid6 import uuid7
 
-from .tree import CONFIG, Tree
+from .tree import DELAY, Tree
 
 # Here one syncfs makes everything durable. Network and FUSE filesystems do not promise that.
 _WHOLE_SYNC = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs"}
@@ -31,8 +31,12 @@ class Filesystem(NamedTuple):
 def examine(tree: Tree) -> Filesystem:
     """Find out by /proc and by a try. A root that cannot be written to counts as not coarse."""
     kind = kind_of(tree.root)
-    network = _NETWORK.fullmatch(kind) is not None
-    return Filesystem(kind, network, kind in _WHOLE_SYNC, _is_coarse(tree))
+    return Filesystem(kind, is_network(kind), kind in _WHOLE_SYNC, _is_coarse(tree))
+
+
+def is_network(kind: str) -> bool:
+    """Whether other hosts may change a filesystem of this type."""
+    return _NETWORK.fullmatch(kind) is not None
 
 
 def kind_of(path: Path) -> str:
@@ -54,7 +58,7 @@ def kind_of(path: Path) -> str:
 
 
 def _is_coarse(tree: Tree) -> bool:
-    path = tree.folder(CONFIG, f".{uuid7()}.tmp")
+    path = tree.folder(DELAY, f".{uuid7()}.tmp")
     try:
         fd = tree.create(path)
     except OSError:

@@ -21,6 +21,8 @@ from .tree import QUEUES, Tree
 
 # An index that saw no use for so long is dropped, and its watch with it.
 _IDLE_S = 900.0
+# Announced when a queue was deleted or replaced: all that wait for it must look.
+EVERYONE = 1 << 30
 # How often an empty index is checked against the folder although events arrive.
 _DISTRUST_S = 30.0
 # A listing may take at most this share of the time.
@@ -111,8 +113,8 @@ class _Entry:
 class Ready:
     """The indexes of all queues in use by this process. Safe in threads.
 
-    ``on_arrival`` is called with a queue's name when something may be claimed there that could not
-    before; in whatever thread noticed it.
+    ``on_arrival`` is called with a queue's name and a number when so many messages may be claimed
+    there that could not before (or the queue was deleted); in whatever thread noticed it.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class Ready:
         events: Events | None = None,
         poll_interval: float = 0.25,
     ) -> None:
-        self.on_arrival: Callable[[str], None] | None = None
+        self.on_arrival: Callable[[str, int], None] | None = None
         self._tree = tree
         self._share = share
         self._events = events
@@ -221,7 +223,7 @@ class Ready:
                 try:
                     self._scan(queue, entry)
                 except NoSuchQueue:
-                    self._announce(queue)
+                    self._announce(queue, EVERYONE)
 
     def rescan(self) -> None:
         """List every queue in use again."""
@@ -229,7 +231,7 @@ class Ready:
             try:
                 self._scan(queue, entry)
             except NoSuchQueue:
-                self._announce(queue)
+                self._announce(queue, EVERYONE)
 
     def _is_stale(self, entry: _Entry) -> bool:
         pause = _DISTRUST_S if entry.watched else self._poll_interval
@@ -276,13 +278,13 @@ class Ready:
             entry.scanned = time.monotonic()
             entry.scan_cost = cost
             if len(entry.index) > before:
-                self._announce(queue)
+                self._announce(queue, len(entry.index) - before)
 
     def _apply(self, event: Event) -> None:
         if event.folder == QUEUES:
             # A folder of this name came or went: what is known about the old one is void.
             self.forget(event.name)
-            self._announce(event.name)
+            self._announce(event.name, EVERYONE)
         elif is_id(event.name):
             queue = event.folder.removeprefix(QUEUES + "/")
             self._note(queue, event.name, arrived=event.kind is Kind.ARRIVED)
@@ -297,11 +299,11 @@ class Ready:
             if not arrived:
                 entry.index.discard(message_id)
             elif entry.index.add(message_id):
-                self._announce(queue)
+                self._announce(queue, 1)
 
-    def _announce(self, queue: str) -> None:
+    def _announce(self, queue: str, count: int) -> None:
         if self.on_arrival is not None:
-            self.on_arrival(queue)
+            self.on_arrival(queue, count)
 
     def _drop_idle(self) -> None:
         now = time.monotonic()

@@ -18,7 +18,7 @@ from .counts import Counts, Depths, count
 from .delivery import Delivery
 from .errors import FsmqError, InvalidValue, NoSuchQueue, unavailable
 from .events import Events
-from .filesystem import examine
+from .filesystem import Filesystem, examine
 from .message import Message, NewMessage
 from .names import check_queue
 from .ready import WHOLE, Ready, Share
@@ -31,6 +31,19 @@ T = TypeVar("T")
 WatchMode = Literal["auto", "events", "poll"]
 # One sync and so many open files for each part of a put_many; the usual limit of files is 1024.
 _PART = 250
+
+
+def open_context(tree: Tree) -> tuple[Context, Filesystem]:
+    """What the verbs need on an opened tree, and what its filesystem is."""
+    filesystem = examine(tree)
+    context = Context(
+        tree=tree,
+        stamps=Stamps(filesystem.coarse),
+        settings=SettingsStore(tree),
+        ready=Ready(tree),
+        network=filesystem.network,
+    )
+    return context, filesystem
 
 
 class Spool:
@@ -66,20 +79,16 @@ class Spool:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.tree = Tree(root, create=create)
-        self.filesystem = examine(self.tree)
+        self.context, self.filesystem = open_context(self.tree)
         self.polls = watch == "poll" or (watch == "auto" and self.filesystem.network)
         self._poll_interval = poll_interval
         self._events = None if self.polls else Events(self.tree)
         self.syncer = Syncer(self.tree, sync, workers, whole=self.filesystem.whole_sync)
-        self.context = Context(
-            tree=self.tree,
-            stamps=Stamps(self.filesystem.coarse),
-            settings=SettingsStore(self.tree),
-            ready=Ready(self.tree, share=share, events=self._events, poll_interval=poll_interval),
-            clock=clock,
-            network=self.filesystem.network,
-            max_message_bytes=max_message_bytes,
+        self.context.ready = Ready(
+            self.tree, share=share, events=self._events, poll_interval=poll_interval
         )
+        self.context.clock = clock
+        self.context.max_message_bytes = max_message_bytes
         self._depths = Depths(lambda queue: self.counts(queue).total)
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
@@ -253,6 +262,10 @@ class Spool:
         if self._delivery is not None:
             seconds = min(seconds, self._delivery.timeout())
         poller.poll(max(0.0, seconds) * 1000)
+
+    def events_fileno(self) -> int | None:
+        """Readable when the ready index should be refreshed; None where the spool polls."""
+        return None if self._events is None else self._events.fileno()
 
     def _make_queue(self, name: str) -> bool:
         try:

@@ -1,0 +1,108 @@
+"""mq-mover: delivers new messages to their queues, and hidden ones when their timers end."""
+
+import sys
+from pathlib import Path
+
+from fsmq.daemons import logs
+from fsmq.daemons.loop import Loop
+from fsmq.daemons.options import MoverOptions, parse, program
+from fsmq.daemons.start import probed
+from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
+from fsmq.spool.delivery import Delivery
+from fsmq.spool.errors import UnusableSpool
+from fsmq.spool.spool import open_context
+from fsmq.spool.tree import DELAY, QUEUES, Tree
+
+log = logs.get_logger(__name__)
+_PAUSE_AFTER_ERROR_S = 1.0
+
+
+@program("mover", MoverOptions)
+def main(options: MoverOptions) -> int:
+    """Deliver messages: new ones to their queues, hidden ones when their timers end.
+
+    With --root it serves a whole spool. With --source and --destination it serves one leg: each
+    file <queue>:<id> of the source becomes <queue>/<id> in the destination, --delay seconds after
+    its arrival and not before the deadline that a claim has set. Any number may run on one spool,
+    on any number of hosts.
+    """
+    logs.setup(options.log_level, options.log_format, "mq-mover")
+    try:
+        tree = _open(options)
+    except UnusableSpool as error:
+        log.error("cannot start", error=error)
+        return EXIT_CONFIGURATION
+    if options.root is not None and not probed(options.root):
+        return EXIT_CONFIGURATION
+    return _run(options, tree)
+
+
+def _open(options: MoverOptions) -> Tree:
+    if options.root is not None:
+        return Tree(options.root)
+    assert options.source is not None
+    assert options.destination is not None
+    source, destination = options.source.absolute(), options.destination.absolute()
+    for folder in (source, destination):
+        if not folder.is_dir():
+            raise UnusableSpool(f"{folder} is no folder: create it, or name another")
+    if source.stat().st_dev != destination.stat().st_dev:
+        raise UnusableSpool(
+            f"{source} and {destination} lie on two filesystems, where no rename is atomic:"
+            " move one of them"
+        )
+    folders = {DELAY: str(source), QUEUES: str(destination)}
+    return Tree(destination.parent, create=False, folders=folders)
+
+
+def _run(options: MoverOptions, tree: Tree) -> int:
+    context, filesystem = open_context(tree)
+    polls = options.watch == "poll" or (options.watch == "auto" and filesystem.network)
+    delivery = Delivery(
+        context,
+        delay=options.delay,
+        new=options.root is not None,
+        events=not polls,
+        poll_interval=options.poll_interval,
+        sweep_interval=options.sweep_interval,
+        on_problem=lambda name, reason: log.warning("left alone", file=name, reason=reason),
+    )
+
+    def reload() -> None:
+        logs.set_level(parse("mover", MoverOptions, sys.argv[1:]).log_level)
+        delivery.rescan()
+
+    loop = Loop(reload)
+    fileno = delivery.fileno()
+    if fileno is not None:
+        loop.register(fileno)
+    served = _served(options)
+    log.info("started", serves=served, watch="poll" if polls else "events")
+    is_ready = False
+    while not loop.stopping:
+        try:
+            moved = delivery.step()
+        except OSError as error:
+            log.warning("cannot deliver, trying again", error=error)
+            loop.pause(_PAUSE_AFTER_ERROR_S)
+            loop.ping()
+            continue
+        if not is_ready:
+            is_ready = True
+            loop.ready(f"serving {served}")
+        if moved:
+            log.debug("moved", messages=moved)
+        loop.wait(0.0 if moved else delivery.timeout())
+    log.info("stopped", counted=+context.counters)
+    delivery.close()
+    return EXIT_CLEAN
+
+
+def _served(options: MoverOptions) -> Path:
+    served = options.root if options.root is not None else options.source
+    assert served is not None
+    return served
+
+
+if __name__ == "__main__":
+    main(prog_name="mq-mover")

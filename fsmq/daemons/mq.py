@@ -1,0 +1,202 @@
+"""mq: answers HTTP, and makes every message durable before it says yes."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+import uvloop
+
+from fsmq.daemons import logs
+from fsmq.daemons.notify import Notifier, listen_fds
+from fsmq.daemons.options import MqOptions, parse, program
+from fsmq.daemons.start import probed, raise_file_limit
+from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
+from fsmq.http.server import Server
+from fsmq.http.service import Service
+from fsmq.spool import peers
+from fsmq.spool.errors import UnusableSpool
+from fsmq.spool.spool import Spool
+
+log = logs.get_logger(__name__)
+_GRACE_S = 5.0
+
+
+@program("mq", MqOptions)
+def main(options: MqOptions) -> int:
+    """Answer HTTP on a spool.
+
+    A message is on stable media before its POST is answered. mq-mover has to run on the same spool
+    for messages to be delivered, and mq-reaper for removed ones to be unlinked; fsmq up runs all
+    three.
+    """
+    logs.setup(options.log_level, options.log_format, "mq")
+    raise_file_limit()
+    if options.processes > 1 and options.process_index is None:
+        return _run_many(options)
+    try:
+        listening = listen_fds() or [_listen(options)]
+    except OSError as error:
+        log.error("cannot listen", address=options.address, port=options.port, error=error.strerror)
+        return EXIT_CONFIGURATION
+    try:
+        spool = Spool(
+            options.root,
+            sync=options.sync,
+            workers=options.workers,
+            delivers=False,
+            watch=options.watch,
+            poll_interval=options.poll_interval,
+            max_message_bytes=options.max_message_bytes,
+        )
+    except UnusableSpool as error:
+        log.error("cannot start", error=error)
+        return EXIT_CONFIGURATION
+    if not options.process_index and not probed(options.root):
+        return EXIT_CONFIGURATION
+    with spool:
+        return uvloop.run(_Daemon(options, spool, listening).run())
+
+
+class _Daemon:
+    """One process of mq."""
+
+    def __init__(self, options: MqOptions, spool: Spool, listening: list[socket.socket]) -> None:
+        self._options = options
+        self._spool = spool
+        self._listening = listening
+        self._notifier = Notifier()
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        options = self._options
+        service = Service(
+            self._spool,
+            workers=options.workers,
+            max_waiters=options.max_waiters,
+            poll_interval=options.poll_interval,
+            read_timeout=options.read_timeout,
+        )
+        server = Server(service)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup, service)
+        await server.start(self._listening)
+        tasks = [loop.create_task(self._beat())]
+        if self._notifier.watchdog_interval is not None:
+            tasks.append(loop.create_task(self._ping(self._notifier.watchdog_interval)))
+        where = " ".join(_url(listening) for listening in self._listening)
+        spool = self._spool
+        log.info(
+            "started",
+            listening=where,
+            root=options.root,
+            sync=spool.syncer.mode,
+            filesystem=spool.filesystem.kind,
+            watch="poll" if spool.polls else "events",
+        )
+        self._notifier.ready(f"listening on {where}")
+        await self._stop.wait()
+        log.info("stopping", waiting=len(service.waiters))
+        for task in tasks:
+            task.cancel()
+        await server.stop(options.shutdown_timeout)
+        self._leave()
+        log.info("stopped", counted=+spool.context.counters)
+        return EXIT_CLEAN
+
+    def _on_stop(self, number: int) -> None:
+        if self._stop.is_set():
+            log.warning("ending at once on a second signal")
+            os._exit(128 + number)
+        self._stop.set()
+        self._notifier.stopping()
+
+    def _on_hangup(self, service: Service) -> None:
+        self._notifier.reloading()
+        try:
+            logs.set_level(parse("mq", MqOptions, sys.argv[1:]).log_level)
+        except Exception as error:
+            log.error("the configuration stays as it was", error=error)
+        service.rescan()
+        self._notifier.ready()
+
+    async def _ping(self, interval: float) -> None:
+        while True:
+            self._notifier.ping()
+            await asyncio.sleep(interval)
+
+    async def _beat(self) -> None:
+        """Tell the other hosts that we live, and learn our share of the ids from them."""
+        options, tree = self._options, self._spool.tree
+        process = options.process_index or 0
+        while True:
+            try:
+                peers.beat(tree, options.node)
+                nodes = peers.alive(tree, options.node)
+                share = peers.share(nodes, options.node, options.peers, process, options.processes)
+                self._spool.context.ready.set_share(share)
+            except OSError as error:
+                log.warning("cannot say that this host lives", error=error)
+            await asyncio.sleep(peers.BEAT_S)
+
+    def _leave(self) -> None:
+        if not self._options.process_index:
+            try:
+                peers.leave(self._spool.tree, self._options.node)
+            except OSError:
+                pass  # the others will notice by our silence
+
+
+def _run_many(options: MqOptions) -> int:
+    """Several processes on one port; they meet in the tree alone."""
+    arguments = sys.argv[1:]
+    # Bound but not listening: it gets no connection, and keeps the port for the children.
+    holder = None
+    if options.port == 0:
+        holder = _bind(options.address, 0)
+        arguments = [*arguments, f"--port={holder.getsockname()[1]}"]
+    children = [
+        module_child(f"mq-{index}", "fsmq.daemons.mq", [*arguments, f"--process-index={index}"])
+        for index in range(options.processes)
+    ]
+    try:
+        return run(children, prefix=False, grace=options.shutdown_timeout + _GRACE_S)
+    finally:
+        if holder is not None:
+            holder.close()
+
+
+def _listen(options: MqOptions) -> socket.socket:
+    return _bind(options.address, options.port, shared=options.processes > 1)
+
+
+def _bind(address: str, port: int, shared: bool = True) -> socket.socket:
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind(where)
+        listening.setblocking(False)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _url(listening: socket.socket) -> str:
+    name = listening.getsockname()
+    if isinstance(name, str):
+        return f"unix:{name}"
+    host, port = name[0], name[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+if __name__ == "__main__":
+    main(prog_name="mq")

@@ -1,0 +1,87 @@
+"""mq-reaper: unlinks what was removed."""
+
+import os
+import sys
+
+from fsmq.daemons import logs
+from fsmq.daemons.loop import Loop
+from fsmq.daemons.options import DEFAULT_ROOT, ReaperOptions, parse, program
+from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
+from fsmq.spool.errors import UnusableSpool
+from fsmq.spool.events import Events
+from fsmq.spool.filesystem import is_network, kind_of
+from fsmq.spool.removal import reap
+from fsmq.spool.tree import REMOVE, Tree
+
+log = logs.get_logger(__name__)
+_PAUSE_AFTER_ERROR_S = 1.0
+# Removals come in bursts: after one is reaped, so long is waited for more.
+_GATHER_S = 0.05
+# Where events arrive the folder is looked at all the same, rarely.
+_DISTRUST_S = 60.0
+
+
+@program("reaper", ReaperOptions)
+def main(options: ReaperOptions) -> int:
+    """Unlink the files of a folder, for good: removed messages and deleted queues."""
+    logs.setup(options.log_level, options.log_format, "mq-reaper")
+    try:
+        tree = _open(options)
+    except UnusableSpool as error:
+        log.error("cannot start", error=error)
+        return EXIT_CONFIGURATION
+    return _run(options, tree)
+
+
+def _open(options: ReaperOptions) -> Tree:
+    source = options.source.absolute()
+    ours = options.root is not None or source == DEFAULT_ROOT / REMOVE
+    if ours:
+        return Tree(source.parent)
+    if not source.is_dir():
+        raise UnusableSpool(f"{source} is no folder: create it, or name another")
+    return Tree(source.parent, create=False, folders={REMOVE: str(source)})
+
+
+def _run(options: ReaperOptions, tree: Tree) -> int:
+    network = is_network(kind_of(tree.root))
+    polls = options.watch == "poll" or (options.watch == "auto" and network)
+    events = None if polls else Events(tree)
+
+    def reload() -> None:
+        logs.set_level(parse("reaper", ReaperOptions, sys.argv[1:]).log_level)
+
+    loop = Loop(reload)
+    if events is not None:
+        events.watch(tree.folder(REMOVE))
+        loop.register(events.fileno())
+    folder = os.path.join(tree.root, tree.folder(REMOVE))
+    log.info("started", serves=folder, watch="poll" if polls else "events")
+    loop.ready(f"serving {folder}")
+
+    def should_stop() -> bool:
+        loop.ping()
+        return loop.stopping
+
+    total = 0
+    while not loop.stopping:
+        if events is not None:
+            events.read()
+        try:
+            reaped = reap(tree, stop=should_stop)
+        except OSError as error:
+            log.warning("cannot unlink, trying again", error=error)
+            loop.pause(_PAUSE_AFTER_ERROR_S)
+            loop.ping()
+            continue
+        total += reaped
+        if reaped:
+            log.debug("reaped", files=reaped)
+            loop.pause(_GATHER_S)
+        loop.wait(options.poll_interval if events is None else _DISTRUST_S)
+    log.info("stopped", reaped=total)
+    return EXIT_CLEAN
+
+
+if __name__ == "__main__":
+    main(prog_name="mq-reaper")

@@ -1,0 +1,30 @@
+"""What the daemons do alike when they start."""
+
+import resource
+from pathlib import Path
+
+from fsmq.daemons.logs import get_logger
+from fsmq.spool.probe import Level, probe
+
+log = get_logger(__name__)
+
+
+def probed(root: Path) -> bool:
+    """Log what the probe finds; False if the root cannot carry a spool."""
+    usable = True
+    for finding in probe(root):
+        if finding.level is Level.FATAL:
+            log.error("probe", check=finding.name, found=finding.text)
+            usable = False
+        elif finding.level is Level.WARNING:
+            log.warning("probe", check=finding.name, found=finding.text)
+        else:
+            log.debug("probe", check=finding.name, found=finding.text)
+    return usable
+
+
+def raise_file_limit() -> None:
+    """Allow as many open files as we may have: each connection and each unsynced message is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

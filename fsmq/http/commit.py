@@ -1,0 +1,71 @@
+"""Group commit on the event loop: requests that wait at the same moment share one sync.
+
+Handlers change the tree on the loop, in calls of microseconds; only the sync itself, which takes
+milliseconds and needs no interpreter, runs in a thread. So there is one hand-off between threads
+for a whole group and not one for each message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from fsmq.spool.context import Pending
+from fsmq.spool.errors import Unavailable
+from fsmq.spool.sync import Group, Syncer
+
+T = TypeVar("T")
+
+
+class Commits:
+    """Completes verbs of the spool, many at a time."""
+
+    def __init__(self, syncer: Syncer) -> None:
+        self._syncer = syncer
+        self._thread = ThreadPoolExecutor(1, "fsmq-sync")
+        self._group = Group()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._running = False
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+    async def complete(self, pending: Pending[T]) -> T:
+        """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
+        work = pending.work
+        if work.files or work.folders:
+            group = self._group
+            group.works.append(work)
+            loop = asyncio.get_running_loop()
+            synced: asyncio.Future[None] = loop.create_future()
+            self._waiting.append(synced)
+            if not self._running:
+                self._running = True
+                # Not at once: other handlers that are ready in this turn of the loop join first.
+                loop.call_soon(self._run)
+            await synced
+            try:
+                group.check()
+            except Unavailable:
+                pending.abandon()
+                raise
+        return pending.finish()
+
+    def _run(self) -> None:
+        group, self._group = self._group, Group()
+        waiting, self._waiting = self._waiting, []
+        loop = asyncio.get_running_loop()
+
+        def done(outcome: asyncio.Future[None]) -> None:
+            if group.error is None and outcome.exception() is not None:
+                group.error = Unavailable(f"the sync failed: {outcome.exception()}")
+            for synced in waiting:
+                if not synced.done():
+                    synced.set_result(None)
+            if self._waiting:
+                self._run()
+            else:
+                self._running = False
+
+        loop.run_in_executor(self._thread, self._syncer.run, group).add_done_callback(done)

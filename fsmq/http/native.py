@@ -1,0 +1,223 @@
+"""The native dialect: the six endpoints of the original, and what was added to them.
+
+Queues are at ``/{queue}``, messages at ``/{queue}/messages``. docs/http.md is the specification.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import hdrs
+from aiohttp.web import Response, StreamResponse
+
+from fsmq.spool.errors import NoSuchMessage
+from fsmq.spool.message import Message, NewMessage
+from fsmq.spool.names import check_id, check_queue
+from fsmq.spool.settings import check_number, check_seconds
+
+from .problems import UnreadableBody
+from .request import Call
+from .router import Router
+from .service import MAX_COUNT, Service
+
+MAX_WAIT_S = 20.0
+_MAX_SETTINGS_BYTES = 64 * 1024
+_ATTRIBUTE = "X-Message-Attribute-"
+# What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
+_NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
+
+
+class Native:
+    """Translates requests into verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._spool = service.spool
+
+    def add_routes(self, router: Router) -> None:
+        router.add("GET", "/", self.list_queues)
+        router.add("GET", "/{queue}", self.show_queue)
+        router.add("HEAD", "/{queue}", self.show_queue)
+        router.add("PUT", "/{queue}", self.create_queue)
+        router.add("PATCH", "/{queue}", self.configure_queue)
+        router.add("DELETE", "/{queue}", self.delete_queue)
+        router.add("GET", "/{queue}/messages", self.fetch)
+        router.add("POST", "/{queue}/messages", self.post)
+        router.add("DELETE", "/{queue}/messages", self.purge)
+        router.add("GET", "/{queue}/messages/{id}", self.look)
+        router.add("PATCH", "/{queue}/messages/{id}", self.renew)
+        router.add("DELETE", "/{queue}/messages/{id}", self.remove)
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    async def list_queues(self, call: Call) -> StreamResponse:
+        call.expect()
+        return _json(200, {"queues": await self._service.in_thread(self._spool.queues)})
+
+    async def show_queue(self, call: Call) -> StreamResponse:
+        call.expect()
+        queue = check_queue(call.names["queue"])
+        settings = self._spool.settings(queue)
+        counts = await self._service.counts(queue)
+        return _json(
+            200,
+            {"queue": queue, "messages": counts._asdict(), "settings": settings.as_dict()},
+        )
+
+    async def create_queue(self, call: Call) -> StreamResponse:
+        call.expect()
+        queue = check_queue(call.names["queue"])
+        await call.discard_body()
+        created = await self._service.in_thread(self._spool.create_queue, queue)
+        return _json(201 if created else 200, {"queue": queue, "created": created})
+
+    async def configure_queue(self, call: Call) -> StreamResponse:
+        call.expect()
+        queue = check_queue(call.names["queue"])
+        body = await call.body(_MAX_SETTINGS_BYTES, self._service.read_timeout)
+        try:
+            changes = json.loads(body)
+        except ValueError as error:
+            raise UnreadableBody(f"the settings are not JSON: {error}") from None
+        if not isinstance(changes, dict):
+            raise UnreadableBody("the settings are not a JSON object")
+        settings = await self._service.in_thread(self._spool.configure, queue, changes)
+        return _json(200, {"queue": queue, "settings": settings.as_dict()})
+
+    async def delete_queue(self, call: Call) -> StreamResponse:
+        call.expect()
+        queue = check_queue(call.names["queue"])
+        await self._service.in_thread(self._spool.delete_queue, queue)
+        return _json(200, {"queue": queue, "deleted": True})
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def post(self, call: Call) -> StreamResponse:
+        call.expect("delay", "priority", "ttl", "id")
+        queue = check_queue(call.names["queue"])
+        priority = call.number("priority") or 0
+        delay, ttl, own_id = call.seconds("delay"), call.seconds("ttl"), call.text("id")
+        self._service.refuse_if_stopping()
+        body = await call.body(self._service.body_limit(queue), self._service.read_timeout)
+        content_type, attributes = _kept_headers(call.request.headers)
+        message = NewMessage(body, delay, priority, ttl, own_id, content_type, attributes)
+        [message_id] = await self._service.complete(self._spool.put(queue, [message]))
+        return Response(status=201, headers={"X-Message-Id": quote_id(message_id)})
+
+    async def fetch(self, call: Call) -> StreamResponse:
+        call.expect("visibility", "wait", "count")
+        queue = check_queue(call.names["queue"])
+        visibility = call.seconds("visibility")
+        wait = check_seconds("wait", call.seconds("wait") or 0.0, MAX_WAIT_S)
+        count = call.number("count")
+        if count is not None:
+            check_number("count", count, 1, MAX_COUNT)
+        messages = await self._service.fetch(call, queue, count or 1, visibility, wait)
+        if not messages:
+            return Response(status=204)
+        if count is not None:
+            return _json(200, {"messages": [as_json(message) for message in messages]})
+        return _raw(messages[0])
+
+    async def look(self, call: Call) -> StreamResponse:
+        call.expect()
+        queue, message_id = self._target(call)
+        message = await self._service.in_thread(self._service.find, queue, message_id)
+        if message is None:
+            raise NoSuchMessage(queue, message_id, "in any state")
+        return _raw(message, {"X-Message-State": message.state})
+
+    async def renew(self, call: Call) -> StreamResponse:
+        call.expect("visibility")
+        queue, message_id = self._target(call)
+        await call.discard_body()
+        visibility = call.seconds("visibility")
+        if visibility == 0:
+            await self._service.complete(self._spool.release(queue, message_id))
+            return Response(status=204)
+        deadline = await self._service.complete(self._spool.renew(queue, message_id, visibility))
+        return Response(status=204, headers={"X-Message-Deadline": moment(deadline)})
+
+    async def remove(self, call: Call) -> StreamResponse:
+        call.expect()
+        queue, message_id = self._target(call)
+        [found] = await self._service.complete(self._spool.remove(queue, [message_id]))
+        if not found:
+            raise NoSuchMessage(queue, message_id, "in new, queues or delay")
+        return Response(status=202)
+
+    async def purge(self, call: Call) -> StreamResponse:
+        call.expect()
+        queue = check_queue(call.names["queue"])
+        await self._service.in_thread(self._spool.queue(queue, create=False).purge)
+        return _json(200, {"queue": queue, "purged": True})
+
+    def _target(self, call: Call) -> tuple[str, str]:
+        queue = check_queue(call.names["queue"])
+        return queue, check_id(queue, call.names["id"])
+
+
+def quote_id(message_id: str) -> str:
+    """An id as a header can carry it, and as a path takes it back."""
+    return quote(message_id.encode("utf-8", "surrogateescape"), safe="@+=~,;!$&'()*[]{}^#")
+
+
+def moment(seconds: float) -> str:
+    """Unix seconds as RFC 3339 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message for a JSON answer: ``body`` where it is text, ``body_base64`` where it is not."""
+    result: dict[str, Any] = {"id": message.id}
+    try:
+        result["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        result["body_base64"] = base64.b64encode(message.body).decode()
+    result["content_type"] = message.content_type
+    result["attributes"] = dict(message.attributes)
+    result["priority"] = message.priority
+    result["deliveries"] = message.deliveries
+    for name in ("deadline", "created_at", "expires_at"):
+        seconds = getattr(message, name)
+        result[name] = None if seconds is None else moment(seconds)
+    return result
+
+
+def _raw(message: Message, more: Mapping[str, str] | None = None) -> Response:
+    headers = {"X-Message-Id": quote_id(message.id), **(more or {})}
+    if message.deliveries is not None:
+        headers["X-Message-Deliveries"] = str(message.deliveries)
+    if message.deadline is not None:
+        headers["X-Message-Deadline"] = moment(message.deadline)
+    if message.priority:
+        headers["X-Message-Priority"] = str(message.priority)
+    for name, value in message.attributes.items():
+        headers[_ATTRIBUTE + name] = _one_line(value)
+    headers[hdrs.CONTENT_TYPE] = _one_line(message.content_type or "application/octet-stream")
+    return Response(body=message.body, headers=headers)
+
+
+def _one_line(value: str) -> str:
+    # A file that someone wrote by hand can hold anything.
+    return "".join(c if c.isprintable() else " " for c in value)
+
+
+def _kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
+    content_type = headers.get(hdrs.CONTENT_TYPE, "").strip()
+    attributes = {
+        name[len(_ATTRIBUTE) :]: value
+        for name, value in headers.items()
+        if name[: len(_ATTRIBUTE)].lower() == _ATTRIBUTE.lower()
+    }
+    return (None if content_type.lower() in _NO_TYPE else content_type), attributes
+
+
+def _json(status: int, content: Mapping[str, Any]) -> Response:
+    body = json.dumps(content) + "\n"
+    return Response(status=status, body=body.encode(), content_type="application/json")

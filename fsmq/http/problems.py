@@ -1,0 +1,118 @@
+"""Errors as the native dialect tells them: problem details (RFC 9457), one shape for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp.web import Response
+
+from fsmq.spool.errors import (
+    DuplicateMessage,
+    FsmqError,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchMessage,
+    NoSuchQueue,
+    QueueFull,
+    Unavailable,
+)
+
+
+class HttpError(FsmqError):
+    """An error of the request itself rather than of the spool."""
+
+    status = 400
+    kind = "bad-request"
+
+
+class NotFound(HttpError):
+    """No route has this path."""
+
+    status = 404
+    kind = "no-such-path"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"nothing is served at {path[:200]!r}")
+
+
+class MethodNotAllowed(HttpError):
+    """The path has no such method."""
+
+    status = 405
+    kind = "method-not-allowed"
+
+    def __init__(self, method: str, allowed: list[str]) -> None:
+        super().__init__(f"{method[:50]} is not served here; allowed: {', '.join(allowed)}")
+        self.allowed = allowed
+
+
+class UnreadableBody(HttpError):
+    """The body ended too early, is not encoded as it says, or is not what the route needs."""
+
+    kind = "unreadable-body"
+
+
+class SlowBody(HttpError):
+    """The client took too long to send the body."""
+
+    status = 408
+    kind = "slow-body"
+
+
+class ExpectationFailed(HttpError):
+    """The request expects something other than 100-continue."""
+
+    status = 417
+    kind = "expectation-failed"
+
+
+_STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
+    InvalidValue: (400, "invalid-value", "A value does not fit"),
+    NoSuchQueue: (404, "no-such-queue", "There is no such queue"),
+    NoSuchMessage: (404, "no-such-message", "There is no such message"),
+    DuplicateMessage: (409, "duplicate-message", "The id stands in the spool already"),
+    MessageTooLarge: (413, "message-too-large", "The message is too large"),
+    QueueFull: (503, "queue-full", "The queue is full"),
+    Unavailable: (503, "unavailable", "This cannot be guaranteed now"),
+    NotFound: (404, NotFound.kind, "There is nothing here"),
+    MethodNotAllowed: (405, MethodNotAllowed.kind, "The method is not allowed here"),
+    UnreadableBody: (400, UnreadableBody.kind, "The body cannot be read"),
+    SlowBody: (408, SlowBody.kind, "The body did not arrive in time"),
+    ExpectationFailed: (417, ExpectationFailed.kind, "The expectation cannot be met"),
+}
+_FIELDS = ("queue", "message_id", "field", "limit", "retry_after", "allowed")
+
+
+def problem(error: FsmqError) -> Response:
+    """The answer that tells an error."""
+    status, kind, title = _STATUS.get(type(error), (500, "internal-error", "Internal error"))
+    details: dict[str, Any] = {
+        "type": f"urn:fsmq:problem:{kind}",
+        "title": title,
+        "status": status,
+        "detail": str(error),
+    }
+    for name in _FIELDS:
+        value = getattr(error, name, None)
+        if value is not None:
+            details[name] = value
+    headers: dict[str, str] = {}
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = str(error.retry_after)
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = ", ".join(error.allowed)
+    return problem_response(status, details, headers)
+
+
+def problem_response(
+    status: int, details: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    body = json.dumps(details, ensure_ascii=True) + "\n"
+    return Response(
+        status=status,
+        body=body.encode(),
+        content_type="application/problem+json",
+        headers=headers,
+    )

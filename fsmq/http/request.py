@@ -1,0 +1,150 @@
+"""A request as handlers see it: decoded names, checked parameters, a body within limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from aiohttp import hdrs, http_exceptions
+from aiohttp.web import BaseRequest, RequestPayloadError
+
+from fsmq.spool.errors import InvalidValue, MessageTooLarge
+
+from .problems import ExpectationFailed, SlowBody, UnreadableBody
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Call:
+    """One request: ``names`` from the path, ``query`` from behind the question mark."""
+
+    __slots__ = ("_query", "names", "raw_query", "request")
+
+    def __init__(self, request: BaseRequest, names: Mapping[str, str], raw_query: str) -> None:
+        self.request = request
+        self.names = names
+        self.raw_query = raw_query
+        self._query: dict[str, str] | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has hung up."""
+        transport = self.request.transport
+        return transport is None or transport.is_closing()
+
+    # -- parameters ------------------------------------------------------------------------------
+
+    def expect(self, *known: str) -> None:
+        """Refuse parameters that the route does not know: a misspelt one must not be ignored.
+
+        Raises:
+            InvalidValue
+        """
+        if not self.raw_query:
+            self._query = {}
+            return
+        self._query = {}
+        pairs = parse_qsl(
+            self.raw_query, keep_blank_values=True, errors="surrogateescape", max_num_fields=None
+        )
+        for name, value in pairs:
+            if name not in known:
+                choice = f"known here: {', '.join(known)}" if known else "none is known here"
+                raise InvalidValue(name[:100], f"is an unknown parameter; {choice}")
+            if name in self._query:
+                raise InvalidValue(name, "is given twice")
+            self._query[name] = value
+
+    def text(self, name: str) -> str | None:
+        assert self._query is not None, "expect() comes first"
+        return self._query.get(name)
+
+    def seconds(self, name: str) -> float | None:
+        """A decimal number; its range is checked by the spool."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            return float(value)
+        except ValueError:
+            raise InvalidValue(name, f"{value[:50]!r} is not a number of seconds") from None
+
+    def number(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not value.isascii() or not value.isdecimal() or len(value) > 18:
+            raise InvalidValue(name, f"{value[:50]!r} is not a whole number")
+        return int(value)
+
+    # -- body ------------------------------------------------------------------------------------
+
+    async def body(self, limit: int, timeout: float) -> bytes:
+        """Read the body, decompressed; at most ``limit`` bytes within ``timeout`` seconds.
+
+        Raises:
+            MessageTooLarge: as early as it is known; no more of the body is read.
+            UnreadableBody, SlowBody, ExpectationFailed
+        """
+        request = self.request
+        headers = request.headers
+        length = request.content_length
+        if length is not None and length > limit and hdrs.CONTENT_ENCODING not in headers:
+            raise MessageTooLarge(length, limit)
+        if hdrs.EXPECT in headers:
+            await self._answer_expect(headers[hdrs.EXPECT])
+        try:
+            if request.content.is_eof():
+                return await self._read(limit)
+            async with asyncio.timeout(timeout):
+                return await self._read(limit)
+        except TimeoutError:
+            raise SlowBody(f"the body did not arrive within {timeout:g} seconds") from None
+        except (RequestPayloadError, http_exceptions.HttpProcessingError) as error:
+            raise UnreadableBody(f"the body cannot be read: {error}") from error
+        except ConnectionError as error:
+            raise UnreadableBody("the client hung up before the body's end") from error
+
+    async def discard_body(self) -> None:
+        """Read the body and throw it away, so that the connection can be kept."""
+        if not self.request.can_read_body:
+            return
+        if hdrs.EXPECT in self.request.headers:
+            return
+        # What does not fit is left to the connection's lingering close.
+        left = 64 * 1024
+        while left > 0 and not self.request.content.at_eof():
+            left -= len(await self.request.content.readany())
+
+    async def _read(self, limit: int) -> bytes:
+        content = self.request.content
+        first = await content.readany()
+        if len(first) > limit:
+            raise MessageTooLarge(None, limit)
+        if content.at_eof():
+            return first
+        parts, size = [first], len(first)
+        while part := await content.readany():
+            size += len(part)
+            if size > limit:
+                raise MessageTooLarge(None, limit)
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _answer_expect(self, value: str) -> None:
+        if value.lower() != "100-continue":
+            raise ExpectationFailed(f"only 100-continue can be expected, not {value[:50]!r}")
+        writer = self.request.writer
+        await writer.write(_CONTINUE)
+        # aiohttp counts this as the beginning of the answer otherwise.
+        writer.output_size = 0
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Split a request target into path and query; the absolute form (to proxies) is served too."""
+    if not target.startswith("/"):
+        _, separator, rest = target.partition("://")
+        target = "/" + rest.partition("/")[2] if separator else target
+    path, _, query = target.partition("?")
+    return path.partition("#")[0], query.partition("#")[0]

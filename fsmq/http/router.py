@@ -1,0 +1,87 @@
+"""Routes: which handler answers a method and a path.
+
+Paths are split before they are decoded, so an encoded slash is part of a name (and then refused as
+such), never a separator.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+from aiohttp.web import StreamResponse
+
+from .problems import MethodNotAllowed, NotFound
+
+if TYPE_CHECKING:
+    from .request import Call
+
+Handler: TypeAlias = "Callable[[Call], Awaitable[StreamResponse]]"
+
+
+@dataclass(slots=True)
+class _Node:
+    """One place in the tree of paths."""
+
+    fixed: dict[str, _Node] = field(default_factory=dict)
+    named: tuple[str, _Node] | None = None
+    handlers: dict[str, Handler] = field(default_factory=dict)
+
+
+class Router:
+    """A tree of path segments; a fixed segment goes before a ``{named}`` one."""
+
+    def __init__(self) -> None:
+        self._root = _Node()
+        self.routes: list[tuple[str, str, Handler]] = []
+
+    def add(self, method: str, pattern: str, handler: Handler) -> None:
+        """Add a route such as ``GET /{queue}/messages``."""
+        node = self._root
+        for segment in _split(pattern):
+            if segment.startswith("{"):
+                if node.named is None:
+                    node.named = (segment[1:-1], _Node())
+                node = node.named[1]
+            else:
+                node = node.fixed.setdefault(segment, _Node())
+        node.handlers[method] = handler
+        self.routes.append((method, pattern, handler))
+
+    def find(self, method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
+        """The handler, and the decoded values of the named segments.
+
+        Raises:
+            NotFound, MethodNotAllowed
+        """
+        node, names = self._root, {}
+        for segment in _split(path):
+            fixed = node.fixed.get(segment)
+            if fixed is not None:
+                node = fixed
+            elif node.named is not None and segment:
+                name, node = node.named
+                names[name] = _decode(segment)
+            else:
+                raise NotFound(path)
+        if not node.handlers:
+            raise NotFound(path)
+        handler = node.handlers.get(method)
+        if handler is None:
+            raise MethodNotAllowed(method, sorted(node.handlers))
+        return handler, names
+
+
+def _split(path: str) -> list[str]:
+    parts = path.split("/")[1:]
+    return parts[:-1] if parts and not parts[-1] else parts
+
+
+def _decode(segment: str) -> str:
+    if "%" not in segment:
+        return segment
+    # File names are bytes: what is no UTF-8 must find its file all the same.
+    return os.fsdecode(unquote_to_bytes(segment))

@@ -1,0 +1,121 @@
+"""The HTTP server: routes requests to dialects, turns errors into answers, stops gracefully."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+from aiohttp import web
+from aiohttp.web import BaseRequest, Response, StreamResponse
+
+from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
+
+from .native import Native
+from .problems import SlowBody, UnreadableBody, problem, problem_response
+from .request import Call, split_target
+from .router import Router
+from .service import Service
+
+log = logging.getLogger(__name__)
+_KEEPALIVE_S = 75.0
+# After an answer that refuses a body, so long is read on for the client to notice.
+_LINGER_S = 2.0
+_BACKLOG = 4096
+
+
+class Server:
+    """Serves one :class:`Service` on listening sockets."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.router = Router()
+        Native(service).add_routes(self.router)
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._runner = web.ServerRunner(
+            web.Server(
+                self.handle,
+                access_log=None,
+                logger=_quiet(),
+                keepalive_timeout=_KEEPALIVE_S,
+                lingering_time=_LINGER_S,
+            )
+        )
+
+    async def start(self, sockets: list[socket.socket]) -> None:
+        """Begin to serve."""
+        self.service.start()
+        await self._runner.setup()
+        for listening in sockets:
+            await web.SockSite(self._runner, listening, backlog=_BACKLOG).start()
+
+    async def stop(self, timeout: float) -> None:
+        """Accept no more, answer what is open within ``timeout`` seconds, then close everything."""
+        for site in list(self._runner.sites):
+            await site.stop()
+        self.service.begin_stop()
+        try:
+            async with asyncio.timeout(timeout):
+                while self._open:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            log.warning("%d requests were still open after %g seconds", self._open, timeout)
+        await self._runner.cleanup()
+        await self.service.stop()
+
+    async def handle(self, request: BaseRequest) -> StreamResponse:
+        self._open += 1
+        try:
+            response = await self._answer(request)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
+        if self.service.stopping:
+            response.force_close()
+        return response
+
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
+        path, query = split_target(_raw_target(request))
+        try:
+            handler, names = self.router.find(request.method, path)
+            return await handler(Call(request, names, query))
+        except FsmqError as error:
+            response = problem(error)
+            if isinstance(error, MessageTooLarge | SlowBody | UnreadableBody):
+                # The rest of the body is not read, so nothing can follow on this connection.
+                response.force_close()
+            if isinstance(error, Unavailable):
+                log.warning("%s %s: %s", request.method, path, error)
+            return response
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:
+            log.exception("%s %s failed", request.method, path)
+            return _internal_error()
+
+
+def _raw_target(request: BaseRequest) -> str:
+    # As it came over the wire: anything else has been normalised already.
+    return request._message.path
+
+
+def _internal_error() -> Response:
+    return problem_response(
+        500,
+        {
+            "type": "urn:fsmq:problem:internal-error",
+            "title": "Internal error",
+            "status": 500,
+            "detail": "the server's log says more",
+        },
+    )
+
+
+def _quiet() -> logging.Logger:
+    # What aiohttp logs as errors are requests that are no HTTP; a client can send those for ever.
+    quiet = logging.getLogger("fsmq.http.protocol")
+    quiet.setLevel(logging.CRITICAL)
+    return quiet

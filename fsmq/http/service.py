@@ -1,0 +1,219 @@
+"""The service: one spool on one event loop, as all dialects use it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from fsmq.spool import browse
+from fsmq.spool.claim import MAX_CLAIMS
+from fsmq.spool.context import Pending
+from fsmq.spool.counts import Counts
+from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, unavailable
+from fsmq.spool.message import Message
+from fsmq.spool.spool import Spool
+
+from .commit import Commits
+from .request import Call
+from .waiters import Waiters
+
+T = TypeVar("T")
+MAX_COUNT = MAX_CLAIMS
+# A count is at most so old, or older where counting would take more than a twentieth of the time.
+_COUNT_FRESH_S = 0.2
+_COUNT_SHARE = 0.05
+
+
+class Service:
+    """Verbs of the spool for handlers: awaited, grouped, and never blocking the loop for long.
+
+    workers: threads for what takes long (listings, purges).
+    poll_interval: seconds between two listings where the spool polls.
+    read_timeout: seconds that a client may take to send a body.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        *,
+        workers: int = 8,
+        max_waiters: int = 10_000,
+        poll_interval: float = 0.25,
+        read_timeout: float = 30.0,
+    ) -> None:
+        self.spool = spool
+        self.waiters = Waiters(max_waiters)
+        self.read_timeout = read_timeout
+        self.stopping = False
+        self._commits = Commits(spool.syncer)
+        self._threads = ThreadPoolExecutor(workers, "fsmq-fetch")
+        self._poll_interval = poll_interval
+        self._loads: dict[str, asyncio.Future[None]] = {}
+        self._counts: dict[str, tuple[float, asyncio.Future[Counts]]] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to notice arrivals; call it on the loop."""
+        self._loop = asyncio.get_running_loop()
+        ready = self.spool.context.ready
+        ready.on_arrival = self._arrived
+        fileno = self.spool.events_fileno()
+        if fileno is not None:
+            self._loop.add_reader(fileno, self._on_events)
+        self._poller = self._loop.create_task(self._poll())
+
+    async def stop(self) -> None:
+        """Give threads and watches back; nothing may be in progress any more."""
+        fileno = self.spool.events_fileno()
+        if self._loop is not None and fileno is not None:
+            self._loop.remove_reader(fileno)
+        if self._poller is not None:
+            self._poller.cancel()
+        self.spool.context.ready.on_arrival = None
+        self._commits.close()
+        self._threads.shutdown()
+
+    def begin_stop(self) -> None:
+        """Take no new messages and let no one wait any more."""
+        self.stopping = True
+        self.waiters.wake_all()
+
+    def refuse_if_stopping(self) -> None:
+        if self.stopping:
+            raise Unavailable("the server is shutting down", 1)
+
+    # -- verbs -----------------------------------------------------------------------------------
+
+    async def complete(self, pending: Pending[T]) -> T:
+        """Make a verb durable together with all others that wait. Raises Unavailable."""
+        return await self._commits.complete(pending)
+
+    async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run something that takes long beside the loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: function(*arguments))
+
+    def body_limit(self, queue: str) -> int:
+        """The largest body that a queue takes. Raises NoSuchQueue, Unavailable."""
+        limit = self.spool.settings(queue).max_message_bytes
+        most = self.spool.context.max_message_bytes
+        return most if limit is None else min(limit, most)
+
+    async def fetch(
+        self, call: Call, queue: str, count: int, visibility: float | None, wait: float
+    ) -> list[Message]:
+        """Claim up to ``count`` messages, waiting up to ``wait`` seconds for the first.
+
+        A client that has hung up gets nothing: what was claimed for it goes back at once.
+        """
+        end = time.monotonic() + wait
+        again = False
+        while True:
+            await self._load(queue)
+            if again and call.is_gone:
+                self.waiters.wake(queue, 1)  # the message that woke us is for the next in line
+                return []
+            messages = await self.complete(self.spool.claim(queue, count, visibility))
+            if messages:
+                return await self._unless_gone(call, queue, messages)
+            left = end - time.monotonic()
+            if left <= 0 or self.stopping:
+                return []
+            await self.waiters.wait(queue, left, again=again)
+            again = True
+
+    async def _unless_gone(self, call: Call, queue: str, messages: list[Message]) -> list[Message]:
+        if not call.is_gone:
+            return messages
+        for message in messages:
+            try:
+                await self.complete(self.spool.release(queue, message.id))
+            except FsmqError:
+                continue  # its timer brings it back
+        return []
+
+    def rescan(self) -> None:
+        """List all queues in use again, beside the loop."""
+        self._threads.submit(self.spool.context.ready.rescan)
+
+    def find(self, queue: str, message_id: str) -> Message | None:
+        """Look at a message in whatever state it is; blocks."""
+        context = self.spool.context
+        try:
+            if not self.spool.tree.has_queue(queue):
+                raise NoSuchQueue(queue)
+            return browse.find(context, queue, message_id)
+        except OSError as error:
+            raise unavailable(error, f"cannot look into queue {queue!r}") from error
+
+    async def counts(self, queue: str) -> Counts:
+        """A queue's counts, fresh to a fraction of a second; requests share one listing."""
+        loop = asyncio.get_running_loop()
+        until, running = self._counts.get(queue, (0.0, None))
+        if running is None or (running.done() and loop.time() >= until):
+            started = loop.time()
+            running = asyncio.ensure_future(self.in_thread(self.spool.counts, queue))
+            self._counts[queue] = (0.0, running)
+
+            def done(outcome: asyncio.Future[Counts]) -> None:
+                if outcome.cancelled() or outcome.exception() is not None:
+                    self._counts.pop(queue, None)
+                    return
+                cost = loop.time() - started
+                fresh = loop.time() + max(_COUNT_FRESH_S, cost / _COUNT_SHARE)
+                self._counts[queue] = (fresh, outcome)
+
+            running.add_done_callback(done)
+        return await asyncio.shield(running)
+
+    async def _load(self, queue: str) -> None:
+        """Build a queue's index beside the loop: listing a million names takes seconds."""
+        ready = self.spool.context.ready
+        if ready.is_loaded(queue):
+            return
+        loading = self._loads.get(queue)
+        if loading is None:
+            loading = asyncio.ensure_future(self.in_thread(self._load_blocking, queue))
+            self._loads[queue] = loading
+            loading.add_done_callback(lambda _: self._loads.pop(queue, None))
+        await asyncio.shield(loading)
+
+    def _load_blocking(self, queue: str) -> None:
+        try:
+            self.spool.context.ready.load(queue)
+        except OSError as error:
+            raise unavailable(error, f"cannot list queue {queue!r}") from error
+
+    # -- arrivals --------------------------------------------------------------------------------
+
+    def _on_events(self) -> None:
+        self.spool.context.ready.refresh()
+
+    def _arrived(self, queue: str, count: int) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        try:
+            here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            here = False
+        if here:
+            self.waiters.wake(queue, count)
+        else:
+            loop.call_soon_threadsafe(self.waiters.wake, queue, count)
+
+    async def _poll(self) -> None:
+        """Where events do not arrive: list the queues that someone waits for."""
+        ready = self.spool.context.ready
+        while True:
+            await asyncio.sleep(self._poll_interval if ready.polls else 1.0)
+            queues = self.waiters.queues()
+            if queues:
+                try:
+                    await self.in_thread(ready.poll, queues)
+                except OSError:
+                    continue  # a fetch will tell it to its client
