@@ -78,7 +78,11 @@ def check_id(queue: str, message_id: str) -> str:
         raise InvalidValue(
             "id", f"{message_id[:200]!r} cannot be an id: no '/', ':' or NUL, no dot at the start"
         )
-    if len(os.fsencode(f"{queue}:{message_id}")) > MAX_FILE_NAME_BYTES:
+    try:
+        length = len(os.fsencode(f"{queue}:{message_id}"))
+    except UnicodeEncodeError:  # a lone surrogate: no file can have such a name
+        raise InvalidValue("id", f"{message_id[:200]!r} is no text") from None
+    if length > MAX_FILE_NAME_BYTES:
         raise InvalidValue("id", f"queue and id are longer than {MAX_FILE_NAME_BYTES - 1} bytes")
     return message_id
 

@@ -1,0 +1,45 @@
+"""What the spool's tests share: a clock to turn, and eyes that look at the tree itself."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from multiprocessing.context import SpawnContext
+from pathlib import Path
+
+# A child shares nothing with its parent but the tree.
+PROCESSES: SpawnContext = multiprocessing.get_context("spawn")
+
+
+class Clock:
+    """Unix seconds that pass only when told to."""
+
+    def __init__(self) -> None:
+        self.now = float(int(time.time()))
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def tree_of(root: Path) -> dict[str, list[str]]:
+    """The messages of a tree by folder, as ``ls`` shows them; dot-names included."""
+    found = {name: sorted(p.name for p in (root / name).iterdir()) for name in ("new", "delay")}
+    for queue in sorted((root / "queues").iterdir()):
+        found[f"queues/{queue.name}"] = sorted(p.name for p in queue.iterdir())
+    return found
+
+
+def visible(root: Path) -> list[tuple[str, str]]:
+    """Every (queue, id) that stands in new, queues or delay under its own name, sorted."""
+    found = []
+    for folder in ("new", "delay"):
+        for path in (root / folder).iterdir():
+            if path.name[0] != ".":
+                queue, _, message_id = path.name.rpartition(":")
+                found.append((queue, message_id))
+    for queue_folder in (root / "queues").iterdir():
+        found += [(queue_folder.name, path.name) for path in queue_folder.iterdir()]
+    return sorted(found)

@@ -1,0 +1,198 @@
+"""Names: what may stand in the tree, and that no name leads out of it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from uuid6 import uuid7
+
+from fsmq.spool import InvalidValue, names
+
+LATEST_MS = 4_000_000_000_000  # the year 2096
+
+
+def uuid_at(created_ms: int, rest: int) -> str:
+    """A UUIDv7 of a given millisecond."""
+    digits = f"{created_ms:012x}7{rest % 0x1000:03x}8{rest % 2**60:015x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+queue_names = st.from_regex(r"(?!\.)(?!_(?!_))[A-Za-z0-9._:@-]{1,180}", fullmatch=True)
+uuids = st.builds(uuid_at, st.integers(0, LATEST_MS), st.integers(0, 2**60 - 1))
+priorities = st.integers(0, names.MAX_PRIORITY)
+times_to_live = st.none() | st.floats(1, 1e9)
+file_names = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=60
+)
+
+
+@given(uuids, priorities, times_to_live, st.booleans())
+def test_an_id_says_what_it_was_made_from(
+    uuid: str, priority: int, ttl: float | None, headed: bool
+) -> None:
+    message_id = names.new_id(own=uuid, priority=priority, ttl=ttl, headed=headed)
+    known = names.facts(message_id)
+    assert (known.priority, known.headed, known.packed) == (priority, headed, False)
+    assert known.created_ms == int(uuid.replace("-", "")[:12], 16)
+    if ttl is None:
+        assert known.expires_s is None
+    else:
+        assert known.expires_s is not None
+        assert 0 <= known.expires_s - (known.created_ms / 1000 + ttl) < 1.001
+
+
+@given(uuids, priorities, times_to_live, st.booleans(), queue_names)
+def test_every_id_of_ours_round_trips_through_its_file_names(
+    uuid: str, priority: int, ttl: float | None, headed: bool, queue: str
+) -> None:
+    message_id = names.new_id(own=uuid, priority=priority, ttl=ttl, headed=headed)
+    entry = names.entry(queue, message_id)
+    assert names.split_entry(entry) == (queue, message_id)
+    staged = names.staged_entry(queue, message_id, 16 * 1024 * 1024)
+    assert names.split_staged(staged) == (entry, 16 * 1024 * 1024)
+    assert len(os.fsencode(staged)) <= names.MAX_FILE_NAME_BYTES
+    assert names.check_id(queue, message_id) == message_id
+
+
+@given(st.tuples(priorities, uuids, st.booleans()), st.tuples(priorities, uuids, st.booleans()))
+def test_name_order_is_priority_then_age(
+    one: tuple[int, str, bool], other: tuple[int, str, bool]
+) -> None:
+    first, second = (names.new_id(own=u, priority=p, headed=h) for p, u, h in (one, other))
+    # Not "p00.": the default has no prefix, and "p" sorts behind every hex digit.
+    if one[:2] != other[:2]:
+        assert (first < second) == (one[:2] < other[:2])
+
+
+@given(file_names)
+def test_what_is_not_of_our_form_is_plain(name: str) -> None:
+    # A random text is never an id of ours, whatever prefix and flags it seems to carry.
+    for dressed in (name, f"p05.{name}", f"{name}.h", f"{name}.x1", f"p05.{name}.x1.h.z"):
+        assert names.facts(dressed) == names.PLAIN
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["p00.{}", "p5.{}", "p100.{}", "P05.{}", "{}.x", "{}.xG", "{}.h.x1", "{}.z.h", "{}.h.h", "{} "],
+)
+def test_a_misspelt_id_of_ours_is_plain(wrong: str) -> None:
+    assert names.facts(wrong.format(uuid7())) == names.PLAIN
+
+
+def test_an_upper_case_uuid_or_another_version_is_plain() -> None:
+    uuid = uuid_at(1_700_000_000_000, 0xABC)
+    assert names.facts(uuid).created_ms == 1_700_000_000_000
+    assert names.facts(uuid.upper()) == names.PLAIN
+    assert names.facts(uuid[:14] + "4" + uuid[15:]) == names.PLAIN
+
+
+@given(st.text(max_size=200))
+def test_no_queue_name_leads_out_of_its_folder(name: str) -> None:
+    try:
+        names.check_queue(name)
+    except InvalidValue:
+        assert not names.is_queue(name)
+        return
+    assert names.is_queue(name)
+    assert "/" not in name
+    assert "\0" not in name
+    assert name not in (".", "..")
+    assert os.path.normpath(f"queues/{name}") == f"queues/{name}"
+
+
+@given(queue_names, st.text(max_size=300))
+def test_no_id_leads_out_of_its_folder(queue: str, message_id: str) -> None:
+    try:
+        names.check_id(queue, message_id)
+    except InvalidValue:
+        return
+    for path in (f"queues/{queue}/{message_id}", f"new/{queue}:{message_id}"):
+        assert os.path.normpath(path) == path
+        assert len(os.fsencode(path.rpartition("/")[2])) <= names.MAX_FILE_NAME_BYTES
+    assert names.split_entry(names.entry(queue, message_id)) == (queue, message_id)
+
+
+@given(st.text(max_size=200))
+def test_an_own_id_is_refused_or_stands_as_it_is(own: str) -> None:
+    try:
+        message_id = names.new_id(own=own)
+    except InvalidValue as refused:
+        assert refused.field == "id"
+        return
+    assert message_id == own
+    assert names.check_id("q", message_id) == own
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".a", "_a", "_", "a/b", "a b", "ä", "a" * 181, "a\n"]
+)
+def test_queue_names_that_are_refused(name: str) -> None:
+    with pytest.raises(InvalidValue, match="queue"):
+        names.check_queue(name)
+
+
+@pytest.mark.parametrize("name", ["a", "__a", "a:b", "a@b", "A-1_2.x", "0", ":", "a" * 180, "-rf"])
+def test_queue_names_that_are_taken(name: str) -> None:
+    assert names.check_queue(name) == name
+
+
+@pytest.mark.parametrize("own", ["", ".a", "a:b", "a/b", "a b", "ü", "a" * 65, "..", "a\0", "a\n"])
+def test_own_ids_that_are_refused(own: str) -> None:
+    with pytest.raises(InvalidValue, match="id"):
+        names.new_id(own=own)
+
+
+@pytest.mark.parametrize("dress", ["p05.{}", "{}.h", "{}.x1", "{}.z"])
+def test_an_own_id_may_not_bring_its_prefix_or_flags_along(dress: str) -> None:
+    with pytest.raises(InvalidValue, match="bare UUID"):
+        names.new_id(own=dress.format(uuid7()))
+
+
+@pytest.mark.parametrize("what", [{"priority": 1}, {"ttl": 1.0}, {"headed": True}])
+def test_a_plain_own_id_cannot_carry_what_only_a_name_of_ours_can(what: dict[str, int]) -> None:
+    with pytest.raises(InvalidValue, match="UUIDv7"):
+        names.new_id(own="order-17", **what)  # type: ignore[arg-type]
+
+
+def test_a_time_to_live_beyond_the_calendar_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="9999"):
+        names.new_id(ttl=1e12)
+
+
+@pytest.mark.parametrize("message_id", ["", ".a", "..", "a/b", "a:b", "a\0b", "x" * 254, "\ud800"])
+def test_ids_that_cannot_be_looked_up(message_id: str) -> None:
+    with pytest.raises(InvalidValue, match="id"):
+        names.check_id("q", message_id)
+
+
+@given(st.text(max_size=80))
+def test_only_entries_are_split(name: str) -> None:
+    parts = names.split_entry(name)
+    if parts is not None:
+        assert names.is_queue(parts[0])
+        assert parts[1][0] != "."
+        assert ":" not in parts[1]
+        assert names.entry(*parts) == name
+
+
+@pytest.mark.parametrize("name", ["", "a", "a:", ":a", ".a:b", "a:.b", "a b:c", ".a:b:1", "a/b:c"])
+def test_what_is_no_entry_is_not_split(name: str) -> None:
+    assert names.split_entry(name) is None
+
+
+def test_an_entry_splits_at_its_last_colon() -> None:
+    assert names.split_entry("a:b:c") == ("a:b", "c")
+
+
+@pytest.mark.parametrize("name", ["a:b:1", ".a:b", ".a:b:", ".a:b:x", ".a:b:own", ".b:1", ".a::1"])
+def test_what_is_no_staged_name_is_not_split(name: str) -> None:
+    assert names.split_staged(name) is None
+
+
+def test_siblings_are_the_names_with_and_without_a_header_block() -> None:
+    uuid = str(uuid7())
+    assert names.siblings(f"{uuid}.h") == [uuid, f"{uuid}.h", f"{uuid}.z", f"{uuid}.h.z"]
+    assert names.siblings("notes.h") == ["notes.h"]
