@@ -1,0 +1,284 @@
+"""The main job on real input: every file goes in, daemons and consumers die, every byte comes out.
+
+    python -m tests.real_input                                        with a suite of its own
+    python -m tests.real_input --url URL --root R --supervisor PID    with one that runs already
+
+The files of the Python standard library (0 bytes to megabytes) are posted by several producers, and
+some moved in by a shell; several consumers fetch, note what they got, and delete. Meanwhile
+consumers, mq, mq-mover and mq-reaper are killed with SIGKILL again and again (`fsmq up` restarts its
+three). At the end every file must have come out byte for byte, nothing may be left over, and fsck
+must be clean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from uuid6 import uuid7
+
+QUEUE = "real-input"
+PRODUCERS, CONSUMERS = 4, 4
+MOVED_BY_SHELL = 10  # every tenth file
+VISIBILITY_S = 3
+PATH_HEADER = "X-Message-Attribute-Path"
+
+
+class Client:
+    """One persistent connection that tries again until the server is back."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def request(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = http.client.HTTPConnection(*self._address, timeout=40)
+                self._connection.request(method, path, body, headers or {})
+                response = self._connection.getresponse()
+                answer = response.status, response.headers, response.read()
+            except (OSError, http.client.HTTPException):
+                if self._connection is not None:
+                    self._connection.close()
+                self._connection = None
+                time.sleep(0.05)  # mq was killed: there is nothing to wait for but its restart
+                continue
+            if answer[0] != 503:
+                return answer
+            time.sleep(float(answer[1]["Retry-After"]))
+
+
+def produce(url: str, files: Iterable[tuple[str, Path]]) -> None:
+    """Post files. The id stays the same over retries, so no retry makes a duplicate."""
+    client = Client(url)
+    for name, path in files:
+        headers = {PATH_HEADER: quote(name), "Content-Type": "application/octet-stream"}
+        target = f"/{QUEUE}/messages?id={uuid7()}"
+        status, _, answer = client.request("POST", target, path.read_bytes(), headers)
+        if status not in (201, 409):
+            raise SystemExit(f"POST of {name}: {status} {answer!r}")
+
+
+def consume(url: str, notes: Path) -> None:
+    """Fetch, note name and digest durably enough for our own SIGKILL, delete; for ever."""
+    client = Client(url)
+    with notes.open("a", buffering=1) as log:
+        while True:
+            status, headers, body = client.request("GET", f"/{QUEUE}/messages?wait=2")
+            if status != 200:
+                continue
+            message_id = headers["X-Message-Id"]
+            name = headers[PATH_HEADER] or message_id
+            log.write(f"{name} {len(body)} {hashlib.sha256(body).hexdigest()}\n")
+            client.request("DELETE", f"/{QUEUE}/messages/{message_id}")
+
+
+def real_files(count: int, extra: Path) -> list[tuple[str, Path]]:
+    """Up to ``count`` files of the standard library; an empty and a large one in any case."""
+    library = Path(sysconfig.get_path("stdlib"))
+    found = sorted(p for p in library.rglob("*") if p.is_file() and "site-packages" not in p.parts)
+    random.Random(7).shuffle(found)
+    (extra / "empty").touch()
+    (extra / "large").write_bytes(random.Random(7).randbytes(8 * 1024 * 1024))
+    chosen = [extra / "empty", extra / "large", *found[: count - 2]]
+    return [(f"{n:06}-{path.name}", path) for n, path in enumerate(chosen)]
+
+
+def move_in(root: Path, files: Iterable[tuple[str, Path]]) -> None:
+    """What a shell user does: copy to the spool's filesystem under a dot-name, then mv."""
+    for name, path in files:
+        draft = root / "new" / f".{name}.draft"
+        shutil.copyfile(path, draft)
+        subprocess.run(["mv", draft, root / "new" / f"{QUEUE}:{name}"], check=True)
+
+
+def children_of(pid: int) -> list[int]:
+    listing = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in listing]
+
+
+class Fleet:
+    """Consumers in processes of their own, some of which are killed at work."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url = url
+        self._folder = folder
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._started = 0
+        self.killed = 0
+
+    def fill(self) -> None:
+        while len(self._running) < CONSUMERS:
+            notes = self._folder / f"consumer-{self._started}"
+            arguments = [sys.executable, "-m", "tests.real_input", "--consume", str(notes)]
+            self._running.append(subprocess.Popen([*arguments, "--url", self._url]))
+            self._started += 1
+
+    def kill_one(self) -> None:
+        victim = self._running.pop(0)
+        victim.kill()
+        victim.wait()
+        self.killed += 1
+
+    def stop(self) -> None:
+        while self._running:
+            self.kill_one()
+
+    def notes(self) -> Iterator[tuple[str, int, str]]:
+        for path in self._folder.glob("consumer-*"):
+            for line in path.read_text().splitlines(keepends=True):
+                if line.endswith("\n"):  # a killed consumer's last line may be torn
+                    name, size, digest = line.rsplit(" ", 2)
+                    yield name, int(size), digest.strip()
+
+
+def run(url: str, root: Path, supervisor: int, count: int, kills: int, out: Path) -> None:
+    """Do the job; raises SystemExit with what went wrong."""
+    started = time.monotonic()
+    files = real_files(count, out)
+    by_shell = files[::MOVED_BY_SHELL]
+    by_http = [file for file in files if file not in set(by_shell)]
+    client = Client(url)
+    client.request("PUT", f"/{QUEUE}")
+    settings = json.dumps({"visibility_timeout": VISIBILITY_S}).encode()
+    client.request("PATCH", f"/{QUEUE}", settings)
+    fleet = Fleet(url, out)
+    fleet.fill()
+    producers = [
+        threading.Thread(target=produce, args=(url, by_http[n::PRODUCERS]), daemon=True)
+        for n in range(PRODUCERS)
+    ]
+    producers.append(threading.Thread(target=move_in, args=(root, by_shell), daemon=True))
+    for producer in producers:
+        producer.start()
+    print(f"{len(by_http)} files go in by HTTP, {len(by_shell)} by mv", flush=True)
+    killed = _kill_at_random(supervisor, fleet, producers, kills)
+    for producer in producers:
+        producer.join()
+    expected = {quote(name): _digest(path) for name, path in files}
+    _wait_until_out(expected, fleet)
+    _wait_until_empty(client, root)
+    duplicates = _check(expected, fleet)
+    fleet.stop()
+    size = sum(path.stat().st_size for _, path in files)
+    print(
+        f"{len(files)} files ({size / 1e6:.1f} MB) came out byte for byte in"
+        f" {time.monotonic() - started:.1f} s, {duplicates} of them more than once;"
+        f" SIGKILLed: {killed} daemons, {fleet.killed - CONSUMERS} consumers at work",
+        flush=True,
+    )
+    subprocess.run([sys.executable, "-m", "fsmq.cli", "fsck", f"--root={root}"], check=True)
+
+
+def _kill_at_random(
+    supervisor: int, fleet: Fleet, producers: list[threading.Thread], kills: int
+) -> int:
+    """Kill the three daemons in turn, and consumers, while the work goes on."""
+    chance = random.Random(11)
+    killed = 0
+    while killed < kills:
+        time.sleep(chance.uniform(0.2, 0.6))  # the moments are to be arbitrary
+        victims = sorted(children_of(supervisor))
+        if victims:
+            os.kill(victims[killed % len(victims)], signal.SIGKILL)
+            killed += 1
+        if chance.random() < 0.5:
+            fleet.kill_one()
+            fleet.fill()
+    return killed
+
+
+def _digest(path: Path) -> tuple[int, str]:
+    body = path.read_bytes()
+    return len(body), hashlib.sha256(body).hexdigest()
+
+
+def _wait_until_out(expected: dict[str, tuple[int, str]], fleet: Fleet) -> None:
+    end = time.monotonic() + 120
+    while missing := expected.keys() - {name for name, _, _ in fleet.notes()}:
+        if time.monotonic() > end:
+            raise SystemExit(f"{len(missing)} files never came out: {sorted(missing)[:5]}")
+        time.sleep(0.2)
+
+
+def _wait_until_empty(client: Client, root: Path) -> None:
+    end = time.monotonic() + 60
+    folders = [root / "new", root / "delay", root / "remove", root / "queues" / QUEUE]
+    while left := [path for folder in folders for path in folder.iterdir()]:
+        if time.monotonic() > end:
+            raise SystemExit(f"left over: {[str(path) for path in left[:5]]}")
+        time.sleep(0.2)
+
+
+def _check(expected: dict[str, tuple[int, str]], fleet: Fleet) -> int:
+    seen: dict[str, int] = {}
+    for name, size, digest in fleet.notes():
+        if expected.get(name) != (size, digest):
+            raise SystemExit(f"{name} came out as something else: {size} bytes, {digest}")
+        seen[name] = seen.get(name, 0) + 1
+    return sum(1 for times in seen.values() if times > 1)
+
+
+@contextmanager
+def own_suite(folder: Path) -> Iterator[tuple[str, Path, int]]:
+    """Run `fsmq up` on a root of our own; its URL, root and process id."""
+    root = folder / "mq"
+    command = [sys.executable, "-m", "fsmq.cli", "up", f"--root={root}", "--port=0"]
+    with (folder / "log").open("wb") as log:
+        suite = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert suite.stdout is not None
+        line = suite.stdout.readline()
+        if "fsmq is up: " not in line:
+            raise SystemExit(f"the suite did not start: {(folder / 'log').read_text()}")
+        yield line.split("fsmq is up: ")[1].strip(), root, suite.pid
+    finally:
+        suite.terminate()
+        suite.wait(30)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--url")
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--supervisor", type=int)
+    parser.add_argument("--consume", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.consume:
+        consume(options.url, options.consume)
+    with tempfile.TemporaryDirectory(prefix="fsmq-real-input-") as name:
+        out = Path(name)
+        if options.url:
+            run(options.url, options.root, options.supervisor, options.files, options.kills, out)
+            return
+        with own_suite(out) as (url, root, pid):
+            run(url, root, pid, options.files, options.kills, out)
+
+
+if __name__ == "__main__":
+    main()
