@@ -106,7 +106,7 @@ class Native:
         body = await call.body(self._service.body_limit(queue), self._service.read_timeout)
         content_type, attributes = _kept_headers(call.request.headers)
         message = NewMessage(body, delay, priority, ttl, own_id, content_type, attributes)
-        [message_id] = await self._service.complete(self._spool.put(queue, [message]))
+        [message_id] = await self._service.put(queue, [message])
         return Response(status=201, headers={"X-Message-Id": quote_id(message_id)})
 
     async def fetch(self, call: Call) -> StreamResponse:

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import socket
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
+from fsmq._version import __version__
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 
 from .native import Native
@@ -22,6 +23,7 @@ _KEEPALIVE_S = 75.0
 # After an answer that refuses a body, so long is read on for the client to notice.
 _LINGER_S = 2.0
 _BACKLOG = 4096
+_SOFTWARE = f"fsmq/{__version__}"
 
 
 class Server:
@@ -73,6 +75,7 @@ class Server:
             self._open -= 1
             if not self._open:
                 self._idle.set()
+        response.headers[hdrs.SERVER] = _SOFTWARE
         if self.service.stopping:
             response.force_close()
         return response

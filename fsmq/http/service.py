@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from fsmq.spool.claim import MAX_CLAIMS
 from fsmq.spool.context import Pending
 from fsmq.spool.counts import Counts
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, unavailable
-from fsmq.spool.message import Message
+from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.spool import Spool
 
 from .commit import Commits
@@ -25,6 +25,8 @@ MAX_COUNT = MAX_CLAIMS
 # A count is at most so old, or older where counting would take more than a twentieth of the time.
 _COUNT_FRESH_S = 0.2
 _COUNT_SHARE = 0.05
+# Writing more than this would hold the loop up for longer than handing it to a thread.
+_SMALL_BYTES = 256 * 1024
 
 
 class Service:
@@ -91,6 +93,14 @@ class Service:
     async def complete(self, pending: Pending[T]) -> T:
         """Make a verb durable together with all others that wait. Raises Unavailable."""
         return await self._commits.complete(pending)
+
+    async def put(self, queue: str, messages: Sequence[NewMessage]) -> list[str]:
+        """Store messages; their ids. Raises what :func:`fsmq.spool.put.put` raises."""
+        if sum(len(message.body) for message in messages) <= _SMALL_BYTES:
+            pending = self.spool.put(queue, messages)
+        else:
+            pending = await self.in_thread(self.spool.put, queue, messages)
+        return await self.complete(pending)
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long beside the loop."""

@@ -111,6 +111,11 @@ class Delivery:
             due.append((next_ms - self.context.clock() * 1000) / 1000)
         return max(0.0, min(due))
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages wait that the last step had no time for."""
+        return bool(self._backlog)
+
     def rescan(self) -> None:
         """Let the next step list the folders."""
         self._new_due = self._delay_due = self._full_due = 0.0

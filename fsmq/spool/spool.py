@@ -237,7 +237,7 @@ class Spool:
         moved = 0
         with self._delivering:
             try:
-                while step := self._delivery.step():
+                while (step := self._delivery.step()) or self._delivery.is_behind:
                     moved += step
             except OSError as error:
                 raise unavailable(error, "cannot deliver") from error
