@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,18 +44,33 @@ def kind_of(path: Path) -> str:
     """The type of the filesystem that holds ``path``, as mount(8) names it; '' if unknown."""
     real = os.path.realpath(path)
     best, kind = "", ""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4])
+    for mount, mounted in _mounts():
         inside = real == mount or real.startswith(mount.rstrip("/") + "/")
         # A later mount on the same place hides an earlier one.
         if inside and len(mount) >= len(best):
-            best, kind = mount, right.split(" ")[0]
+            best, kind = mount, mounted
     return kind
+
+
+def mounts_below(path: Path) -> set[str]:
+    """What is mounted inside a folder, relative to it.
+
+    A device number does not tell: a bind mount has its source's, and yet no rename crosses it.
+    """
+    top = os.path.realpath(path).rstrip("/") + "/"
+    return {mount.removeprefix(top) for mount, _ in _mounts() if mount.startswith(top)} - {""}
+
+
+def _mounts() -> Iterator[tuple[str, str]]:
+    """Where something is mounted, and its type."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4])
+        yield mount, right.split(" ")[0]
 
 
 def _is_coarse(tree: Tree) -> bool:

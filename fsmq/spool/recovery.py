@@ -42,6 +42,11 @@ def promote(tree: Tree, staged: str) -> bool:
         return False
 
 
+def is_reservation(name: str) -> bool:
+    """Whether a dot-name of ``new/`` keeps an own id apart (see :func:`names.reservation`)."""
+    return _reservation.fullmatch(name) is not None
+
+
 def recover(tree: Tree, now: float, *, at_start: bool = False) -> Recovered:
     """Promote complete dot-names and remove torn ones; ``now`` is in Unix seconds.
 
@@ -49,14 +54,22 @@ def recover(tree: Tree, now: float, *, at_start: bool = False) -> Recovered:
     """
     promoted = removed = 0
     for name in [e.name for e in tree.walk(tree.folder(NEW)) if e.name[0] == "."]:
-        parts = split_staged(name)
-        path = tree.folder(NEW, name)
-        found = tree.stat(path)
-        if found is None or not stat.S_ISREG(found.st_mode):
-            continue
-        age = now - found.st_ctime
-        if parts is not None and (at_start or age >= COMPLETE_AFTER_S) and promote(tree, name):
-            promoted += 1
-        elif age >= TORN_AFTER_S and (parts is not None or _reservation.fullmatch(name)):
-            removed += tree.unlink(path)
+        done = recover_one(tree, name, now, at_start=at_start)
+        promoted += done.promoted
+        removed += done.removed
     return Recovered(promoted, removed)
+
+
+def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) -> Recovered:
+    """Do the same for one dot-name of ``new/``; one that may be in use is left. Raises OSError."""
+    parts = split_staged(name)
+    path = tree.folder(NEW, name)
+    found = tree.stat(path)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return Recovered()
+    age = now - found.st_ctime
+    if parts is not None and (at_start or age >= COMPLETE_AFTER_S) and promote(tree, name):
+        return Recovered(promoted=1)
+    if age >= TORN_AFTER_S and (parts is not None or is_reservation(name)):
+        return Recovered(removed=int(tree.unlink(path)))
+    return Recovered()

@@ -1,0 +1,11 @@
+"""fsck: checks a tree of any size against the rules of the format, and repairs what it may.
+
+It is right while the daemons run: whatever looks wrong is looked at again after a pause, as long
+as such looks show that someone is at work on it, and only what stands still is reported. A repair
+never deletes a message, and touches nothing that may be in use.
+"""
+
+from .check import check
+from .report import Finding, Kind, Progress, Report, Severity, printable
+
+__all__ = ["Finding", "Kind", "Progress", "Report", "Severity", "check", "printable"]

@@ -1,0 +1,125 @@
+"""The rules for what is no message: the folders of the layout, the queues, their settings."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from ..errors import FsmqError
+from ..filesystem import mounts_below
+from ..names import UUID7, is_queue
+from ..recovery import TORN_AFTER_S
+from ..settings import SettingsStore
+from ..tree import CONFIG, QUEUES
+from .messages import Scene, hidden, kind_of_file, stray
+from .report import Fault, Finding, Kind, Severity
+
+_OTHERS = 0o077
+_REACH = 0o011
+_draft = re.compile(rf"\.{UUID7}\.tmp")
+
+
+class LayoutRules:
+    """The rules for folders and settings."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._tree = scene.tree
+        self._root = os.fstat(self._tree.fd)
+        self._mounts = mounts_below(self._tree.root)
+
+    def root(self) -> Fault | None:
+        """The root itself."""
+        if not self._root.st_mode & _OTHERS:
+            return None
+        return self._open_to_others(".", self._root)
+
+    def folder(self, name: str) -> Fault | None:
+        """One of the folders of the layout."""
+        path = self._tree.folder(name)
+        found = self._tree.stat(path)
+        if found is None:
+            finding = Finding(
+                Kind.MISSING_FOLDER, Severity.ERROR, path, "is missing", "create the folder"
+            )
+            return Fault(finding, lambda: self._create(path))
+        if not stat.S_ISDIR(found.st_mode):
+            reason = f"is {kind_of_file(found.st_mode)}, no folder; move it away"
+            return Fault(Finding(Kind.NOT_A_FOLDER, Severity.ERROR, path, reason))
+        return self._elsewhere(path, found) or self._open_inside(path, found)
+
+    def queue(self, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of ``queues/``."""
+        path = self._tree.folder(QUEUES, name)
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        if not stat.S_ISDIR(found.st_mode):
+            return stray(path, f"is {kind_of_file(found.st_mode)}, no queue")
+        if not is_queue(name):
+            return stray(path, "has no name that a queue can have")
+        return self._elsewhere(path, found)
+
+    def settings(self, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of ``config/``."""
+        path = self._tree.folder(CONFIG, name)
+        if _draft.fullmatch(name):
+            return self._draft(path, found)
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        queue = name.removesuffix(".json")
+        if queue == name or not is_queue(queue):
+            reason = "is not named <queue>.json, so no one reads it; rename it or move it away"
+            return Fault(Finding(Kind.STRAY, Severity.WARNING, path, reason))
+        store = SettingsStore(self._tree)  # a fresh one: it remembers nothing
+        problem = store.problem(queue)
+        if problem is not None:
+            reason = f"cannot be understood, so older settings or none are in force: {problem}"
+            return Fault(Finding(Kind.BAD_SETTINGS, Severity.ERROR, path, reason))
+        if not self._tree.has_queue(queue):
+            reason = f"are the settings of queue {queue!r}, which does not exist"
+            return Fault(Finding(Kind.SETTINGS_WITHOUT_QUEUE, Severity.WARNING, path, reason))
+        return self._dead_letters(path, queue, store.get(queue).dead_letter_queue)
+
+    def _dead_letters(self, path: str, queue: str, dead_letters: str | None) -> Fault | None:
+        if dead_letters == queue:
+            reason = "names the queue itself as its dead_letter_queue"
+            return Fault(Finding(Kind.BAD_SETTINGS, Severity.ERROR, path, reason))
+        if dead_letters is None or self._tree.has_queue(dead_letters):
+            return None
+        reason = f"names the dead_letter_queue {dead_letters!r}, which does not exist"
+        finding = Finding(
+            Kind.NO_DEAD_LETTERS, Severity.WARNING, path, reason, "create the dead-letter queue"
+        )
+        return Fault(finding, lambda: self._tree.make_queue(dead_letters) or True)
+
+    def _draft(self, path: str, found: os.stat_result) -> Fault | None:
+        if not self._scene.is_older(found, TORN_AFTER_S):
+            return None
+        reason = "is a draft of settings that was never put in force"
+        finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
+        return Fault(finding, lambda: self._tree.unlink(path))
+
+    def _elsewhere(self, path: str, found: os.stat_result) -> Fault | None:
+        if found.st_dev == self._root.st_dev and path not in self._mounts:
+            return None
+        reason = "is a mount of its own: no rename reaches it; mount the whole root instead"
+        return Fault(Finding(Kind.OTHER_FILESYSTEM, Severity.ERROR, path, reason))
+
+    def _open_inside(self, path: str, found: os.stat_result) -> Fault | None:
+        # Behind a closed root no one reaches it, whatever its own mode.
+        if not self._root.st_mode & _REACH or not found.st_mode & _OTHERS:
+            return None
+        return self._open_to_others(path, found)
+
+    def _open_to_others(self, path: str, found: os.stat_result) -> Fault:
+        mode = stat.S_IMODE(found.st_mode)
+        reason = f"is open to others (mode {mode:04o}): chmod 0700 unless that is wanted"
+        return Fault(Finding(Kind.OPEN_TO_OTHERS, Severity.WARNING, path, reason))
+
+    def _create(self, path: str) -> bool:
+        try:
+            self._tree.lay_out()
+        except FsmqError:
+            pass  # something stands in another folder's place: a finding of its own
+        return self._tree.is_folder(path)

@@ -1,0 +1,259 @@
+"""The rules for one entry of ``new/``, of a queue's folder, or of ``delay/``.
+
+Each rule takes a name and its lstat and says what is wrong with it, or None. It is asked twice,
+with a pause in between, so it holds no memory and takes no look for granted.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from ..message import MAX_HEADER_BYTES, unpack
+from ..names import (
+    MAX_FILE_NAME_BYTES,
+    Facts,
+    entry,
+    facts,
+    is_id,
+    split_entry,
+    split_staged,
+)
+from ..probe import is_scratch, remove_scratch
+from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S, is_reservation, recover_one
+from ..settings import MAX_DELAY_S
+from ..stamps import Stamps
+from ..tree import DELAY, NEW, QUEUES, State, Tree
+from .report import Fault, Finding, Kind, Severity
+
+# What the clocks of two hosts may differ by before a timer is called wrong.
+_CLOCK_SLACK_S = 3600.0
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What the rules look at. ``offline``: no one else works on the tree, so nothing is in use."""
+
+    tree: Tree
+    stamps: Stamps
+    clock: Callable[[], float]
+    offline: bool = False
+    bodies: bool = False
+    create_queues: bool = False
+
+    def now(self) -> float:
+        """The time for ages: without anyone at work everything is old enough."""
+        return inf if self.offline else self.clock()
+
+    def is_older(self, found: os.stat_result, seconds: float) -> bool:
+        return self.now() - found.st_ctime >= seconds
+
+
+def kind_of_file(mode: int) -> str:
+    """What a directory entry is, in words."""
+    kinds = [
+        (stat.S_ISREG, "a file"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISLNK, "a symbolic link"),
+        (stat.S_ISFIFO, "a named pipe"),
+        (stat.S_ISSOCK, "a socket"),
+    ]
+    return next((words for test, words in kinds if test(mode)), "a device")
+
+
+def hidden(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
+    """A dot-name that is nobody's, or what a probe that was killed left."""
+    if name.startswith(".nfs") or not scene.is_older(found, TORN_AFTER_S):
+        return None
+    if is_scratch(name):
+        reason = "was left by a probe that was killed"
+        found_here = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
+        return Fault(found_here, lambda: remove_scratch(scene.tree, path))
+    reason = "is a hidden file that is none of ours: no one will ever serve it; move it away"
+    return Fault(Finding(Kind.HIDDEN, Severity.WARNING, path, reason))
+
+
+def stray(path: str, reason: str) -> Fault:
+    """What stands where messages stand and is none; it is never touched."""
+    return Fault(Finding(Kind.STRAY, Severity.ERROR, path, f"{reason}; move it away"))
+
+
+class MessageRules:
+    """The rules for messages in their three states."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._tree = scene.tree
+        self._user = os.geteuid()
+
+    def new(self, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of ``new/``."""
+        path = self._tree.folder(NEW, name)
+        if name[0] == ".":
+            return self._staged(path, name, found)
+        parts = split_entry(name)
+        if parts is None or not stat.S_ISREG(found.st_mode):
+            return self._no_entry(path, found)
+        return self._unknown_queue(path, *parts) or self._message(path, parts[1], found)
+
+    def delay(self, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of ``delay/``."""
+        path = self._tree.folder(DELAY, name)
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        parts = split_entry(name)
+        if parts is None or not stat.S_ISREG(found.st_mode):
+            return self._no_entry(path, found)
+        return (
+            self._unknown_queue(path, *parts)
+            or self._far_timer(path, parts[1], found)
+            or self._message(path, parts[1], found)
+        )
+
+    def ready(self, queue: str, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of a queue's folder."""
+        path = self._tree.folder(QUEUES, f"{queue}/{name}")
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        if not is_id(name):
+            return stray(path, "has a colon in its name, which no id can have")
+        if not stat.S_ISREG(found.st_mode):
+            return stray(path, f"is {kind_of_file(found.st_mode)}, no message")
+        length = len(os.fsencode(entry(queue, name)))
+        if length > MAX_FILE_NAME_BYTES:
+            reason = f"cannot be claimed: with its queue its name has {length} bytes; rename it"
+            return Fault(Finding(Kind.UNCLAIMABLE, Severity.ERROR, path, reason))
+        return self._message(path, name, found)
+
+    def _no_entry(self, path: str, found: os.stat_result) -> Fault:
+        if stat.S_ISREG(found.st_mode):
+            return stray(path, "is not named <queue>:<id>, so no one will ever serve it; rename it")
+        return stray(path, f"is {kind_of_file(found.st_mode)}, no message")
+
+    def _unknown_queue(self, path: str, queue: str, message_id: str) -> Fault | None:
+        if self._tree.has_queue(queue):
+            return None
+        reason = f"belongs to queue {queue!r}, which does not exist: create it or move the file"
+        creates = self._scene.create_queues
+        finding = Finding(
+            Kind.UNKNOWN_QUEUE,
+            Severity.ERROR,
+            path,
+            reason,
+            "create the queue" if creates else None,
+        )
+        mend = (lambda: self._tree.make_queue(queue) or True) if creates else None
+        return Fault(finding, mend, group=queue)
+
+    def _message(self, path: str, message_id: str, found: os.stat_result) -> Fault | None:
+        if self._user != 0 and found.st_uid != self._user:
+            # Only its owner may set a file's times, and without its stamp no claim starts.
+            reason = f"cannot be claimed: it belongs to user {found.st_uid}; chown it"
+            return Fault(Finding(Kind.UNCLAIMABLE, Severity.ERROR, path, reason))
+        known = facts(message_id)
+        if self._scene.bodies and (known.headed or known.packed):
+            return self._body(path, known)
+        return None
+
+    def _far_timer(self, path: str, message_id: str, found: os.stat_result) -> Fault | None:
+        stamps = self._scene.stamps
+        stamp = stamps.decode(message_id, found.st_mtime_ns)
+        now = self._scene.clock()
+        if stamp is None or stamp.deadline_ms / 1000 <= now + MAX_DELAY_S + _CLOCK_SLACK_S:
+            return None
+        days = (stamp.deadline_ms / 1000 - now) / 86_400
+        reason = f"is hidden for {days:,.0f} days: was a clock wrong?"
+        finding = Finding(Kind.FAR_TIMER, Severity.ERROR, path, reason, "end its timer now")
+        ends_now = stamps.encode(message_id, int(now * 1000), stamp.deliveries or 0)
+        return Fault(finding, lambda: self._tree.stamp(path, ends_now))
+
+    # -- dot-names of new/ -----------------------------------------------------------------------
+
+    def _staged(self, path: str, name: str, found: os.stat_result) -> Fault | None:
+        scene = self._scene
+        if is_reservation(name) and stat.S_ISREG(found.st_mode):
+            if not scene.is_older(found, TORN_AFTER_S):
+                return None
+            reason = "keeps an own id from being put, and its put is long dead"
+            return self._left(Kind.RESERVATION, Severity.WARNING, path, reason, "remove it")
+        parts = split_staged(name)
+        if parts is None or not stat.S_ISREG(found.st_mode):
+            return hidden(scene, path, name, found)
+        target, length = parts
+        if found.st_size != length:
+            if not scene.is_older(found, TORN_AFTER_S):
+                return None
+            reason = f"was never finished: it has {found.st_size} of {length} bytes"
+            return self._left(Kind.TORN, Severity.WARNING, path, reason, "remove it")
+        if not scene.is_older(found, COMPLETE_AFTER_S):
+            return None
+        return self._complete(path, target, found)
+
+    def _complete(self, path: str, target: str, found: os.stat_result) -> Fault | None:
+        queue, _, message_id = target.rpartition(":")
+        for state in (State.NEW, State.READY, State.DELAY):
+            other = self._tree.path(state, queue, message_id)
+            standing = self._tree.stat(other)
+            if standing is None:
+                continue
+            reason = f"is complete, and {other} has the same id"
+            if standing.st_ino == found.st_ino:
+                finding = Finding(Kind.TWO_NAMES, Severity.ERROR, path, reason, "unlink it here")
+                return Fault(finding, lambda: self._tree.unlink(path))
+            reason += ": compare them and keep one"
+            return Fault(Finding(Kind.DUPLICATE, Severity.ERROR, path, reason))
+        reason = "is a complete message that no one promoted: does no mover run?"
+        return self._left(Kind.COMPLETE, Severity.ERROR, path, reason, "promote it")
+
+    def _left(self, kind: Kind, severity: Severity, path: str, reason: str, repair: str) -> Fault:
+        name = path.rpartition("/")[2]
+
+        def mend() -> bool:
+            return any(recover_one(self._tree, name, self._scene.now(), at_start=True))
+
+        return Fault(Finding(kind, severity, path, reason, repair), mend)
+
+    # -- bodies ----------------------------------------------------------------------------------
+
+    def _body(self, path: str, known: Facts) -> Fault | None:
+        try:
+            fd = self._tree.open(path)
+        except FileNotFoundError:
+            return None
+        try:
+            problem = _problem_of_body(fd, known)
+        finally:
+            os.close(fd)
+        if problem is None:
+            return None
+        reason = f"{problem}; clients get the file's bytes as they are"
+        return Fault(Finding(Kind.BAD_BODY, Severity.WARNING, path, reason))
+
+
+def _problem_of_body(fd: int, known: Facts) -> str | None:
+    offset = 0
+    if known.headed:
+        start = os.pread(fd, MAX_HEADER_BYTES, 0)
+        body, content_type, attributes = unpack(start, Facts(headed=True))
+        if content_type is None and not attributes:
+            return "is announced with a header block (.h) and has none that can be read"
+        offset = len(start) - len(body)
+    return _problem_of_packed(fd, offset) if known.packed else None
+
+
+def _problem_of_packed(fd: int, offset: int) -> str | None:
+    unpacker = zlib.decompressobj()
+    try:
+        while chunk := os.pread(fd, _CHUNK, offset):
+            offset += len(chunk)
+            unpacker.decompress(chunk, _CHUNK)
+            while unpacker.unconsumed_tail:
+                unpacker.decompress(unpacker.unconsumed_tail, _CHUNK)
+    except zlib.error:
+        return "is announced as compressed (.z) and is not"
+    return None if unpacker.eof else "is announced as compressed (.z) and ends too early"

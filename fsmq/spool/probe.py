@@ -1,0 +1,400 @@
+"""The probe: can this filesystem carry a spool, and how well?
+
+Every answer comes from trying it, in a scratch folder and under dot-names that no daemon takes for
+a message, so the probe may run at any time beside daemons at work.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from uuid6 import uuid7
+
+from .errors import ADVICE
+from .events import Events
+from .filesystem import Filesystem, examine, mounts_below
+from .names import UUID7
+from .sync import Syncer, Work
+from .tree import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, Tree
+
+_scratch_name = re.compile(rf"\.probe-{UUID7}")
+_MESSAGE_WAY = (NEW, QUEUES, DELAY, REMOVE)
+_EVENT_WAIT_MS = 1000
+_CTIME_WAIT_S = 0.1
+_COARSE_WAIT_S = 2.1
+_CLOCK_SLACK_S = 1.0
+_LOW_SHARE = 0.05
+_LOW_BYTES = 1 << 30
+_LOW_INODES = 100_000
+
+
+class Level(Enum):
+    OK = "ok"
+    WARNING = "warning"  # it works, with the limits that the text tells
+    FATAL = "fatal"  # messages could be lost, or nothing could be stored: do not start
+
+
+class Finding(NamedTuple):
+    """One thing that was tried. ``text``: what was found and, if not ok, what to do."""
+
+    name: str
+    level: Level
+    text: str
+
+
+def probe(where: Tree | str | Path) -> list[Finding]:
+    """Try what a spool needs from its filesystem; one finding for each thing, in a fixed order.
+
+    where: an opened tree, or the path of a root whose folders exist already.
+
+    Takes some milliseconds; up to a second for each of the things that do not come. Cleans up
+    behind itself.
+
+    Raises:
+        UnusableSpool: the root cannot be opened.
+    """
+    own = not isinstance(where, Tree)
+    tree = where if isinstance(where, Tree) else Tree(where, create=False)
+    try:
+        return list(_Probe(tree).run())
+    finally:
+        if own:
+            tree.close()
+
+
+def fatal(findings: list[Finding]) -> str | None:
+    """The text for a program that must not start; None if nothing stands against it."""
+    texts = [f"{f.name}: {f.text}" for f in findings if f.level is Level.FATAL]
+    return "; ".join(texts) or None
+
+
+def is_scratch(name: str) -> bool:
+    """Whether a name is one of the probe's own."""
+    return _scratch_name.fullmatch(name) is not None
+
+
+def remove_scratch(tree: Tree, path: str) -> bool:
+    """Remove a scratch file, or a scratch folder of one level; False if it was gone."""
+    if not tree.is_folder(path):
+        return tree.unlink(path)
+    for name in tree.names(path):
+        tree.unlink(f"{path}/{name}")
+    return tree.remove_folder(path)
+
+
+class _Stop(Exception):
+    """What was found; raised where a check ends early."""
+
+    def __init__(self, level: Level, text: str) -> None:
+        super().__init__(text)
+        self.level = level
+
+
+class _Probe:
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._filesystem = Filesystem("", False, False, False)
+        self._scratch = tree.folder(CONFIG, f".probe-{uuid7()}")
+
+    def run(self) -> Iterator[Finding]:
+        yield self._try("folders", self._folders)
+        yield self._try("access", self._access)
+        yield self._try("one filesystem", self._one_filesystem)
+        yield self._try("space", self._space)
+        yield self._try("inodes", self._inodes)
+        self._filesystem = examine(self._tree)
+        yield self._try("filesystem", self._kind)
+        try:
+            os.mkdir(self._scratch, 0o700, dir_fd=self._tree.fd)
+        except OSError as error:
+            yield Finding("scratch folder", Level.FATAL, _advice(error, self._scratch))
+            return
+        try:
+            yield from self._trials()
+        finally:
+            self._clean_up()
+
+    def _trials(self) -> Iterator[Finding]:
+        yield self._try("rename", self._rename)
+        yield self._try("rename without overwrite", self._rename_without_overwrite)
+        yield self._try("fsync of files", self._fsync_of_files)
+        yield self._try("fsync of folders", self._fsync_of_folders)
+        yield self._try("sync", self._sync)
+        yield self._try("times", self._times)
+        yield self._try("ctime", self._ctime)
+        yield self._try("clock", self._clock)
+        yield self._try("events", self._events)
+
+    def _try(self, name: str, trial: Callable[[], str]) -> Finding:
+        try:
+            return Finding(name, Level.OK, trial())
+        except _Stop as stop:
+            return Finding(name, stop.level, str(stop))
+        except OSError as error:
+            return Finding(name, Level.FATAL, _advice(error, self._scratch))
+
+    # -- what needs no scratch folder ------------------------------------------------------------
+
+    def _folders(self) -> str:
+        tree = self._tree
+        for name in FOLDERS:
+            path = tree.folder(name)
+            found = tree.stat(path)
+            if found is None:
+                raise _Stop(Level.FATAL, f"{path} is missing; fsmq fsck --repair creates it")
+            if not stat.S_ISDIR(found.st_mode):
+                raise _Stop(Level.FATAL, f"{path} is no folder; move it away")
+            try:
+                os.close(tree.create(f"{path}/{self._name}"))
+            except OSError as error:
+                raise _Stop(Level.FATAL, _advice(error, path)) from error
+            tree.unlink(f"{path}/{self._name}")
+        return f"all {len(FOLDERS)} are there and can be written to"
+
+    def _access(self) -> str:
+        mode = stat.S_IMODE(os.fstat(self._tree.fd).st_mode)
+        if mode & 0o077:
+            text = f"others have access to the root (mode {mode:04o})"
+            raise _Stop(Level.WARNING, f"{text}; chmod 0700 it unless that is wanted")
+        return f"the root is private (mode {mode:04o})"
+
+    def _one_filesystem(self) -> str:
+        tree = self._tree
+        device = tree.stat(tree.folder(NEW))
+        mounts = mounts_below(tree.root)
+        for name in FOLDERS:
+            found = tree.stat(tree.folder(name))
+            differs = found is not None and device is not None and found.st_dev != device.st_dev
+            if differs or tree.folder(name) in mounts:
+                text = f"{tree.folder(name)} is a mount of its own, and no rename crosses mounts"
+                raise _Stop(Level.FATAL, f"{text}; mount the whole root instead")
+        return "all folders lie on one filesystem"
+
+    def _space(self) -> str:
+        found = os.statvfs(self._tree.fd)
+        if found.f_blocks == 0:
+            return "the filesystem tells no limit"
+        free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        text = f"{_size(free)} of {_size(total)} are free"
+        if free == 0:
+            raise _Stop(Level.FATAL, f"{text}; free some, nothing can be stored")
+        if free < _LOW_SHARE * total or free < _LOW_BYTES:
+            raise _Stop(Level.WARNING, f"{text}; puts are refused when they are used up")
+        return text
+
+    def _inodes(self) -> str:
+        found = os.statvfs(self._tree.fd)
+        if found.f_files == 0:
+            return "the filesystem has no fixed number of them"
+        free, total = found.f_favail, found.f_files
+        text = f"{free:,} of {total:,} are free; each message takes one"
+        if free == 0:
+            raise _Stop(Level.FATAL, f"{text}; free some, nothing can be stored")
+        if free < _LOW_SHARE * total or free < _LOW_INODES:
+            raise _Stop(Level.WARNING, f"{text}; puts are refused when they are used up")
+        return text
+
+    def _kind(self) -> str:
+        kind = self._filesystem.kind or "of unknown type"
+        if self._filesystem.network:
+            return f"{kind}, a network filesystem: other hosts may work on the same tree"
+        if kind == "tmpfs":
+            raise _Stop(Level.WARNING, "tmpfs, which forgets everything when the machine stops")
+        return f"{kind}, local"
+
+    # -- trials ----------------------------------------------------------------------------------
+
+    def _rename(self) -> str:
+        """Take a dot-name through all the folders that a message passes."""
+        tree = self._tree
+        here = f"{self._scratch}/renamed"
+        content = self._file(here)
+        try:
+            for folder in _MESSAGE_WAY:
+                there = f"{tree.folder(folder)}/{self._name}"
+                if not tree.rename(here, there):
+                    raise _Stop(Level.FATAL, f"a rename into {tree.folder(folder)} found nothing")
+                found = tree.stat(there)
+                # In remove/ a reaper may have taken it already.
+                if folder != REMOVE and (found is None or found.st_ino != content):
+                    raise _Stop(Level.FATAL, "a rename makes another file of a file")
+                here = there
+        finally:
+            tree.unlink(here)
+        return "a file keeps its identity from folder to folder"
+
+    def _rename_without_overwrite(self) -> str:
+        tree = self._tree
+        one, other = f"{self._scratch}/one", f"{self._scratch}/other"
+        self._file(one)
+        self._file(other)
+        try:
+            tree.rename(one, other)
+        except FileExistsError:
+            if tree.can_noreplace:
+                return "the filesystem refuses it atomically"
+            raise _Stop(
+                Level.WARNING,
+                "is emulated by a look before: two puts of one own id, at the same moment on two"
+                " hosts, could overwrite each other",
+            ) from None
+        raise _Stop(Level.FATAL, "a rename overwrites in spite of RENAME_NOREPLACE")
+
+    def _fsync_of_files(self) -> str:
+        fd = self._tree.create(f"{self._scratch}/synced")
+        try:
+            os.write(fd, b"probe")
+            took = _seconds(lambda: os.fsync(fd))
+        finally:
+            os.close(fd)
+        return f"works, in {took * 1000:.1f} ms"
+
+    def _fsync_of_folders(self) -> str:
+        fd = os.open(self._scratch, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._tree.fd)
+        try:
+            took = _seconds(lambda: os.fsync(fd))
+        except OSError as error:
+            text = (
+                f"is refused ({error.strerror}): renames are durable only as the server syncs them"
+            )
+            raise _Stop(Level.WARNING, f"{text}; export with sync") from error
+        finally:
+            os.close(fd)
+        return f"works, in {took * 1000:.1f} ms"
+
+    def _sync(self) -> str:
+        if not self._filesystem.whole_sync:
+            return "auto fsyncs each file and folder: one syncfs promises too little here"
+        syncer = Syncer(self._tree, "syncfs")
+        took = _seconds(lambda: syncer.sync(Work()))
+        text = f"auto takes the faster of syncfs ({took * 1000:.1f} ms just now) and fsync"
+        if os.path.ismount(self._tree.root):
+            return text
+        return f"{text}; a mount of its own keeps other writers from slowing the spool"
+
+    def _times(self) -> str:
+        if self._filesystem.coarse:
+            raise _Stop(
+                Level.WARNING,
+                "stamps: none. Times are kept to the second at best: deadlines round up, deliveries"
+                " are unknown and dead-lettering is off",
+            )
+        return "nanoseconds come back: stamps keep deadlines and deliveries"
+
+    def _ctime(self) -> str:
+        tree = self._tree
+        one, other = f"{self._scratch}/here", f"{self._scratch}/there"
+        self._file(one)
+        before = tree.stat(one)
+        end = time.monotonic() + (_COARSE_WAIT_S if self._filesystem.coarse else _CTIME_WAIT_S)
+        while time.monotonic() < end:
+            tree.rename(one, other)
+            found = tree.stat(other)
+            if before is not None and found is not None and found.st_ctime_ns > before.st_ctime_ns:
+                return "moves with a rename"
+            one, other = other, one
+            time.sleep(0.002)  # the filesystem's clock may tick only 100 times a second
+        raise _Stop(
+            Level.WARNING,
+            "does not move with a rename: mq-mover's --delay counts from the writing of a message",
+        )
+
+    def _clock(self) -> str:
+        before = time.time()
+        self._file(f"{self._scratch}/dated")
+        after = time.time()
+        found = self._tree.stat(f"{self._scratch}/dated")
+        assert found is not None
+        # A file's time may be cut off to a tick of the clock, or to the second.
+        tick = 1.0 if self._filesystem.coarse else 0.02
+        off = max(before - tick - found.st_ctime, found.st_ctime - after, 0.0)
+        if off > _CLOCK_SLACK_S:
+            raise _Stop(
+                Level.WARNING,
+                f"ours and the filesystem's differ by {off:.1f} s: timers are off by as much;"
+                " synchronise the clocks (NTP) of all hosts",
+            )
+        return "ours and the filesystem's agree"
+
+    def _events(self) -> str:
+        polling = "the folders are polled"
+        try:
+            events = Events(self._tree)
+        except OSError as error:
+            raise _Stop(
+                Level.WARNING,
+                f"no inotify ({error.strerror}): {polling}; raise fs.inotify.max_user_instances",
+            ) from error
+        try:
+            arrived = self._await_event(events)
+        except OSError as error:
+            raise _Stop(
+                Level.WARNING,
+                f"no inotify ({error.strerror}): {polling}; raise fs.inotify.max_user_watches",
+            ) from error
+        finally:
+            events.close()
+        if not arrived:
+            raise _Stop(Level.WARNING, f"a rename gave no event within 1 s: {polling}")
+        if self._filesystem.network:
+            raise _Stop(Level.WARNING, f"other hosts' do not arrive on a network: {polling}")
+        return "a rename is seen at once"
+
+    def _await_event(self, events: Events) -> bool:
+        draft = f"{self._scratch}/draft"
+        self._file(draft)
+        if not events.watch(self._scratch):
+            return False
+        self._tree.rename(draft, f"{self._scratch}/arrived")
+        end = time.monotonic() + _EVENT_WAIT_MS / 1000
+        while (left := end - time.monotonic()) > 0:
+            if any(event.name == "arrived" for event in events.read(int(left * 1000) + 1)):
+                return True
+        return False
+
+    # -- the scratch folder ----------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return self._scratch.rpartition("/")[2]
+
+    def _file(self, path: str) -> int:
+        """Make an empty file; its inode."""
+        fd = self._tree.create(path)
+        try:
+            return os.fstat(fd).st_ino
+        finally:
+            os.close(fd)
+
+    def _clean_up(self) -> None:
+        try:
+            remove_scratch(self._tree, self._scratch)
+        except OSError:
+            pass  # what cannot be removed now, fsck finds
+
+
+def _advice(error: OSError, path: str) -> str:
+    text = ADVICE.get(error.errno or 0, (error.strerror or str(error), 0))[0]
+    return f"{error.filename or path}: {text}"
+
+
+def _seconds(deed: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    deed()
+    return time.perf_counter() - started
+
+
+def _size(count: int) -> str:
+    amount = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
