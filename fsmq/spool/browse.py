@@ -10,9 +10,9 @@ from typing import NamedTuple
 from .context import Context
 from .errors import InvalidValue, NoSuchQueue, unavailable
 from .message import Message, unpack
-from .names import check_queue, facts, is_id, split_entry
+from .names import check_id, check_queue, facts, is_id, split_entry
 from .stamps import Stamp
-from .tree import MOVE_DELAY, MOVE_NEW, MOVE_READY, State, Transition
+from .tree import MOVE_DELAY, MOVE_NEW, MOVE_READY, STRAY, State, Transition
 
 _PROGRESS_STEP = 1000
 
@@ -39,8 +39,10 @@ def look(context: Context, queue: str, message_id: str, state: State) -> Message
     tree = context.tree
     try:
         fd = tree.open(tree.path(state, queue, message_id))
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in STRAY:
+            return None
+        raise
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
@@ -95,11 +97,20 @@ def peek(
 
 
 def find(context: Context, queue: str, message_id: str) -> Message | None:
-    """Look one message up in whatever state it is (removed ones left out). Raises OSError."""
-    for state in (State.NEW, State.READY, State.DELAY, State.READY):
-        message = look(context, queue, message_id, state)
-        if message is not None:
-            return message
+    """Look one message up in whatever state it is (removed ones left out).
+
+    Raises:
+        InvalidValue, Unavailable
+    """
+    check_queue(queue)
+    check_id(queue, message_id)
+    try:
+        for state in (State.NEW, State.READY, State.DELAY, State.READY):
+            message = look(context, queue, message_id, state)
+            if message is not None:
+                return message
+    except OSError as error:
+        raise unavailable(error, f"cannot look into queue {queue!r}") from error
     return None
 
 

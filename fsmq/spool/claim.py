@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .context import Context, Pending
 from .errors import FsmqError, NoSuchMessage, NoSuchQueue, unavailable
@@ -26,14 +26,16 @@ from .tree import (
     QUEUES,
     RELEASE,
     REMOVE_READY,
+    STRAY,
     State,
 )
 
 MAX_CLAIMS = 1000
 # A claim of many messages ends early when their bodies reach this many bytes.
 MAX_CLAIM_BYTES = 64 * 1024 * 1024
-# What open() answers to something at a message's place that is no message.
-_STRAY = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
+# A claim passes over so many messages that cannot be claimed: a file that only another user may
+# read or stamp must not hold up those behind it.
+_MAX_FAULTS = 100
 
 
 @dataclass(slots=True)
@@ -94,15 +96,26 @@ def _claim_ready(
     settings = context.settings_of(queue)
     deadline_ms = _deadline_ms(context, settings, visibility)
     size = 0
-    while len(messages) < count and size < MAX_CLAIM_BYTES:
-        message_id = context.ready.pop(queue)
-        if message_id is None:
-            break
-        taken = _take_if_alive(context, settings, queue, message_id, deadline_ms)
-        if taken is not None:
-            work.files.append(taken.fd)
-            messages.append(_read(context, queue, taken))
-            size += taken.size
+    faults: list[tuple[str, OSError]] = []
+    try:
+        while len(messages) < count and size < MAX_CLAIM_BYTES and len(faults) < _MAX_FAULTS:
+            message_id = context.ready.pop(queue)
+            if message_id is None:
+                break
+            try:
+                taken = _take_if_alive(context, settings, queue, message_id, deadline_ms)
+            except OSError as error:
+                faults.append((message_id, error))
+                continue
+            if taken is not None:
+                work.files.append(taken.fd)
+                messages.append(_read(context, queue, taken))
+                size += taken.size
+    finally:
+        for message_id, _ in faults:
+            context.ready.add(queue, message_id)
+    if faults and not messages:
+        raise faults[0][1]
 
 
 def renew(
@@ -123,17 +136,42 @@ def renew(
         deadline_ms = _deadline_ms(context, settings, visibility)
         path = tree.path(State.DELAY, queue, message_id)
         work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
-        fd = _restamp(context, path, message_id, deadline_ms)
-        if fd is None:
-            taken = _take(context, queue, message_id, deadline_ms)
-            if taken is None:
-                raise NoSuchMessage(queue, message_id, "that is in flight or ready")
-            fd = taken.fd
-        work.files.append(fd)
+        held = _restamp(context, path, message_id, deadline_ms)
+        if held is None:
+            held = _take(context, queue, message_id, deadline_ms)
+        if held is None:
+            raise NoSuchMessage(queue, message_id, "that is in flight or ready")
+        work.files.append(held.fd)
     except OSError as error:
         raise unavailable(error, f"cannot renew in queue {queue!r}") from error
+    deliveries = held.deliveries
+    return Pending(work, lambda: _confirm(context, queue, message_id, deadline_ms, deliveries))
+
+
+def _confirm(
+    context: Context, queue: str, message_id: str, deadline_ms: int, deliveries: int
+) -> float:
+    """Make sure that a renewal holds, as the last act before it is acknowledged.
+
+    A mover that looked before our stamp may have sent the message on after it. In the queue we
+    claim it again (unsynced: after a crash it comes early); what someone else holds is lost.
+    """
+    tree = context.tree
+    try:
+        found = tree.stat(tree.path(State.DELAY, queue, message_id))
+        if found is not None:
+            lost = context.stamps.deliveries(message_id, found.st_mtime_ns) > deliveries
+        else:
+            taken = _take(context, queue, message_id, deadline_ms)
+            lost = taken is None
+            if taken is not None:
+                os.close(taken.fd)
+    except OSError as error:
+        raise unavailable(error, f"cannot renew in queue {queue!r}") from error
+    if lost:
+        raise NoSuchMessage(queue, message_id, "that is in flight for this renewal any more")
     context.counters["renew"] += 1
-    return Pending(work, lambda: deadline_ms / 1000)
+    return deadline_ms / 1000
 
 
 def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
@@ -153,10 +191,10 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
         settings = context.settings_of(queue)
         if delay:
             path = tree.path(State.DELAY, queue, message_id)
-            fd = _restamp(context, path, message_id, context.now_ms() + round(delay * 1000))
-            if fd is None:
+            held = _restamp(context, path, message_id, context.now_ms() + round(delay * 1000))
+            if held is None:
                 raise NoSuchMessage(queue, message_id, "that is in flight")
-            work.files.append(fd)
+            work.files.append(held.fd)
         else:
             target = _hand_back(context, settings, queue, message_id)
             work.folders.add(tree.folder(QUEUES, target))
@@ -202,11 +240,7 @@ def _take_if_alive(
         if context.tree.move(REMOVE_READY, queue, message_id):
             context.counters["expire"] += 1
         return None
-    try:
-        taken = _take(context, queue, message_id, deadline_ms)
-    except OSError:
-        context.ready.add(queue, message_id)
-        raise
+    taken = _take(context, queue, message_id, deadline_ms)
     if taken is None:
         context.counters["lost_race"] += 1
     return taken
@@ -219,7 +253,7 @@ def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _T
     try:
         fd = tree.open(path)
     except OSError as error:
-        if error.errno in _STRAY or isinstance(error, FileNotFoundError | NotADirectoryError):
+        if error.errno in STRAY:
             return None
         raise
     won = False
@@ -235,29 +269,53 @@ def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _T
             won = tree.move(CLAIM, queue, message_id)
         except FileExistsError:
             return None  # the same id stands in delay/ too: fsck reports it
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return None  # a shell user's name that leaves no room for the queue's
+            raise
         if not won:
             return None
-        if os.fstat(fd).st_mtime_ns != mtime:
-            # A racer that lost has stamped after us.
-            tree.stamp(tree.path(State.DELAY, queue, message_id), mtime)
-        return _Taken(message_id, fd, before.st_size, deliveries, deadline_ms)
     finally:
         if not won:
             os.close(fd)
+    taken = _Taken(message_id, fd, before.st_size, deliveries, deadline_ms)
+    return taken if os.fstat(fd).st_mtime_ns == mtime else _hold_on(context, queue, taken, mtime)
 
 
-def _restamp(context: Context, path: str, message_id: str, deadline_ms: int) -> int | None:
-    """Set a new deadline in ``delay/``, keep the count; an open descriptor, None if not there."""
+def _hold_on(context: Context, queue: str, taken: _Taken, mtime: int) -> _Taken | None:
+    """Set our stamp again, which a racer that lost has overwritten.
+
+    None if the message left meanwhile: the racer's deadline may have been over at once. The file
+    is opened again: an id may have been removed and put anew since we opened the first one.
+    """
+    tree = context.tree
+    os.close(taken.fd)
+    path = tree.path(State.DELAY, queue, taken.message_id)
+    if not tree.stamp(path, mtime):
+        return None
+    try:
+        fd = tree.open(path)
+    except FileNotFoundError:
+        return None
+    return replace(taken, fd=fd, size=os.fstat(fd).st_size)
+
+
+def _restamp(context: Context, path: str, message_id: str, deadline_ms: int) -> _Taken | None:
+    """Set a new deadline in ``delay/`` and keep the count; None if the message is not there."""
     tree, stamps = context.tree, context.stamps
     try:
         fd = tree.open(path)
     except FileNotFoundError:
         return None
-    deliveries = stamps.deliveries(message_id, os.fstat(fd).st_mtime_ns)
-    if not tree.stamp(path, stamps.encode(message_id, deadline_ms, deliveries)):
-        os.close(fd)
-        return None
-    return fd
+    stamped = False
+    try:
+        before = os.fstat(fd)
+        deliveries = stamps.deliveries(message_id, before.st_mtime_ns)
+        stamped = tree.stamp(path, stamps.encode(message_id, deadline_ms, deliveries))
+    finally:
+        if not stamped:
+            os.close(fd)
+    return _Taken(message_id, fd, before.st_size, deliveries, deadline_ms) if stamped else None
 
 
 def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id: str) -> str:

@@ -25,7 +25,7 @@ from .names import MAX_PRIORITY, check_queue, new_id, reservation, siblings, sta
 from .recovery import promote
 from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 from .sync import Work
-from .tree import NEW, REMOVE_NEW, State
+from .tree import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State
 
 _MAX_BATCH = 1000
 
@@ -95,7 +95,7 @@ class _Staging:
         self._context = context
         self._tree = context.tree
         self._queue = queue
-        self._drafts: list[_Draft] = []
+        self._drafts: list[tuple[_Draft, int]] = []  # with the inode of its file
         self._reserved: list[str] = []
 
     def write(self, draft: _Draft) -> None:
@@ -104,7 +104,7 @@ class _Staging:
         fd = self._create(draft)
         self.work.files.append(fd)
         self.work.folders.add(self._tree.folder(NEW))
-        self._drafts.append(draft)
+        self._drafts.append((draft, os.fstat(fd).st_ino))
         _write_all(fd, draft.header + draft.body if draft.header else draft.body)
         if draft.deadline_ms is not None:
             mtime = self._context.stamps.encode(draft.message_id, draft.deadline_ms, 0)
@@ -113,12 +113,10 @@ class _Staging:
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover."""
         try:
-            for draft in self._drafts:
+            for draft, _ in self._drafts:
                 self._show(draft)
             if not self._tree.has_queue(self._queue):
                 # Deleted while we synced: its sweep of new/ may have been over already.
-                for draft in self._drafts:
-                    self._tree.move(REMOVE_NEW, self._queue, draft.message_id)
                 raise NoSuchQueue(self._queue)
         except OSError as error:
             self.abandon()
@@ -128,17 +126,30 @@ class _Staging:
             raise
         self._free()
         self._context.counters["put"] += len(self._drafts)
-        return [draft.message_id for draft in self._drafts]
+        return [draft.message_id for draft, _ in self._drafts]
 
     def abandon(self) -> None:
-        """Remove what was written and not shown. What cannot be removed now, the mover will."""
+        """Remove what was written. What cannot be removed now, the mover will."""
         self.work.close()
-        for draft in self._drafts:
+        for draft, inode in self._drafts:
             try:
-                self._tree.unlink(self._staged_path(draft))
+                if not self._tree.unlink(self._staged_path(draft)):
+                    self._take_back(draft, inode)
             except OSError:
                 continue
         self._free()
+
+    def _take_back(self, draft: _Draft, inode: int) -> None:
+        """Remove a message that has been shown, by us or by a mover that took us for crashed.
+
+        The inode tells it from another message of its id, which may have been acknowledged.
+        """
+        for transition in (REMOVE_NEW, REMOVE_READY, REMOVE_DELAY):
+            path = self._tree.path(transition.source, self._queue, draft.message_id)
+            found = self._tree.stat(path)
+            if found is not None and found.st_ino == inode:
+                self._tree.move(transition, self._queue, draft.message_id)
+                return
 
     def _show(self, draft: _Draft) -> None:
         target = self._tree.path(State.NEW, self._queue, draft.message_id)
@@ -150,6 +161,8 @@ class _Staging:
         # The dot-name is gone. A mover that took us for crashed has promoted it, or, if its clock
         # is far off, removed it.
         if not _stands(self._context, self._queue, draft.message_id, gone_too=True):
+            if not self._tree.has_queue(self._queue):
+                raise NoSuchQueue(self._queue)  # deleted meanwhile, unfinished puts included
             raise Unavailable(f"the message {draft.message_id!r} was taken away unfinished")
 
     def _create(self, draft: _Draft) -> int:
@@ -174,6 +187,8 @@ class _Staging:
         """Keep other puts of the same id out until this one is over; then look if it stands."""
         bare = siblings(draft.message_id)[0]
         path = self._tree.folder(NEW, reservation(self._queue, bare))
+        if path in self._reserved:
+            raise DuplicateMessage(self._queue, bare)  # twice in one batch
         try:
             os.close(self._create_or_lay_out(path))
         except FileExistsError:

@@ -1,0 +1,337 @@
+"""Claim, renew, release, bury: who holds a message, and until when."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NoSuchMessage, NoSuchQueue, Queue, Spool, State
+from tests.spool.helpers import Clock, tree_of
+
+
+def test_a_claim_hides_the_message_and_tells_its_deadline(
+    jobs: Queue, root: Path, clock: Clock
+) -> None:
+    message_id = jobs.put(b"x")
+    [message] = jobs.claim(visibility=7.5)
+    assert (message.id, message.body, message.queue) == (message_id, b"x", "jobs")
+    assert message.deadline == clock.now + 7.5
+    assert message.deliveries == 1
+    assert tree_of(root) == {"new": [], "delay": [f"jobs:{message_id}"], "queues/jobs": []}
+    assert jobs.claim() == []
+
+
+def test_an_empty_queue_gives_nothing(jobs: Queue) -> None:
+    assert jobs.claim(5) == []
+
+
+def test_a_claim_takes_no_more_than_was_asked_for(jobs: Queue) -> None:
+    jobs.put_many([b"1", b"2", b"3"])
+    assert [m.body for m in jobs.claim(2)] == [b"1", b"2"]
+    assert [m.body for m in jobs.claim(2)] == [b"3"]
+
+
+def test_the_default_is_the_queues_visibility_timeout(jobs: Queue, clock: Clock) -> None:
+    jobs.put_many([b"1", b"2"])
+    assert jobs.claim()[0].deadline == clock.now + 30
+    jobs.configure(visibility_timeout=5)
+    assert jobs.claim()[0].deadline == clock.now + 5
+
+
+@pytest.mark.parametrize("count", [0, -1, 1001, True])
+def test_counts_that_are_refused(jobs: Queue, count: int) -> None:
+    with pytest.raises(InvalidValue, match="count"):
+        jobs.claim(count)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), 8 * 86_400.0])
+def test_timeouts_that_are_refused(jobs: Queue, seconds: float) -> None:
+    message_id = jobs.put(b"x")
+    with pytest.raises(InvalidValue, match="visibility"):
+        jobs.claim(visibility=seconds)
+    with pytest.raises(InvalidValue, match="visibility"):
+        jobs.renew(message_id, seconds)
+    with pytest.raises(InvalidValue, match="delay"):
+        jobs.release(message_id, seconds * 100)
+
+
+def test_an_unacknowledged_message_comes_back_with_its_count(jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    for expected in (1, 2, 3):
+        [message] = jobs.claim(visibility=10)
+        assert message.deliveries == expected
+        clock.advance(9.9)
+        assert jobs.claim() == []
+        clock.advance(0.2)
+
+
+def test_the_count_survives_a_restart(root: Path, jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    jobs.claim(visibility=10)
+    clock.advance(10)
+    with Spool(root, sync="none", clock=clock) as again:
+        [message] = again.queue("jobs").claim()
+    assert message.deliveries == 2
+
+
+def test_a_redelivered_message_goes_back_to_its_place(jobs: Queue, clock: Clock) -> None:
+    jobs.put_many([b"1", b"2", b"3"])
+    jobs.claim(visibility=1)
+    clock.advance(1)
+    assert [m.body for m in jobs.claim(3)] == [b"1", b"2", b"3"]
+
+
+def test_a_visibility_of_zero_gives_the_message_back_at_once(jobs: Queue) -> None:
+    jobs.put(b"x")
+    assert [m.deliveries for _ in range(3) for m in jobs.claim(visibility=0)] == [1, 2, 3]
+
+
+def test_renew_moves_the_deadline_and_keeps_the_count(jobs: Queue, clock: Clock) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=10)
+    clock.advance(9)
+    assert jobs.renew(message_id, 10) == clock.now + 10
+    clock.advance(9.9)
+    assert jobs.claim() == []
+    clock.advance(0.1)
+    assert jobs.claim()[0].deliveries == 2
+
+
+def test_a_renewal_may_shorten_a_claim(jobs: Queue, clock: Clock) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=100)
+    jobs.renew(message_id, 1)
+    clock.advance(1)
+    assert len(jobs.claim()) == 1
+
+
+def test_renew_without_seconds_takes_the_queues_setting(jobs: Queue, clock: Clock) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=1)
+    assert jobs.renew(message_id) == clock.now + 30
+
+
+def test_renew_claims_a_message_again_that_went_back(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock
+) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=1)
+    clock.advance(2)
+    spool.deliver()
+    assert tree_of(root)["queues/jobs"] == [message_id]
+    assert jobs.renew(message_id, 10) == clock.now + 10
+    assert jobs.claim() == []
+
+
+def test_a_renewal_that_lost_its_message_is_not_acknowledged(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    # The message goes on between the stamp and the answer: someone else holds it then.
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=1)
+    pending = spool.renew("jobs", message_id, 10)
+    jobs.release(message_id)
+    jobs.claim(visibility=100)
+    with pytest.raises(NoSuchMessage):
+        spool.complete(pending)
+
+
+def test_a_renewal_takes_its_message_back_from_the_queue(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    # The mover looked before our stamp and renamed after it.
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=1)
+    pending = spool.renew("jobs", message_id, 10)
+    os.rename(root / "delay" / f"jobs:{message_id}", root / "queues" / "jobs" / message_id)
+    spool.complete(pending)
+    assert tree_of(root)["delay"] == [f"jobs:{message_id}"]
+    assert jobs.claim() == []
+
+
+def test_renew_and_release_need_the_message(jobs: Queue) -> None:
+    message_id = jobs.put(b"x")
+    jobs.remove(message_id)
+    with pytest.raises(NoSuchMessage, match=message_id):
+        jobs.renew(message_id, 1)
+    with pytest.raises(NoSuchMessage):
+        jobs.release(message_id)
+    with pytest.raises(NoSuchMessage):
+        jobs.release(message_id, delay=1)
+
+
+def test_release_gives_the_message_back_at_once(jobs: Queue) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim()
+    jobs.release(message_id)
+    assert jobs.claim()[0].deliveries == 2
+
+
+def test_release_with_a_delay_backs_off(jobs: Queue, clock: Clock) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=1)
+    jobs.release(message_id, delay=60)
+    clock.advance(59)
+    assert jobs.claim() == []
+    clock.advance(1)
+    assert jobs.claim()[0].deliveries == 2
+
+
+def test_release_of_a_delayed_message_ends_its_delay(spool: Spool, jobs: Queue) -> None:
+    message_id = jobs.put(b"x", delay=60)
+    spool.deliver()
+    jobs.release(message_id)
+    assert jobs.claim()[0].deliveries == 1
+
+
+@pytest.mark.parametrize("verb", ["claim", "renew", "release", "counts", "peek", "purge"])
+def test_every_verb_tells_of_a_missing_queue(spool: Spool, verb: str) -> None:
+    gone = Queue(spool, "gone")
+    arguments = ["some-id"] if verb in ("renew", "release") else []
+    with pytest.raises(NoSuchQueue, match="gone"):
+        getattr(gone, verb)(*arguments)
+
+
+@pytest.mark.parametrize("verb", ["renew", "release", "remove", "find"])
+@pytest.mark.parametrize("name", ["../jobs/x", "a/b", ".hidden", "", "..", "a:b", "x" * 255])
+def test_no_verb_builds_a_path_from_a_bad_id(jobs: Queue, verb: str, name: str) -> None:
+    with pytest.raises(InvalidValue):
+        getattr(jobs, verb)(name)
+
+
+@pytest.mark.parametrize("name", ["../config", "a/b", ".", "_x", ""])
+def test_no_verb_builds_a_path_from_a_bad_queue(spool: Spool, name: str) -> None:
+    bad = Queue(spool, name)
+    calls = (
+        lambda: bad.put(b""),
+        bad.claim,
+        lambda: bad.renew("x"),
+        lambda: bad.release("x"),
+        lambda: bad.remove("x"),
+        bad.purge,
+        bad.peek,
+        lambda: bad.find("x"),
+        lambda: bad.move_to("other"),
+        bad.counts,
+        lambda: bad.settings,
+        lambda: bad.configure(max_depth=1),
+        lambda: spool.delete_queue(name),
+        lambda: spool.create_queue(name),
+        lambda: spool.has_queue(name),
+    )
+    for call in calls:
+        with pytest.raises(InvalidValue):
+            call()
+
+
+def test_used_up_deliveries_bury_a_message_when_its_timer_ends(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    jobs.configure(max_deliveries=2, dead_letter_queue="dead")
+    message_id = jobs.put(b"x")
+    for _ in range(2):
+        assert len(jobs.claim(visibility=1)) == 1
+        clock.advance(1)
+    assert jobs.claim() == []
+    [dead] = spool.queue("dead").claim()
+    assert (dead.id, dead.body) == (message_id, b"x")
+    assert dead.deliveries == 1  # its count starts again there
+
+
+def test_used_up_deliveries_bury_a_message_when_it_is_released(spool: Spool, jobs: Queue) -> None:
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    message_id = jobs.put(b"x")
+    jobs.claim()
+    jobs.release(message_id)
+    assert jobs.counts().total == 0
+    assert [m.id for m in spool.queue("dead").peek()] == [message_id]
+
+
+def test_a_dead_letter_queue_that_was_deleted_is_made_again(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    spool.delete_queue("dead")
+    jobs.put(b"x")
+    jobs.claim(visibility=1)
+    clock.advance(1)
+    spool.deliver()
+    assert spool.queues() == ["dead", "jobs"]
+    assert len(spool.queue("dead").claim()) == 1
+
+
+def test_an_expired_message_is_not_given_out(jobs: Queue, clock: Clock, root: Path) -> None:
+    jobs.put(b"x", ttl=10)
+    kept = jobs.put(b"y", ttl=100)
+    clock.advance(12)
+    assert [m.id for m in jobs.claim(2)] == [kept]
+    assert len(list((root / "remove").iterdir())) == 1
+
+
+def test_retention_expires_messages_of_any_age(jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    jobs.configure(retention=60)
+    clock.advance(62)
+    assert jobs.claim() == []
+    assert jobs.counts().total == 0
+
+
+def test_an_expired_message_in_flight_does_not_come_back(jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x", ttl=5)
+    jobs.claim(visibility=10)
+    clock.advance(11)
+    assert jobs.claim() == []
+    assert jobs.counts().total == 0
+
+
+def test_a_claim_of_much_ends_early(jobs: Queue) -> None:
+    jobs.put_many([b"x" * 15_000_000] * 6)
+    claimed = jobs.claim(6)
+    assert 0 < len(claimed) < 6
+    assert len(jobs.claim(6)) == 6 - len(claimed)
+
+
+def test_a_claim_waits_for_a_message(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+        jobs.put(b"x", delay=0.3)
+        assert [m.body for m in jobs.claim(wait=20)] == [b"x"]
+
+
+def test_what_is_no_message_does_not_stop_a_queue(jobs: Queue, root: Path) -> None:
+    folder = root / "queues" / "jobs"
+    (folder / "0-folder").mkdir()
+    (folder / "0-link").symlink_to("/etc/hostname")
+    os.mkfifo(folder / "0-pipe")
+    jobs.put(b"x")
+    assert [m.body for m in jobs.claim(5)] == [b"x"]
+    assert [m.body for m in jobs.peek(5)] == []
+
+
+def test_a_name_too_long_to_be_claimed_does_not_stop_a_queue(jobs: Queue, root: Path) -> None:
+    (root / "queues" / "jobs" / ("0" * 255)).write_bytes(b"no room for the queue's name")
+    jobs.put(b"x")
+    assert [m.body for m in jobs.claim(5)] == [b"x"]
+
+
+def test_an_id_in_two_folders_does_not_stop_a_queue(spool: Spool, jobs: Queue, root: Path) -> None:
+    jobs.put(b"x", id="0-twice")
+    jobs.claim()
+    (root / "queues" / "jobs" / "0-twice").write_bytes(b"a copy")
+    jobs.put(b"y")
+    assert [m.body for m in jobs.claim(5)] == [b"y"]
+    assert (root / "delay" / "jobs:0-twice").read_bytes() == b"x"
+
+
+def test_a_symbolic_link_in_place_of_a_message_is_not_followed(jobs: Queue, root: Path) -> None:
+    secret = root / "secret"
+    secret.write_bytes(b"secret")
+    (root / "queues" / "jobs" / "link").symlink_to(secret)
+    (root / "delay" / "jobs:link2").symlink_to(secret)
+    before = secret.stat().st_mtime_ns
+    assert jobs.claim(5) == []
+    assert jobs.find("link") is None
+    assert jobs.peek(state=State.DELAY) == []
+    assert secret.stat().st_mtime_ns == before

@@ -1,0 +1,364 @@
+"""Put: what is accepted, what is refused, and that nothing half done is ever seen."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from uuid6 import uuid7
+
+from fsmq.spool import (
+    DuplicateMessage,
+    FsmqError,
+    InvalidValue,
+    MessageTooLarge,
+    NewMessage,
+    NoSuchQueue,
+    Queue,
+    QueueFull,
+    Spool,
+    Unavailable,
+    names,
+)
+from fsmq.spool.message import pack_header, unpack
+from tests.spool.helpers import Clock, tree_of, visible
+
+attribute_names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True).filter(
+    lambda name: name.lower() != "content-type"
+)
+values = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40).filter(
+    lambda text: text == text.strip()
+)
+
+
+def test_a_put_message_is_a_file_with_the_body_as_posted(jobs: Queue, root: Path) -> None:
+    message_id = jobs.put(b"one\n\x00two")
+    assert tree_of(root)["new"] == [f"jobs:{message_id}"]
+    assert (root / "new" / f"jobs:{message_id}").read_bytes() == b"one\n\x00two"
+
+
+def test_put_keeps_files_to_their_owner(jobs: Queue, root: Path) -> None:
+    path = root / "new" / f"jobs:{jobs.put(b'secret')}"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert root.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 3_000_000])
+def test_bodies_of_any_size_come_back(jobs: Queue, size: int) -> None:
+    body = os.urandom(size)
+    jobs.put(body)
+    [message] = jobs.claim()
+    assert message.body == body
+
+
+@given(
+    body=st.binary(max_size=200),
+    content_type=st.none() | values,
+    attributes=st.dictionaries(attribute_names, values, max_size=5),
+)
+def test_header_blocks_round_trip(
+    body: bytes, content_type: str | None, attributes: dict[str, str]
+) -> None:
+    block = pack_header(content_type, attributes)
+    known = names.PLAIN._replace(headed=bool(block))
+    assert unpack(block + body, known) == (body, content_type, attributes)
+
+
+@given(st.binary(max_size=300))
+def test_a_file_that_has_no_header_block_after_all_loses_nothing(raw: bytes) -> None:
+    body, content_type, attributes = unpack(raw, names.PLAIN._replace(headed=True))
+    assert raw.endswith(body)
+    if content_type is None and not attributes:
+        assert body == raw
+
+
+def test_content_type_and_attributes_come_back(jobs: Queue) -> None:
+    jobs.put(b"{}\n\n", content_type="application/json", attributes={"Trace": "1: 2", "Empty": ""})
+    [message] = jobs.claim()
+    assert message.body == b"{}\n\n"
+    assert message.content_type == "application/json"
+    assert message.attributes == {"Trace": "1: 2", "Empty": ""}
+    assert message.id.endswith(".h")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "attributes"),
+    [
+        ("a\nb", {}),
+        (" a", {}),
+        (None, {"a b": ""}),
+        (None, {"Content-Type": "x"}),
+        (None, {"a": "x\ny"}),
+        (None, {"a": "x" * 70_000}),
+        (None, {"": "x"}),
+        (None, {"a": "\ud800"}),
+    ],
+)
+def test_headers_that_are_refused(
+    jobs: Queue, root: Path, content_type: str | None, attributes: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidValue):
+        jobs.put(b"", content_type=content_type, attributes=attributes)
+    assert tree_of(root)["new"] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"priority": -1},
+        {"priority": 100},
+        {"priority": True},
+        {"priority": 1.5},
+        {"ttl": -1},
+        {"ttl": float("nan")},
+        {"ttl": float("inf")},
+        {"delay": -0.1},
+        {"delay": float("nan")},
+        {"delay": 1e12},
+        {"id": "../x"},
+        {"id": ""},
+    ],
+)
+def test_values_that_are_refused(jobs: Queue, root: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue):
+        jobs.put(b"x", **wrong)
+    assert tree_of(root)["new"] == []
+
+
+def test_messages_come_by_priority_and_then_by_age(jobs: Queue) -> None:
+    for priority, body in ((5, b"d"), (0, b"a"), (99, b"f"), (1, b"c"), (5, b"e"), (0, b"b")):
+        jobs.put(body, priority=priority)
+    claimed = jobs.claim(10)
+    assert [m.body for m in claimed] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert [m.priority for m in claimed] == [0, 0, 1, 5, 5, 99]
+
+
+def test_put_many_stores_all_in_order(jobs: Queue) -> None:
+    ids = jobs.put_many([b"%d" % n for n in range(600)])
+    assert len(set(ids)) == 600
+    assert ids == sorted(ids)
+    assert [m.body for m in jobs.claim(1000)] == [b"%d" % n for n in range(600)]
+
+
+def test_a_batch_with_one_bad_message_stores_none(jobs: Queue, root: Path) -> None:
+    with pytest.raises(InvalidValue):
+        jobs.put_many([b"good", NewMessage(b"bad", priority=100)])
+    assert tree_of(root)["new"] == []
+
+
+def test_a_batch_with_one_duplicate_stores_none(jobs: Queue, root: Path) -> None:
+    jobs.put(b"first", id="one")
+    with pytest.raises(DuplicateMessage):
+        jobs.put_many([b"good", NewMessage(b"bad", id="one")])
+    assert tree_of(root)["new"] == ["jobs:one"]
+
+
+def test_a_batch_that_names_one_id_twice_is_a_duplicate(jobs: Queue, root: Path) -> None:
+    # Not Unavailable: a client would try that again for ever.
+    with pytest.raises(DuplicateMessage):
+        jobs.put_many([NewMessage(b"a", id="one"), NewMessage(b"b", id="one")])
+    assert tree_of(root)["new"] == []
+
+
+def test_a_batch_has_a_limit(spool: Spool, jobs: Queue) -> None:
+    with pytest.raises(InvalidValue, match="1000"):
+        spool.put("jobs", [NewMessage(b"")] * 1001)
+
+
+def test_an_own_id_is_the_id(jobs: Queue) -> None:
+    assert jobs.put(b"x", id="order-17") == "order-17"
+    [message] = jobs.claim()
+    assert message.id == "order-17"
+    assert message.created_at is None
+
+
+@pytest.mark.parametrize("state", ["new", "ready", "in flight"])
+def test_an_own_id_that_stands_is_refused_in_every_state(
+    spool: Spool, jobs: Queue, state: str
+) -> None:
+    jobs.put(b"first", id="one")
+    if state == "ready":
+        spool.deliver()
+    if state == "in flight":
+        jobs.claim()
+    with pytest.raises(DuplicateMessage):
+        jobs.put(b"second", id="one")
+    spool.deliver()
+    found = jobs.find("one")
+    assert found is not None
+    assert found.body == b"first"
+
+
+def test_an_own_id_with_a_header_block_stands_in_the_way_of_one_without(jobs: Queue) -> None:
+    own = str(uuid7())
+    jobs.put(b"first", id=own, content_type="text/plain")
+    with pytest.raises(DuplicateMessage):
+        jobs.put(b"second", id=own)
+
+
+def test_an_own_id_is_free_again_when_its_message_is_removed(jobs: Queue) -> None:
+    jobs.put(b"first", id="one")
+    jobs.remove("one")
+    jobs.put(b"second", id="one")
+    assert [m.body for m in jobs.claim(2)] == [b"second"]
+
+
+def test_an_own_id_is_taken_by_queue(spool: Spool, jobs: Queue) -> None:
+    jobs.put(b"x", id="one")
+    spool.queue("other").put(b"y", id="one")
+
+
+def test_a_put_leaves_nothing_but_its_message(jobs: Queue, root: Path) -> None:
+    jobs.put(b"x", id="one")
+    assert tree_of(root)["new"] == ["jobs:one"]
+
+
+def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue) -> None:
+    pending = spool.put("jobs", [NewMessage(b"first", id="one")])
+    with pytest.raises(Unavailable):
+        spool.put("jobs", [NewMessage(b"second", id="one")])
+    assert spool.complete(pending) == ["one"]
+    with pytest.raises(DuplicateMessage):
+        jobs.put(b"third", id="one")
+
+
+def test_a_shell_users_file_is_not_overwritten(spool: Spool, root: Path) -> None:
+    spool.create_queue("jobs")
+    pending = spool.put("jobs", [NewMessage(b"ours", id="one")])
+    (root / "new" / "jobs:one").write_bytes(b"theirs")
+    with pytest.raises(DuplicateMessage):
+        spool.complete(pending)
+    assert (root / "new" / "jobs:one").read_bytes() == b"theirs"
+    assert tree_of(root)["new"] == ["jobs:one"]
+
+
+def test_a_staged_message_is_not_visible_before_it_is_durable(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    spool.deliver()  # its start, which takes every dot-name for left over, is behind it
+    pending = spool.put("jobs", [NewMessage(b"x")])
+    spool.deliver()
+    assert visible(root) == []
+    [message_id] = spool.complete(pending)
+    assert visible(root) == [("jobs", message_id)]
+
+
+def test_an_abandoned_put_leaves_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
+    spool.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")]).abandon()
+    assert tree_of(root)["new"] == []
+
+
+def test_an_abandoned_put_takes_back_what_a_mover_took_for_left_over(
+    root: Path, spool: Spool, jobs: Queue
+) -> None:
+    # A sync that hangs for a minute and fails: meanwhile a mover starts and promotes the file.
+    pending = spool.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
+    with Spool(root, sync="none") as mover:
+        mover.deliver()
+    assert len(visible(root)) == 2
+    pending.abandon()
+    assert visible(root) == []
+
+
+def test_an_abandoned_put_leaves_another_message_of_its_id_alone(
+    root: Path, spool: Spool, jobs: Queue
+) -> None:
+    pending = spool.put("jobs", [NewMessage(b"ours", id="one")])
+    for path in (root / "new").glob(".*"):
+        path.unlink()  # as recovery does when a writer was stopped for long
+    with Spool(root, sync="none") as other:
+        other.queue("jobs").put(b"theirs", id="one")
+    pending.abandon()
+    assert visible(root) == [("jobs", "one")]
+
+
+def test_a_batch_that_cannot_be_shown_whole_is_taken_back(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    pending = spool.put("jobs", [NewMessage(b"a"), NewMessage(b"b", id="one")])
+    (root / "new" / "jobs:one").write_bytes(b"a shell user was quicker")
+    with pytest.raises(DuplicateMessage):
+        spool.complete(pending)
+    assert visible(root) == [("jobs", "one")]
+
+
+def test_a_put_that_a_mover_finished_is_acknowledged(root: Path, spool: Spool, jobs: Queue) -> None:
+    pending = spool.put("jobs", [NewMessage(b"x")])
+    with Spool(root, sync="none") as mover:
+        mover.deliver()
+    [message_id] = spool.complete(pending)
+    assert visible(root) == [("jobs", message_id)]
+
+
+def test_a_queue_that_is_missing_takes_nothing(spool: Spool, root: Path) -> None:
+    with pytest.raises(NoSuchQueue):
+        spool.put("nowhere", [NewMessage(b"x")])
+    assert tree_of(root)["new"] == []
+
+
+def test_a_queue_deleted_during_a_put_takes_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
+    pending = spool.put("jobs", [NewMessage(b"x")])
+    spool.delete_queue("jobs")
+    with pytest.raises(NoSuchQueue):
+        spool.complete(pending)
+    assert tree_of(root) == {"new": [], "delay": []}
+
+
+def test_a_body_beyond_the_spools_limit_is_refused(root: Path) -> None:
+    with Spool(root, sync="none", max_message_bytes=10) as spool:
+        jobs = spool.queue("jobs")
+        jobs.put(b"x" * 10)
+        with pytest.raises(MessageTooLarge, match="11 bytes"):
+            jobs.put(b"x" * 11)
+
+
+def test_a_body_beyond_the_queues_limit_is_refused(jobs: Queue) -> None:
+    jobs.configure(max_message_bytes=3)
+    with pytest.raises(MessageTooLarge) as refused:
+        jobs.put(b"four")
+    assert refused.value.limit == 3
+
+
+def test_a_full_queue_refuses_until_there_is_room(jobs: Queue) -> None:
+    jobs.configure(max_depth=2)
+    first = jobs.put(b"1")
+    jobs.put(b"2")
+    with pytest.raises(QueueFull) as full:
+        jobs.put(b"3")
+    assert full.value.retry_after >= 1
+    jobs.remove(first)
+    end = time.monotonic() + 10
+    while True:  # the depth is counted once a second
+        try:
+            jobs.put(b"3")
+            break
+        except QueueFull:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_the_default_delay_of_a_queue_holds_for_its_puts(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    jobs.configure(default_delay=10)
+    jobs.put(b"later")
+    jobs.put(b"at once", delay=0)
+    assert [m.body for m in jobs.claim(2)] == [b"at once"]
+    clock.advance(10.1)
+    assert [m.body for m in jobs.claim(2)] == [b"later"]
+
+
+def test_a_removed_folder_is_made_again(jobs: Queue, root: Path) -> None:
+    (root / "new").rmdir()
+    jobs.put(b"x")
+    assert len(tree_of(root)["new"]) == 1
+
+
+@pytest.mark.parametrize("error", [InvalidValue("a", "b"), NoSuchQueue("q"), QueueFull("q", 1)])
+def test_all_errors_have_one_base(error: Exception) -> None:
+    assert isinstance(error, FsmqError)
