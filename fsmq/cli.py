@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from fsmq._version import __version__
+from fsmq.checkup import fsck, probe
 from fsmq.daemons import logs
 from fsmq.daemons.options import UpOptions, program
 from fsmq.daemons.supervise import module_child, run
@@ -52,6 +53,8 @@ def up(options: UpOptions) -> int:
 
 
 main.add_command(up, "up")
+main.add_command(fsck)
+main.add_command(probe)
 
 
 def _passed_on(options: UpOptions, fields: Sequence[str]) -> list[str]:

@@ -49,19 +49,19 @@ class Finding(NamedTuple):
     text: str
 
 
-def probe(where: Tree | str | Path) -> list[Finding]:
+def probe(where: Tree | str | Path, *, create: bool = False) -> list[Finding]:
     """Try what a spool needs from its filesystem; one finding for each thing, in a fixed order.
 
-    where: an opened tree, or the path of a root whose folders exist already.
+    where: an opened tree, or the path of a root. create: make what is missing of it first.
 
     Takes some milliseconds; up to a second for each of the things that do not come. Cleans up
     behind itself.
 
     Raises:
-        UnusableSpool: the root cannot be opened.
+        UnusableSpool: the root cannot be opened or created.
     """
     own = not isinstance(where, Tree)
-    tree = where if isinstance(where, Tree) else Tree(where, create=False)
+    tree = where if isinstance(where, Tree) else Tree(where, create=create)
     try:
         return list(_Probe(tree).run())
     finally:
