@@ -7,8 +7,8 @@ length, and the mover promotes what is complete.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from .context import Context, Pending
 from .counts import Depths
@@ -21,12 +21,14 @@ from .errors import (
     unavailable,
 )
 from .message import NewMessage, pack_header
-from .names import MAX_PRIORITY, check_queue, new_id, reservation, siblings, staged_entry
+from .names import MAX_PRIORITY, check_queue, new_id, siblings, staged_entry
 from .recovery import promote
+from .reservation import Reservation, reserve
 from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 from .sync import Work
 from .tree import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State
 
+T = TypeVar("T")
 _MAX_BATCH = 1000
 
 
@@ -96,12 +98,12 @@ class _Staging:
         self._tree = context.tree
         self._queue = queue
         self._drafts: list[tuple[_Draft, int]] = []  # with the inode of its file
-        self._reserved: list[str] = []
+        self._reserved: list[Reservation] = []
 
     def write(self, draft: _Draft) -> None:
         if draft.own:
-            self._reserve(draft)
-        fd = self._create(draft)
+            self._in_new(lambda: self._reserve(draft))
+        fd = self._in_new(lambda: self._create(draft))
         self.work.files.append(fd)
         self.work.folders.add(self._tree.folder(NEW))
         self._drafts.append((draft, os.fstat(fd).st_ino))
@@ -168,7 +170,7 @@ class _Staging:
     def _create(self, draft: _Draft) -> int:
         path = self._staged_path(draft)
         try:
-            return self._create_or_lay_out(path)
+            return self._tree.create(path)
         except FileExistsError:
             # Left by a crash. If it is complete it may have been acknowledged: it stands.
             if promote(self._tree, path.removeprefix(self._tree.folder(NEW) + "/")):
@@ -176,34 +178,30 @@ class _Staging:
             self._tree.unlink(path)
             return self._tree.create(path)
 
-    def _create_or_lay_out(self, path: str) -> int:
+    def _in_new(self, step: Callable[[], T]) -> T:
         try:
-            return self._tree.create(path)
+            return step()
         except FileNotFoundError:
             self._tree.lay_out()  # someone removed the folder under us
-            return self._tree.create(path)
+            return step()
 
     def _reserve(self, draft: _Draft) -> None:
         """Keep other puts of the same id out until this one is over; then look if it stands."""
         bare = siblings(draft.message_id)[0]
-        path = self._tree.folder(NEW, reservation(self._queue, bare))
-        if path in self._reserved:
-            raise DuplicateMessage(self._queue, bare)  # twice in one batch
-        try:
-            os.close(self._create_or_lay_out(path))
-        except FileExistsError:
-            raise Unavailable(f"another put of the id {bare!r} is under way") from None
-        self._reserved.append(path)
+        held = reserve(self._tree, self._queue, bare)
+        if held is None:
+            raise Unavailable(f"another put of the id {bare!r} is under way")
+        self._reserved.append(held)
         for name in siblings(draft.message_id):
             if _stands(self._context, self._queue, name):
                 raise DuplicateMessage(self._queue, name)
 
     def _free(self) -> None:
-        for path in self._reserved:
+        for held in self._reserved:
             try:
-                self._tree.unlink(path)
+                held.free()
             except OSError:
-                continue
+                continue  # the file stays, without a lock: recovery removes it
         self._reserved = []
 
     def _staged_path(self, draft: _Draft) -> str:

@@ -3,22 +3,22 @@
 A dot-name whose file has the length in the name is complete: it may have been acknowledged, so it
 is promoted, at any time (its writer, if alive, notices and is content). One of another length is
 torn: no one was told that it was stored, so it is removed once no writer can be at work on it.
+A reservation whose holder is gone goes at once.
 """
 
 from __future__ import annotations
 
-import re
 import stat
 from typing import NamedTuple
 
 from .names import split_staged
+from .reservation import clear_stale, is_reservation
 from .tree import NEW, Tree
 
 # Writing one message takes milliseconds. A writer that was stopped for longer finds its file gone
 # and answers 503.
 TORN_AFTER_S = 60.0
 COMPLETE_AFTER_S = 10.0
-_reservation = re.compile(r"\..+:[^:]+:own")
 
 
 class Recovered(NamedTuple):
@@ -40,11 +40,6 @@ def promote(tree: Tree, staged: str) -> bool:
         return tree.rename(path, tree.folder(NEW, name))
     except FileExistsError:
         return False
-
-
-def is_reservation(name: str) -> bool:
-    """Whether a dot-name of ``new/`` keeps an own id apart (see :func:`names.reservation`)."""
-    return _reservation.fullmatch(name) is not None
 
 
 def recover(tree: Tree, now: float, *, at_start: bool = False) -> Recovered:
@@ -70,6 +65,8 @@ def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) ->
     age = now - found.st_ctime
     if parts is not None and (at_start or age >= COMPLETE_AFTER_S) and promote(tree, name):
         return Recovered(promoted=1)
-    if age >= TORN_AFTER_S and (parts is not None or is_reservation(name)):
+    if is_reservation(name):
+        return Recovered(removed=int(clear_stale(tree, name)))
+    if parts is not None and age >= TORN_AFTER_S:
         return Recovered(removed=int(tree.unlink(path)))
     return Recovered()

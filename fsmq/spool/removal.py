@@ -76,9 +76,13 @@ def purge(context: Context, queue: str) -> Pending[None]:
     try:
         if not tree.has_queue(queue):
             raise NoSuchQueue(queue)
+        # With the stream, so that no message travels past us; and the queue's folder once more
+        # for what a timer brought back there before delay/ was swept.
+        _sweep(tree, queue, NEW)
+        _swap_out(tree, queue)
+        _sweep(tree, queue, DELAY)
         _swap_out(tree, queue)
         context.ready.forget(queue)
-        _sweep(tree, queue)
     except OSError as error:
         raise unavailable(error, f"cannot purge queue {queue!r}") from error
     context.counters["purge"] += 1
@@ -98,9 +102,13 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
         if not tree.has_queue(queue) or not tree.rename(tree.folder(QUEUES, queue), grave):
             raise NoSuchQueue(queue)
         # From here on no put and no delivery finds the queue, so one sweep sees all that is left.
+        buried = tree.stat(grave)
+        died_ns = buried.st_ctime_ns if buried is not None else 0
         context.ready.forget(queue)
-        _sweep(tree, queue)
-        context.settings.forget(queue)
+        _sweep(tree, queue, NEW, died_ns)
+        _sweep(tree, queue, DELAY, died_ns)
+        if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
+            context.settings.forget(queue)
     except OSError as error:
         raise unavailable(error, f"cannot delete queue {queue!r}") from error
     context.counters["delete_queue"] += 1
@@ -109,27 +117,52 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
 
 def _swap_out(tree: Tree, queue: str) -> None:
     """Empty a queue's folder: at once by an exchange with an empty one, or file by file."""
-    grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
-    os.mkdir(grave, 0o700, dir_fd=tree.fd)
-    if tree.exchange(tree.folder(QUEUES, queue), grave):
+    while True:
+        grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
+        os.mkdir(grave, 0o700, dir_fd=tree.fd)
+        try:
+            swapped = tree.exchange(tree.folder(QUEUES, queue), grave)
+            break
+        except FileNotFoundError:
+            # The queue was deleted; or a reaper took the empty folder for a grave: once more.
+            if not tree.has_queue(queue):
+                raise NoSuchQueue(queue) from None
+    if swapped:
         return
-    os.rmdir(grave, dir_fd=tree.fd)
+    tree.remove_folder(grave)
     for message_id in tree.ready_names(queue) or ():
         tree.move(REMOVE_READY, queue, message_id)
 
 
-def _sweep(tree: Tree, queue: str) -> None:
-    """Remove a queue's messages from ``new/`` and ``delay/``, unfinished ones included."""
-    for folder, transition in ((NEW, REMOVE_NEW), (DELAY, REMOVE_DELAY)):
-        for name in tree.names(tree.folder(folder)):
-            parts = split_entry(name)
-            if parts is not None and parts[0] == queue:
-                tree.move(transition, queue, parts[1])
-                continue
-            staged = split_staged(name) if folder == NEW else None
+def _sweep(tree: Tree, queue: str, folder: str, died_ns: int | None = None) -> None:
+    """Remove a queue's messages from ``new/`` or ``delay/``, unfinished ones included.
+
+    died_ns: when the queue was deleted; what a queue of its name got since then is spared.
+    """
+    transition = REMOVE_NEW if folder == NEW else REMOVE_DELAY
+    for name in tree.names(tree.folder(folder)):
+        staged = split_staged(name) if folder == NEW else None
+        parts = split_entry(staged[0] if staged is not None else name)
+        if parts is None or parts[0] != queue:
+            continue
+        path = tree.folder(folder, name)
+        if died_ns is not None and _is_successors(tree, queue, path, died_ns):
+            continue
+        if staged is None:
+            tree.move(transition, queue, parts[1])
+        else:
             # A complete one may have been acknowledged before a crash, and would come back.
-            if staged is not None and (split_entry(staged[0]) or ("",))[0] == queue:
-                tree.unlink(tree.folder(NEW, name))
+            tree.unlink(path)
+
+
+def _is_successors(tree: Tree, queue: str, path: str, died_ns: int) -> bool:
+    """Whether a file belongs to a queue that was created after one of its name was deleted.
+
+    Its ctime is no older than the rename of the deleted one then. In doubt it does: to keep a
+    deleted message is a nuisance, to remove an acknowledged one is a loss.
+    """
+    found = tree.stat(path)
+    return found is not None and found.st_ctime_ns >= died_ns and tree.has_queue(queue)
 
 
 def _removal_work(tree: Tree) -> Work:

@@ -120,7 +120,7 @@ class SettingsStore:
         A file that cannot be understood counts as the last one that could: a slip of an editor
         must not take a queue's dead letters or limits away. Raises OSError.
         """
-        path = self._path(queue)
+        path = self.path(queue)
         found = self._tree.stat(path)
         if found is None:
             self._known.pop(queue, None)
@@ -136,7 +136,7 @@ class SettingsStore:
     def problem(self, queue: str) -> str | None:
         """Why a queue's file cannot be understood; None if it can."""
         try:
-            self._parse(self._path(queue))
+            self._parse(self.path(queue))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -154,7 +154,7 @@ class SettingsStore:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            self._tree.rename(draft, self._path(queue), replace=True)
+            self._tree.rename(draft, self.path(queue), replace=True)
         except OSError:
             self._tree.unlink(draft)
             raise
@@ -162,10 +162,11 @@ class SettingsStore:
 
     def forget(self, queue: str) -> None:
         """Remove a queue's file. Raises OSError."""
-        if self._tree.unlink(self._path(queue)):
+        if self._tree.unlink(self.path(queue)):
             self._tree.sync_folder(self._tree.folder(CONFIG))
 
-    def _path(self, queue: str) -> str:
+    def path(self, queue: str) -> str:
+        """Where a queue's settings stand, relative to the root."""
         return self._tree.folder(CONFIG, f"{queue}.json")
 
     def _read(self, path: str, otherwise: QueueSettings) -> QueueSettings:

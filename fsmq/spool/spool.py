@@ -180,6 +180,10 @@ class Spool:
             if settings.dead_letter_queue is not None:
                 self.tree.make_queue(settings.dead_letter_queue)
             self.context.settings.set(name, settings)
+            if not self.tree.has_queue(name):
+                # Deleted meanwhile: a queue of this name must not begin with our settings.
+                self.context.settings.forget(name)
+                raise NoSuchQueue(name)
         except OSError as error:
             raise unavailable(error, f"cannot store the settings of {name!r}") from error
         return settings

@@ -55,9 +55,9 @@ class LayoutRules:
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not stat.S_ISDIR(found.st_mode):
-            return stray(path, f"is {kind_of_file(found.st_mode)}, no queue")
+            return stray(path, f"is {kind_of_file(found.st_mode)}, no queue: move it away")
         if not is_queue(name):
-            return stray(path, "has no name that a queue can have")
+            return stray(path, "has no name that a queue can have: rename it")
         return self._elsewhere(path, found)
 
     def settings(self, name: str, found: os.stat_result) -> Fault | None:

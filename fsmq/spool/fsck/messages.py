@@ -24,7 +24,8 @@ from ..names import (
     split_staged,
 )
 from ..probe import is_scratch, remove_scratch
-from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S, is_reservation, recover_one
+from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S, recover_one
+from ..reservation import is_reservation
 from ..settings import MAX_DELAY_S
 from ..stamps import Stamps
 from ..tree import DELAY, NEW, QUEUES, State, Tree
@@ -80,7 +81,7 @@ def hidden(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault |
 
 def stray(path: str, reason: str) -> Fault:
     """What stands where messages stand and is none; it is never touched."""
-    return Fault(Finding(Kind.STRAY, Severity.ERROR, path, f"{reason}; move it away"))
+    return Fault(Finding(Kind.STRAY, Severity.ERROR, path, reason))
 
 
 class MessageRules:
@@ -121,9 +122,9 @@ class MessageRules:
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not is_id(name):
-            return stray(path, "has a colon in its name, which no id can have")
+            return stray(path, "has a colon in its name, which no id can have: rename it")
         if not stat.S_ISREG(found.st_mode):
-            return stray(path, f"is {kind_of_file(found.st_mode)}, no message")
+            return stray(path, f"is {kind_of_file(found.st_mode)}, no message: move it away")
         length = len(os.fsencode(entry(queue, name)))
         if length > MAX_FILE_NAME_BYTES:
             reason = f"cannot be claimed: with its queue its name has {length} bytes; rename it"
@@ -132,8 +133,8 @@ class MessageRules:
 
     def _no_entry(self, path: str, found: os.stat_result) -> Fault:
         if stat.S_ISREG(found.st_mode):
-            return stray(path, "is not named <queue>:<id>, so no one will ever serve it; rename it")
-        return stray(path, f"is {kind_of_file(found.st_mode)}, no message")
+            return stray(path, "is not named <queue>:<id>, so no one will ever serve it: rename it")
+        return stray(path, f"is {kind_of_file(found.st_mode)}, no message: move it away")
 
     def _unknown_queue(self, path: str, queue: str, message_id: str) -> Fault | None:
         if self._tree.has_queue(queue):
@@ -179,7 +180,7 @@ class MessageRules:
         if is_reservation(name) and stat.S_ISREG(found.st_mode):
             if not scene.is_older(found, TORN_AFTER_S):
                 return None
-            reason = "keeps an own id from being put, and its put is long dead"
+            reason = "is left of a put that died; it keeps no one out"
             return self._left(Kind.RESERVATION, Severity.WARNING, path, reason, "remove it")
         parts = split_staged(name)
         if parts is None or not stat.S_ISREG(found.st_mode):

@@ -1,114 +1,43 @@
-"""The probe: can this filesystem carry a spool, and how well?
-
-Every answer comes from trying it, in a scratch folder and under dot-names that no daemon takes for
-a message, so the probe may run at any time beside daemons at work.
-"""
+"""What the probe tries: each trial tells what it found, or stops with a warning or worse."""
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from enum import Enum
-from pathlib import Path
-from typing import NamedTuple
 
-from uuid6 import uuid7
+from ..errors import ADVICE
+from ..events import Events
+from ..filesystem import Filesystem, examine, mounts_below
+from ..sync import Syncer, Work
+from ..tree import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, Tree
+from .finding import Finding, Level, Stop
+from .room import inodes, space
+from .scratch import remove_scratch, scratch_name
 
-from .errors import ADVICE
-from .events import Events
-from .filesystem import Filesystem, examine, mounts_below
-from .names import UUID7
-from .sync import Syncer, Work
-from .tree import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, Tree
-
-_scratch_name = re.compile(rf"\.probe-{UUID7}")
 _MESSAGE_WAY = (NEW, QUEUES, DELAY, REMOVE)
 _EVENT_WAIT_MS = 1000
 _CTIME_WAIT_S = 0.1
 _COARSE_WAIT_S = 2.1
 _CLOCK_SLACK_S = 1.0
-_LOW_SHARE = 0.05
-_LOW_BYTES = 1 << 30
-_LOW_INODES = 100_000
 
 
-class Level(Enum):
-    OK = "ok"
-    WARNING = "warning"  # it works, with the limits that the text tells
-    FATAL = "fatal"  # messages could be lost, or nothing could be stored: do not start
+class Trials:
+    """Tries one tree out; ``clock`` gives Unix seconds."""
 
-
-class Finding(NamedTuple):
-    """One thing that was tried. ``text``: what was found and, if not ok, what to do."""
-
-    name: str
-    level: Level
-    text: str
-
-
-def probe(where: Tree | str | Path, *, create: bool = False) -> list[Finding]:
-    """Try what a spool needs from its filesystem; one finding for each thing, in a fixed order.
-
-    where: an opened tree, or the path of a root. create: make what is missing of it first.
-
-    Takes some milliseconds; up to a second for each of the things that do not come. Cleans up
-    behind itself.
-
-    Raises:
-        UnusableSpool: the root cannot be opened or created.
-    """
-    own = not isinstance(where, Tree)
-    tree = where if isinstance(where, Tree) else Tree(where, create=create)
-    try:
-        return list(_Probe(tree).run())
-    finally:
-        if own:
-            tree.close()
-
-
-def fatal(findings: list[Finding]) -> str | None:
-    """The text for a program that must not start; None if nothing stands against it."""
-    texts = [f"{f.name}: {f.text}" for f in findings if f.level is Level.FATAL]
-    return "; ".join(texts) or None
-
-
-def is_scratch(name: str) -> bool:
-    """Whether a name is one of the probe's own."""
-    return _scratch_name.fullmatch(name) is not None
-
-
-def remove_scratch(tree: Tree, path: str) -> bool:
-    """Remove a scratch file, or a scratch folder of one level; False if it was gone."""
-    if not tree.is_folder(path):
-        return tree.unlink(path)
-    for name in tree.names(path):
-        tree.unlink(f"{path}/{name}")
-    return tree.remove_folder(path)
-
-
-class _Stop(Exception):
-    """What was found; raised where a check ends early."""
-
-    def __init__(self, level: Level, text: str) -> None:
-        super().__init__(text)
-        self.level = level
-
-
-class _Probe:
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, clock: Callable[[], float]) -> None:
         self._tree = tree
+        self._clock = clock
         self._filesystem = Filesystem("", False, False, False)
-        self._scratch = tree.folder(CONFIG, f".probe-{uuid7()}")
+        self._scratch = tree.folder(CONFIG, scratch_name())
 
     def run(self) -> Iterator[Finding]:
         yield self._try("folders", self._folders)
         yield self._try("access", self._access)
         yield self._try("one filesystem", self._one_filesystem)
-        yield self._try("space", self._space)
-        yield self._try("inodes", self._inodes)
+        yield self._try("space", lambda: space(self._tree.fd))
+        yield self._try("inodes", lambda: inodes(self._tree.fd))
         self._filesystem = examine(self._tree)
         yield self._try("filesystem", self._kind)
         try:
@@ -129,13 +58,13 @@ class _Probe:
         yield self._try("sync", self._sync)
         yield self._try("times", self._times)
         yield self._try("ctime", self._ctime)
-        yield self._try("clock", self._clock)
+        yield self._try("clock", self._clocks)
         yield self._try("events", self._events)
 
     def _try(self, name: str, trial: Callable[[], str]) -> Finding:
         try:
             return Finding(name, Level.OK, trial())
-        except _Stop as stop:
+        except Stop as stop:
             return Finding(name, stop.level, str(stop))
         except OSError as error:
             return Finding(name, Level.FATAL, _advice(error, self._scratch))
@@ -148,13 +77,13 @@ class _Probe:
             path = tree.folder(name)
             found = tree.stat(path)
             if found is None:
-                raise _Stop(Level.FATAL, f"{path} is missing; fsmq fsck --repair creates it")
+                raise Stop(Level.FATAL, f"{path} is missing; fsmq fsck --repair creates it")
             if not stat.S_ISDIR(found.st_mode):
-                raise _Stop(Level.FATAL, f"{path} is no folder; move it away")
+                raise Stop(Level.FATAL, f"{path} is no folder; move it away")
             try:
                 os.close(tree.create(f"{path}/{self._name}"))
             except OSError as error:
-                raise _Stop(Level.FATAL, _advice(error, path)) from error
+                raise Stop(Level.FATAL, _advice(error, path)) from error
             tree.unlink(f"{path}/{self._name}")
         return f"all {len(FOLDERS)} are there and can be written to"
 
@@ -162,7 +91,7 @@ class _Probe:
         mode = stat.S_IMODE(os.fstat(self._tree.fd).st_mode)
         if mode & 0o077:
             text = f"others have access to the root (mode {mode:04o})"
-            raise _Stop(Level.WARNING, f"{text}; chmod 0700 it unless that is wanted")
+            raise Stop(Level.WARNING, f"{text}; chmod 0700 it unless that is wanted")
         return f"the root is private (mode {mode:04o})"
 
     def _one_filesystem(self) -> str:
@@ -174,39 +103,15 @@ class _Probe:
             differs = found is not None and device is not None and found.st_dev != device.st_dev
             if differs or tree.folder(name) in mounts:
                 text = f"{tree.folder(name)} is a mount of its own, and no rename crosses mounts"
-                raise _Stop(Level.FATAL, f"{text}; mount the whole root instead")
+                raise Stop(Level.FATAL, f"{text}; mount the whole root instead")
         return "all folders lie on one filesystem"
-
-    def _space(self) -> str:
-        found = os.statvfs(self._tree.fd)
-        if found.f_blocks == 0:
-            return "the filesystem tells no limit"
-        free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-        text = f"{_size(free)} of {_size(total)} are free"
-        if free == 0:
-            raise _Stop(Level.FATAL, f"{text}; free some, nothing can be stored")
-        if free < _LOW_SHARE * total or free < _LOW_BYTES:
-            raise _Stop(Level.WARNING, f"{text}; puts are refused when they are used up")
-        return text
-
-    def _inodes(self) -> str:
-        found = os.statvfs(self._tree.fd)
-        if found.f_files == 0:
-            return "the filesystem has no fixed number of them"
-        free, total = found.f_favail, found.f_files
-        text = f"{free:,} of {total:,} are free; each message takes one"
-        if free == 0:
-            raise _Stop(Level.FATAL, f"{text}; free some, nothing can be stored")
-        if free < _LOW_SHARE * total or free < _LOW_INODES:
-            raise _Stop(Level.WARNING, f"{text}; puts are refused when they are used up")
-        return text
 
     def _kind(self) -> str:
         kind = self._filesystem.kind or "of unknown type"
         if self._filesystem.network:
             return f"{kind}, a network filesystem: other hosts may work on the same tree"
         if kind == "tmpfs":
-            raise _Stop(Level.WARNING, "tmpfs, which forgets everything when the machine stops")
+            raise Stop(Level.WARNING, "tmpfs, which forgets everything when the machine stops")
         return f"{kind}, local"
 
     # -- trials ----------------------------------------------------------------------------------
@@ -220,11 +125,11 @@ class _Probe:
             for folder in _MESSAGE_WAY:
                 there = f"{tree.folder(folder)}/{self._name}"
                 if not tree.rename(here, there):
-                    raise _Stop(Level.FATAL, f"a rename into {tree.folder(folder)} found nothing")
+                    raise Stop(Level.FATAL, f"a rename into {tree.folder(folder)} found nothing")
                 found = tree.stat(there)
                 # In remove/ a reaper may have taken it already.
                 if folder != REMOVE and (found is None or found.st_ino != content):
-                    raise _Stop(Level.FATAL, "a rename makes another file of a file")
+                    raise Stop(Level.FATAL, "a rename makes another file of a file")
                 here = there
         finally:
             tree.unlink(here)
@@ -240,12 +145,12 @@ class _Probe:
         except FileExistsError:
             if tree.can_noreplace:
                 return "the filesystem refuses it atomically"
-            raise _Stop(
+            raise Stop(
                 Level.WARNING,
                 "is emulated by a look before: two puts of one own id, at the same moment on two"
                 " hosts, could overwrite each other",
             ) from None
-        raise _Stop(Level.FATAL, "a rename overwrites in spite of RENAME_NOREPLACE")
+        raise Stop(Level.FATAL, "a rename overwrites in spite of RENAME_NOREPLACE")
 
     def _fsync_of_files(self) -> str:
         fd = self._tree.create(f"{self._scratch}/synced")
@@ -264,7 +169,7 @@ class _Probe:
             text = (
                 f"is refused ({error.strerror}): renames are durable only as the server syncs them"
             )
-            raise _Stop(Level.WARNING, f"{text}; export with sync") from error
+            raise Stop(Level.WARNING, f"{text}; export with sync") from error
         finally:
             os.close(fd)
         return f"works, in {took * 1000:.1f} ms"
@@ -281,7 +186,7 @@ class _Probe:
 
     def _times(self) -> str:
         if self._filesystem.coarse:
-            raise _Stop(
+            raise Stop(
                 Level.WARNING,
                 "stamps: none. Times are kept to the second at best: deadlines round up, deliveries"
                 " are unknown and dead-lettering is off",
@@ -301,22 +206,22 @@ class _Probe:
                 return "moves with a rename"
             one, other = other, one
             time.sleep(0.002)  # the filesystem's clock may tick only 100 times a second
-        raise _Stop(
+        raise Stop(
             Level.WARNING,
             "does not move with a rename: mq-mover's --delay counts from the writing of a message",
         )
 
-    def _clock(self) -> str:
-        before = time.time()
+    def _clocks(self) -> str:
+        before = self._clock()
         self._file(f"{self._scratch}/dated")
-        after = time.time()
+        after = self._clock()
         found = self._tree.stat(f"{self._scratch}/dated")
         assert found is not None
         # A file's time may be cut off to a tick of the clock, or to the second.
         tick = 1.0 if self._filesystem.coarse else 0.02
         off = max(before - tick - found.st_ctime, found.st_ctime - after, 0.0)
         if off > _CLOCK_SLACK_S:
-            raise _Stop(
+            raise Stop(
                 Level.WARNING,
                 f"ours and the filesystem's differ by {off:.1f} s: timers are off by as much;"
                 " synchronise the clocks (NTP) of all hosts",
@@ -328,23 +233,23 @@ class _Probe:
         try:
             events = Events(self._tree)
         except OSError as error:
-            raise _Stop(
+            raise Stop(
                 Level.WARNING,
                 f"no inotify ({error.strerror}): {polling}; raise fs.inotify.max_user_instances",
             ) from error
         try:
             arrived = self._await_event(events)
         except OSError as error:
-            raise _Stop(
+            raise Stop(
                 Level.WARNING,
                 f"no inotify ({error.strerror}): {polling}; raise fs.inotify.max_user_watches",
             ) from error
         finally:
             events.close()
         if not arrived:
-            raise _Stop(Level.WARNING, f"a rename gave no event within 1 s: {polling}")
+            raise Stop(Level.WARNING, f"a rename gave no event within 1 s: {polling}")
         if self._filesystem.network:
-            raise _Stop(Level.WARNING, f"other hosts' do not arrive on a network: {polling}")
+            raise Stop(Level.WARNING, f"other hosts' do not arrive on a network: {polling}")
         return "a rename is seen at once"
 
     def _await_event(self, events: Events) -> bool:
@@ -389,12 +294,3 @@ def _seconds(deed: Callable[[], object]) -> float:
     started = time.perf_counter()
     deed()
     return time.perf_counter() - started
-
-
-def _size(count: int) -> str:
-    amount = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
