@@ -43,3 +43,13 @@ def visible(root: Path) -> list[tuple[str, str]]:
     for queue_folder in (root / "queues").iterdir():
         found += [(queue_folder.name, path.name) for path in queue_folder.iterdir()]
     return sorted(found)
+
+
+def await_a_later_ctime(path: Path) -> None:
+    """Return when a change made now gets another ctime than ``path`` has (kernel ticks: 4 ms)."""
+    probe = path.with_name(".tick")
+    while True:
+        probe.touch()
+        if probe.stat().st_ctime_ns > path.stat().st_ctime_ns:
+            probe.unlink()
+            return

@@ -1,0 +1,223 @@
+"""Remove, purge, delete a queue, reap: how messages leave."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
+from fsmq.spool import removal as removals
+from tests.spool.helpers import Clock, await_a_later_ctime, tree_of, visible
+
+
+@pytest.mark.parametrize("state", ["new", "ready", "in flight", "delayed"])
+def test_a_message_is_removed_in_every_state(
+    spool: Spool, jobs: Queue, root: Path, state: str
+) -> None:
+    message_id = jobs.put(b"x", delay=60 if state == "delayed" else None)
+    if state != "new":
+        spool.deliver()
+    if state == "in flight":
+        jobs.claim()
+    assert jobs.remove(message_id) == 1
+    assert visible(root) == []
+    assert [p.name for p in (root / "remove").iterdir()] == [f"jobs:{message_id}"]
+    assert jobs.remove(message_id) == 0
+
+
+def test_remove_tells_which_messages_were_there(spool: Spool, jobs: Queue) -> None:
+    one, two = jobs.put_many([b"1", b"2"])
+    removal = spool.remove("jobs", [one, "not-there", two])
+    assert spool.complete(removal) == [True, False, True]
+
+
+def test_one_bad_id_among_many_removes_nothing(jobs: Queue) -> None:
+    good = jobs.put(b"x")
+    with pytest.raises(InvalidValue):
+        jobs.remove(good, "../x")
+    assert jobs.find(good) is not None
+
+
+def test_a_removed_message_stays_removed(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=1)
+    jobs.remove(message_id)
+    clock.advance(100)
+    assert jobs.claim() == []
+    with Spool(root, sync="none", clock=clock) as again:
+        assert again.queue("jobs").claim() == []
+        assert again.queue("jobs").find(message_id) is None
+
+
+def test_purge_removes_messages_of_every_state_and_keeps_the_queue(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    other = spool.queue("other").put(b"kept")
+    jobs.configure(max_depth=100)
+    jobs.put_many([b"ready", b"in flight", NewMessage(b"delayed", delay=60)])
+    jobs.claim()
+    jobs.put(b"new")
+    assert jobs.counts().total == 4
+    jobs.purge()
+    assert jobs.counts().total == 0
+    assert jobs.claim() == []
+    assert jobs.settings.max_depth == 100
+    assert visible(root) == [("other", other)]
+    jobs.put(b"again")
+    assert [m.body for m in jobs.claim()] == [b"again"]
+
+
+def test_purge_leaves_no_unfinished_put_behind(spool: Spool, jobs: Queue, root: Path) -> None:
+    spool.put("jobs", [NewMessage(b"whole and not shown when its writer died")])
+    jobs.purge()
+    with Spool(root, sync="none") as again:
+        again.deliver()
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
+
+
+def test_nothing_slips_through_a_purge_on_its_way_to_the_queue(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    for _ in range(8):
+        jobs.put_many([b"x"] * 200)
+        mover = threading.Thread(target=spool.deliver)
+        mover.start()
+        jobs.purge()
+        mover.join()
+        assert visible(root) == []
+
+
+def test_nothing_slips_through_a_purge_on_its_way_back(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock
+) -> None:
+    for _ in range(5):
+        jobs.put_many([b"x"] * 200)
+        assert len(jobs.claim(200, visibility=1)) == 200
+        clock.advance(1)
+        mover = threading.Thread(target=spool.deliver)
+        mover.start()
+        jobs.purge()
+        mover.join()
+        assert visible(root) == []
+
+
+def test_a_reaper_at_work_does_not_disturb_a_purge(spool: Spool, jobs: Queue) -> None:
+    over = threading.Event()
+
+    def reap() -> None:
+        while not over.is_set():
+            spool.reap()
+
+    reaper = threading.Thread(target=reap)
+    reaper.start()
+    try:
+        for _ in range(300):
+            jobs.purge()
+    finally:
+        over.set()
+        reaper.join()
+
+
+def test_delete_queue_takes_everything_along(spool: Spool, jobs: Queue, root: Path) -> None:
+    jobs.configure(max_depth=100)
+    jobs.put_many([b"ready", b"in flight", NewMessage(b"delayed", delay=60)])
+    jobs.claim()
+    jobs.put(b"new")
+    spool.delete_queue("jobs")
+    assert spool.queues() == []
+    assert tree_of(root) == {"new": [], "delay": []}
+    assert list((root / "config").iterdir()) == []
+    spool.reap()
+    assert list((root / "remove").iterdir()) == []
+
+
+def test_nothing_of_a_deleted_queue_comes_back(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    jobs.configure(max_depth=7)
+    jobs.put_many([b"ready", b"in flight", NewMessage(b"delayed", delay=60)])
+    jobs.claim(visibility=1)
+    spool.delete_queue("jobs")
+    again = spool.queue("jobs")
+    clock.advance(100)
+    assert again.claim(10) == []
+    assert again.settings.max_depth is None
+
+
+def test_a_queue_can_be_deleted_once(spool: Spool, jobs: Queue) -> None:
+    spool.delete_queue("jobs")
+    with pytest.raises(NoSuchQueue):
+        spool.delete_queue("jobs")
+
+
+def test_a_delete_does_not_touch_queues_of_similar_names(spool: Spool, root: Path) -> None:
+    names = ["a", "a:b", "a:", "aa", "b"]
+    for name in names:
+        spool.queue(name).put(b"x")
+        spool.queue(name).put(b"x", delay=9)
+    spool.deliver()
+    spool.delete_queue("a")
+    assert sorted({queue for queue, _ in visible(root)}) == sorted(set(names) - {"a"})
+
+
+def test_a_queue_made_again_during_its_deletion_keeps_what_it_got(
+    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The deletion is held up between its rename and its first listing; someone else makes the
+    # queue anew and uses it.
+    old = spool.queue("jobs")
+    old.put(b"old", id="old")
+    await_a_later_ctime(root / "new" / "jobs:old")
+    listing = spool.tree.names
+
+    def slow_listing(path: str) -> list[str]:
+        with Spool(root, sync="none", delivers=False) as other:
+            if not other.has_queue("jobs"):
+                again = other.queue("jobs")
+                again.configure(max_depth=5)
+                again.put(b"new", id="new")
+        return listing(path)
+
+    monkeypatch.setattr(spool.tree, "names", slow_listing)
+    spool.delete_queue("jobs")
+    assert visible(root) == [("jobs", "new")]
+    assert spool.settings("jobs").max_depth == 5
+
+
+def test_reap_unlinks_files_and_whole_queues(spool: Spool, jobs: Queue, root: Path) -> None:
+    jobs.put_many([b"x"] * 10)
+    spool.deliver()
+    removed = jobs.put(b"y")
+    jobs.remove(removed)
+    spool.delete_queue("jobs")
+    assert spool.reap() == 11
+    assert spool.reap() == 0
+    assert list((root / "remove").iterdir()) == []
+
+
+def test_reap_does_not_follow_a_symbolic_link(spool: Spool, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_bytes(b"x")
+    (root / "remove" / "jobs:link").symlink_to(outside)
+    spool.reap()
+    assert (outside / "precious").exists()
+    assert list((root / "remove").iterdir()) == []
+
+
+def test_reap_stops_when_asked(spool: Spool, jobs: Queue) -> None:
+    jobs.put_many([b"x"] * 25)
+    jobs.purge()
+    assert removals.reap(spool.tree, stop=lambda: True, step=10) < 25
+    spool.reap()
+    assert removals.reap(spool.tree) == 0
+
+
+def test_a_message_removed_while_it_is_held_is_gone_for_its_holder(jobs: Queue) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim()
+    jobs.remove(message_id)
+    assert jobs.find(message_id) is None
+    assert jobs.peek(state=State.DELAY) == []
