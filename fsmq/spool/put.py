@@ -98,7 +98,7 @@ class _Staging:
         self._tree = context.tree
         self._queue = queue
         self._drafts: list[tuple[_Draft, int]] = []  # with the inode of its file
-        self._reserved: list[Reservation] = []
+        self._reserved: dict[str, Reservation] = {}
 
     def write(self, draft: _Draft) -> None:
         if draft.own:
@@ -188,21 +188,23 @@ class _Staging:
     def _reserve(self, draft: _Draft) -> None:
         """Keep other puts of the same id out until this one is over; then look if it stands."""
         bare = siblings(draft.message_id)[0]
+        if bare in self._reserved:
+            raise DuplicateMessage(self._queue, bare)  # twice in one batch
         held = reserve(self._tree, self._queue, bare)
         if held is None:
             raise Unavailable(f"another put of the id {bare!r} is under way")
-        self._reserved.append(held)
+        self._reserved[bare] = held
         for name in siblings(draft.message_id):
             if _stands(self._context, self._queue, name):
                 raise DuplicateMessage(self._queue, name)
 
     def _free(self) -> None:
-        for held in self._reserved:
+        for held in self._reserved.values():
             try:
                 held.free()
             except OSError:
                 continue  # the file stays, without a lock: recovery removes it
-        self._reserved = []
+        self._reserved = {}
 
     def _staged_path(self, draft: _Draft) -> str:
         return self._tree.folder(NEW, staged_entry(self._queue, draft.message_id, draft.length))
