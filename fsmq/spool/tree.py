@@ -271,7 +271,7 @@ class Tree:
         return self.rename(source, target, replace=how.replaces)
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> bool:
-        """Rename; False on ENOENT; FileExistsError unless ``replace``."""
+        """Rename; False if a path leads nowhere; FileExistsError unless ``replace``."""
         if replace or not self.can_noreplace:
             if not replace and self.stat(target) is not None:
                 if self.stat(source) is None:
@@ -279,13 +279,13 @@ class Tree:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
             try:
                 os.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return False
             return True
         code = self._rename2(source, target, _RENAME_NOREPLACE)
         if code == 0:
             return True
-        if code == errno.ENOENT:
+        if code in (errno.ENOENT, errno.ENOTDIR):  # a stray file may stand in a queue's place
             return False
         if code in (errno.EINVAL, errno.ENOSYS):
             # NFS and some FUSE filesystems have no such flag: look first, then rename. Ids are

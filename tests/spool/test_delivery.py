@@ -1,0 +1,300 @@
+"""Delivery: new → queues, new → delay, delay → queues, and what comes in by a shell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import NewMessage, Queue, Spool, State
+from fsmq.spool.delivery import Delivery
+from tests.spool.helpers import Clock, tree_of
+
+
+def test_deliver_moves_new_messages_to_their_queues(spool: Spool, jobs: Queue, root: Path) -> None:
+    one = jobs.put(b"1")
+    two = spool.queue("other").put(b"2")
+    assert spool.deliver() == 2
+    assert tree_of(root) == {
+        "new": [],
+        "delay": [],
+        "queues/jobs": [one],
+        "queues/other": [two],
+    }
+    assert spool.deliver() == 0
+
+
+def test_a_delayed_message_waits_in_delay(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock
+) -> None:
+    message_id = jobs.put(b"x", delay=5)
+    spool.deliver()
+    assert tree_of(root)["delay"] == [f"jobs:{message_id}"]
+    assert jobs.counts().delayed == 1
+    clock.advance(5)
+    assert jobs.claim()[0].deliveries == 1
+
+
+def test_a_message_whose_delay_is_over_goes_straight_to_its_queue(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock
+) -> None:
+    message_id = jobs.put(b"x", delay=5)
+    clock.advance(6)
+    spool.deliver()
+    assert tree_of(root)["queues/jobs"] == [message_id]
+
+
+def test_a_message_that_expires_in_new_is_not_delivered(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    jobs.put(b"x", ttl=1)
+    clock.advance(3)
+    spool.deliver()
+    assert jobs.counts().total == 0
+
+
+def test_two_deliveries_on_one_tree_do_no_harm(root: Path, spool: Spool, jobs: Queue) -> None:
+    with Spool(root, sync="none", clock=spool.context.clock) as other:
+        ids = jobs.put_many([b"x"] * 300)
+        assert spool.deliver() + other.deliver() == 300
+        assert [m.id for m in other.queue("jobs").claim(1000)] == ids
+
+
+def test_what_was_put_before_a_start_is_delivered_after_it(root: Path, jobs: Queue) -> None:
+    ids = jobs.put_many([b"x"] * 20)
+    with Spool(root, sync="none") as again:
+        assert [m.id for m in again.queue("jobs").claim(20)] == ids
+
+
+def test_a_timer_that_runs_at_a_start_is_kept(root: Path, jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    jobs.claim(visibility=50)
+    with Spool(root, sync="none", clock=clock) as again:
+        assert again.queue("jobs").claim() == []
+        clock.advance(50)
+        assert len(again.queue("jobs").claim()) == 1
+
+
+@pytest.mark.parametrize("watch", ["events", "poll"])
+def test_a_shell_user_enqueues_with_mv(root: Path, tmp_path: Path, watch: str) -> None:
+    with Spool(root, sync="none", watch=watch, poll_interval=0.02) as spool:  # type: ignore[arg-type]
+        jobs = spool.queue("jobs")
+        file = tmp_path / "notes.h"
+        file.write_bytes(b"no header block: none of our ids\n")
+        subprocess.run(["mv", file, root / "new" / "jobs:notes.h"], check=True)
+        [message] = jobs.claim(wait=20)
+    assert (message.id, message.body) == ("notes.h", b"no header block: none of our ids\n")
+    assert (message.content_type, message.priority, message.deliveries) == (None, 0, 1)
+
+
+def test_a_file_that_someone_still_writes_to_has_not_arrived(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    spool.deliver()
+    with open(root / "new" / "jobs:slow", "wb") as file:
+        file.write(b"half ")
+        file.flush()
+        assert jobs.claim() == []
+        file.write(b"and whole")
+    assert [m.body for m in jobs.claim()] == [b"half and whole"]
+
+
+def test_a_shell_user_makes_a_message_ready(jobs: Queue, root: Path) -> None:
+    assert jobs.claim() == []
+    (root / "queues" / "jobs" / "by hand").write_bytes(b"x")
+    assert [m.id for m in jobs.claim()] == ["by hand"]
+
+
+def test_a_shell_user_gives_a_message_back(jobs: Queue, root: Path) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim()
+    os.rename(root / "delay" / f"jobs:{message_id}", root / "queues" / "jobs" / message_id)
+    assert jobs.claim()[0].deliveries == 2
+
+
+def test_a_shell_user_parks_a_message_in_delay_and_it_comes_back(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    (root / "delay" / "jobs:parked").write_bytes(b"x")
+    assert [m.id for m in jobs.claim()] == ["parked"]
+
+
+def test_a_copied_tree_counts_no_deliveries_by_accident(
+    root: Path, tmp_path: Path, jobs: Queue, clock: Clock
+) -> None:
+    # A copy without times: no stamp verifies, so every count is 0 and every timer over.
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    jobs.put(b"x")
+    jobs.claim(visibility=1000)
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy, copy_function=shutil.copyfile)
+    with Spool(copy, sync="none", clock=clock) as spool:
+        assert spool.queue("jobs").claim()[0].deliveries == 1
+        assert spool.queue("dead").counts().total == 0
+
+
+def test_a_copy_with_times_keeps_timers_and_counts(
+    root: Path, tmp_path: Path, jobs: Queue, clock: Clock
+) -> None:
+    jobs.put(b"x")
+    jobs.claim(visibility=1000)
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    with Spool(copy, sync="none", clock=clock) as spool:
+        assert spool.queue("jobs").claim() == []
+        clock.advance(1000)
+        assert spool.queue("jobs").claim()[0].deliveries == 2
+
+
+def test_a_foreign_time_in_new_brings_nothing_to_the_dead_letters(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock
+) -> None:
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    file = root / ".file"
+    file.write_bytes(b"x")
+    chance = spool.context.stamps.encode("by-hand", int(clock.now * 1000) + 9_000_000, 50)
+    os.utime(file, ns=(chance, chance))
+    file.rename(root / "new" / "jobs:by-hand")
+    [message] = jobs.claim()
+    assert (message.id, message.deliveries) == ("by-hand", 1)
+
+
+def test_messages_of_a_missing_queue_wait_until_it_is_made(spool: Spool, root: Path) -> None:
+    spool.deliver()
+    (root / "new" / "later:x").write_bytes(b"x")
+    (root / "delay" / "later:y").write_bytes(b"y")
+    assert spool.deliver() == 0
+    assert tree_of(root) == {"new": ["later:x"], "delay": ["later:y"]}
+    assert [m.id for m in spool.queue("later").claim(2)] == ["x", "y"]
+
+
+def test_strays_are_left_alone_and_told_once(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock
+) -> None:
+    told: list[str] = []
+    (root / "new" / "no-colon").write_bytes(b"x")
+    (root / "new" / "jobs:folder").mkdir()
+    (root / "delay" / "a b:c").write_bytes(b"x")
+    (root / "delay" / "jobs:link").symlink_to("/etc/hostname")
+    clock.advance(10)  # a fresh file may still be written to
+    delivery = Delivery(spool.context, on_problem=lambda name, reason: told.append(name))
+    for _ in range(3):
+        delivery.rescan()
+        delivery.step()
+    delivery.close()
+    assert sorted(told) == ["a b:c", "jobs:folder", "jobs:link", "no-colon"]
+    assert tree_of(root)["new"] == ["jobs:folder", "no-colon"]
+    assert tree_of(root)["delay"] == ["a b:c", "jobs:link"]
+
+
+def test_a_file_in_place_of_a_queue_stops_no_other_queue(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    (root / "queues" / "file").write_bytes(b"no folder")
+    (root / "new" / "file:x").write_bytes(b"x")
+    (root / "delay" / "file:y").write_bytes(b"y")
+    jobs.put(b"z")
+    assert [m.body for m in jobs.claim(5)] == [b"z"]
+    assert spool.queues() == ["jobs"]
+    assert (root / "new" / "file:x").exists()
+
+
+def test_an_id_that_is_ready_already_is_not_overwritten(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    jobs.put(b"first", id="one")
+    spool.deliver()
+    (root / "new" / "jobs:one").write_bytes(b"second")
+    (root / "delay" / "jobs:one").write_bytes(b"third")
+    spool.deliver()
+    assert (root / "queues" / "jobs" / "one").read_bytes() == b"first"
+    assert (root / "new" / "jobs:one").read_bytes() == b"second"
+    assert (root / "delay" / "jobs:one").read_bytes() == b"third"
+
+
+def test_a_complete_dot_name_of_a_crash_is_promoted_at_the_start(
+    root: Path, spool: Spool, jobs: Queue
+) -> None:
+    spool.put("jobs", [NewMessage(b"whole")])
+    with Spool(root, sync="none") as again:
+        assert [m.body for m in again.queue("jobs").claim()] == [b"whole"]
+
+
+def test_a_torn_dot_name_is_removed_once_no_writer_can_be_at_work(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    torn = root / "new" / ".jobs:torn:100"
+    torn.write_bytes(b"half")
+    left = root / "new" / ".jobs:one:own"
+    left.touch()
+    with Spool(root, sync="none", clock=clock) as young:
+        assert young.queue("jobs").claim() == []
+    assert torn.exists()
+    clock.advance(120)
+    with Spool(root, sync="none", clock=clock) as old:
+        assert old.queue("jobs").claim() == []
+        assert not torn.exists()
+        old.queue("jobs").put(b"x", id="one")
+
+
+def test_a_mover_holds_messages_for_its_own_delay_at_least(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    # Its clock is the tree's: ctime plus the delay.
+    with Spool(root, sync="none", delivers=False) as real:
+        (root / "delay" / "jobs:x").write_bytes(b"x")
+        delivery = Delivery(real.context, delay=3600)
+        assert delivery.step() == 0
+        delivery.close()
+        delivery = Delivery(real.context, delay=0)
+        assert delivery.step() == 1
+        delivery.close()
+
+
+def test_expired_messages_are_swept_from_their_queues(
+    spool: Spool, jobs: Queue, clock: Clock, root: Path
+) -> None:
+    jobs.put_many([NewMessage(b"x", ttl=5), b"stays"])
+    spool.deliver()
+    clock.advance(7)
+    delivery = Delivery(spool.context, sweep_interval=0)
+    delivery.step()
+    delivery.close()
+    assert [m.body for m in jobs.peek()] == [b"stays"]
+
+
+def test_the_dead_letters_of_the_dead_letters_are_buried_too(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    dead = spool.queue("dead")
+    dead.configure(max_deliveries=1, dead_letter_queue="dust")
+    jobs.put(b"x")
+    for queue in (jobs, dead):
+        assert len(queue.claim(visibility=1)) == 1
+        clock.advance(1)
+    spool.deliver()
+    assert len(spool.queue("dust").peek()) == 1
+
+
+def test_a_renewal_between_a_movers_look_and_its_rename_holds(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=1)
+    clock.advance(1)
+    rename = spool.tree.rename
+
+    def late_rename(source: str, target: str, *, replace: bool = False) -> bool:
+        if source.startswith("delay/") and target.startswith("queues/"):
+            with Spool(root, sync="none", clock=clock, delivers=False) as other:
+                other.queue("jobs").renew(message_id, 60)
+        return rename(source, target, replace=replace)
+
+    monkeypatch.setattr(spool.tree, "rename", late_rename)
+    spool.deliver()
+    assert jobs.claim() == []
+    assert [m.deadline for m in jobs.peek(state=State.DELAY)] == [clock.now + 60]
