@@ -153,7 +153,12 @@ def _summary(report: Report) -> str:
         f"{sum(c.delayed for c in counts):,} delayed",
         f"{report.removed:,} removed",
     ]
-    verdict = f"{errors:,} errors, {warnings:,} warnings" if report.findings else "clean"
-    return (
-        f"{report.messages:,} messages in {len(counts):,} queues ({', '.join(states)}): {verdict}"
+    verdict = (
+        f"{_many(errors, 'error')}, {_many(warnings, 'warning')}" if report.findings else "clean"
     )
+    amount = f"{_many(report.messages, 'message')} in {_many(len(counts), 'queue')}"
+    return f"{amount} ({', '.join(states)}): {verdict}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -183,7 +183,10 @@ class SettingsStore:
             text = os.read(fd, _MAX_SETTINGS_BYTES)
         finally:
             os.close(fd)
-        stored = json.loads(text)
+        try:
+            stored = json.loads(text)
+        except RecursionError:
+            raise ValueError("its brackets are nested too deep") from None
         if not isinstance(stored, dict):
             raise ValueError("the settings of a queue are a JSON object")
         return DEFAULTS.changed(stored)

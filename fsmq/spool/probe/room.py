@@ -1,0 +1,48 @@
+"""How much room a filesystem has left."""
+
+from __future__ import annotations
+
+import os
+
+from .finding import Level, Stop
+
+_LOW_SHARE = 0.05
+_LOW_BYTES = 1 << 30
+_LOW_INODES = 100_000
+
+
+def space(fd: int) -> str:
+    """Free bytes, as this user may use them. Raises Stop where they are few, and OSError."""
+    found = os.statvfs(fd)
+    if found.f_blocks == 0:
+        return "the filesystem tells no limit"
+    free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    text = f"{_size(free)} of {_size(total)} are free"
+    if free == 0:
+        raise Stop(Level.FATAL, f"{text}; free some, nothing can be stored")
+    if free < _LOW_SHARE * total or free < _LOW_BYTES:
+        raise Stop(Level.WARNING, f"{text}; puts are refused when they are used up")
+    return text
+
+
+def inodes(fd: int) -> str:
+    """Free inodes. Raises Stop where they are few, and OSError."""
+    found = os.statvfs(fd)
+    if found.f_files == 0:
+        return "the filesystem has no fixed number of them"
+    free, total = found.f_favail, found.f_files
+    text = f"{free:,} of {total:,} are free; each message takes one"
+    if free == 0:
+        raise Stop(Level.FATAL, f"{text}; free some, nothing can be stored")
+    if free < _LOW_SHARE * total or free < _LOW_INODES:
+        raise Stop(Level.WARNING, f"{text}; puts are refused when they are used up")
+    return text
+
+
+def _size(count: int) -> str:
+    amount = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"

@@ -1,0 +1,30 @@
+"""The probe's scratch names, which nobody takes for a message."""
+
+from __future__ import annotations
+
+import re
+
+from uuid6 import uuid7
+
+from ..names import UUID7
+from ..tree import Tree
+
+_scratch_name = re.compile(rf"\.probe-{UUID7}")
+
+
+def scratch_name() -> str:
+    return f".probe-{uuid7()}"
+
+
+def is_scratch(name: str) -> bool:
+    """Whether a name is one of the probe's own."""
+    return _scratch_name.fullmatch(name) is not None
+
+
+def remove_scratch(tree: Tree, path: str) -> bool:
+    """Remove a scratch file, or a scratch folder of one level; False if it was gone."""
+    if not tree.is_folder(path):
+        return tree.unlink(path)
+    for name in tree.names(path):
+        tree.unlink(f"{path}/{name}")
+    return tree.remove_folder(path)

@@ -1,0 +1,552 @@
+"""fsck: every finding is made, seen, repaired and gone; a tree at work gives none."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
+from fsmq.spool.fsck import Kind, Progress, Report, Severity, check
+from fsmq.spool.names import new_id
+from fsmq.spool.stamps import Stamps
+from tests.busy import busy
+from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
+
+HOME = Path(__file__).resolve().parents[1]
+
+
+def later() -> float:
+    """Two minutes from now, when nothing that a crash left can be in use."""
+    return time.time() + 120
+
+
+def look(root: Path, *, repair: bool = False, **more: bool) -> Report:
+    return check(root, repair=repair, pause=0.01, clock=later, **more)
+
+
+def write(path: Path, content: bytes = b"hello") -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A laid-out root with the queue jobs."""
+    with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
+        spool.queue("jobs")
+    return tmp_path / "mq"
+
+
+def link(source: str, target: str) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        write(root / source)
+        os.link(root / source, root / target)
+
+    return make
+
+
+def file(path: str, content: bytes = b"hello") -> Callable[[Path], object]:
+    return lambda root: write(root / path, content)
+
+
+def settings(queue: str, text: str) -> Callable[[Path], object]:
+    return lambda root: (root / "config" / f"{queue}.json").write_text(text)
+
+
+def far(root: Path) -> None:
+    path = write(root / "delay" / "jobs:a")
+    stamp = Stamps().encode("a", int((time.time() + 400 * 86_400) * 1000), 3)
+    os.utime(path, ns=(stamp, stamp))
+
+
+def scratch_folder(root: Path) -> None:
+    folder = root / "config" / ".probe-019aa000-0000-7000-8000-000000000000"
+    folder.mkdir()
+    write(folder / "one")
+
+
+class Case(NamedTuple):
+    """How a fault is made, how it is told, and what the tree has after the repair."""
+
+    make: Callable[[Path], object]
+    kind: Kind
+    path: str
+    severity: Severity = Severity.ERROR
+    has: tuple[str, ...] = ()
+    has_not: tuple[str, ...] = ()
+
+
+REPAIRED = {
+    "a complete dot-name": Case(
+        file("new/.jobs:a:5"), Kind.COMPLETE, "new/.jobs:a:5", has=("new/jobs:a",)
+    ),
+    "a complete empty message": Case(
+        file("new/.jobs:a:0", b""), Kind.COMPLETE, "new/.jobs:a:0", has=("new/jobs:a",)
+    ),
+    "a torn dot-name": Case(
+        file("new/.jobs:a:6"),
+        Kind.TORN,
+        "new/.jobs:a:6",
+        Severity.WARNING,
+        has_not=("new/.jobs:a:6", "new/jobs:a"),
+    ),
+    "a stale reservation": Case(
+        file("new/.jobs:a:own", b""),
+        Kind.RESERVATION,
+        "new/.jobs:a:own",
+        Severity.WARNING,
+        has_not=("new/.jobs:a:own",),
+    ),
+    "a draft of settings": Case(
+        file("config/.019aa000-0000-7000-8000-000000000000.tmp"),
+        Kind.LEFTOVER,
+        "config/.019aa000-0000-7000-8000-000000000000.tmp",
+        Severity.WARNING,
+        has_not=("config/.019aa000-0000-7000-8000-000000000000.tmp",),
+    ),
+    "a probe's folder": Case(
+        scratch_folder,
+        Kind.LEFTOVER,
+        "config/.probe-019aa000-0000-7000-8000-000000000000",
+        Severity.WARNING,
+        has_not=("config/.probe-019aa000-0000-7000-8000-000000000000",),
+    ),
+    "a probe's file": Case(
+        file("delay/.probe-019aa000-0000-7000-8000-000000000000"),
+        Kind.LEFTOVER,
+        "delay/.probe-019aa000-0000-7000-8000-000000000000",
+        Severity.WARNING,
+        has_not=("delay/.probe-019aa000-0000-7000-8000-000000000000",),
+    ),
+    "a missing folder": Case(
+        lambda root: (root / "topics").rmdir(), Kind.MISSING_FOLDER, "topics", has=("topics",)
+    ),
+    "a missing folder of messages": Case(
+        lambda root: (root / "delay").rmdir(), Kind.MISSING_FOLDER, "delay", has=("delay",)
+    ),
+    "one file in new and ready": Case(
+        link("new/jobs:a", "queues/jobs/a"),
+        Kind.TWO_NAMES,
+        "new/jobs:a",
+        has=("queues/jobs/a",),
+        has_not=("new/jobs:a",),
+    ),
+    "one file in ready and delay": Case(
+        link("queues/jobs/a", "delay/jobs:a"),
+        Kind.TWO_NAMES,
+        "queues/jobs/a",
+        has=("delay/jobs:a",),
+        has_not=("queues/jobs/a",),
+    ),
+    "one file in delay and remove": Case(
+        link("delay/jobs:a", "remove/jobs:a"),
+        Kind.TWO_NAMES,
+        "delay/jobs:a",
+        has=("remove/jobs:a",),
+        has_not=("delay/jobs:a",),
+    ),
+    "one file in new and under its dot-name": Case(
+        link("new/jobs:a", "new/.jobs:a:5"),
+        Kind.TWO_NAMES,
+        "new/.jobs:a:5",
+        has=("new/jobs:a",),
+        has_not=("new/.jobs:a:5",),
+    ),
+    "a timer that lies too far ahead": Case(far, Kind.FAR_TIMER, "delay/jobs:a"),
+    "no dead-letter queue": Case(
+        settings("jobs", '{"max_deliveries": 3, "dead_letter_queue": "dead"}'),
+        Kind.NO_DEAD_LETTERS,
+        "config/jobs.json",
+        Severity.WARNING,
+        has=("queues/dead",),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REPAIRED.values(), ids=REPAIRED.keys())
+def test_a_fault_is_found_then_repaired_and_gone(root: Path, case: Case) -> None:
+    case.make(root)
+    found = look(root)
+    told = [(f.kind, f.path, f.severity) for f in found.findings if f.kind is not Kind.LINKED]
+    assert told == [(case.kind, case.path, case.severity)]
+    assert all(f.repair for f in found.findings if f.kind is case.kind)
+    assert found.clean is (case.severity is Severity.WARNING)
+    assert look(root).findings == found.findings, "a check alone changes nothing"
+
+    mended = look(root, repair=True)
+    assert [f.kind for f in mended.repaired] == [case.kind]
+    assert mended.findings == []
+    assert mended.clean
+    assert look(root).findings == []
+    for path in case.has:
+        assert (root / path).exists()
+    for path in case.has_not:
+        assert not (root / path).exists()
+
+
+def socket_at(path: str) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        before = os.getcwd()
+        os.chdir(root)  # the path of a socket may have 107 bytes
+        try:
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(path)
+        finally:
+            os.chdir(before)
+
+    return make
+
+
+def at(kind: Callable[[str], None], path: str) -> Callable[[Path], None]:
+    return lambda root: kind(f"{root}/{path}")
+
+
+def symlink_at(path: str) -> Callable[[Path], None]:
+    return lambda root: (root / path).symlink_to("/etc/passwd")
+
+
+def two_files(one: str, other: str) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        write(root / one)
+        write(root / other, b"other")
+
+    return make
+
+
+def symlink_folder(root: Path) -> None:
+    (root / "journal").rename(root.parent / "journal")
+    (root / "journal").symlink_to(root.parent / "journal")
+
+
+REPORTED = {
+    "no entry": Case(file("new/jobs"), Kind.STRAY, "new/jobs"),
+    "an entry of no legal queue": Case(file("new/a b:c"), Kind.STRAY, "new/a b:c"),
+    "a name that is no text": Case(
+        lambda root: Path(os.fsdecode(os.fsencode(root) + b"/new/\xff\n")).touch(),
+        Kind.STRAY,
+        "new/\udcff\n",
+    ),
+    "a symbolic link in new": Case(symlink_at("new/jobs:a"), Kind.STRAY, "new/jobs:a"),
+    "a named pipe in new": Case(at(os.mkfifo, "new/jobs:a"), Kind.STRAY, "new/jobs:a"),
+    "a folder in delay": Case(at(os.mkdir, "delay/jobs:a"), Kind.STRAY, "delay/jobs:a"),
+    "no entry in delay": Case(file("delay/a"), Kind.STRAY, "delay/a"),
+    "a socket in a queue": Case(socket_at("queues/jobs/a"), Kind.STRAY, "queues/jobs/a"),
+    "a folder in a queue": Case(at(os.mkdir, "queues/jobs/a"), Kind.STRAY, "queues/jobs/a"),
+    "a symbolic link in a queue": Case(symlink_at("queues/jobs/a"), Kind.STRAY, "queues/jobs/a"),
+    "a colon in a queue": Case(file("queues/jobs/x:a"), Kind.STRAY, "queues/jobs/x:a"),
+    "a file among the queues": Case(file("queues/a"), Kind.STRAY, "queues/a"),
+    "a symbolic link as a queue": Case(symlink_at("queues/a"), Kind.STRAY, "queues/a"),
+    "a queue with no legal name": Case(at(os.mkdir, "queues/_a"), Kind.STRAY, "queues/_a"),
+    "no settings": Case(file("config/notes"), Kind.STRAY, "config/notes", Severity.WARNING),
+    "a hidden file in new": Case(file("new/.x"), Kind.HIDDEN, "new/.x", Severity.WARNING),
+    "a hidden file in delay": Case(file("delay/.x"), Kind.HIDDEN, "delay/.x", Severity.WARNING),
+    "a hidden file in a queue": Case(
+        file("queues/jobs/.x"), Kind.HIDDEN, "queues/jobs/.x", Severity.WARNING
+    ),
+    "a hidden file among the queues": Case(
+        file("queues/.x"), Kind.HIDDEN, "queues/.x", Severity.WARNING
+    ),
+    "a hidden file in config": Case(file("config/.x"), Kind.HIDDEN, "config/.x", Severity.WARNING),
+    "two files in new and ready": Case(
+        two_files("new/jobs:a", "queues/jobs/a"), Kind.DUPLICATE, "new/jobs:a"
+    ),
+    "two files in ready and delay": Case(
+        two_files("queues/jobs/a", "delay/jobs:a"), Kind.DUPLICATE, "queues/jobs/a"
+    ),
+    "two files in new and delay": Case(
+        two_files("new/jobs:a", "delay/jobs:a"), Kind.DUPLICATE, "new/jobs:a"
+    ),
+    "a complete dot-name of a message that is ready": Case(
+        two_files("new/.jobs:a:5", "queues/jobs/a"), Kind.DUPLICATE, "new/.jobs:a:5"
+    ),
+    "one file as two messages": Case(
+        link("new/jobs:a", "queues/jobs/b"), Kind.LINKED, "new/jobs:a"
+    ),
+    "a file with a name outside": Case(
+        link("new/jobs:a", "../outside"), Kind.LINKED, "new/jobs:a", Severity.WARNING
+    ),
+    "a name too long to be claimed": Case(
+        file(f"queues/jobs/{'n' * 251}"), Kind.UNCLAIMABLE, f"queues/jobs/{'n' * 251}"
+    ),
+    "settings that are no JSON": Case(settings("jobs", "{"), Kind.BAD_SETTINGS, "config/jobs.json"),
+    "settings of a wrong type": Case(
+        settings("jobs", '{"max_depth": "many"}'), Kind.BAD_SETTINGS, "config/jobs.json"
+    ),
+    "settings too deep to be read": Case(
+        settings("jobs", "[" * 50_000), Kind.BAD_SETTINGS, "config/jobs.json"
+    ),
+    "a queue that is its own dead-letter queue": Case(
+        settings("jobs", '{"max_deliveries": 3, "dead_letter_queue": "jobs"}'),
+        Kind.BAD_SETTINGS,
+        "config/jobs.json",
+    ),
+    "settings of no queue": Case(
+        settings("gone", "{}"), Kind.SETTINGS_WITHOUT_QUEUE, "config/gone.json", Severity.WARNING
+    ),
+    "a root that is open to others": Case(
+        lambda root: root.chmod(0o755), Kind.OPEN_TO_OTHERS, ".", Severity.WARNING
+    ),
+    "a symbolic link as a folder": Case(symlink_folder, Kind.NOT_A_FOLDER, "journal"),
+}
+
+
+@pytest.mark.parametrize("case", REPORTED.values(), ids=REPORTED.keys())
+def test_what_a_person_must_decide_is_reported_and_left_alone(root: Path, case: Case) -> None:
+    case.make(root)
+    before = sorted((p, p.lstat().st_ino) for p in root.rglob("*"))
+    for repair in (False, True):
+        found = look(root, repair=repair)
+        assert [(f.kind, f.path, f.severity) for f in found.findings] == [
+            (case.kind, case.path, case.severity)
+        ]
+        assert found.findings[0].repair is None
+        assert found.repaired == []
+        assert found.clean is (case.severity is Severity.WARNING)
+    assert sorted((p, p.lstat().st_ino) for p in root.rglob("*")) == before
+    json.dumps(found.as_dict()).encode()
+    str(found).encode()
+
+
+@pytest.mark.parametrize("folder", ["new", "delay"])
+def test_messages_of_an_unknown_queue_are_one_finding_and_never_deleted(
+    root: Path, folder: str
+) -> None:
+    for number in range(5):
+        write(root / folder / f"gone:{number}")
+    [finding] = look(root, repair=True).findings
+    assert (finding.kind, finding.count) == (Kind.UNKNOWN_QUEUE, 5)
+    assert len(list((root / folder).iterdir())) == 5
+    mended = look(root, repair=True, create_queues=True)
+    assert (mended.clean, mended.repaired[0].count) == (True, 5)
+    assert (root / "queues" / "gone").is_dir()
+    assert look(root).findings == []
+
+
+def test_what_a_living_writer_may_hold_is_no_finding(root: Path) -> None:
+    for name in (".jobs:a:5", ".jobs:b:9", ".jobs:c:own", ".copy", ".nfs0000000012"):
+        write(root / "new" / name)
+    write(root / "config" / ".019aa000-0000-7000-8000-000000000000.tmp")
+    report = check(root, repair=True, pause=0.01)
+    assert report.findings == report.repaired == []
+    assert report.staged == 5
+    assert len(list((root / "new").iterdir())) == 5
+
+
+def test_offline_everything_is_old_enough(root: Path) -> None:
+    write(root / "new" / ".jobs:a:5")
+    write(root / "new" / ".jobs:b:9")
+    report = check(root, repair=True, offline=True)
+    assert {f.kind for f in report.repaired} == {Kind.COMPLETE, Kind.TORN}
+    assert sorted(p.name for p in (root / "new").iterdir()) == ["jobs:a"]
+
+
+def test_leftovers_of_nfs_are_never_a_finding(root: Path) -> None:
+    for folder in ("new", "delay", "queues/jobs", "queues", "config", "remove"):
+        write(root / folder / ".nfs000000000001")
+    assert look(root).findings == []
+
+
+def test_an_ended_timer_brings_the_message_back_with_its_count(root: Path) -> None:
+    far(root)
+    check(root, repair=True, offline=True)
+    with Spool(root, sync="none") as spool:
+        [message] = spool.queue("jobs").claim(wait=5)
+    assert (message.body, message.deliveries) == (b"hello", 4)
+
+
+BAD_BODIES = {
+    "no header block": (new_id(headed=True), b"hello"),
+    "an unended header block": (new_id(headed=True), b"Content-Type: text/plain\n"),
+    "no compressed body": (new_id() + ".z", b"hello"),
+    "half a compressed body": (new_id() + ".z", b"x\x9c\xcbH\xcd\xc9"),
+}
+
+
+@pytest.mark.parametrize(("message_id", "content"), BAD_BODIES.values(), ids=BAD_BODIES.keys())
+def test_bodies_are_read_when_asked(root: Path, message_id: str, content: bytes) -> None:
+    path = write(root / "queues" / "jobs" / message_id, content)
+    assert look(root).findings == []
+    [finding] = look(root, bodies=True, repair=True).findings
+    assert (finding.kind, finding.severity) == (Kind.BAD_BODY, Severity.WARNING)
+    assert path.read_bytes() == content
+
+
+def test_good_bodies_give_no_finding(root: Path) -> None:
+    with Spool(root, sync="none", delivers=False) as spool:
+        spool.queue("jobs").put(b"x", content_type="text/plain", attributes={"a": "b"})
+    write(
+        root / "queues" / "jobs" / (new_id() + ".z"), b"x\x9c\xcbH\xcd\xc9\xc9\x07\x00\x06,\x02\x15"
+    )
+    write(root / "queues" / "jobs" / "notes.h")
+    assert look(root, bodies=True).findings == []
+
+
+def test_counts_tell_every_state(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+        jobs.put_many([b"x"] * 7)
+        jobs.claim(2)
+        jobs.put(b"later", delay=60)
+        spool.deliver()
+        jobs.remove(*[m.id for m in jobs.peek(1)])
+        write(root / "new" / "jobs:a")
+        counts = jobs.counts()
+    report = check(root, pause=0.01)
+    assert report.queues == {"jobs": counts}
+    assert (report.messages, report.removed, report.findings) == (8, 1, [])
+
+
+def test_a_folder_on_another_filesystem_is_an_error(root: Path, mount: Mount) -> None:  # noqa: F811
+    mount(root / "delay")
+    [finding] = look(root, repair=True).findings
+    assert (finding.kind, finding.path) == (Kind.OTHER_FILESYSTEM, "delay")
+
+
+def test_a_bind_mount_of_the_same_filesystem_is_an_error(
+    root: Path,
+    tmp_path: Path,
+    mount: Mount,  # noqa: F811
+) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    mount(root / "queues" / "jobs", bind=tmp_path / "elsewhere")
+    [finding] = look(root).findings
+    assert (finding.kind, finding.path) == (Kind.OTHER_FILESYSTEM, "queues/jobs")
+
+
+def test_a_failed_repair_is_told_and_counts_as_left(root: Path, mount: Mount) -> None:  # noqa: F811
+    mount(root)
+    Spool(root, sync="none").close()
+    write(root / "new" / ".jobs:a:5")
+    subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
+    report = look(root, repair=True)
+    assert [f.kind for f in report.findings] == [Kind.COMPLETE]
+    assert "Read-only" in report.findings[0].reason
+    assert not report.clean
+
+
+def test_a_file_of_another_user_cannot_be_claimed() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be another user")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o711)
+        root = Path(folder) / "mq"
+        with Spool(root, sync="none", delivers=False) as spool:
+            spool.queue("jobs")
+        for path in [root, *root.rglob("*")]:
+            os.chown(path, 65534, 65534)
+        write(root / "queues" / "jobs" / "a")
+        code = (
+            "import sys, os\n"
+            "from fsmq.spool.fsck import check\n"
+            "os.setgid(65534); os.setuid(65534)\n"
+            "print(*[f.kind.value for f in check(sys.argv[1], pause=0.01).findings])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(root)], cwd=HOME, capture_output=True, text=True
+        )
+        assert done.stdout.split() == ["unclaimable"], done.stderr
+
+
+def test_a_tree_at_work_gives_no_finding(root: Path) -> None:
+    entries = 0
+    with busy(root, 2):
+        for _ in range(12):
+            seen: list[Progress] = []
+            report = check(root, repair=True, bodies=True, pause=0.05, progress=seen.append)
+            assert report.findings == report.repaired == [], str(report)
+            entries += seen[-1].entries
+    assert entries > 500, "the tree was not at work"
+    report = check(root, offline=True)
+    assert report.findings == [], str(report)
+
+
+def test_many_messages_take_little_memory(root: Path) -> None:
+    for number in range(20_000):
+        (root / "queues" / "jobs" / f"{number:036}").touch()
+    tracemalloc.start()
+    report = check(root)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert report.messages == 20_000
+    assert peak < 20_000 * 30 + 500_000
+
+
+def test_a_missing_root_is_no_spool(tmp_path: Path) -> None:
+    with pytest.raises(UnusableSpool, match="cannot open"):
+        check(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def fsmq(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fsmq.cli", *map(str, arguments)],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_command_tells_and_repairs(root: Path) -> None:
+    write(root / "new" / ".jobs:a:5")
+    done = fsmq("fsck", "--root", root, "--offline")
+    assert done.returncode == 1
+    assert "complete-dot-name: new/.jobs:a:5" in done.stdout
+    assert "--repair will: promote it" in done.stdout
+    assert done.stdout.endswith("1 error, 0 warnings\n")
+    done = fsmq("fsck", "--root", root, "--offline", "--repair")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        0,
+        "repaired complete-dot-name: new/.jobs:a:5: promote it",
+    )
+    done = fsmq("fsck", "--root", root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "1 message in 1 queue (1 new, 0 ready, 0 in flight, 0 delayed, 0 removed): clean\n"
+    )
+
+
+def test_the_command_speaks_json(root: Path) -> None:
+    write(root / "new" / "stray")
+    done = fsmq("fsck", "--root", root, "--offline", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["clean"]) == (1, False)
+    assert report["findings"][0]["kind"] == "stray"
+
+
+def test_the_command_shortens_a_long_list(root: Path) -> None:
+    for number in range(30):
+        write(root / "new" / f"stray-{number}")
+    done = fsmq("fsck", "--root", root, "--offline")
+    assert "… and 10 more: stray" in done.stdout
+    assert len(done.stdout.splitlines()) == 20 * 2 + 2
+
+
+def test_the_command_has_a_code_for_no_spool(tmp_path: Path) -> None:
+    done = fsmq("fsck", "--root", tmp_path / "nowhere")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "cannot open the root" in done.stderr
+
+
+def test_settings_of_all_kinds_are_understood(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        for field, value in QueueSettings(max_deliveries=3, retention=9.5).as_dict().items():
+            if field not in ("max_deliveries", "dead_letter_queue"):
+                spool.configure("jobs", {field: value})
+        spool.configure("jobs", {"max_deliveries": 2, "dead_letter_queue": "dead"})
+        spool.queue("jobs").put_many([NewMessage(b"x", delay=366 * 86_400.0), b"y"])
+        spool.deliver()
+    assert look(root).findings == []
