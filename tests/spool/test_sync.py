@@ -1,0 +1,226 @@
+"""Group commit: shared syncs, the order of syncs, and what a failing one leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable
+from fsmq.spool.sync import Group, Syncer, Work
+from fsmq.spool.tree import Tree
+from tests.spool.helpers import tree_of, visible
+
+
+class FailingSyncer(Syncer):
+    """A disk that refuses as often as it is told to."""
+
+    failures = 0
+
+    def run(self, group: Group) -> None:
+        if self.failures:
+            self.failures -= 1
+            fsync = os.fsync
+
+            def refuse(fd: int) -> None:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+            os.fsync = refuse
+            try:
+                super().run(group)
+            finally:
+                os.fsync = fsync
+        else:
+            super().run(group)
+
+
+@pytest.fixture
+def failing(root: Path) -> Spool:
+    spool = Spool(root, sync="fsync")
+    spool.syncer = FailingSyncer(spool.tree, "fsync")
+    spool.create_queue("jobs")
+    return spool
+
+
+def fail(spool: Spool, times: int) -> None:
+    assert isinstance(spool.syncer, FailingSyncer)
+    spool.syncer.failures = times
+
+
+@pytest.mark.parametrize("mode", ["auto", "fsync", "syncfs"])
+def test_waiting_puts_share_a_sync(root: Path, mode: str) -> None:
+    with Spool(root, sync=mode) as spool:  # type: ignore[arg-type]
+        jobs = spool.queue("jobs")
+        with ThreadPoolExecutor(16) as threads:
+            ids = list(threads.map(lambda n: jobs.put(b"%d" % n), range(400)))
+        assert spool.syncer.synced == 400
+        assert spool.syncer.syncs < 200
+        assert sorted(ids) == [message_id for _, message_id in visible(root)]
+
+
+def test_a_lone_put_waits_for_one_sync(root: Path) -> None:
+    with Spool(root) as spool:
+        jobs = spool.queue("jobs")
+        before = spool.syncer.syncs
+        jobs.put(b"x")
+        assert spool.syncer.syncs == before + 1
+
+
+def test_a_batch_shares_one_sync(root: Path) -> None:
+    with Spool(root) as spool:
+        spool.queue("jobs").put_many([b"x"] * 200)
+        assert spool.syncer.syncs == 1
+
+
+def test_an_unknown_mode_is_refused(root: Path) -> None:
+    with pytest.raises(InvalidValue, match="fsync"):
+        Spool(root, sync="sometimes")  # type: ignore[arg-type]
+
+
+def test_a_failed_sync_is_unavailable_and_leaves_nothing(failing: Spool, root: Path) -> None:
+    jobs = Queue(failing, "jobs")
+    fail(failing, 1)
+    with pytest.raises(Unavailable, match="EIO") as refused:
+        jobs.put(b"never stored", id="one")
+    assert refused.value.retry_after >= 1
+    assert tree_of(root)["new"] == []
+    assert jobs.put(b"stored", id="one") == "one"
+    assert [m.body for m in jobs.claim(5)] == [b"stored"]
+    failing.close()
+
+
+def test_a_failed_sync_fails_its_whole_group_and_no_other(failing: Spool, root: Path) -> None:
+    jobs = Queue(failing, "jobs")
+    gate = threading.Barrier(12)
+    fail(failing, 1)
+
+    def put(n: int) -> str | None:
+        gate.wait()
+        try:
+            return jobs.put(b"%d" % n)
+        except Unavailable:
+            return None
+
+    with ThreadPoolExecutor(12) as threads:
+        stored = [message_id for message_id in threads.map(put, range(12)) if message_id]
+    assert len(stored) < 12
+    assert sorted(stored) == [message_id for _, message_id in visible(root)]
+    assert [n for n in tree_of(root)["new"] if n[0] == "."] == []
+    failing.close()
+
+
+def test_a_claim_that_cannot_be_synced_gives_its_messages_back(failing: Spool) -> None:
+    jobs = Queue(failing, "jobs")
+    jobs.put(b"x")
+    failing.deliver()
+    fail(failing, 1)
+    with pytest.raises(Unavailable):
+        jobs.claim()
+    assert [m.body for m in jobs.claim()] == [b"x"]
+    failing.close()
+
+
+def test_a_failed_sync_closes_its_files(failing: Spool) -> None:
+    jobs = Queue(failing, "jobs")
+    before = len(os.listdir("/proc/self/fd"))
+    fail(failing, 20)
+    for _ in range(20):
+        with pytest.raises(Unavailable):
+            jobs.put(b"x", id="one")
+    assert len(os.listdir("/proc/self/fd")) == before
+    failing.close()
+
+
+def test_no_verb_leaks_a_descriptor(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+        jobs.put(b"x")
+        jobs.claim(visibility=0)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            message_id = jobs.put(b"x", content_type="text/plain")
+            jobs.claim(5, visibility=9)
+            jobs.peek()
+            jobs.find(message_id)
+            jobs.renew(message_id, 1)
+            jobs.release(message_id, 1)
+            jobs.release(message_id)
+            jobs.renew(message_id, 1)
+            jobs.remove(message_id)
+            jobs.counts()
+            jobs.purge()
+            spool.put("jobs", [NewMessage(b"x", id="one")]).abandon()
+            spool.reap()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_syncing_a_folder_that_is_gone_is_no_fault(root: Path) -> None:
+    tree = Tree(root)
+    syncer = Syncer(tree, "fsync")
+    syncer.sync(Work(folders={"queues/gone", "new"}))
+    syncer.close()
+    tree.close()
+
+
+STORE = """
+import sys
+from fsmq.spool import Spool
+with Spool(sys.argv[1], sync=sys.argv[2]) as spool:
+    jobs = spool.queue("jobs", create=False)
+    jobs.put(b"body", id="one")
+    [message] = jobs.claim()
+    jobs.remove("one")
+"""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("mode", ["fsync", "syncfs"])
+def test_the_order_of_writes_syncs_and_renames(root: Path, tmp_path: Path, mode: str) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+    log = tmp_path / "strace.log"
+    calls = "write,fsync,fdatasync,syncfs,rename,renameat,renameat2"
+    command = ["strace", "-f", "-y", "-e", f"trace={calls}", "-o", str(log)]
+    command += [sys.executable, "-c", STORE, str(root), mode]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
+    steps = [step for line in log.read_text().splitlines() if (step := _step(line, root))]
+    sync = ["syncfs ."] if mode == "syncfs" else None
+    # Folders are synced side by side, in any order; files are not folders, and come before them.
+    assert _folders_sorted(steps) == [
+        "write new/.jobs:one:4",
+        *(sync or ["fsync new/.jobs:one:4", "fsync new"]),
+        "rename new/.jobs:one:4 new/jobs:one",
+        "rename new/jobs:one queues/jobs/one",
+        "rename queues/jobs/one delay/jobs:one",
+        *(sync or ["fsync delay/jobs:one", "fsync delay", "fsync queues/jobs"]),
+        "rename delay/jobs:one remove/jobs:one",
+        *(sync or ["fsync delay", "fsync new", "fsync queues/jobs", "fsync remove"]),
+    ]
+
+
+def _folders_sorted(steps: list[str]) -> list[str]:
+    result = []
+    for is_folder, run in groupby(steps, lambda s: s.startswith("fsync") and "one" not in s):
+        result += sorted(run) if is_folder else list(run)
+    return result
+
+
+def _step(line: str, root: Path) -> str | None:
+    """One line of strace as ``call path…``, with paths relative to the root; None for others."""
+    if match := re.search(r"(write|fsync|syncfs)\(\d+<([^>]*)>", line):
+        path = Path(match[2])
+        if path != root and root not in path.parents:
+            return None
+        return f"{match[1]} {path.relative_to(root)}"
+    if match := re.search(r'renameat2?\([^"]*"([^"]*)",[^"]*"([^"]*)"', line):
+        return f"rename {match[1]} {match[2]}"
+    return None
