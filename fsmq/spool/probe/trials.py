@@ -7,7 +7,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 
-from ..errors import ADVICE
+from ..errors import ADVICE, Unavailable
 from ..events import Events
 from ..filesystem import Filesystem, examine, mounts_below
 from ..sync import Syncer, Work
@@ -68,6 +68,8 @@ class Trials:
             return Finding(name, stop.level, str(stop))
         except OSError as error:
             return Finding(name, Level.FATAL, _advice(error, self._scratch))
+        except Unavailable as error:
+            return Finding(name, Level.FATAL, str(error))
 
     # -- what needs no scratch folder ------------------------------------------------------------
 

@@ -1,0 +1,274 @@
+"""The probe: what it says of good and of bad filesystems, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool, UnusableSpool
+from fsmq.spool.fsck import check
+from fsmq.spool.probe import Finding, Level, fatal, probe
+from fsmq.spool.tree import Tree
+from tests.busy import busy
+from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
+
+HOME = Path(__file__).resolve().parents[1]
+NAMES = [
+    "folders",
+    "access",
+    "one filesystem",
+    "space",
+    "inodes",
+    "filesystem",
+    "rename",
+    "rename without overwrite",
+    "fsync of files",
+    "fsync of folders",
+    "sync",
+    "times",
+    "ctime",
+    "clock",
+    "events",
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    Spool(tmp_path / "mq", sync="none", delivers=False).close()
+    return tmp_path / "mq"
+
+
+def files(root: Path) -> list[Path]:
+    return sorted(root.rglob("*"))
+
+
+def levels(findings: list[Finding], but: tuple[str, ...] = ()) -> dict[str, Level]:
+    """What is not ok. ``but``: what depends on the machine that runs the test."""
+    return {f.name: f.level for f in findings if f.level is not Level.OK and f.name not in but}
+
+
+def text(findings: list[Finding], name: str) -> str:
+    [found] = [f.text for f in findings if f.name == name]
+    return found
+
+
+ROOM = ("space", "inodes", "filesystem")
+
+
+def test_a_local_disk_will_do(root: Path) -> None:
+    before = files(root)
+    findings = probe(root)
+    assert [f.name for f in findings] == NAMES
+    assert levels(findings, but=ROOM) == {}
+    assert all("\n" not in f.text for f in findings)
+    assert fatal(findings) is None
+    assert files(root) == before
+
+
+def test_an_opened_tree_stays_open(root: Path) -> None:
+    tree = Tree(root)
+    probe(tree)
+    assert tree.queues() == []
+    tree.close()
+
+
+def test_it_is_harmless_beside_a_tree_at_work(root: Path) -> None:
+    with busy(root, 2):
+        for _ in range(15):
+            findings = probe(root)
+            assert levels(findings, but=ROOM) == {}
+    assert check(root, offline=True).findings == []
+    assert list(root.rglob(".probe-*")) == []
+
+
+def test_a_root_that_is_open_to_others_is_told(root: Path) -> None:
+    root.chmod(0o750)
+    findings = probe(root)
+    assert levels(findings, but=ROOM) == {"access": Level.WARNING}
+    assert "0750" in text(findings, "access")
+
+
+@pytest.mark.parametrize("folder", ["new", "queues", "delay", "remove", "config", "peers"])
+def test_a_missing_folder_is_fatal(root: Path, folder: str) -> None:
+    (root / folder).rmdir()
+    before = files(root)
+    findings = probe(root)
+    assert levels(findings)["folders"] is Level.FATAL
+    assert f"{folder} is missing" in (fatal(findings) or "")
+    assert files(root) == before
+
+
+def test_a_missing_root_is_no_spool_unless_it_is_to_be_created(tmp_path: Path) -> None:
+    with pytest.raises(UnusableSpool):
+        probe(tmp_path / "mq")
+    assert fatal(probe(tmp_path / "mq", create=True)) is None
+    assert (tmp_path / "mq" / "queues").is_dir()
+
+
+def test_another_filesystem_is_fatal(root: Path, mount: Mount) -> None:  # noqa: F811
+    mount(root / "delay")
+    findings = probe(root)
+    assert levels(findings)["one filesystem"] is Level.FATAL
+    assert levels(findings)["rename"] is Level.FATAL
+    assert "mount the whole root" in (fatal(findings) or "")
+    assert list(root.rglob(".probe-*")) == []
+
+
+def test_a_bind_mount_of_the_same_filesystem_is_fatal(
+    root: Path,
+    tmp_path: Path,
+    mount: Mount,  # noqa: F811
+) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    mount(root / "queues", bind=tmp_path / "elsewhere")
+    findings = probe(root)
+    assert levels(findings)["one filesystem"] is Level.FATAL
+    assert levels(findings)["rename"] is Level.FATAL
+
+
+def test_a_read_only_filesystem_is_fatal(root: Path, mount: Mount) -> None:  # noqa: F811
+    mount(root)
+    Spool(root, sync="none").close()
+    subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
+    findings = probe(root)
+    assert levels(findings)["folders"] is Level.FATAL
+    assert "read-only" in (fatal(findings) or "")
+
+
+def test_a_small_filesystem_is_a_warning_and_a_full_one_fatal(
+    root: Path,
+    mount: Mount,  # noqa: F811
+) -> None:
+    mount(root, "size=4m,nr_inodes=1000")
+    Spool(root, sync="none").close()
+    findings = probe(root)
+    assert levels(findings) == dict.fromkeys(ROOM, Level.WARNING)
+    assert "4.0 MiB" in text(findings, "space")
+    assert "forgets" in text(findings, "filesystem")
+
+    with pytest.raises(OSError, match="No space"):
+        (root / "ballast").write_bytes(b"\0" * 5_000_000)
+    findings = probe(root)
+    assert levels(findings)["space"] is Level.FATAL
+    assert "free some" in text(findings, "space")
+
+    (root / "ballast").unlink()
+    for number in range(os.statvfs(root).f_favail):
+        (root / f"ballast-{number}").touch()
+    findings = probe(root)
+    assert levels(findings)["inodes"] is Level.FATAL
+    assert fatal(findings)
+
+
+def test_a_wrong_clock_is_told(root: Path) -> None:
+    assert "clock" not in levels(probe(root, clock=lambda: time.time() - 0.5))
+    for off in (-5.0, 5.0):
+        findings = probe(root, clock=lambda off=off: time.time() + off)
+        assert levels(findings)["clock"] is Level.WARNING
+        assert "differ by 5.0 s" in text(findings, "clock") or "4.9" in text(findings, "clock")
+
+
+# -- what only broken or far filesystems do: a tracer answers the calls in their place -------------
+
+
+def under(faults: list[str], root: Path) -> list[Finding]:
+    """The findings of a probe whose system calls go wrong."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("needs strace")
+    calls = ",".join(fault.partition(":")[0] for fault in faults)
+    injected = [f"--inject={fault}" for fault in faults]
+    tracer = [strace, "-f", "-qq", "-o", os.devnull, "-e", f"trace={calls}", *injected]
+    command = [sys.executable, "-m", "fsmq.cli", "probe", "--root", str(root), "--json"]
+    done = subprocess.run(
+        [*tracer, *command],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+    )
+    if "PTRACE" in done.stderr or "ptrace" in done.stderr:
+        pytest.skip(f"cannot trace here: {done.stderr.strip()}")
+    assert done.returncode in (0, 78), done.stderr
+    report = json.loads(done.stdout)
+    assert report["usable"] is (done.returncode == 0)
+    assert list(root.rglob(".probe-*")) == []
+    return [Finding(f["name"], Level(f["level"]), f["text"]) for f in report["findings"]]
+
+
+FAULTS = {
+    "no RENAME_NOREPLACE": (
+        "renameat2:error=EINVAL",
+        "rename without overwrite",
+        Level.WARNING,
+        "emulated",
+    ),
+    "no fsync of files": ("fsync:error=EIO:when=1", "fsync of files", Level.FATAL, "I/O error"),
+    "no fsync of folders": ("fsync:error=EINVAL:when=2", "fsync of folders", Level.WARNING, ""),
+    "no syncfs": ("syncfs:error=EIO", "sync", Level.FATAL, "I/O error"),
+    "times that do not stay": ("utimensat:retval=0", "times", Level.WARNING, "stamps: none"),
+    "no inotify": (
+        "inotify_init1:error=EMFILE",
+        "events",
+        Level.WARNING,
+        "max_user_instances",
+    ),
+    "no watches": ("inotify_add_watch:error=ENOSPC", "events", Level.WARNING, "max_user_watches"),
+    "watches that tell nothing": (
+        "inotify_add_watch:retval=1",
+        "events",
+        Level.WARNING,
+        "no event within 1 s",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fault", "name", "level", "says"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_is_told_and_nothing_is_left_behind(
+    root: Path, fault: str, name: str, level: Level, says: str
+) -> None:
+    findings = under([fault], root)
+    assert levels(findings, but=ROOM) == {name: level}
+    assert says in text(findings, name)
+    assert (fatal(findings) is not None) is (level is Level.FATAL)
+
+
+def test_a_rename_that_overwrites_is_fatal(root: Path) -> None:
+    # The tracer says yes to a rename that never happened: what a lying filesystem would do.
+    findings = under(["renameat2:retval=0"], root)
+    assert levels(findings)["rename"] is Level.FATAL
+    assert levels(findings)["rename without overwrite"] is Level.FATAL
+    assert levels(findings)["ctime"] is Level.WARNING
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def test_the_command_tells_one_line_each(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fsmq.cli", "probe", "--root", str(tmp_path / "mq")],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == len(NAMES)
+    assert "ok       rename: a file keeps its identity from folder to folder\n" in done.stdout
+
+
+def test_the_command_has_a_code_for_what_is_fatal(tmp_path: Path) -> None:
+    (tmp_path / "mq").write_bytes(b"in the way")
+    done = subprocess.run(
+        [sys.executable, "-m", "fsmq.cli", "probe", "--root", str(tmp_path / "mq")],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "cannot open the root" in done.stderr
