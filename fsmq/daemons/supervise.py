@@ -294,7 +294,7 @@ class _Supervisor:
         since = time.monotonic() - 2 * interval
         silent = [p.child.name for p in self._processes if not p.is_well(since)]
         if silent:
-            log.error("child is silent", child=silent)
+            log.error("child is silent", silent=silent)
         else:
             self._notifier.ping()
         self._loop.call_later(interval, self._watch)
