@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -341,6 +342,15 @@ def test_what_a_living_writer_may_hold_is_no_finding(root: Path) -> None:
     assert report.findings == report.repaired == []
     assert report.staged == 5
     assert len(list((root / "new").iterdir())) == 5
+
+
+def test_a_reservation_that_is_held_is_no_finding_whatever_its_age(root: Path) -> None:
+    path = write(root / "new" / ".jobs:a:own", b"")
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        report = look(root, repair=True)
+        assert (report.findings, path.exists()) == ([], True)
+    assert [f.kind for f in look(root, repair=True).repaired] == [Kind.RESERVATION]
 
 
 def test_offline_everything_is_old_enough(root: Path) -> None:

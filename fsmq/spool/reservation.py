@@ -29,18 +29,34 @@ class Reservation:
         self._path = path
         self._fd = fd
 
+    def let_go(self) -> None:
+        """End the lock and leave the file."""
+        os.close(self._fd)
+
     def free(self) -> None:
         """Give the id free. Raises OSError."""
         try:
             # Before the lock ends: whoever gets it next must see that the name is gone.
             self._tree.unlink(self._path)
         finally:
-            os.close(self._fd)
+            self.let_go()
 
 
 def reserve(tree: Tree, queue: str, message_id: str) -> Reservation | None:
     """Reserve an id; None if someone else holds it. Raises OSError."""
     return _lock(tree, tree.folder(NEW, reservation(queue, message_id)), os.O_CREAT)
+
+
+def is_stale(tree: Tree, name: str) -> bool:
+    """Whether a reservation of ``new/`` stands there and its holder is gone. Raises OSError."""
+    try:
+        stale = _lock(tree, tree.folder(NEW, name), 0)
+    except FileNotFoundError:
+        return False
+    if stale is None:
+        return False
+    stale.let_go()
+    return True
 
 
 def clear_stale(tree: Tree, name: str) -> bool:

@@ -25,7 +25,7 @@ from ..names import (
 )
 from ..probe import is_scratch, remove_scratch
 from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S, recover_one
-from ..reservation import is_reservation
+from ..reservation import is_reservation, is_stale
 from ..settings import MAX_DELAY_S
 from ..stamps import Stamps
 from ..tree import DELAY, NEW, QUEUES, State, Tree
@@ -178,7 +178,7 @@ class MessageRules:
     def _staged(self, path: str, name: str, found: os.stat_result) -> Fault | None:
         scene = self._scene
         if is_reservation(name) and stat.S_ISREG(found.st_mode):
-            if not scene.is_older(found, TORN_AFTER_S):
+            if not scene.is_older(found, TORN_AFTER_S) or not is_stale(self._tree, name):
                 return None
             reason = "is left of a put that died; it keeps no one out"
             return self._left(Kind.RESERVATION, Severity.WARNING, path, reason, "remove it")
