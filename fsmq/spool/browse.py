@@ -54,6 +54,9 @@ def look(context: Context, queue: str, message_id: str, state: State) -> Message
     known = facts(message_id)
     body, content_type, attributes = unpack(raw, known)
     stamp = context.stamps.decode(message_id, found.st_mtime_ns)
+    if stamp is not None and state is State.NEW:
+        # Nothing in new/ has been delivered: a count there is a chance hit.
+        stamp = stamp._replace(deliveries=0)
     return Message(
         queue=queue,
         id=message_id,

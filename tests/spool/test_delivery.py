@@ -158,6 +158,7 @@ def test_a_foreign_time_in_new_brings_nothing_to_the_dead_letters(
     chance = spool.context.stamps.encode("by-hand", int(clock.now * 1000) + 9_000_000, 50)
     os.utime(file, ns=(chance, chance))
     file.rename(root / "new" / "jobs:by-hand")
+    assert [m.deliveries for m in jobs.peek(state=State.NEW)] == [0]
     [message] = jobs.claim()
     assert (message.id, message.deliveries) == ("by-hand", 1)
 

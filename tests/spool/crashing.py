@@ -1,0 +1,83 @@
+"""A process that dies between any two system calls of a verb."""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fsmq.spool import Spool
+from fsmq.spool.tree import Tree
+
+MUTATING = ("open", "write", "fsync", "utime", "unlink", "mkdir", "rmdir", "rename")
+
+
+def run_and_die(
+    root: Path, verb: Callable[[Spool], object], at: int, clock: Callable[[], float]
+) -> bool | None:
+    """Run a verb in a child that SIGKILLs itself just before its mutating call number ``at``.
+
+    A write dies half done. Tells whether the verb was acknowledged; None if it ended by itself, so
+    that there is no call of this number.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _child(root, verb, at, clock, writing)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        told = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return b"acknowledged" in told
+    assert os.waitstatus_to_exitcode(status) == 0, "the verb failed; see its traceback"
+    return None
+
+
+def _child(
+    root: Path, verb: Callable[[Spool], object], at: int, clock: Callable[[], float], pipe: int
+) -> None:
+    write = os.write
+    spool = Spool(root, sync="fsync", workers=1, clock=clock)
+    countdown = _Countdown(at, write)
+    for name in MUTATING:
+        setattr(os, name, countdown.wrap(getattr(os, name)))
+    rename2 = Tree._rename2
+    Tree._rename2 = countdown.wrap(rename2)  # type: ignore[method-assign]
+    verb(spool)
+    write(pipe, b"acknowledged")
+    countdown.end()
+
+
+class _Countdown:
+    def __init__(self, at: int, write: Callable[[int, bytes], int]) -> None:
+        self.left = at
+        self._write = write
+
+    def wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **named: Any) -> Any:
+            if call.__name__ == "open" and not arguments[1] & os.O_CREAT:
+                return call(*arguments, **named)
+            if self.left == 0:
+                if call is self._write:
+                    fd, data = arguments
+                    self._write(fd, bytes(data)[: len(data) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.left -= 1
+            return call(*arguments, **named)
+
+        return counted
+
+    def end(self) -> None:
+        """The verb is over: die here if one call more was asked for, or leave in order."""
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(0)

@@ -1,0 +1,203 @@
+"""SIGKILL between any two system calls of any verb, then a restart: nothing is lost or torn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool
+from fsmq.spool.fsck import check
+from tests.spool.crashing import run_and_die
+from tests.spool.helpers import Clock, visible
+
+BODIES = {"one": b"first body", "two": b"second body"}
+LATER_S = 200.0  # longer than any timer here, and than a dot-name is waited for
+
+
+def prepare(root: Path, clock: Clock) -> None:
+    """``one`` is in flight, ``two`` is ready."""
+    with Spool(root, sync="none", clock=clock) as spool:
+        jobs = spool.queue("jobs")
+        spool.create_queue("other")
+        jobs.put(BODIES["one"], id="one")
+        jobs.claim(visibility=50)
+        jobs.put(BODIES["two"], id="two")
+        spool.deliver()
+
+
+def crashes(
+    root: Path, clock: Clock, verb: Callable[[Spool], object]
+) -> Iterator[tuple[bool, Path]]:
+    """Every crash of a verb: whether it was acknowledged, and the tree that it left."""
+    for at in range(1000):
+        tree = root / str(at)
+        prepare(tree, clock)
+        acknowledged = run_and_die(tree, verb, at, clock)
+        if acknowledged is None:
+            assert at > 1, "a verb changes something"
+            return
+        yield acknowledged, tree
+    raise AssertionError("the verb did not end")
+
+
+def recover(tree: Path, clock: Clock) -> dict[str, bytes]:
+    """Restart on a tree, check it, and fetch all of it; bodies by id."""
+    later = Clock()
+    later.now = clock.now + LATER_S
+    with Spool(tree, sync="none", clock=later) as spool:
+        spool.deliver()
+        report = check(tree, offline=True, clock=later)
+        assert [f for f in report.findings if f.severity.value == "error"] == []
+        assert [f for f in report.findings if f.kind.value == "torn-dot-name"] == []
+        seen = [message_id for _, message_id in visible(tree)]
+        assert len(seen) == len(set(seen)), "a message stands twice"
+        claimed = {
+            m.id: m.body for q in spool.queues() for m in spool.queue(q, create=False).claim(9)
+        }
+        assert sorted(claimed) == sorted(seen), "a message cannot be fetched"
+        # And life goes on.
+        queue = spool.queue("jobs")
+        queue.put(b"next")
+        assert [m.body for m in queue.claim()] == [b"next"]
+        return claimed
+
+
+def jobs(spool: Spool) -> Queue:
+    return Queue(spool, "jobs")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"delay": 5}, {"content_type": "a/b"}, {"id": "three"}])
+def test_a_put_is_whole_or_absent_and_stored_once_acknowledged(
+    root: Path, clock: Clock, arguments: dict[str, object]
+) -> None:
+    for acknowledged, tree in crashes(
+        root,
+        clock,
+        lambda spool: jobs(spool).put(b"third body", **arguments),  # type: ignore[arg-type]
+    ):
+        bodies = list(recover(tree, clock).values())
+        assert bodies.count(b"third body") <= 1
+        if acknowledged:
+            assert b"third body" in bodies
+        assert set(bodies) - {b"third body"} == set(BODIES.values())
+
+
+def test_a_put_with_an_own_id_can_be_tried_again_at_once(root: Path, clock: Clock) -> None:
+    for acknowledged, tree in crashes(
+        root, clock, lambda spool: jobs(spool).put(b"third body", id="three")
+    ):
+        with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
+            try:
+                jobs(spool).put(b"third body", id="three")
+                assert not acknowledged
+            except DuplicateMessage:
+                pass
+        assert recover(tree, clock) == {**BODIES, "three": b"third body"}
+
+
+def test_a_batch_is_stored_once_acknowledged(root: Path, clock: Clock) -> None:
+    batch = [NewMessage(b"body of %d" % n, id=f"batch-{n}") for n in range(3)]
+    for acknowledged, tree in crashes(root, clock, lambda spool: jobs(spool).put_many(batch)):
+        stored = {i: b for i, b in recover(tree, clock).items() if i.startswith("batch")}
+        assert stored.items() <= {m.id: m.body for m in batch}.items()
+        if acknowledged:
+            assert len(stored) == 3
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        pytest.param(lambda spool: spool.complete(spool.claim("jobs")), id="claim"),
+        pytest.param(lambda spool: jobs(spool).renew("one", 60), id="renew"),
+        pytest.param(lambda spool: jobs(spool).renew("two", 60), id="renew-what-is-ready"),
+        pytest.param(lambda spool: jobs(spool).release("one"), id="release"),
+        pytest.param(lambda spool: jobs(spool).release("one", 10), id="back-off"),
+        pytest.param(lambda spool: jobs(spool).move_to("other", in_flight=True), id="move"),
+        pytest.param(lambda spool: spool.create_queue("third"), id="create-queue"),
+    ],
+)
+def test_no_verb_loses_or_doubles_a_message(
+    root: Path, clock: Clock, verb: Callable[[Spool], object]
+) -> None:
+    for _, tree in crashes(root, clock, verb):
+        assert recover(tree, clock) == BODIES
+
+
+def test_a_mover_that_dies_at_work_loses_nothing(root: Path, clock: Clock) -> None:
+    def deliver(spool: Spool) -> None:
+        for n in range(3):
+            (spool.tree.root / "new" / f"jobs:file-{n}").write_bytes(b"%d" % n)
+        clock.advance(100)  # the child's copy only
+        spool.deliver()
+
+    for _, tree in crashes(root, clock, deliver):
+        recovered = recover(tree, clock)
+        assert recovered.items() >= BODIES.items()
+        # The files above are a shell user's, who may die between two of them.
+        for name in set(recovered) - set(BODIES):
+            assert recovered[name] in (name[-1:].encode(), b"")
+
+
+def test_a_burial_that_dies_loses_nothing(root: Path, clock: Clock) -> None:
+    def bury(spool: Spool) -> None:
+        jobs(spool).configure(max_deliveries=1, dead_letter_queue="dead")
+        jobs(spool).release("one")
+
+    for acknowledged, tree in crashes(root, clock, bury):
+        if acknowledged:
+            assert ("dead", "one") in visible(tree)
+        assert recover(tree, clock) == BODIES
+
+
+def test_a_removal_that_was_acknowledged_stays(root: Path, clock: Clock) -> None:
+    for acknowledged, tree in crashes(root, clock, lambda spool: jobs(spool).remove("one", "two")):
+        left = recover(tree, clock)
+        assert left.items() <= BODIES.items()
+        if acknowledged:
+            assert left == {}
+
+
+def test_a_purge_that_was_acknowledged_leaves_nothing(root: Path, clock: Clock) -> None:
+    for acknowledged, tree in crashes(root, clock, lambda spool: jobs(spool).purge()):
+        left = recover(tree, clock)
+        assert left.items() <= BODIES.items()
+        if acknowledged:
+            assert left == {}
+
+
+def test_a_deletion_can_be_tried_again_until_nothing_is_left(root: Path, clock: Clock) -> None:
+    for acknowledged, tree in crashes(root, clock, lambda spool: spool.delete_queue("jobs")):
+        if acknowledged:
+            assert visible(tree) == []
+            continue
+        with Spool(tree, sync="none", clock=clock) as spool:
+            spool.create_queue("jobs")  # PUT, DELETE: what a client can do about a 404
+            spool.delete_queue("jobs")
+            assert not (tree / "config" / "jobs.json").exists()
+        assert visible(tree) == []
+
+
+def test_settings_are_the_old_or_the_new_ones(root: Path, clock: Clock) -> None:
+    for acknowledged, tree in crashes(
+        root, clock, lambda spool: jobs(spool).configure(max_depth=77)
+    ):
+        with Spool(tree, sync="none", clock=clock) as spool:
+            depth = spool.settings("jobs").max_depth
+            assert depth in (None, 77)
+            assert depth == 77 or not acknowledged
+            assert spool.context.settings.problem("jobs") is None
+        assert recover(tree, clock) == BODIES
+
+
+def test_a_reaper_that_dies_takes_only_what_was_removed(root: Path, clock: Clock) -> None:
+    def reap(spool: Spool) -> None:
+        jobs(spool).remove("one")
+        spool.delete_queue("other")
+        spool.reap()
+
+    for _, tree in crashes(root, clock, reap):
+        left = recover(tree, clock)
+        assert left.get("two") == BODIES["two"]
+        assert left.items() <= BODIES.items()
