@@ -1,0 +1,41 @@
+"""Fixtures that all tests share: a root, and a running suite for each module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.suite import Suite
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A place for a spool; nothing stands there yet."""
+    return tmp_path / "mq"
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    """The three programs, shared by a module's tests, each of which uses queues of its own."""
+    with Suite(tmp_path_factory.mktemp("suite") / "mq") as running:
+        yield running
+
+
+@pytest.fixture
+def queue(suite: Suite, request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own in the shared suite; gone queues leave nothing behind."""
+    name = re.sub(r"[^a-z0-9_]", "-", request.node.name.lower())[:150]
+    (suite.root / "queues" / name).mkdir()
+    return name
+
+
+@pytest.fixture
+async def client(suite: Suite) -> AsyncIterator[aiohttp.ClientSession]:
+    """An HTTP client whose paths begin at the suite."""
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(suite.url, timeout=timeout) as session:
+        yield session

@@ -1,0 +1,134 @@
+"""What the tests of HTTP share: short forms of the usual requests, and a client of bare sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from dataclasses import dataclass
+from email.message import Message as Headers
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from yarl import URL
+
+PROBLEM = "application/problem+json"
+# Long enough for any arrival, short enough to end a test that goes wrong.
+ARRIVAL_S = 15
+
+
+@dataclass
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: Any
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def id(self) -> str:
+        return str(self.headers["X-Message-Id"])
+
+
+async def ask(client: aiohttp.ClientSession, method: str, path: str, /, **options: Any) -> Answer:
+    """Send one request and read its whole answer. The path is sent as it is written."""
+    async with client.request(method, URL(path, encoded=True), **options) as response:
+        return Answer(response.status, response.headers, await response.read())
+
+
+async def post(
+    client: aiohttp.ClientSession, queue: str, body: bytes = b"", /, **params: Any
+) -> str:
+    """Post a message; its id."""
+    answer = await send(client, queue, body, **params)
+    assert answer.status == 201, answer
+    return answer.id
+
+
+async def send(
+    client: aiohttp.ClientSession, queue: str, body: bytes = b"", /, **params: Any
+) -> Answer:
+    """Post a message; whatever is answered."""
+    query = "&".join(f"{name}={value}" for name, value in params.items())
+    return await ask(client, "POST", f"/{queue}/messages?{query}", data=body)
+
+
+async def fetch(client: aiohttp.ClientSession, queue: str, /, **params: Any) -> Answer:
+    """Fetch, waiting for an arrival unless ``wait`` says how long."""
+    query = "&".join(f"{name}={value}" for name, value in ({"wait": ARRIVAL_S} | params).items())
+    return await ask(client, "GET", f"/{queue}/messages?{query}")
+
+
+async def configure(client: aiohttp.ClientSession, queue: str, /, **settings: Any) -> Answer:
+    """Change settings of a queue."""
+    answer = await ask(client, "PATCH", f"/{queue}", json=settings)
+    assert answer.status == 200, answer
+    return answer
+
+
+async def counts(client: aiohttp.ClientSession, queue: str) -> dict[str, int]:
+    """A queue's counts by state."""
+    found: dict[str, int] = (await ask(client, "GET", f"/{queue}")).json["messages"]
+    return found
+
+
+class Wire:
+    """A connection whose bytes a test writes itself."""
+
+    def __init__(self, url: str, timeout: float = 20.0) -> None:
+        parts = urlsplit(url)
+        self.host = parts.netloc
+        self.socket = socket.create_connection((parts.hostname, parts.port), timeout)
+        self._reader = self.socket.makefile("rb")
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._reader.close()
+        self.socket.close()
+
+    def send(self, data: bytes | str) -> None:
+        self.socket.sendall(data.encode() if isinstance(data, str) else data)
+
+    def request(
+        self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes = b""
+    ) -> None:
+        """Send one request; nothing is added to it but the host and the length of a body."""
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host}"]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        if body:
+            lines.append(f"Content-Length: {len(body)}")
+        self.send("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
+
+    def answer(self, *, head: bool = False) -> Answer:
+        """Read one answer, and nothing behind it."""
+        status_line = self._reader.readline()
+        assert status_line, "the server closed the connection"
+        status = int(status_line.split()[1])
+        headers = http.client.parse_headers(self._reader)
+        return Answer(status, headers, b"" if head or status < 200 else self._body(headers))
+
+    def ask(self, *of: Any, **more: Any) -> Answer:
+        self.request(*of, **more)
+        return self.answer(head=of[0] == "HEAD")
+
+    def is_closed(self) -> bool:
+        """Wait for the server to close the connection; False if it says something instead."""
+        try:
+            return self._reader.read(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def _body(self, headers: Headers) -> bytes:
+        length = headers["Content-Length"]
+        assert length is None or headers["Transfer-Encoding"] is None
+        return self._reader.read(int(length)) if length is not None else b""

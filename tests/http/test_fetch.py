@@ -1,0 +1,318 @@
+"""Fetching: visibility, long polling, several at once, order, renewal and release."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+
+from tests.http.helpers import Wire, ask, configure, counts, fetch, post
+from tests.suite import Suite, eventually
+
+
+def moment(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+
+
+async def test_a_fetched_message_is_hidden(client: aiohttp.ClientSession, queue: str) -> None:
+    await post(client, queue, b"once")
+    assert (await fetch(client, queue)).status == 200
+    assert (await fetch(client, queue, wait=0.3)).status == 204
+
+
+async def test_a_message_comes_back_when_its_timer_ends(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    await post(client, queue, b"again")
+    first = await fetch(client, queue, visibility=0.2)
+    second = await fetch(client, queue, visibility=0.2)
+    assert second.id == first.id
+    assert [a.headers["X-Message-Deliveries"] for a in (first, second)] == ["1", "2"]
+    # The first timer had ended when it came out for the second time.
+    assert moment(second.headers["X-Message-Deadline"]) - moment(
+        first.headers["X-Message-Deadline"]
+    ) >= timedelta(seconds=0.2)
+
+
+async def test_the_deadline_is_told(client: aiohttp.ClientSession, queue: str) -> None:
+    await post(client, queue)
+    before = datetime.now(UTC)
+    answer = await fetch(client, queue, visibility=100)
+    deadline = moment(answer.headers["X-Message-Deadline"])
+    after = datetime.now(UTC)
+    millisecond = timedelta(milliseconds=1)
+    assert before - millisecond <= deadline - timedelta(seconds=100) <= after
+
+
+async def test_the_queue_says_how_long_if_the_fetch_does_not(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    await configure(client, queue, visibility_timeout=0.2)
+    await post(client, queue)
+    first = await fetch(client, queue)
+    assert (await fetch(client, queue)).id == first.id
+
+
+async def test_messages_come_in_the_order_of_their_posts(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    posted = [await post(client, queue, b"%d" % n) for n in range(20)]
+    await wait_until_ready(client, queue, 20)
+    fetched = [(await fetch(client, queue)).id for _ in posted]
+    assert fetched == posted
+
+
+async def test_lower_numbers_of_priority_come_first(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    for priority in (99, 5, 0, 50):
+        await post(client, queue, b"%d" % priority, priority=priority)
+    await wait_until_ready(client, queue, 4)
+    answers = [await fetch(client, queue) for _ in range(4)]
+    assert [a.body for a in answers] == [b"0", b"5", b"50", b"99"]
+    assert [a.headers.get("X-Message-Priority") for a in answers] == [None, "5", "50", "99"]
+
+
+async def test_a_redelivered_message_goes_back_to_its_place(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    first = await post(client, queue, b"first")
+    await post(client, queue, b"second")
+    await wait_until_ready(client, queue, 2)
+    assert (await fetch(client, queue)).id == first
+    await release(client, queue, first)
+    assert (await fetch(client, queue)).id == first
+
+
+async def test_several_messages_in_one_answer(client: aiohttp.ClientSession, queue: str) -> None:
+    posted = [await post(client, queue, b"%d" % n) for n in range(5)]
+    await wait_until_ready(client, queue, 5)
+    first = (await fetch(client, queue, count=3)).json["messages"]
+    rest = (await fetch(client, queue, count=1000)).json["messages"]
+    assert [m["id"] for m in first + rest] == posted
+    assert [m["body"] for m in first] == ["0", "1", "2"]
+    assert len(first) == 3
+
+
+async def test_a_message_in_json(client: aiohttp.ClientSession, queue: str) -> None:
+    headers = {"Content-Type": "text/plain", "X-Message-Attribute-Color": "grün"}
+    path = f"/{queue}/messages?priority=7&ttl=3600"
+    posted = await ask(client, "POST", path, data=b"x", headers=headers)
+    [message] = (await fetch(client, queue, count=1, visibility=60)).json["messages"]
+    times = {name: moment(message.pop(name)) for name in ("deadline", "created_at", "expires_at")}
+    assert message == {
+        "id": posted.id,
+        "body": "x",
+        "content_type": "text/plain",
+        "attributes": {"Color": "grün"},
+        "priority": 7,
+        "deliveries": 1,
+    }
+    lifetime = times["expires_at"] - times["created_at"]
+    assert timedelta(seconds=3600) <= lifetime < timedelta(seconds=3601)
+
+
+async def test_bytes_that_are_no_text_come_in_base64(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    await post(client, queue, b"\xff\x00\xfe")
+    [message] = (await fetch(client, queue, count=1)).json["messages"]
+    assert "body" not in message
+    assert base64.b64decode(message["body_base64"]) == b"\xff\x00\xfe"
+
+
+async def test_a_count_finds_nothing(client: aiohttp.ClientSession, queue: str) -> None:
+    assert (await fetch(client, queue, count=10, wait=0)).status == 204
+
+
+async def test_a_wait_ends_with_the_arrival(client: aiohttp.ClientSession, queue: str) -> None:
+    waiting = asyncio.create_task(fetch(client, queue, wait=20))
+    message_id = await post(client, queue, b"here")
+    assert (await asyncio.wait_for(waiting, 10)).id == message_id
+
+
+async def test_a_wait_for_nothing_ends_in_time(client: aiohttp.ClientSession, queue: str) -> None:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    assert (await fetch(client, queue, wait=0.5)).status == 204
+    assert 0.5 <= loop.time() - started < 5
+
+
+async def test_a_wait_ends_when_a_timer_brings_a_message_back(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    await post(client, queue)
+    first = await fetch(client, queue, visibility=0.3)
+    assert (await fetch(client, queue, wait=10)).id == first.id
+
+
+async def test_a_wait_ends_with_404_when_its_queue_is_deleted(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    waiting = asyncio.create_task(fetch(client, queue, wait=20))
+    await fetch(client, queue, wait=0.05)
+    await ask(client, "DELETE", f"/{queue}")
+    assert (await asyncio.wait_for(waiting, 10)).status == 404
+
+
+async def test_those_who_wait_are_served_in_turn(suite: Suite, queue: str) -> None:
+    lines = [Wire(suite.url) for _ in range(5)]
+    try:
+        for line in lines:
+            line.request("GET", f"/{queue}/messages?wait=20")
+            # The server has taken this request up before the next one is sent: it answers
+            # others on the same event loop in turn.
+            with Wire(suite.url) as other:
+                assert other.ask("GET", f"/{queue}/messages?wait=0").status == 204
+        for n, line in enumerate(lines):
+            with Wire(suite.url) as other:
+                other.ask("POST", f"/{queue}/messages", {}, b"%d" % n)
+            assert line.answer().body == b"%d" % n
+    finally:
+        for line in lines:
+            line.close()
+
+
+async def test_a_thousand_wait_and_each_gets_one(suite: Suite, queue: str) -> None:
+    total = 1000
+    connector = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(suite.url, connector=connector, timeout=timeout) as many:
+        waiting = [asyncio.create_task(fetch(many, queue, wait=20)) for _ in range(total)]
+        while len(connector._acquired) < total:
+            await asyncio.sleep(0)
+        posting = [post(many, queue, b"%d" % n) for n in range(total)]
+        posted = await asyncio.gather(*posting)
+        fetched = await asyncio.gather(*waiting)
+    assert [a.status for a in fetched] == [200] * total
+    assert sorted(a.id for a in fetched) == sorted(posted)
+    assert {a.body for a in fetched} == {b"%d" % n for n in range(total)}
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_who_hangs_up_while_waiting_swallows_nothing(
+    client: aiohttp.ClientSession, suite: Suite, queue: str, reset: bool
+) -> None:
+    gone = [Wire(suite.url) for _ in range(3)]
+    for line in gone:
+        line.request("GET", f"/{queue}/messages?wait=20&visibility=600")
+    await fetch(client, queue, wait=0.05)
+    for line in gone:
+        if reset:
+            line.socket.setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # SO_LINGER: a reset, no goodbye
+        line.close()
+    message_id = await post(client, queue, b"for the living")
+    assert (await fetch(client, queue, wait=10)).id == message_id
+
+
+async def test_a_renewal_moves_the_deadline(client: aiohttp.ClientSession, queue: str) -> None:
+    await post(client, queue)
+    fetched = await fetch(client, queue, visibility=0.4)
+    path = f"/{queue}/messages/{fetched.id}"
+    renewed = await ask(client, "PATCH", f"{path}?visibility=100")
+    assert renewed.status == 204
+    deadline = moment(renewed.headers["X-Message-Deadline"])
+    assert deadline - moment(fetched.headers["X-Message-Deadline"]) > timedelta(seconds=99)
+    assert (await fetch(client, queue, wait=0.8)).status == 204
+    seen = await ask(client, "GET", path)
+    assert seen.headers["X-Message-Deliveries"] == "1"
+
+
+async def test_a_renewal_takes_the_setting_of_the_queue(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    await configure(client, queue, visibility_timeout=500)
+    await post(client, queue)
+    fetched = await fetch(client, queue, visibility=100)
+    renewed = await ask(client, "PATCH", f"/{queue}/messages/{fetched.id}")
+    later = moment(renewed.headers["X-Message-Deadline"]) - moment(
+        fetched.headers["X-Message-Deadline"]
+    )
+    assert later > timedelta(seconds=399)
+
+
+async def test_a_renewal_can_shorten(client: aiohttp.ClientSession, queue: str) -> None:
+    await post(client, queue)
+    fetched = await fetch(client, queue, visibility=600)
+    await ask(client, "PATCH", f"/{queue}/messages/{fetched.id}?visibility=0.1")
+    assert (await fetch(client, queue, wait=10)).id == fetched.id
+
+
+async def test_a_renewal_that_comes_late_claims_again(
+    client: aiohttp.ClientSession, queue: str, suite: Suite
+) -> None:
+    await post(client, queue)
+    fetched = await fetch(client, queue, visibility=0)
+    eventually((suite.root / "queues" / queue / fetched.id).exists)
+    renewed = await ask(client, "PATCH", f"/{queue}/messages/{fetched.id}?visibility=60")
+    assert renewed.status == 204
+    assert (await fetch(client, queue, wait=0.2)).status == 204
+
+
+async def test_a_release_gives_a_message_back_at_once(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    await post(client, queue)
+    fetched = await fetch(client, queue, visibility=600)
+    await release(client, queue, fetched.id)
+    again = await fetch(client, queue, wait=0)
+    assert (again.id, again.headers["X-Message-Deliveries"]) == (fetched.id, "2")
+
+
+async def test_a_release_wakes_who_waits(client: aiohttp.ClientSession, queue: str) -> None:
+    await post(client, queue)
+    fetched = await fetch(client, queue, visibility=600)
+    waiting = asyncio.create_task(fetch(client, queue, wait=20))
+    await fetch(client, queue, wait=0.05)
+    await release(client, queue, fetched.id)
+    assert (await asyncio.wait_for(waiting, 10)).id == fetched.id
+
+
+async def test_a_deleted_message_can_be_neither_renewed_nor_released(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    message_id = await post(client, queue)
+    path = f"/{queue}/messages/{message_id}"
+    await ask(client, "DELETE", path)
+    answers = [await ask(client, "PATCH", f"{path}?visibility={v}") for v in ("0", "5")]
+    assert [a.status for a in answers] == [404, 404]
+
+
+async def test_an_expired_message_is_not_fetched(
+    client: aiohttp.ClientSession, queue: str, suite: Suite
+) -> None:
+    message_id = await post(client, queue, b"stale", ttl=0.5)
+    assert int(message_id.rpartition(".x")[2], 16) > 0
+    path = suite.root / "queues" / queue / message_id
+    await wait_until_ready(client, queue, 1)
+    expires = int(message_id.rpartition(".x")[2], 16)
+    await asyncio.sleep(max(0.0, expires - datetime.now(UTC).timestamp()))
+    assert (await fetch(client, queue, wait=0)).status == 204
+    assert not path.exists()
+
+
+async def test_counts_by_state(client: aiohttp.ClientSession, queue: str) -> None:
+    for _ in range(3):
+        await post(client, queue)
+    await post(client, queue, delay=100)
+    await fetch(client, queue)
+    await wait_until_ready(client, queue, 2)
+    assert await counts(client, queue) == {"new": 0, "ready": 2, "in_flight": 1, "delayed": 1}
+
+
+async def release(client: aiohttp.ClientSession, queue: str, message_id: str) -> None:
+    answer = await ask(client, "PATCH", f"/{queue}/messages/{message_id}?visibility=0")
+    assert answer.status == 204
+
+
+async def wait_until_ready(client: aiohttp.ClientSession, queue: str, number: int) -> None:
+    """Wait until the mover has delivered ``number`` messages and no other is under way."""
+    for _ in range(200):
+        found = await counts(client, queue)
+        if found["ready"] == number and found["new"] == 0:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"the messages do not get ready: {found}")

@@ -1,0 +1,223 @@
+"""A real suite for tests: mq, mq-mover and mq-reaper as processes on a root of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fsmq.daemons.notify import Listener
+
+HOME = Path(__file__).resolve().parents[1]
+# On a loaded machine a start may take long; a test that waits so long has failed.
+PATIENCE_S = 30.0
+_LOOK_EVERY_S = 0.005
+
+
+def eventually(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
+    """Return the first true answer of ``holds``; for folders, which tell nobody of a change."""
+    end = time.monotonic() + patience
+    while not (answer := holds()):
+        assert time.monotonic() < end, f"not within {patience:g} seconds"
+        time.sleep(_LOOK_EVERY_S)
+    return answer
+
+
+class Program:
+    """One program: its process, and its log as lines of JSON.
+
+    Started in a session of its own, so that no child of it can outlive a test.
+    """
+
+    def __init__(
+        self, name: str, module: str, options: Sequence[str], log: Path, env: dict[str, str]
+    ) -> None:
+        self.name = name
+        self.options = list(options)
+        self._module = module
+        self._log = log
+        self._env = env
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_from = 0
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
+    def start(self, *, until_ready: bool = True) -> None:
+        """Start the process; return when it says that it is ready."""
+        listener = Listener()
+        try:
+            with self._log.open("ab") as log:
+                self._log_from = log.tell()
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", self._module, *self.options],
+                    cwd=HOME,
+                    env={**self._env, "NOTIFY_SOCKET": listener.address},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            if until_ready:
+                self._await_ready(listener)
+        finally:
+            listener.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self, patience: float = PATIENCE_S) -> int:
+        """Wait for the end; the exit code, negative for a signal."""
+        assert self._process is not None
+        return self._process.wait(patience)
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def end(self) -> None:
+        """End the process and all of its children, whatever state they are in."""
+        if self._process is None:
+            return
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+
+    def logs(self) -> list[dict[str, Any]]:
+        """The events of the last start. What is no JSON (a traceback) is the event itself."""
+        events = []
+        for line in self._log.read_bytes()[self._log_from :].decode("utf-8", "replace").split("\n"):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = line
+            events.append(event if isinstance(event, dict) else {"event": line})
+        return events[:-1]
+
+    def _await_ready(self, listener: Listener) -> None:
+        assert self._process is not None
+        ended = os.pidfd_open(self._process.pid)
+        try:
+            poller = select.poll()
+            poller.register(listener, select.POLLIN)
+            poller.register(ended, select.POLLIN)
+            end = time.monotonic() + PATIENCE_S
+            while not listener.is_ready:
+                happened = dict(poller.poll(max(0.0, end - time.monotonic()) * 1000))
+                listener.receive()
+                if not listener.is_ready and (not happened or ended in happened):
+                    self.end()
+                    raise AssertionError(f"{self.name} did not start: {self.logs()}")
+        finally:
+            os.close(ended)
+
+
+class Suite:
+    """The programs of a suite on one root; ends them all, however a test ends.
+
+    mq_options: more of mq's command line. mover, reaper: whether those run.
+    options: more of the command line of mover and reaper.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        mq_options: Sequence[str] = (),
+        mover: bool | Sequence[str] = True,
+        reaper: bool = True,
+        logs: Path | None = None,
+    ) -> None:
+        self.root = root
+        self._programs: dict[str, Program] = {}
+        self._log_folder = logs or root.parent / f"{root.name}-logs"
+        self._log_folder.mkdir(parents=True, exist_ok=True)
+        self.add("mq", "mq", [f"--root={root}", "--port=0", *mq_options])
+        if mover is not False:
+            more = () if mover is True else mover
+            self.add("mover", "mover", [f"--root={root}", *more])
+        if reaper:
+            self.add("reaper", "reaper", [f"--root={root}"])
+
+    def add(self, name: str, program: str, options: Sequence[str]) -> Program:
+        """Add a program (``mq``, ``mover`` or ``reaper``) under a name; `start` starts it."""
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
+        environ["PYTHONPATH"] = os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")])
+        module = f"fsmq.daemons.{program}"
+        log = self._log_folder / f"{name}.log"
+        self._programs[name] = Program(name, module, options, log, environ)
+        return self._programs[name]
+
+    def __enter__(self) -> Suite:
+        try:
+            for name in list(self._programs):
+                self.start(name)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getitem__(self, name: str) -> Program:
+        return self._programs[name]
+
+    def close(self) -> None:
+        """End every program at once."""
+        for program in self._programs.values():
+            program.end()
+
+    @property
+    def url(self) -> str:
+        """Where mq answers, without a slash at the end."""
+        for event in self.logs("mq"):
+            if "listening" in event:
+                return str(event["listening"])
+        raise AssertionError(f"mq listens nowhere: {self.logs('mq')}")
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def start(self, name: str) -> None:
+        """Start one program and wait until it is ready."""
+        self._programs[name].start()
+
+    def kill(self, name: str) -> None:
+        """End one program as a crash does; the children of mq go with it."""
+        self._programs[name].end()
+
+    def terminate(self, name: str) -> int:
+        """Stop one program as a service manager does; its exit code."""
+        self._programs[name].signal(signal.SIGTERM)
+        return self._programs[name].wait()
+
+    def restart(self, name: str) -> None:
+        """Start one program again, after the end of the old process; mq keeps its port."""
+        program = self._programs[name]
+        if name == "mq" and "--port=0" in program.options:
+            program.options[program.options.index("--port=0")] = f"--port={self.port}"
+        program.end()
+        program.start()
+
+    def logs(self, name: str) -> list[dict[str, Any]]:
+        """What a program has logged since its last start, one dictionary an event."""
+        return self._programs[name].logs()
