@@ -15,7 +15,7 @@ from urllib.parse import quote
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
-from fsmq.spool.errors import NoSuchMessage
+from fsmq.spool.errors import InvalidValue, NoSuchMessage
 from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.names import check_id, check_queue
 from fsmq.spool.settings import check_number, check_seconds
@@ -27,6 +27,7 @@ from .service import MAX_COUNT, Service
 
 MAX_WAIT_S = 20.0
 _MAX_SETTINGS_BYTES = 64 * 1024
+_END_OF_TIME_S = 253_402_300_799
 _ATTRIBUTE = "X-Message-Attribute-"
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
 _NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
@@ -41,6 +42,7 @@ class Native:
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/", self.list_queues)
+        router.add("HEAD", "/", self.list_queues)
         router.add("GET", "/{queue}", self.show_queue)
         router.add("HEAD", "/{queue}", self.show_queue)
         router.add("PUT", "/{queue}", self.create_queue)
@@ -50,6 +52,7 @@ class Native:
         router.add("POST", "/{queue}/messages", self.post)
         router.add("DELETE", "/{queue}/messages", self.purge)
         router.add("GET", "/{queue}/messages/{id}", self.look)
+        router.add("HEAD", "/{queue}/messages/{id}", self.look)
         router.add("PATCH", "/{queue}/messages/{id}", self.renew)
         router.add("DELETE", "/{queue}/messages/{id}", self.remove)
 
@@ -72,7 +75,7 @@ class Native:
     async def create_queue(self, call: Call) -> StreamResponse:
         call.expect()
         queue = check_queue(call.names["queue"])
-        await call.discard_body()
+        await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_queue, queue)
         return _json(201 if created else 200, {"queue": queue, "created": created})
 
@@ -82,7 +85,7 @@ class Native:
         body = await call.body(_MAX_SETTINGS_BYTES, self._service.read_timeout)
         try:
             changes = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UnreadableBody(f"the settings are not JSON: {error}") from None
         if not isinstance(changes, dict):
             raise UnreadableBody("the settings are not a JSON object")
@@ -135,7 +138,7 @@ class Native:
     async def renew(self, call: Call) -> StreamResponse:
         call.expect("visibility")
         queue, message_id = self._target(call)
-        await call.discard_body()
+        await call.discard_body(self._service.read_timeout)
         visibility = call.seconds("visibility")
         if visibility == 0:
             await self._service.complete(self._spool.release(queue, message_id))
@@ -164,17 +167,20 @@ class Native:
 
 def quote_id(message_id: str) -> str:
     """An id as a header can carry it, and as a path takes it back."""
-    return quote(message_id.encode("utf-8", "surrogateescape"), safe="@+=~,;!$&'()*[]{}^#")
+    return quote(message_id.encode("utf-8", "surrogateescape"), safe="@+=~,;!$&'()*")
 
 
 def moment(seconds: float) -> str:
-    """Unix seconds as RFC 3339 in UTC, to the millisecond."""
+    """Unix seconds as RFC 3339 in UTC, to the millisecond, or the last moment that it can say."""
+    # A UUIDv7 reaches to the year 10889.
+    if seconds >= _END_OF_TIME_S:
+        return "9999-12-31T23:59:59.999Z"
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def as_json(message: Message) -> dict[str, Any]:
     """A message for a JSON answer: ``body`` where it is text, ``body_base64`` where it is not."""
-    result: dict[str, Any] = {"id": message.id}
+    result: dict[str, Any] = {"id": quote_id(message.id)}
     try:
         result["body"] = message.body.decode()
     except UnicodeDecodeError:
@@ -210,11 +216,15 @@ def _one_line(value: str) -> str:
 
 def _kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
     content_type = headers.get(hdrs.CONTENT_TYPE, "").strip()
-    attributes = {
-        name[len(_ATTRIBUTE) :]: value
-        for name, value in headers.items()
-        if name[: len(_ATTRIBUTE)].lower() == _ATTRIBUTE.lower()
-    }
+    attributes: dict[str, str] = {}
+    seen = set()
+    for header, value in headers.items():
+        if header[: len(_ATTRIBUTE)].lower() == _ATTRIBUTE.lower():
+            name = header[len(_ATTRIBUTE) :]
+            if name.lower() in seen:
+                raise InvalidValue("attributes", f"{name[:200]!r} is given twice")
+            seen.add(name.lower())
+            attributes[name] = value
     return (None if content_type.lower() in _NO_TYPE else content_type), attributes
 
 

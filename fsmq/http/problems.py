@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from aiohttp.web import Response
@@ -18,6 +17,9 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
+
+# In what form a body may come.
+ENCODINGS = ("gzip", "deflate")
 
 
 class HttpError(FsmqError):
@@ -54,6 +56,33 @@ class UnreadableBody(HttpError):
     kind = "unreadable-body"
 
 
+class UnsupportedEncoding(HttpError):
+    """The body is encoded in a way that nobody here can undo."""
+
+    status = 415
+    kind = "unsupported-encoding"
+
+    def __init__(self, encoding: str) -> None:
+        known = ", ".join(ENCODINGS)
+        super().__init__(f"no body is taken with the encoding {encoding[:50]!r}, but with: {known}")
+
+
+class MalformedRequest(HttpError):
+    """What came is no HTTP, or breaks its rules or a limit on header fields."""
+
+    kind = "malformed-request"
+
+
+class InternalError(HttpError):
+    """An error of ours; the log tells it."""
+
+    status = 500
+    kind = "internal-error"
+
+    def __init__(self) -> None:
+        super().__init__("the server's log says more")
+
+
 class SlowBody(HttpError):
     """The client took too long to send the body."""
 
@@ -79,6 +108,9 @@ _STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
     NotFound: (404, NotFound.kind, "There is nothing here"),
     MethodNotAllowed: (405, MethodNotAllowed.kind, "The method is not allowed here"),
     UnreadableBody: (400, UnreadableBody.kind, "The body cannot be read"),
+    UnsupportedEncoding: (415, UnsupportedEncoding.kind, "The encoding is not supported"),
+    MalformedRequest: (400, MalformedRequest.kind, "This is not HTTP as it should be"),
+    InternalError: (500, InternalError.kind, "Internal error"),
     SlowBody: (408, SlowBody.kind, "The body did not arrive in time"),
     ExpectationFailed: (417, ExpectationFailed.kind, "The expectation cannot be met"),
 }
@@ -87,7 +119,7 @@ _FIELDS = ("queue", "message_id", "field", "limit", "retry_after", "allowed")
 
 def problem(error: FsmqError) -> Response:
     """The answer that tells an error."""
-    status, kind, title = _STATUS.get(type(error), (500, "internal-error", "Internal error"))
+    status, kind, title = _STATUS.get(type(error), _STATUS[InternalError])
     details: dict[str, Any] = {
         "type": f"urn:fsmq:problem:{kind}",
         "title": title,
@@ -103,12 +135,8 @@ def problem(error: FsmqError) -> Response:
         headers["Retry-After"] = str(error.retry_after)
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
-    return problem_response(status, details, headers)
-
-
-def problem_response(
-    status: int, details: Mapping[str, Any], headers: Mapping[str, str] | None = None
-) -> Response:
+    if isinstance(error, UnsupportedEncoding):
+        headers["Accept-Encoding"] = ", ".join(ENCODINGS)
     body = json.dumps(details, ensure_ascii=True) + "\n"
     return Response(
         status=status,

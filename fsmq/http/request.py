@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl
 
 from aiohttp import hdrs, http_exceptions
@@ -11,8 +13,11 @@ from aiohttp.web import BaseRequest, RequestPayloadError
 
 from fsmq.spool.errors import InvalidValue, MessageTooLarge
 
+from .encodings import Decoder, decoder
 from .problems import ExpectationFailed, SlowBody, UnreadableBody
 
+# Less than float() takes: no nan, no infinity, no digits but 0 to 9.
+_seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -65,10 +70,9 @@ class Call:
         value = self.text(name)
         if value is None:
             return None
-        try:
-            return float(value)
-        except ValueError:
-            raise InvalidValue(name, f"{value[:50]!r} is not a number of seconds") from None
+        if not _seconds.fullmatch(value):
+            raise InvalidValue(name, f"{value[:50]!r} is not a number of seconds")
+        return float(value)
 
     def number(self, name: str) -> int | None:
         value = self.text(name)
@@ -85,37 +89,34 @@ class Call:
 
         Raises:
             MessageTooLarge: as early as it is known; no more of the body is read.
-            UnreadableBody, SlowBody, ExpectationFailed
+            UnreadableBody, UnsupportedEncoding, SlowBody, ExpectationFailed
         """
         request = self.request
         headers = request.headers
+        decode = decoder(headers.getall(hdrs.CONTENT_ENCODING, ()), limit)
         length = request.content_length
-        if length is not None and length > limit and hdrs.CONTENT_ENCODING not in headers:
+        if length is not None and length > limit and decode is None:
             raise MessageTooLarge(length, limit)
         if hdrs.EXPECT in headers:
             await self._answer_expect(headers[hdrs.EXPECT])
-        try:
-            if request.content.is_eof():
-                return await self._read(limit)
-            async with asyncio.timeout(timeout):
-                return await self._read(limit)
-        except TimeoutError:
-            raise SlowBody(f"the body did not arrive within {timeout:g} seconds") from None
-        except (RequestPayloadError, http_exceptions.HttpProcessingError) as error:
-            raise UnreadableBody(f"the body cannot be read: {error}") from error
-        except ConnectionError as error:
-            raise UnreadableBody("the client hung up before the body's end") from error
+        async with _reading(timeout):
+            if decode is not None:
+                return await self._read_encoded(decode)
+            return await self._read(limit)
 
-    async def discard_body(self) -> None:
-        """Read the body and throw it away, so that the connection can be kept."""
-        if not self.request.can_read_body:
-            return
-        if hdrs.EXPECT in self.request.headers:
+    async def discard_body(self, timeout: float) -> None:
+        """Read the body and throw it away, so that the connection can be kept.
+
+        Raises:
+            UnreadableBody, SlowBody
+        """
+        if not self.request.can_read_body or hdrs.EXPECT in self.request.headers:
             return
         # What does not fit is left to the connection's lingering close.
         left = 64 * 1024
-        while left > 0 and not self.request.content.at_eof():
-            left -= len(await self.request.content.readany())
+        async with _reading(timeout):
+            while left > 0 and not self.request.content.at_eof():
+                left -= len(await self.request.content.readany())
 
     async def _read(self, limit: int) -> bytes:
         content = self.request.content
@@ -132,6 +133,13 @@ class Call:
             parts.append(part)
         return b"".join(parts)
 
+    async def _read_encoded(self, decode: Decoder) -> bytes:
+        parts = []
+        while part := await self.request.content.readany():
+            parts.append(decode.feed(part))
+        decode.finish()
+        return b"".join(parts)
+
     async def _answer_expect(self, value: str) -> None:
         if value.lower() != "100-continue":
             raise ExpectationFailed(f"only 100-continue can be expected, not {value[:50]!r}")
@@ -139,6 +147,20 @@ class Call:
         await writer.write(_CONTINUE)
         # aiohttp counts this as the beginning of the answer otherwise.
         writer.output_size = 0
+
+
+@asynccontextmanager
+async def _reading(timeout: float) -> AsyncIterator[None]:
+    """Give ``timeout`` seconds for a body, and tell in our words how reading it went wrong."""
+    try:
+        async with asyncio.timeout(timeout):
+            yield
+    except TimeoutError:
+        raise SlowBody(f"the body did not arrive within {timeout:g} seconds") from None
+    except (RequestPayloadError, http_exceptions.HttpProcessingError) as error:
+        raise UnreadableBody(f"the body cannot be read: {error}") from error
+    except ConnectionError as error:
+        raise UnreadableBody("the client hung up before the body's end") from error
 
 
 def split_target(target: str) -> tuple[str, str]:

@@ -76,8 +76,9 @@ class Router:
 
 
 def _split(path: str) -> list[str]:
-    parts = path.split("/")[1:]
-    return parts[:-1] if parts and not parts[-1] else parts
+    # A slash at the end is not dropped: the path of a message whose id a script lost must not
+    # become the path of all messages.
+    return [] if path == "/" else path.split("/")[1:]
 
 
 def _decode(segment: str) -> str:

@@ -7,13 +7,14 @@ import logging
 import socket
 
 from aiohttp import hdrs, web
-from aiohttp.web import BaseRequest, Response, StreamResponse
+from aiohttp.web import BaseRequest, StreamResponse
 
 from fsmq._version import __version__
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 
 from .native import Native
-from .problems import SlowBody, UnreadableBody, problem, problem_response
+from .problems import InternalError, SlowBody, UnreadableBody, UnsupportedEncoding, problem
+from .protocol import ProblemServer
 from .request import Call, split_target
 from .router import Router
 from .service import Service
@@ -22,7 +23,10 @@ log = logging.getLogger(__name__)
 _KEEPALIVE_S = 75.0
 # After an answer that refuses a body, so long is read on for the client to notice.
 _LINGER_S = 2.0
+# When the time for open requests is over, answers on their way may take so long.
+_LAST_WORDS_S = 1.0
 _BACKLOG = 4096
+_BODY_LEFT = (MessageTooLarge, SlowBody, UnreadableBody, UnsupportedEncoding)
 _SOFTWARE = f"fsmq/{__version__}"
 
 
@@ -36,13 +40,15 @@ class Server:
         self._open = 0
         self._idle = asyncio.Event()
         self._runner = web.ServerRunner(
-            web.Server(
+            ProblemServer(
                 self.handle,
                 access_log=None,
                 logger=_quiet(),
                 keepalive_timeout=_KEEPALIVE_S,
                 lingering_time=_LINGER_S,
-            )
+                auto_decompress=False,
+            ),
+            shutdown_timeout=_LAST_WORDS_S,
         )
 
     async def start(self, sockets: list[socket.socket]) -> None:
@@ -76,6 +82,7 @@ class Server:
             if not self._open:
                 self._idle.set()
         response.headers[hdrs.SERVER] = _SOFTWARE
+        response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
         if self.service.stopping:
             response.force_close()
         return response
@@ -87,7 +94,7 @@ class Server:
             return await handler(Call(request, names, query))
         except FsmqError as error:
             response = problem(error)
-            if isinstance(error, MessageTooLarge | SlowBody | UnreadableBody):
+            if isinstance(error, _BODY_LEFT):
                 # The rest of the body is not read, so nothing can follow on this connection.
                 response.force_close()
             if isinstance(error, Unavailable):
@@ -97,24 +104,12 @@ class Server:
             raise
         except Exception:
             log.exception("%s %s failed", request.method, path)
-            return _internal_error()
+            return problem(InternalError())
 
 
 def _raw_target(request: BaseRequest) -> str:
     # As it came over the wire: anything else has been normalised already.
     return request._message.path
-
-
-def _internal_error() -> Response:
-    return problem_response(
-        500,
-        {
-            "type": "urn:fsmq:problem:internal-error",
-            "title": "Internal error",
-            "status": 500,
-            "detail": "the server's log says more",
-        },
-    )
 
 
 def _quiet() -> logging.Logger:

@@ -1,0 +1,77 @@
+"""Content encodings: bodies that a client has compressed are stored as they were before.
+
+Done here and not by aiohttp, which takes a stream that was cut off for a whole one, and a body in
+an encoding that it does not know for one in none.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from fsmq.spool.errors import MessageTooLarge
+
+from .problems import ENCODINGS, UnreadableBody, UnsupportedEncoding
+
+_GZIP, _ZLIB, _DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
+_METHOD = 0x0F  # the bits of a zlib stream's first byte that say "deflate"
+_METHOD_DEFLATE = 0x08
+
+
+class Decoder:
+    """Undoes one encoding, piece by piece; never holds more than ``limit`` bytes."""
+
+    def __init__(self, encoding: str, limit: int) -> None:
+        self._encoding = encoding
+        self._limit = limit
+        self._size = 0
+        self._stream: zlib._Decompress | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """What these bytes stand for.
+
+        Raises:
+            MessageTooLarge, UnreadableBody
+        """
+        parts = []
+        while data:
+            if self._stream is None or (self._stream.eof and self._encoding == "gzip"):
+                self._stream = self._begin(data[0])  # gzip allows one stream after another
+            if self._stream.eof:
+                raise UnreadableBody("something follows the end of the compressed body")
+            try:
+                part = self._stream.decompress(data, self._limit + 1 - self._size)
+            except zlib.error as error:
+                raise UnreadableBody(f"the body is no {self._encoding}: {error}") from None
+            self._size += len(part)
+            if self._size > self._limit:
+                raise MessageTooLarge(None, self._limit)
+            parts.append(part)
+            data = self._stream.unconsumed_tail or self._stream.unused_data
+        return b"".join(parts)
+
+    def finish(self) -> None:
+        """Make sure that nothing is missing. Raises UnreadableBody."""
+        if self._stream is None or not self._stream.eof:
+            raise UnreadableBody("the compressed body ends too early")
+
+    def _begin(self, first_byte: int) -> zlib._Decompress:
+        if self._encoding == "gzip":
+            return zlib.decompressobj(_GZIP)
+        # "deflate" means zlib's format, but some clients send the bare stream.
+        is_zlib = first_byte & _METHOD == _METHOD_DEFLATE
+        return zlib.decompressobj(_ZLIB if is_zlib else _DEFLATE)
+
+
+def decoder(encodings: Sequence[str], limit: int) -> Decoder | None:
+    """A decoder for the values of Content-Encoding; None where the body is as it is.
+
+    Raises:
+        UnsupportedEncoding
+    """
+    encoding = ", ".join(encodings).strip().lower()
+    if encoding in ("", "identity"):
+        return None
+    if encoding not in ENCODINGS:
+        raise UnsupportedEncoding(encoding)
+    return Decoder(encoding, limit)
