@@ -1,0 +1,67 @@
+# fsmq: what a developer does. `make` alone lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+ROOT ?= /tmp/mq
+PORT ?= 8080
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PROGRAMS := bin/mq bin/mq-mover bin/mq-reaper
+
+export ROOT PORT
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@echo
+	@echo "Variables: PYTHON=$(PYTHON)  ROOT=$(ROOT) (of the spool)  PORT=$(PORT)"
+
+.PHONY: setup
+setup: $(READY) ## make the environment in .venv (again only when pyproject.toml changes)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "fsmq needs Python 3.11 or later, and $(PYTHON) is not that."; \
+	    echo "Name another: make PYTHON=/path/to/python3.12"; exit 1; } >&2
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "$(PYTHON) cannot make environments: its modules venv and ensurepip are missing."; \
+	    echo "On Debian and Ubuntu: apt-get install python3-venv"; exit 1; } >&2
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+.PHONY: run
+run: setup ## start fsmq in the background and show a message posted, fetched and deleted
+	@tests/tour.sh
+
+.PHONY: stop
+stop: ## stop what `make run` started
+	@tests/tour.sh stop
+
+.PHONY: test
+test: lint types ## lint, types, then all tests with the slowest ones named
+	$(BIN)/python -m pytest --durations=10
+
+.PHONY: lint
+lint: setup ## check style and formatting
+	$(BIN)/ruff check . $(PROGRAMS)
+	$(BIN)/ruff format --check . $(PROGRAMS)
+
+.PHONY: types
+types: setup ## check types
+	$(BIN)/mypy
+
+.PHONY: format
+format: setup ## put all code into its form
+	$(BIN)/ruff check --fix . $(PROGRAMS)
+	$(BIN)/ruff format . $(PROGRAMS)
+
+.PHONY: clean
+clean: ## remove the environment and whatever tools have left (stops fsmq first)
+	@tests/tour.sh stop
+	rm -rf $(VENV) .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
