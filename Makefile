@@ -35,7 +35,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 .PHONY: run
-run: setup ## start fsmq in the background and show a message posted, fetched and deleted
+run: setup ## start fsmq, show a message posted, fetched and deleted, do the main job
 	@tests/tour.sh
 
 .PHONY: stop

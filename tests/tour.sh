@@ -59,11 +59,12 @@ stop() {
 
 # request METHOD URL [BODY]: show the command, send it, show the answer.
 request() {
-    local method=$1 url=$2
+    local method=$1 url=$2 shown=$2
     shift 2
+    [[ $url == *\?* ]] && shown="'$url'"
     echo
     if command -v curl >/dev/null; then
-        echo "\$ curl -i -X $method $url${1:+ --data-binary '$1'}"
+        echo "\$ curl -i -X $method $shown${1:+ --data-binary '$1'}"
         curl -sS -i --max-time 30 -X "$method" "$url" ${1:+--data-binary "$1"} | tr -d '\r' |
             tee "$run/answer"
     else
@@ -77,8 +78,7 @@ try:
 except urllib.error.HTTPError as error:
     answer = error
 print("HTTP/1.1", answer.status, answer.reason)
-print(answer.headers.as_string(), end="")
-print(answer.read().decode())
+print(answer.headers.as_string() + answer.read().decode(), end="")
 PYTHON
     fi
     [[ -z $(tail -c 1 "$run/answer") ]] || echo
@@ -119,6 +119,9 @@ cat "$answer"
 url=$(sed -n 's/^fsmq is up: *//p' "$answer")
 root=$(sed -n 's/^root: *//p' "$answer")
 tour "$url" "$root"
+echo
+echo "The main job: real files go in, daemons and consumers are killed with SIGKILL, all come out."
+"$python" -m tests.real_input --url "$url" --root "$root" --supervisor "$(<"$pid_file")"
 echo
 echo "fsmq stays up at $url"
 echo "  its log:    $log"
