@@ -52,7 +52,7 @@ def check(
     progress: told now and then how far the check has come.
     clock: gives Unix seconds.
 
-    Holds eight bytes for each message, and nothing else that grows with the tree. Takes some five
+    Holds eight bytes for each message, and nothing else that grows with the tree. Takes some ten
     seconds for a million messages whose folders are in the page cache.
 
     Raises:

@@ -1,0 +1,220 @@
+"""docs/format.md keeps its word: its numbers and examples are read out of it and checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import zlib
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import QueueSettings, Spool, UnusableSpool, tree
+from fsmq.spool.fsck import check
+from fsmq.spool.message import MAX_HEADER_BYTES, pack_header, unpack
+from fsmq.spool.names import (
+    MAX_FILE_NAME_BYTES,
+    MAX_OWN_ID_BYTES,
+    MAX_PRIORITY,
+    MAX_QUEUE_BYTES,
+    Facts,
+    facts,
+    is_queue,
+    reservation,
+    split_entry,
+    staged_entry,
+)
+from fsmq.spool.recovery import COMPLETE_AFTER_S, TORN_AFTER_S
+from fsmq.spool.reservation import is_reservation
+from fsmq.spool.settings import MAX_DELAY_S, MAX_VISIBILITY_S
+from fsmq.spool.stamps import MAX_COUNT, Stamps
+
+DOCUMENT = (Path(__file__).resolve().parents[1] / "docs" / "format.md").read_text()
+
+
+def table(*heads: str) -> list[list[str]]:
+    """The rows of the one table with these heads; backquotes and backslashes taken off."""
+    start = "| " + " | ".join(heads) + " |\n"
+    assert DOCUMENT.count(start) == 1, heads
+    lines = DOCUMENT.split(start)[1].split("\n\n")[0].strip("\n").split("\n")[1:]
+    rows = [line.strip("| ").split(" | ") for line in lines]
+    assert rows
+    return [[cell.strip(" `").replace("\\", "") for cell in row] for row in rows]
+
+
+def block(mark: str) -> str:
+    """The indented or fenced block behind a mark."""
+    text = DOCUMENT.split(f"<!-- {mark} -->\n\n")[1]
+    if text.startswith("```"):
+        return text.split("```")[1].partition("\n")[2]
+    lines = re.match(r"(?:(?:    .*)?\n)+", text)
+    assert lines
+    return re.sub(r"(?m)^    ", "", lines[0]).rstrip("\n")
+
+
+def number(cell: str) -> int | None:
+    return None if cell == "-" else int(cell)
+
+
+def test_queue_names() -> None:
+    for name, legal in table("queue name", "legal"):
+        assert is_queue(name) is (legal == "yes"), name
+
+
+def test_entries_split_at_the_last_colon() -> None:
+    for name, queue, message_id in table("name in new/ or delay/", "queue", "id"):
+        assert split_entry(name) == (None if queue == "-" else (queue, message_id)), name
+
+
+def test_ids() -> None:
+    rows = table("id", "priority", "created (ms)", "expires (s)", "header", "compressed")
+    for message_id, priority, created, expires, headed, packed in rows:
+        says = Facts(
+            int(priority), number(created), number(expires), headed == "yes", packed == "yes"
+        )
+        assert facts(message_id) == says, message_id
+
+
+def test_name_order_is_delivery_order() -> None:
+    names = block("order").split("\n")
+    assert len(names) == 6
+    assert sorted(names, key=os.fsencode) == names
+
+
+def test_stamps() -> None:
+    heads = ("id", "deadline_ms", "count", "CRC input", "crc32", "check", "mtime (ns)")
+    for message_id, deadline_ms, count, said, crc, code, mtime_ns in table(*heads):
+        assert said == f"{deadline_ms} {count} {message_id}"
+        assert zlib.crc32(said.encode()) == int(crc)
+        assert int(crc) % 9999 + 1 == int(code)
+        assert int(mtime_ns) == int(deadline_ms) * 1_000_000 + int(count) * 10_000 + int(code)
+        assert Stamps().encode(message_id, int(deadline_ms), int(count)) == int(mtime_ns)
+        assert Stamps().decode(message_id, int(mtime_ns)) == (int(deadline_ms), int(count))
+    [check_value] = re.findall(r'crc32\("123456789"\)` is (\d+)', DOCUMENT)
+    assert zlib.crc32(b"123456789") == int(check_value)
+
+
+def test_a_stamp_as_the_shell_shows_it(tmp_path: Path) -> None:
+    first = table("id", "deadline_ms", "count", "CRC input", "crc32", "check", "mtime (ns)")[0]
+    (tmp_path / "a").touch()
+    os.utime(tmp_path / "a", ns=(0, int(first[-1])))
+    shown = subprocess.run(
+        ["stat", "-c", "%.9Y", str(tmp_path / "a")], capture_output=True, text=True, check=True
+    )
+    assert f"`stat -c %.9Y`): `{shown.stdout.strip()}`" in DOCUMENT
+
+
+def test_the_header_block() -> None:
+    file = block("header").encode()
+    assert f"`hello`, {len(file)} bytes: <!-- header -->" in DOCUMENT
+    assert file == pack_header("text/plain", {"trace": "4bf92f35"}) + b"hello"
+    parts = unpack(file, Facts(headed=True))
+    assert parts == (b"hello", "text/plain", {"trace": "4bf92f35"})
+
+
+def test_settings() -> None:
+    assert json.loads(block("settings")) == QueueSettings().as_dict()
+    assert [row[0] for row in table("setting", "meaning")] == list(QueueSettings().as_dict())
+
+
+def test_transitions_are_those_of_the_table_in_the_code() -> None:
+    folders = {"new": "new", "queues": "ready", "delay": "delay", "remove": "remove"}
+    rows = table("verb", "rename", "by", "synced before the answer")
+    told = {}
+    for verb, rename, *_ in rows:
+        # The folder of each path: what stands before a slash that begins no path itself.
+        source, arrow, target = rename.partition(" → ")
+        if arrow:
+            sources = re.findall(r"(new|queues|delay)/", source)
+            [goal] = re.findall(r"^`?(new|queues|delay|remove)/", target)
+            told[verb] = {(folders[s], folders[goal]) for s in sources}
+    names = {
+        "deliver": ["DELIVER"],
+        "defer": ["DEFER"],
+        "claim": ["CLAIM"],
+        "release": ["RELEASE"],
+        "redeliver": ["REDELIVER"],
+        "bury": ["BURY"],
+        "remove": ["REMOVE_NEW", "REMOVE_READY", "REMOVE_DELAY"],
+    }
+    assert told.pop("put") == {("new", "new")}
+    coded = {
+        verb: {(getattr(tree, n).source.value, getattr(tree, n).target.value) for n in listed}
+        for verb, listed in names.items()
+    }
+    assert told == coded
+
+
+def test_limits() -> None:
+    limits = {
+        "bytes of a queue's name": MAX_QUEUE_BYTES,
+        "characters of a client's own id that is no UUIDv7": MAX_OWN_ID_BYTES,
+        "bytes of a file name": MAX_FILE_NAME_BYTES,
+        "priorities": MAX_PRIORITY,
+        "counted deliveries": MAX_COUNT,
+        "bytes of a header block": MAX_HEADER_BYTES,
+        "longest visibility timeout (s)": MAX_VISIBILITY_S,
+        "longest delay (s)": MAX_DELAY_S,
+        "seconds until a torn file is removed": TORN_AFTER_S,
+        "seconds until a complete dot-name is promoted": COMPLETE_AFTER_S,
+    }
+    assert {name: int(value) for name, value in table("limit", "value")} == limits
+
+
+def test_dot_names() -> None:
+    assert staged_entry("jobs", "a", 5) == ".jobs:a:5"
+    assert reservation("jobs", "a") == ".jobs:a:own"
+    assert is_reservation(".jobs:a:own")
+
+
+def test_the_layout_is_what_a_new_spool_has(tmp_path: Path) -> None:
+    Spool(tmp_path / "mq", sync="none").close()
+    layout = DOCUMENT.split("    <root>/\n")[1].split("\n\n")[0]
+    told = re.findall(r"(?m)^      (\w+)/", layout)
+    assert told == list(tree.FOLDERS)
+    assert sorted(told) == sorted(p.name for p in (tmp_path / "mq").iterdir())
+
+
+@pytest.mark.parametrize("name", tree.FOLDERS)
+def test_a_root_of_a_later_version_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mq").mkdir()
+    (tmp_path / "mq" / name).touch()
+    with pytest.raises(UnusableSpool, match=f"{name} is no folder"):
+        Spool(tmp_path / "mq", sync="none")
+
+
+SHELL = dict(table("what", "how"))
+
+
+def shell(root: Path, what: str) -> None:
+    command = SHELL[what]
+    done = subprocess.run(
+        ["sh", "-ec", command],
+        cwd=root.parent,
+        env={**os.environ, "S": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+@pytest.mark.parametrize("put", ["put a file of the same filesystem", "put a file from elsewhere"])
+def test_a_shell_is_a_client(tmp_path: Path, put: str) -> None:
+    root = tmp_path / "mq"
+    with Spool(root, sync="none") as spool:
+        shell(root, "create a queue")
+        (tmp_path / "report").write_bytes(b"numbers")
+        shell(root, put)
+        jobs = spool.queue("jobs", create=False)
+        [message] = jobs.claim(wait=10)
+        assert (message.id, message.body) == ("report-17", b"numbers")
+        shell(root, "give a claimed message back")
+        shell(root, "look at what waits")
+        [message] = jobs.claim(wait=10)
+        assert message.deliveries == 2
+        shell(root, "give a claimed message back")
+        shell(root, "delete a message")
+        assert jobs.claim() == []
+    assert check(root, offline=True).findings == []
