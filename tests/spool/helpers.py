@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from multiprocessing.context import SpawnContext
 from pathlib import Path
-
-# A child shares nothing with its parent but the tree.
-PROCESSES: SpawnContext = multiprocessing.get_context("spawn")
 
 
 class Clock:

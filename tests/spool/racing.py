@@ -1,0 +1,158 @@
+"""What the processes of test_races do; each has a spool of its own on the common tree."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.context import SpawnContext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fsmq.spool import DuplicateMessage, NoSuchMessage, NoSuchQueue, Spool, Unavailable
+
+# A child shares nothing with its parent but the tree.
+PROCESSES: SpawnContext = multiprocessing.get_context("spawn")
+TIMEOUT_S = 60
+
+
+class Held(NamedTuple):
+    """A claim or a renewal that was acknowledged; times are Unix seconds."""
+
+    message_id: str
+    asked: float
+    acknowledged: float
+    deadline: float
+    renewal: bool = False
+
+
+def race(work: Callable[..., Any], root: Path, count: int, *arguments: Any) -> list[Any]:
+    """Run ``work(root, number, *arguments)`` in so many processes at once; their results."""
+    gate = PROCESSES.Barrier(count)
+    results = PROCESSES.SimpleQueue()
+    running = [
+        PROCESSES.Process(target=_run, args=(work, root, number, gate, results, arguments))
+        for number in range(count)
+    ]
+    for process in running:
+        process.start()
+    try:
+        outcomes = [results.get() for _ in running]
+    finally:
+        for process in running:
+            process.join(TIMEOUT_S)
+            if process.is_alive():
+                process.kill()
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return outcomes
+
+
+def _run(
+    work: Callable[..., Any], root: Path, number: int, gate: Any, results: Any, arguments: Any
+) -> None:
+    try:
+        gate.wait(TIMEOUT_S)
+        results.put(work(root, number, *arguments))
+    except Exception as error:
+        results.put(RuntimeError(f"process {number}: {error!r}"))
+
+
+def drain(root: Path, number: int, watch: str, total: int) -> list[str]:
+    """Claim and remove until all of a queue's messages are gone; the ids got."""
+    got: list[str] = []
+    with Spool(root, sync="none", watch=watch, poll_interval=0.02) as spool:  # type: ignore[arg-type]
+        jobs = spool.queue("jobs")
+        while jobs.counts().total:
+            for message in jobs.claim(3, visibility=60):
+                got.append(message.id)
+                assert jobs.remove(message.id) == 1
+    return got
+
+
+def hold(root: Path, number: int, seconds: float, renews: bool) -> list[Held]:
+    """Claim for a moment again and again, let claims run out, renew some near their end."""
+    log = []
+    end = time.monotonic() + seconds
+    with Spool(root, sync="none", delivers=number == 0) as spool:
+        jobs = spool.queue("jobs")
+        while time.monotonic() < end:
+            asked = time.time()
+            for message in jobs.claim(2, visibility=0.03):
+                assert message.deadline is not None
+                log.append(Held(message.id, asked, time.time(), message.deadline))
+                if renews:
+                    log += _renew_late(jobs, message.id, message.deadline)
+    return log
+
+
+def _renew_late(jobs: Any, message_id: str, deadline: float) -> list[Held]:
+    while time.time() < deadline - 0.0005:
+        pass  # no sleep is so punctual
+    asked = time.time()
+    try:
+        later = jobs.renew(message_id, 0.05)
+    except NoSuchMessage:
+        return []
+    return [Held(message_id, asked, time.time(), later, renewal=True)]
+
+
+def put_own_ids(root: Path, number: int, ids: Sequence[str]) -> list[str]:
+    """Put the same ids as all others do; those that were acknowledged."""
+    won = []
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+        for own in ids:
+            while True:
+                try:
+                    won.append(jobs.put(b"put by %d" % number, id=own))
+                except Unavailable:
+                    continue  # someone is at it: ask again, as clients do
+                except DuplicateMessage:
+                    pass
+                break
+            spool.deliver()
+    return won
+
+
+def deliver_much(root: Path, number: int, total: int) -> int:
+    """Deliver until all messages are ready."""
+    moved = 0
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+        while jobs.counts().ready < total:
+            moved += spool.deliver()
+    return moved
+
+
+def use_or_delete(root: Path, number: int, seconds: float, verb: str) -> int:
+    """Number 0 deletes (or purges) again and again, the others do all that one can do."""
+    done = 0
+    end = time.monotonic() + seconds
+    with Spool(root, sync="none") as spool:
+        while time.monotonic() < end:
+            try:
+                done += _end_all(spool, verb) if number == 0 else _use(spool, number)
+            except (NoSuchQueue, NoSuchMessage, DuplicateMessage, Unavailable):
+                spool.deliver()
+    return done
+
+
+def _end_all(spool: Spool, verb: str) -> int:
+    if verb == "purge":
+        spool.queue("jobs").purge()
+    else:
+        spool.create_queue("jobs")
+        spool.delete_queue("jobs")
+    return 1
+
+
+def _use(spool: Spool, number: int) -> int:
+    jobs = spool.queue("jobs", create=False)
+    jobs.put(b"x", id=None if number == 1 else "own")
+    jobs.put(b"y", delay=0.002)
+    for message in jobs.claim(2, visibility=0.002):
+        jobs.renew(message.id, 0.001)
+        jobs.release(message.id)
+    return 1

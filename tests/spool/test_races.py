@@ -1,0 +1,128 @@
+"""Races: several processes, and threads, at work on one tree."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.fsck import check
+from tests.spool import racing
+from tests.spool.helpers import tree_of, visible
+from tests.spool.racing import Held, race
+
+
+def errors(root: Path) -> list[object]:
+    report = check(root, offline=True)
+    return [f for f in report.findings if f.severity.value == "error"]
+
+
+@pytest.mark.parametrize("watch", ["events", "poll"])
+def test_every_message_goes_to_one_claimer(root: Path, watch: str) -> None:
+    with Spool(root, sync="none") as spool:
+        ids = spool.queue("jobs").put_many([b"x"] * 400)
+        spool.deliver()
+    got = race(racing.drain, root, 3, watch, len(ids))
+    assert Counter(i for part in got for i in part) == Counter(ids)
+    assert errors(root) == []
+
+
+def stolen(log: list[Held]) -> list[tuple[Held, Held]]:
+    """Claims that were asked for and won while someone had been told to hold the message.
+
+    A renewal that comes late renews whoever holds the message by then: ids are no receipts.
+    """
+    found = []
+    by_id: dict[str, list[Held]] = {}
+    for held in sorted(log, key=lambda h: h.acknowledged):
+        by_id.setdefault(held.message_id, []).append(held)
+    for holders in by_id.values():
+        for one, other in pairwise(holders):
+            if one.acknowledged < other.asked and other.acknowledged < one.deadline:
+                found += [] if other.renewal else [(one, other)]
+    return found
+
+
+def test_no_message_has_two_holders(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        spool.queue("jobs").put_many([b"x"] * 20)
+    log = [held for part in race(racing.hold, root, 3, 2.0, False) for held in part]
+    assert len(log) > 100
+    assert stolen(log) == []
+    assert errors(root) == []
+
+
+def test_a_renewal_that_was_acknowledged_holds(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        spool.queue("jobs").put_many([b"x"] * 4)
+    log = [held for part in race(racing.hold, root, 3, 2.0, True) for held in part]
+    assert sum(held.renewal for held in log) > 10
+    assert stolen(log) == []
+    assert errors(root) == []
+
+
+def test_one_put_of_an_own_id_wins(root: Path) -> None:
+    ids = [f"own-{n}" for n in range(60)]
+    with Spool(root, sync="none") as spool:
+        spool.create_queue("jobs")
+    won = race(racing.put_own_ids, root, 3, ids)
+    assert Counter(own for part in won for own in part) == Counter(ids)
+    assert [message_id for _, message_id in visible(root)] == sorted(ids)
+    with Spool(root, sync="none") as spool:
+        bodies = {m.id: m.body for m in spool.queue("jobs").claim(100)}
+    for number, part in enumerate(won):
+        texts = {bodies[own] for own in part}
+        assert len(texts) <= 1, f"a message of {number} was overwritten"
+    assert errors(root) == []
+
+
+def test_several_movers_deliver_every_message_once(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        ids = spool.queue("jobs").put_many([b"x"] * 600)
+    moved = race(racing.deliver_much, root, 3, len(ids))
+    assert sum(moved) == len(ids)
+    assert tree_of(root)["queues/jobs"] == ids
+
+
+@pytest.mark.parametrize("verb", ["delete", "purge"])
+def test_nothing_comes_back_after_the_end(root: Path, verb: str) -> None:
+    with Spool(root, sync="none") as spool:
+        spool.create_queue("jobs")
+    done = race(racing.use_or_delete, root, 3, 2.0, verb)
+    assert all(done)
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+        jobs.purge()
+        assert [name for name in visible(root) if name[0] == "jobs"] == []
+        spool.delete_queue("jobs")
+        spool.reap()
+    assert tree_of(root) == {"new": [], "delay": []}
+    assert os.listdir(root / "remove") == []
+    assert errors(root) == []
+
+
+def test_threads_may_share_a_spool(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+
+        def work(number: int) -> list[str]:
+            mine = []
+            for n in range(60):
+                jobs.put(b"%d" % number, id=None if n % 2 else f"own-{number}-{n}")
+                for message in jobs.claim(2):
+                    jobs.renew(message.id, 60)
+                    assert jobs.remove(message.id) == 1
+                    mine.append(message.id)
+            return mine
+
+        with ThreadPoolExecutor(6) as threads:
+            got = [message_id for part in threads.map(work, range(6)) for message_id in part]
+        while left := jobs.claim(100):
+            got += [message.id for message in left]
+        assert len(got) == 360
+        assert len(set(got)) == 360
