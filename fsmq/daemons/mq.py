@@ -11,7 +11,7 @@ import uvloop
 from fsmq.daemons import logs
 from fsmq.daemons.notify import Notifier, listen_fds
 from fsmq.daemons.options import MqOptions, parse, program
-from fsmq.daemons.start import probed, raise_file_limit
+from fsmq.daemons.start import probed, raise_file_limit, settle_memory
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
 from fsmq.http.server import Server
 from fsmq.http.service import Service
@@ -97,6 +97,7 @@ class _Daemon:
             filesystem=spool.filesystem.kind,
             watch="poll" if spool.polls else "events",
         )
+        settle_memory()
         self._notifier.ready(f"listening on {where}")
         await self._stop.wait()
         log.info("stopping", waiting=len(service.waiters))

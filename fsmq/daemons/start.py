@@ -1,5 +1,6 @@
 """What the daemons do alike when they start."""
 
+import gc
 import resource
 from pathlib import Path
 
@@ -28,3 +29,14 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def settle_memory() -> None:
+    """Keep the collector of cycles from looking at what lives as long as the process.
+
+    A request leaves no cycles of ours, so looking for some after every 700 objects costs a tenth
+    of its time and finds next to nothing.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)

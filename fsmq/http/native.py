@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +29,7 @@ from .service import MAX_COUNT, Service
 MAX_WAIT_S = 20.0
 _MAX_SETTINGS_BYTES = 64 * 1024
 _END_OF_TIME_S = 253_402_300_799
+_plain = re.compile(r"[A-Za-z0-9._-]+")
 _ATTRIBUTE = "X-Message-Attribute-"
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
 _NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
@@ -106,10 +108,11 @@ class Native:
         priority = call.number("priority") or 0
         delay, ttl, own_id = call.seconds("delay"), call.seconds("ttl"), call.text("id")
         self._service.refuse_if_stopping()
-        body = await call.body(self._service.body_limit(queue), self._service.read_timeout)
+        settings = self._spool.settings(queue)
+        body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
         content_type, attributes = _kept_headers(call.request.headers)
         message = NewMessage(body, delay, priority, ttl, own_id, content_type, attributes)
-        [message_id] = await self._service.put(queue, [message])
+        [message_id] = await self._service.put(queue, [message], settings)
         return Response(status=201, headers={"X-Message-Id": quote_id(message_id)})
 
     async def fetch(self, call: Call) -> StreamResponse:
@@ -167,6 +170,8 @@ class Native:
 
 def quote_id(message_id: str) -> str:
     """An id as a header can carry it, and as a path takes it back."""
+    if _plain.fullmatch(message_id):
+        return message_id
     return quote(message_id.encode("utf-8", "surrogateescape"), safe="@+=~,;!$&'()*")
 
 

@@ -22,6 +22,18 @@ class ProblemServer(web.Server):
 class _Connection(web.RequestHandler):
     __slots__ = ()
 
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in; a body that turns out to be broken ends the request that reads it."""
+        before = len(self._messages)
+        super().data_received(data)
+        # aiohttp puts the error in line behind the request, and lets that one wait for its body.
+        request = self._current_request
+        if request is None or len(self._messages) == before or request.content.is_eof():
+            return
+        error = getattr(self._messages[-1][0], "exc", None)
+        if error is not None:
+            request.content.set_exception(error)
+
     def handle_error(
         self,
         request: BaseRequest,

@@ -97,8 +97,14 @@ class Call:
         length = request.content_length
         if length is not None and length > limit and decode is None:
             raise MessageTooLarge(length, limit)
+        if headers.get(hdrs.TRANSFER_ENCODING, "chunked").lower() != "chunked":
+            # "gzip, chunked" would be stored with its first layer on and no word about it.
+            raise UnreadableBody("no transfer encoding is taken but chunked")
         if hdrs.EXPECT in headers:
             await self._answer_expect(headers[hdrs.EXPECT])
+        if decode is None and request.content.is_eof() and request.content.exception() is None:
+            # It came with its headers, as most do: there is nothing to wait for.
+            return await self._read(limit)
         async with _reading(timeout):
             if decode is not None:
                 return await self._read_encoded(decode)

@@ -14,6 +14,7 @@ from fsmq.spool.context import Pending
 from fsmq.spool.counts import Counts
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, unavailable
 from fsmq.spool.message import Message, NewMessage
+from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
 
 from .commit import Commits
@@ -94,12 +95,17 @@ class Service:
         """Make a verb durable together with all others that wait. Raises Unavailable."""
         return await self._commits.complete(pending)
 
-    async def put(self, queue: str, messages: Sequence[NewMessage]) -> list[str]:
-        """Store messages; their ids. Raises what :func:`fsmq.spool.put.put` raises."""
+    async def put(
+        self, queue: str, messages: Sequence[NewMessage], settings: QueueSettings
+    ) -> list[str]:
+        """Store messages in a queue of these settings; their ids.
+
+        Raises what :func:`fsmq.spool.put.put` raises.
+        """
         if sum(len(message.body) for message in messages) <= _SMALL_BYTES:
-            pending = self.spool.put(queue, messages)
+            pending = self.spool.put(queue, messages, settings)
         else:
-            pending = await self.in_thread(self.spool.put, queue, messages)
+            pending = await self.in_thread(self.spool.put, queue, messages, settings)
         return await self.complete(pending)
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
@@ -107,10 +113,10 @@ class Service:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: function(*arguments))
 
-    def body_limit(self, queue: str) -> int:
-        """The largest body that a queue takes. Raises NoSuchQueue, Unavailable."""
-        limit = self.spool.settings(queue).max_message_bytes
+    def body_limit(self, settings: QueueSettings) -> int:
+        """The largest body, in bytes, that a queue of these settings takes."""
         most = self.spool.context.max_message_bytes
+        limit = settings.max_message_bytes
         return most if limit is None else min(limit, most)
 
     async def fetch(

@@ -47,9 +47,15 @@ class _Draft(NamedTuple):
 
 
 def put(
-    context: Context, depths: Depths, queue: str, messages: Sequence[NewMessage]
+    context: Context,
+    depths: Depths,
+    queue: str,
+    messages: Sequence[NewMessage],
+    settings: QueueSettings | None = None,
 ) -> Pending[list[str]]:
     """Write messages, all or none; their ids come from ``finish``, in the order given.
+
+    settings: the queue's, if they have just been read. (That it exists is looked up at the end.)
 
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
@@ -58,7 +64,8 @@ def put(
     if len(messages) > _MAX_BATCH:
         raise InvalidValue("messages", f"are {len(messages)}; one batch takes {_MAX_BATCH}")
     try:
-        settings = context.settings_of(queue)
+        if settings is None:
+            settings = context.settings_of(queue)
         drafts = [_draft(context, message, settings) for message in messages]
         depths.admit(queue, settings.max_depth, len(drafts))
         staging = _Staging(context, queue)

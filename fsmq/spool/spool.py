@@ -198,8 +198,10 @@ class Spool:
 
     # -- verbs in two steps ----------------------------------------------------------------------
 
-    def put(self, queue: str, messages: Sequence[NewMessage]) -> Pending[list[str]]:
-        return put.put(self.context, self._depths, queue, messages)
+    def put(
+        self, queue: str, messages: Sequence[NewMessage], settings: QueueSettings | None = None
+    ) -> Pending[list[str]]:
+        return put.put(self.context, self._depths, queue, messages, settings)
 
     def claim(
         self, queue: str, count: int = 1, visibility: float | None = None
