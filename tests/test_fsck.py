@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pty
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 
 from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
 from fsmq.spool.fsck import Kind, Progress, Report, Severity, check
+from fsmq.spool.fsck.check import MAX_LISTED
 from fsmq.spool.names import new_id
 from fsmq.spool.stamps import Stamps
 from tests.busy import busy
@@ -492,6 +494,14 @@ def test_many_messages_take_little_memory(root: Path) -> None:
     assert peak < 20_000 * 30 + 500_000
 
 
+def test_a_list_has_an_end_and_the_rest_is_counted(root: Path) -> None:
+    for number in range(MAX_LISTED + 50):
+        (root / "new" / f"stray-{number}").touch()
+    report = check(root, offline=True)
+    assert len(report.findings) == MAX_LISTED
+    assert report.unlisted == {Kind.STRAY: 50}
+
+
 def test_a_missing_root_is_no_spool(tmp_path: Path) -> None:
     with pytest.raises(UnusableSpool, match="cannot open"):
         check(tmp_path / "nowhere")
@@ -543,6 +553,21 @@ def test_the_command_shortens_a_long_list(root: Path) -> None:
     done = fsmq("fsck", "--root", root, "--offline")
     assert "… and 10 more: stray" in done.stdout
     assert len(done.stdout.splitlines()) == 20 * 2 + 2
+
+
+def test_the_command_shows_a_bar_on_a_terminal_only(root: Path) -> None:
+    ours, terminal = pty.openpty()
+    with open(ours, "rb", buffering=0) as screen:
+        done = subprocess.run(
+            [sys.executable, "-m", "fsmq.cli", "fsck", "--root", str(root)],
+            cwd=HOME,
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+        )
+        os.close(terminal)
+        shown = screen.read(65_536)
+    assert (done.returncode, b"checking" in shown, b"100%" in shown) == (0, True, True)
+    assert b"checking" not in done.stdout
 
 
 def test_the_command_has_a_code_for_no_spool(tmp_path: Path) -> None:
