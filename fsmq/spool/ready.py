@@ -174,7 +174,8 @@ class Ready:
             message_id = entry.index.pop()
         if message_id is None and self._is_stale(entry):
             self._scan(queue, entry)
-            message_id = entry.index.pop()
+            with self._lock:
+                message_id = entry.index.pop()
         return message_id
 
     def add(self, queue: str, message_id: str) -> None:
