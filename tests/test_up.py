@@ -1,0 +1,153 @@
+"""`fsmq up`: the three programs as one, for real."""
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[1]
+
+Up = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """Start `fsmq up` on a spool of its own, on any free port."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str, env: dict[str, str] | None = None, **popen: Any) -> Any:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("FSMQ_")}
+        own = [f"--root={tmp_path}/spool", "--port=0"]  # before the others: the last one holds
+        command = [sys.executable, "-m", "fsmq.cli", "up", *own, *arguments]
+        popen = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+        running.append(subprocess.Popen(command, cwd=HOME, env={**clean, **(env or {})}, **popen))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.terminate()
+        process.communicate()
+
+
+def url(process: subprocess.Popen[bytes]) -> str:
+    """Wait until it is up, and return where."""
+    assert process.stdout
+    first, second = process.stdout.readline().decode(), process.stdout.readline().decode()
+    assert re.fullmatch(r"root:       /.+\n", second)
+    found = re.fullmatch(r"fsmq is up: (http://127\.0\.0\.1:\d+)\n", first)
+    assert found
+    return found[1]
+
+
+def ask(method: str, where: str, body: bytes | None = None) -> bytes:
+    request = urllib.request.Request(where, method=method, data=body)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.read()
+
+
+def event(process: subprocess.Popen[bytes], **fields: str) -> dict[str, Any]:
+    """Read on in the log until an event with these fields."""
+    assert process.stderr
+    for line in process.stderr:
+        record: dict[str, Any] = json.loads(line)
+        if fields.items() <= record.items():
+            return record
+    raise AssertionError(f"{fields} never came")
+
+
+def test_a_message_goes_through_and_the_address_survives_a_crash(up: Up) -> None:
+    process = up("--log-level=debug")
+    here = url(process)
+    ask("PUT", f"{here}/jobs")
+    ask("POST", f"{here}/jobs/messages", b"hello")
+    assert ask("GET", f"{here}/jobs/messages?wait=20") == b"hello"
+    ask("POST", f"{here}/jobs/messages", b"again")
+    pid = event(process, event="child started", child="mq")["pid"]
+    assert event(process, event="started", program="mq")["listening"] == here
+    os.kill(pid, signal.SIGKILL)
+    assert event(process, event="started", program="mq")["listening"] == here
+    assert ask("GET", f"{here}/jobs/messages?wait=20") == b"again"
+    process.terminate()
+    assert process.wait() == 0
+
+
+def test_it_is_ready_and_well_as_long_as_all_three_are(up: Up, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(20)
+        env = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "400000"}
+        process = up(env=env)
+        here = url(process)
+        while (said := manager.recv(4096)) == b"WATCHDOG=1":
+            pass
+        assert said.startswith(f"READY=1\nSTATUS=listening on {here}".encode())
+        # Three times as long as it would go on if one of them never pinged.
+        assert {manager.recv(4096) for _ in range(6)} == {b"WATCHDOG=1"}
+        process.terminate()
+        while manager.recv(4096) != b"STOPPING=1":
+            pass
+
+
+def test_settings_reach_the_programs(up: Up, tmp_path: Path) -> None:
+    config = tmp_path / "fsmq.toml"
+    config.write_text(f'root = "{tmp_path}/other"\n[mq]\nport = 0\n[reaper]\nwatch = "poll"\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fsmq.cli", "up", f"--config={config}"],
+        cwd=HOME,
+        env={**os.environ, "FSMQ_SYNC": "fsync", "FSMQ_ROOT": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    url(process)
+    process.terminate()
+    out, log = process.communicate()
+    assert (process.returncode, out) == (0, b"")
+    started = {
+        record["program"]: record
+        for record in map(json.loads, log.splitlines())
+        if record["event"] == "started"
+    }
+    assert started["mq"]["sync"] == "fsync"
+    assert started["mq"]["root"] == f"{tmp_path}/other"
+    assert (started["mq-mover"]["watch"], started["mq-reaper"]["watch"]) == ("events", "poll")
+
+
+def test_several_processes_share_one_port(up: Up) -> None:
+    process = up("--processes=2")
+    here = url(process)
+    ask("PUT", f"{here}/jobs")
+    for number in range(20):
+        ask("POST", f"{here}/jobs/messages", b"%d" % number)
+    process.terminate()
+    assert process.wait() == 0
+
+
+def test_a_terminal_sees_whose_line_it_is(up: Up) -> None:
+    ours, theirs = pty.openpty()
+    process = up(stderr=theirs, env={"NO_COLOR": "1"})
+    os.close(theirs)
+    url(process)
+    process.terminate()
+    assert process.wait() == 0
+    shown = b""
+    while b"mq     | " not in shown or b"mover  | " not in shown or b"reaper | " not in shown:
+        shown += os.read(ours, 65536)
+    os.close(ours)
+    assert b"{" not in shown.replace(b"counted={", b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["--port=70000"], 2), (["--root=/dev/null/x"], 78)]
+)
+def test_what_cannot_work_ends_at_once(up: Up, arguments: list[str], code: int) -> None:
+    assert up(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == code
