@@ -202,6 +202,8 @@ class MessageRules:
             standing = self._tree.stat(other)
             if standing is None:
                 continue
+            if self._tree.stat(path) is None:
+                return None  # promoted just now
             reason = f"is complete, and {other} has the same id"
             if standing.st_ino == found.st_ino:
                 finding = Finding(Kind.TWO_NAMES, Severity.ERROR, path, reason, "unlink it here")
