@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .context import Context
 from .errors import InvalidValue, NoSuchQueue, unavailable
 from .message import Message, unpack
-from .names import check_id, check_queue, facts, is_id, split_entry
+from .names import check_id, check_queue, facts, fits, is_id, split_entry
 from .stamps import Stamp
 from .tree import MOVE_DELAY, MOVE_NEW, MOVE_READY, STRAY, State, Transition
 
@@ -21,7 +21,8 @@ class Moved(NamedTuple):
     """What a move did."""
 
     moved: int = 0
-    conflicts: int = 0  # ids that stand in the target already: left where they were
+    # Left where they were: ids that stand in the target already, or too long beside its name.
+    conflicts: int = 0
 
 
 def ids(context: Context, queue: str, state: State) -> list[str]:
@@ -144,6 +145,9 @@ def move_messages(
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
         for transition, message_id in _to_move(context, source, in_flight):
+            if not fits(target, message_id):
+                conflicts += 1  # it would stand there and could not be claimed
+                continue
             try:
                 done = tree.move(transition, source, message_id, target)
             except FileExistsError:

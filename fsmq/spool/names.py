@@ -79,12 +79,17 @@ def check_id(queue: str, message_id: str) -> str:
             "id", f"{message_id[:200]!r} cannot be an id: no '/', ':' or NUL, no dot at the start"
         )
     try:
-        length = len(os.fsencode(f"{queue}:{message_id}"))
+        fitting = fits(queue, message_id)
     except UnicodeEncodeError:  # a lone surrogate: no file can have such a name
         raise InvalidValue("id", f"{message_id[:200]!r} is no text") from None
-    if length > MAX_FILE_NAME_BYTES:
+    if not fitting:
         raise InvalidValue("id", f"queue and id are longer than {MAX_FILE_NAME_BYTES - 1} bytes")
     return message_id
+
+
+def fits(queue: str, message_id: str) -> bool:
+    """Whether queue and id fit into one file name, as ``delay/`` needs it."""
+    return len(os.fsencode(entry(queue, message_id))) <= MAX_FILE_NAME_BYTES
 
 
 def new_id(

@@ -1,0 +1,154 @@
+"""Browse: peek, find, counts, listing queues, and moving messages between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
+from tests.spool.helpers import Clock, tree_of, visible
+
+
+def test_peek_shows_messages_in_order_and_claims_none(spool: Spool, jobs: Queue) -> None:
+    jobs.put_many([b"2", b"3", NewMessage(b"9", priority=9), b"4"])
+    spool.deliver()
+    for _ in range(2):
+        peeked = jobs.peek(3)
+        assert [m.body for m in peeked] == [b"2", b"3", b"4"]
+        assert {(m.state, m.deliveries, m.deadline) for m in peeked} == {("ready", 0, None)}
+    assert [m.body for m in jobs.peek(9, after=peeked[-1].id)] == [b"9"]
+
+
+def test_peek_looks_into_every_state(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"in flight")
+    delayed = jobs.put(b"delayed", delay=9)
+    [held] = jobs.claim(visibility=5)
+    jobs.put(b"new")
+    assert [m.body for m in jobs.peek(state=State.NEW)] == [b"new"]
+    hidden = {m.id: m for m in jobs.peek(state=State.DELAY)}
+    assert (hidden[held.id].state, hidden[held.id].deadline) == ("in_flight", clock.now + 5)
+    assert (hidden[delayed].state, hidden[delayed].deadline) == ("delayed", clock.now + 9)
+    jobs.remove(held.id)
+    assert [m.id for m in jobs.peek(state=State.REMOVE)] == [held.id]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_limits_that_are_refused(jobs: Queue, limit: int) -> None:
+    with pytest.raises(InvalidValue):
+        jobs.peek(limit)
+
+
+def test_find_looks_into_every_state(spool: Spool, jobs: Queue) -> None:
+    message_id = jobs.put(b"x", content_type="text/plain", attributes={"Trace": "1"})
+    states = []
+    for step in (lambda: None, spool.deliver, jobs.claim):
+        step()
+        found = jobs.find(message_id)
+        assert found is not None
+        assert (found.body, found.content_type, found.attributes) == (
+            b"x",
+            "text/plain",
+            {"Trace": "1"},
+        )
+        states.append(found.state)
+    assert states == ["new", "ready", "in_flight"]
+    jobs.remove(message_id)
+    assert jobs.find(message_id) is None
+
+
+def test_find_and_peek_read_nothing_outside_of_their_queue(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    jobs.configure(max_depth=5)
+    other = spool.queue("other").put(b"not yours")
+    spool.deliver()
+    for name in (f"../other/{other}", "../../config/jobs.json", f"../../queues/other/{other}"):
+        with pytest.raises(InvalidValue):
+            jobs.find(name)
+    assert jobs.find(other) is None
+
+
+def test_counts_by_state(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    jobs.put_many([b"1", b"2", b"3", NewMessage(b"4", delay=9)])
+    jobs.claim(2)
+    jobs.put(b"5")
+    assert jobs.counts() == (1, 1, 2, 1)
+    assert jobs.counts().total == 5
+
+
+def test_queues_are_listed_by_name(spool: Spool, root: Path) -> None:
+    for name in ("b", "a:b", "B", "__meta"):
+        assert spool.create_queue(name) is True
+        assert spool.create_queue(name) is False
+    (root / "queues" / ".hidden").mkdir()
+    (root / "queues" / "a file").touch()
+    (root / "queues" / "link").symlink_to(root)
+    assert spool.queues() == ["B", "__meta", "a:b", "b"]
+    assert not spool.has_queue("link")
+
+
+def test_a_queue_that_must_exist_is_not_created(spool: Spool) -> None:
+    with pytest.raises(NoSuchQueue):
+        spool.queue("gone", create=False)
+    assert spool.queues() == []
+
+
+def test_move_takes_new_and_ready_messages(spool: Spool, jobs: Queue, root: Path) -> None:
+    spool.create_queue("other")
+    ids = jobs.put_many([b"held", b"ready"])
+    jobs.claim()
+    new = jobs.put(b"new", delay=9)
+    assert jobs.move_to("other") == (2, 0)
+    assert visible(root) == [("jobs", ids[0]), ("other", ids[1]), ("other", new)]
+    assert [m.body for m in spool.queue("other").claim(5)] == [b"ready"]
+
+
+def test_move_takes_those_in_flight_when_told_to(spool: Spool, jobs: Queue) -> None:
+    spool.create_queue("other")
+    message_id = jobs.put(b"x")
+    jobs.claim()
+    assert jobs.move_to("other", in_flight=True) == (1, 0)
+    [message] = spool.queue("other").claim()
+    assert (message.id, message.deliveries) == (message_id, 2)
+
+
+def test_move_overwrites_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
+    spool.queue("other").put(b"theirs", id="one")
+    jobs.put_many([NewMessage(b"ours", id="one"), NewMessage(b"two", id="two")])
+    spool.deliver()
+    assert jobs.move_to("other") == (1, 1)
+    assert tree_of(root)["queues/jobs"] == ["one"]
+    assert {m.body for m in spool.queue("other").claim(5)} == {b"theirs", b"two"}
+
+
+def test_move_leaves_what_has_no_room_in_the_other_queue(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    long = "q" * 180
+    spool.create_queue(long)
+    (root / "queues" / "jobs" / ("n" * 100)).write_bytes(b"fits here only")
+    (root / "new" / ("jobs:" + "m" * 100)).write_bytes(b"and this")
+    jobs.put(b"x")
+    spool.deliver()
+    moved = jobs.move_to(long)
+    assert moved == (1, 2)
+    assert [m.body for m in spool.queue(long).claim(5)] == [b"x"]
+    assert len(jobs.claim(5)) == 2
+
+
+def test_move_tells_its_progress(spool: Spool, jobs: Queue) -> None:
+    spool.create_queue("other")
+    jobs.put_many([b"x"] * 5)
+    told: list[int] = []
+    jobs.move_to("other", progress=told.append)
+    assert told[-1] == 5
+
+
+def test_move_needs_two_queues(spool: Spool, jobs: Queue) -> None:
+    with pytest.raises(NoSuchQueue, match="gone"):
+        jobs.move_to("gone")
+    with pytest.raises(NoSuchQueue, match="gone"):
+        Queue(spool, "gone").move_to("jobs")
+    with pytest.raises(InvalidValue, match="itself"):
+        jobs.move_to("jobs")

@@ -1,0 +1,130 @@
+"""The ready index: in order, in step with the folder, shared fairly between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsmq.spool import NoSuchQueue, Queue, Spool
+from fsmq.spool.ready import ReadyIndex, Share
+from tests.spool.helpers import Clock
+
+ids = st.text("abc", min_size=1, max_size=3)
+steps = st.lists(st.tuples(st.sampled_from(["add", "discard", "pop", "load"]), ids), max_size=60)
+
+
+@given(steps)
+def test_an_index_is_a_sorted_set(todo: list[tuple[str, str]]) -> None:
+    index, model = ReadyIndex(Share()), set[str]()
+    for verb, message_id in todo:
+        if verb == "add":
+            assert index.add(message_id) == (message_id not in model)
+            model.add(message_id)
+        elif verb == "discard":
+            index.discard(message_id)
+            model.discard(message_id)
+        elif verb == "load":
+            model = {message_id, "b"}
+            index.load(model)
+        else:
+            expected = min(model, default=None)
+            assert index.pop() == expected
+            model.discard(expected or "")
+        assert len(index) == len(model)
+
+
+@given(st.sets(st.integers(0, 10_000).map(str), min_size=50, max_size=80), st.integers(2, 4))
+def test_a_node_takes_its_share_first_and_then_the_rest(names: set[str], nodes: int) -> None:
+    shares = [Share(rank, nodes) for rank in range(nodes)]
+    for share in shares:
+        index = ReadyIndex(share)
+        index.load(names)
+        taken = [index.pop() for _ in names]
+        own = sorted(name for name in names if share.prefers(name))
+        assert taken == own + sorted(names - set(own))
+    for name in names:
+        assert sum(share.prefers(name) for share in shares) == 1
+
+
+def test_a_pruned_index_stays_in_order() -> None:
+    index = ReadyIndex(Share())
+    index.load(f"{n:05}" for n in range(5000))
+    for n in range(4990):
+        index.discard(f"{n:05}")
+    assert [index.pop() for _ in range(11)] == [*(f"{n:05}" for n in range(4990, 5000)), None]
+
+
+def test_arrivals_of_another_process_are_seen_at_once(root: Path, jobs: Queue) -> None:
+    assert jobs.claim() == []
+    with Spool(root, sync="none") as other:
+        message_id = other.queue("jobs").put(b"x")
+        other.deliver()
+        assert [m.id for m in jobs.claim()] == [message_id]
+
+
+def test_an_arrival_that_is_more_urgent_comes_first(spool: Spool, jobs: Queue) -> None:
+    jobs.put_many([b"2", b"3"])
+    spool.deliver()
+    jobs.claim(1)
+    jobs.put(b"9", priority=9)
+    (spool.tree.root / "queues" / "jobs" / "0-urgent").write_bytes(b"1")
+    assert [m.body for m in jobs.claim(5)] == [b"1", b"3", b"9"]
+
+
+def test_a_queue_that_is_replaced_is_read_anew(root: Path, spool: Spool, jobs: Queue) -> None:
+    jobs.put_many([b"old"] * 3)
+    jobs.claim()
+    with Spool(root, sync="none") as other:
+        other.delete_queue("jobs")
+        with pytest.raises(NoSuchQueue):
+            jobs.claim()
+        other.queue("jobs").put(b"new")
+        other.deliver()
+        other.queue("jobs").purge()
+        other.queue("jobs").put(b"newer")
+        other.deliver()
+    assert [m.body for m in jobs.claim(5)] == [b"newer"]
+
+
+def test_a_lost_event_costs_a_listing_and_no_message(spool: Spool, jobs: Queue, root: Path) -> None:
+    assert jobs.claim() == []
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    file = root / "queues" / "jobs" / "0-noise"
+    # Two names in turn: the kernel merges events that are the same.
+    for _ in range(limit // 4 + 100):
+        file.touch()
+        file.rename(file.with_name("0-more"))
+        file.with_name("0-more").rename(file)
+    file.unlink()
+    (root / "queues" / "jobs" / "late").write_bytes(b"x")
+    assert [m.id for m in jobs.claim(5)] == ["late"]
+
+
+def test_a_waiting_queue_is_announced(spool: Spool, jobs: Queue) -> None:
+    announced: list[str] = []
+    callback: Callable[..., None] = lambda queue, *more: announced.append(queue)  # noqa: E731
+    spool.context.ready.on_arrival = callback
+    jobs.claim()
+    jobs.put(b"x")
+    spool.deliver()
+    assert "jobs" in announced
+
+
+def test_where_events_do_not_arrive_listings_find_the_same(root: Path, clock: Clock) -> None:
+    with (
+        Spool(root, sync="none", watch="poll", poll_interval=0.01) as spool,
+        Spool(root, sync="none", watch="poll", poll_interval=0.01) as other,
+    ):
+        jobs = spool.queue("jobs")
+        assert jobs.claim() == []
+        for n in range(5):
+            other.queue("jobs").put(b"%d" % n)
+            assert [m.body for m in jobs.claim(wait=20)] == [b"%d" % n]
+        message_id = jobs.put(b"again")
+        jobs.claim(wait=20, visibility=0.1)
+        [message] = other.queue("jobs").claim(wait=20)
+        assert (message.id, message.deliveries) == (message_id, 2)

@@ -1,0 +1,140 @@
+"""Settings: checked, durable, in force at once for all, and never lost to a slip of an editor."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.spool import InvalidValue, NoSuchQueue, Queue, QueueSettings, Spool
+
+
+def test_a_new_queue_has_the_defaults(jobs: Queue, root: Path) -> None:
+    assert jobs.settings == QueueSettings()
+    assert list((root / "config").iterdir()) == []
+
+
+def test_settings_survive_a_restart(root: Path, jobs: Queue) -> None:
+    jobs.configure(visibility_timeout=7, max_depth=9)
+    with Spool(root, sync="none") as again:
+        assert again.settings("jobs") == QueueSettings(visibility_timeout=7.0, max_depth=9)
+
+
+def test_a_change_leaves_the_other_settings_alone(jobs: Queue) -> None:
+    jobs.configure(max_depth=9)
+    jobs.configure(retention=3600)
+    assert (jobs.settings.max_depth, jobs.settings.retention) == (9, 3600.0)
+    jobs.configure(max_depth=None)
+    assert jobs.settings.max_depth is None
+
+
+def test_a_change_is_in_force_for_other_processes_at_once(root: Path, jobs: Queue) -> None:
+    with Spool(root, sync="none") as other:
+        assert other.settings("jobs").max_depth is None
+        for depth in (5, 6, 7):
+            jobs.configure(max_depth=depth)
+            assert other.settings("jobs").max_depth == depth
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"visibility_timeout": -1},
+        {"visibility_timeout": math.nan},
+        {"visibility_timeout": math.inf},
+        {"visibility_timeout": 8 * 86_400},
+        {"visibility_timeout": None},
+        {"visibility_timeout": "30"},
+        {"visibility_timeout": True},
+        {"max_deliveries": 0, "dead_letter_queue": "dead"},
+        {"max_deliveries": 100, "dead_letter_queue": "dead"},
+        {"max_deliveries": 1.5, "dead_letter_queue": "dead"},
+        {"max_deliveries": 3},
+        {"dead_letter_queue": "dead"},
+        {"max_deliveries": 3, "dead_letter_queue": "../dead"},
+        {"max_deliveries": 3, "dead_letter_queue": 7},
+        {"max_deliveries": 3, "dead_letter_queue": "jobs"},
+        {"retention": -1},
+        {"default_delay": -1},
+        {"default_delay": 10**9},
+        {"max_message_bytes": 0},
+        {"max_depth": 0},
+        {"max_depth": "many"},
+        {"colour": "red"},
+    ],
+)
+def test_values_that_are_refused(jobs: Queue, root: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue):
+        jobs.configure(**wrong)
+    assert jobs.settings == QueueSettings()
+    assert list((root / "config").iterdir()) == []
+    assert jobs.spool.queues() == ["jobs"]
+
+
+def test_dead_letters_are_turned_on_and_off_together(jobs: Queue) -> None:
+    jobs.configure(max_deliveries=3, dead_letter_queue="dead")
+    assert jobs.spool.queues() == ["dead", "jobs"]
+    with pytest.raises(InvalidValue):
+        jobs.configure(max_deliveries=None)
+    jobs.configure(max_deliveries=None, dead_letter_queue=None)
+    assert jobs.settings == QueueSettings()
+
+
+def test_an_operator_may_edit_the_file(jobs: Queue, root: Path) -> None:
+    jobs.configure(max_depth=9)
+    path = root / "config" / "jobs.json"
+    path.write_text(json.dumps({"max_depth": 10}))
+    assert jobs.settings == QueueSettings(max_depth=10)
+
+
+@pytest.mark.parametrize(
+    "slip", ["", "{", "[]", "7", '{"max_depth": -1}', '{"colour": 1}', "\x00", "[" * 60_000]
+)
+def test_a_file_that_cannot_be_understood_changes_nothing(
+    jobs: Queue, root: Path, slip: str
+) -> None:
+    jobs.configure(max_depth=9)
+    assert jobs.settings.max_depth == 9
+    (root / "config" / "jobs.json").write_text(slip)
+    assert jobs.settings.max_depth == 9
+    assert jobs.spool.context.settings.problem("jobs") is not None
+    with Spool(root, sync="none") as again:  # which never saw the good one
+        assert again.settings("jobs") == QueueSettings()
+
+
+def test_a_file_that_is_not_text_changes_nothing(jobs: Queue, root: Path) -> None:
+    (root / "config" / "jobs.json").write_bytes(b"\xff\xfe\xfa")
+    assert jobs.settings == QueueSettings()
+    assert jobs.spool.context.settings.problem("jobs") is not None
+
+
+def test_a_good_file_has_no_problem(jobs: Queue) -> None:
+    assert jobs.spool.context.settings.problem("jobs") is None
+    jobs.configure(max_depth=9)
+    assert jobs.spool.context.settings.problem("jobs") is None
+
+
+def test_settings_of_a_missing_queue_are_an_error(spool: Spool) -> None:
+    with pytest.raises(NoSuchQueue):
+        spool.settings("gone")
+    with pytest.raises(NoSuchQueue):
+        spool.configure("gone", {"max_depth": 1})
+
+
+def test_a_queue_deleted_while_it_is_configured_leaves_no_settings(
+    root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = spool.tree.create
+
+    def late_create(path: str) -> int:
+        with Spool(root, sync="none") as other:
+            other.delete_queue("jobs")
+        return create(path)
+
+    monkeypatch.setattr(spool.tree, "create", late_create)
+    with pytest.raises(NoSuchQueue):
+        jobs.configure(max_depth=3)
+    assert list((root / "config").iterdir()) == []
