@@ -139,7 +139,10 @@ class Service:
             left = end - time.monotonic()
             if left <= 0 or self.stopping:
                 return []
-            await self.waiters.wait(queue, left, again=again)
+            ripens_in = self.spool.context.ready.ripens_in(queue)
+            await self.waiters.wait(
+                queue, left if ripens_in is None else min(left, ripens_in), again=again
+            )
             again = True
 
     async def _unless_gone(self, call: Call, queue: str, messages: list[Message]) -> list[Message]:
@@ -209,7 +212,7 @@ class Service:
     def _on_events(self) -> None:
         self.spool.context.ready.refresh()
 
-    def _arrived(self, queue: str, count: int) -> None:
+    def _arrived(self, queue: str, count: int, seconds: float) -> None:
         loop = self._loop
         if loop is None or loop.is_closed():
             return
@@ -217,10 +220,12 @@ class Service:
             here = asyncio.get_running_loop() is loop
         except RuntimeError:
             here = False
-        if here:
-            self.waiters.wake(queue, count)
+        if not here:
+            loop.call_soon_threadsafe(self._arrived, queue, count, seconds)
+        elif seconds and self.waiters.has(queue):
+            loop.call_later(seconds, self.waiters.wake, queue, count)
         else:
-            loop.call_soon_threadsafe(self.waiters.wake, queue, count)
+            self.waiters.wake(queue, count)
 
     async def _poll(self) -> None:
         """Where events do not arrive: list the queues that someone waits for."""

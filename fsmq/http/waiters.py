@@ -24,6 +24,10 @@ class Waiters:
         """The queues that someone waits for."""
         return list(self._queues)
 
+    def has(self, queue: str) -> bool:
+        """Whether someone waits for a queue."""
+        return queue in self._queues
+
     async def wait(self, queue: str, seconds: float, *, again: bool = False) -> None:
         """Return when something may have arrived, or after ``seconds``.
 

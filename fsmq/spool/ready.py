@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -21,6 +22,8 @@ from .tree import QUEUES, Tree
 
 # An index that saw no use for so long is dropped, and its watch with it.
 _IDLE_S = 900.0
+# How long an id that others prefer is left to them.
+GRACE_S = 0.05
 # Announced when a queue was deleted or replaced: all that wait for it must look.
 EVERYONE = 1 << 30
 # How often an empty index is checked against the folder although events arrive.
@@ -45,13 +48,18 @@ WHOLE = Share()
 
 
 class ReadyIndex:
-    """The ready ids of one queue, the preferred ones first, each kind in name order."""
+    """The ready ids of one queue, the preferred ones first, each kind in name order.
+
+    One that others prefer is left to them for ``GRACE_S`` after its arrival: where two processes
+    wait for messages, both see each arrival, and one of the two would lose the race for it.
+    """
 
     def __init__(self, share: Share) -> None:
         self.share = share
         self.present: set[str] = set()
         self._own: list[str] = []
         self._rest: list[str] = []
+        self._fresh: deque[tuple[float, str]] = deque()  # since (monotonic), id
 
     def __len__(self) -> int:
         return len(self.present)
@@ -61,22 +69,26 @@ class ReadyIndex:
         self.present = set(ids)
         self._rebuild()
 
-    def add(self, message_id: str) -> bool:
-        """Add an id; False if it was there."""
+    def add(self, message_id: str) -> float | None:
+        """Add an id; in how many seconds it can be popped, or None if it was there."""
         if message_id in self.present:
-            return False
+            return None
         self.present.add(message_id)
-        heappush(self._own if self.share.prefers(message_id) else self._rest, message_id)
-        return True
+        if self.share.prefers(message_id):
+            heappush(self._own, message_id)
+            return 0.0
+        self._fresh.append((time.monotonic(), message_id))
+        return GRACE_S
 
     def discard(self, message_id: str) -> None:
-        """Forget an id. Its place in the heap goes when it comes up, or with the next rebuild."""
+        """Forget an id. Its place in a heap goes when it comes up, or with the next rebuild."""
         self.present.discard(message_id)
-        if len(self._own) + len(self._rest) > 2 * len(self.present) + 1024:
+        if len(self._own) + len(self._rest) + len(self._fresh) > 2 * len(self.present) + 1024:
             self._rebuild()
 
     def pop(self) -> str | None:
         """Take the next id out; None if there is none."""
+        self._ripen()
         for heap in (self._own, self._rest):
             while heap:
                 message_id = heappop(heap)
@@ -85,7 +97,23 @@ class ReadyIndex:
                     return message_id
         return None
 
+    def ripens_in(self) -> float | None:
+        """Seconds until an id can be popped that cannot be yet; None if there is none."""
+        while self._fresh and self._fresh[0][1] not in self.present:
+            self._fresh.popleft()
+        if not self._fresh:
+            return None
+        return max(0.0, self._fresh[0][0] + GRACE_S - time.monotonic())
+
+    def _ripen(self) -> None:
+        if not self._fresh:
+            return
+        ripe = time.monotonic() - GRACE_S
+        while self._fresh and self._fresh[0][0] <= ripe:
+            heappush(self._rest, self._fresh.popleft()[1])
+
     def _rebuild(self) -> None:
+        self._fresh.clear()
         if self.share.of == 1:
             self._own, self._rest = list(self.present), []
         else:
@@ -113,8 +141,9 @@ class _Entry:
 class Ready:
     """The indexes of all queues in use by this process. Safe in threads.
 
-    ``on_arrival`` is called with a queue's name and a number when so many messages may be claimed
-    there that could not before (or the queue was deleted); in whatever thread noticed it.
+    ``on_arrival`` is called with a queue's name, a number and seconds: in so many seconds so many
+    messages may be claimed there that could not before (or the queue was deleted). It is called
+    in whatever thread noticed it.
     """
 
     def __init__(
@@ -125,7 +154,7 @@ class Ready:
         events: Events | None = None,
         poll_interval: float = 0.25,
     ) -> None:
-        self.on_arrival: Callable[[str, int], None] | None = None
+        self.on_arrival: Callable[[str, int, float], None] | None = None
         self._tree = tree
         self._share = share
         self._events = events
@@ -181,6 +210,12 @@ class Ready:
     def add(self, queue: str, message_id: str) -> None:
         """Tell that an id became ready (if the queue is in use here)."""
         self._note(queue, message_id, arrived=True)
+
+    def ripens_in(self, queue: str) -> float | None:
+        """Seconds until something can be popped that is left to others now; None if nothing is."""
+        with self._lock:
+            entry = self._entries.get(queue)
+            return None if entry is None else entry.index.ripens_in()
 
     def depth(self, queue: str) -> int | None:
         """How many ids a loaded queue has; None if it is not loaded."""
@@ -299,12 +334,14 @@ class Ready:
                 entry.meanwhile.append((arrived, message_id))
             if not arrived:
                 entry.index.discard(message_id)
-            elif entry.index.add(message_id):
-                self._announce(queue, 1)
+                return
+            seconds = entry.index.add(message_id)
+            if seconds is not None:
+                self._announce(queue, 1, seconds)
 
-    def _announce(self, queue: str, count: int) -> None:
+    def _announce(self, queue: str, count: int, seconds: float = 0.0) -> None:
         if self.on_arrival is not None:
-            self.on_arrival(queue, count)
+            self.on_arrival(queue, count, seconds)
 
     def _drop_idle(self) -> None:
         now = time.monotonic()

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsmq.spool import NoSuchQueue, Queue, Spool
-from fsmq.spool.ready import ReadyIndex, Share
+from fsmq.spool.ready import GRACE_S, ReadyIndex, Share
 from tests.spool.helpers import Clock
+from tests.suite import eventually
 
 ids = st.text("abc", min_size=1, max_size=3)
 steps = st.lists(st.tuples(st.sampled_from(["add", "discard", "pop", "load"]), ids), max_size=60)
@@ -22,7 +23,7 @@ def test_an_index_is_a_sorted_set(todo: list[tuple[str, str]]) -> None:
     index, model = ReadyIndex(Share()), set[str]()
     for verb, message_id in todo:
         if verb == "add":
-            assert index.add(message_id) == (message_id not in model)
+            assert (index.add(message_id) is not None) == (message_id not in model)
             model.add(message_id)
         elif verb == "discard":
             index.discard(message_id)
@@ -128,3 +129,18 @@ def test_where_events_do_not_arrive_listings_find_the_same(root: Path, clock: Cl
         jobs.claim(wait=20, visibility=0.1)
         [message] = other.queue("jobs").claim(wait=20)
         assert (message.id, message.deliveries) == (message_id, 2)
+
+
+def test_what_others_prefer_is_left_to_them_for_a_moment() -> None:
+    share, other = Share(0, 2), Share(1, 2)
+    foreign = next(name for name in map(str, range(100)) if other.prefers(name))
+    own = next(name for name in map(str, range(100)) if share.prefers(name))
+    index = ReadyIndex(share)
+    assert index.add(foreign) == GRACE_S
+    assert index.pop() is None
+    assert index.add(own) == 0.0
+    assert index.pop() == own
+    ripens_in = index.ripens_in()
+    assert ripens_in is not None
+    assert eventually(index.pop, patience=10.0) == foreign
+    assert index.ripens_in() is None
