@@ -1,0 +1,103 @@
+"""Files of another user in the tree: root uses mv, the daemons run as a user of their own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import NewMessage, Spool, Unavailable
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A root that belongs to another user than root, below folders that he may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        root = Path(folder, "mq")
+        with Spool(root, sync="none") as spool:
+            spool.create_queue("jobs")
+        if os.geteuid() == 0:
+            for path in [root, *root.rglob("*")]:
+                os.chown(path, NOBODY, NOBODY)
+        yield root
+
+
+def as_its_user(work: Callable[[], str]) -> str:
+    """What ``work`` gives in a child that is not root."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            os.write(writing, work().encode())
+        except BaseException as error:
+            os.write(writing, repr(error).encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        told = pipe.read().decode()
+    os.waitpid(child, 0)
+    return told
+
+
+def put_unreadable(path: Path) -> None:
+    path.write_bytes(b"secret")
+    path.chmod(0)
+
+
+def test_a_file_that_cannot_be_read_holds_up_no_other(shared: Path) -> None:
+    put_unreadable(shared / "queues" / "jobs" / "0-first")
+
+    def work() -> str:
+        with Spool(shared, sync="none") as spool:
+            jobs = spool.queue("jobs")
+            jobs.put_many([NewMessage(b"one"), NewMessage(b"two")])
+            return " ".join(m.body.decode() for _ in range(2) for m in jobs.claim())
+
+    assert as_its_user(work) == "one two"
+
+
+def test_a_file_that_cannot_be_read_is_told_where_nothing_else_is_left(shared: Path) -> None:
+    put_unreadable(shared / "queues" / "jobs" / "0-first")
+
+    def work() -> str:
+        with Spool(shared, sync="none") as spool:
+            try:
+                return repr(spool.queue("jobs").claim())
+            except Unavailable as error:
+                return str(error)
+
+    assert "check its owner and modes" in as_its_user(work)
+    assert (shared / "queues" / "jobs" / "0-first").exists()
+
+
+def test_a_file_that_cannot_be_read_is_delivered_and_can_be_removed(shared: Path) -> None:
+    put_unreadable(shared / "new" / "jobs:0-first")
+
+    def work() -> str:
+        with Spool(shared, sync="none", clock=lambda: 4e9) as spool:
+            spool.deliver()
+            return f"{spool.queue('jobs').remove('0-first')} {spool.reap()}"
+
+    assert as_its_user(work) == "1 1"
+
+
+def test_a_folder_that_cannot_be_written_to_is_unavailable(shared: Path) -> None:
+    def work() -> str:
+        (shared / "new").chmod(0o500)
+        with Spool(shared, sync="none") as spool:
+            try:
+                return spool.queue("jobs").put(b"x")
+            except Unavailable as error:
+                return str(error)
+
+    assert "EACCES" in as_its_user(work)
