@@ -31,6 +31,8 @@ from .tree import (
 )
 
 MAX_CLAIMS = 1000
+# Far longer than the rename that follows takes.
+_BURY_MS = 1000
 # A claim of many messages ends early when their bodies reach this many bytes.
 MAX_CLAIM_BYTES = 64 * 1024 * 1024
 # A claim passes over so many messages that cannot be claimed: a file that only another user may
@@ -217,11 +219,19 @@ def bury(context: Context, queue: str, message_id: str, dead_letters: str) -> bo
     tree = context.tree
     if not tree.has_queue(dead_letters):
         tree.make_queue(dead_letters)
-    if not tree.move(BURY, queue, message_id, dead_letters):
+    source = tree.path(State.DELAY, queue, message_id)
+    found = tree.stat(source)
+    # Before the rename: who waits for dead letters may claim it at once, and would count on. The
+    # deadline keeps other movers, which see a count of 0 now, from redelivering it meanwhile.
+    mtime = context.stamps.encode(message_id, context.now_ms() + _BURY_MS, 0)
+    if found is None or not tree.stamp(source, mtime):
         return False
-    # After the rename: another mover that saw a count of 0 before it would redeliver instead.
-    mtime = context.stamps.encode(message_id, context.now_ms(), 0)
-    tree.stamp(tree.path(State.READY, dead_letters, message_id), mtime)
+    try:
+        if not tree.move(BURY, queue, message_id, dead_letters):
+            return False
+    except FileExistsError:
+        tree.stamp(source, found.st_mtime_ns)
+        raise
     context.ready.add(dead_letters, message_id)
     context.counters["bury"] += 1
     return True
@@ -305,11 +315,15 @@ def _restamp(context: Context, path: str, message_id: str, deadline_ms: int) -> 
     tree, stamps = context.tree, context.stamps
     try:
         fd = tree.open(path)
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in STRAY:
+            return None
+        raise
     stamped = False
     try:
         before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode):
+            return None
         deliveries = stamps.deliveries(message_id, before.st_mtime_ns)
         stamped = tree.stamp(path, stamps.encode(message_id, deadline_ms, deliveries))
     finally:
