@@ -106,7 +106,7 @@ def unpack(raw: bytes, facts: Facts) -> tuple[bytes, str | None, dict[str, str]]
         end = raw.find(b"\n\n", 0, MAX_HEADER_BYTES)
         lines = raw[:end].decode("utf-8", "replace").split("\n") if end > 0 else []
         pairs = [line.partition(": ") for line in lines]
-        if pairs and all(colon for _, colon, _ in pairs):
+        if pairs and all(colon and _attribute_name.fullmatch(name) for name, colon, _ in pairs):
             raw = raw[end + 2 :]
             for name, _, value in pairs:
                 if name == CONTENT_TYPE:
