@@ -1,12 +1,11 @@
 """mq-mover: delivers new messages to their queues, and hidden ones when their timers end."""
 
-import sys
 from pathlib import Path
 
 from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
-from fsmq.daemons.options import MoverOptions, parse, program
-from fsmq.daemons.start import probed
+from fsmq.daemons.options import MoverOptions, program
+from fsmq.daemons.start import probed, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.spool.delivery import Delivery
 from fsmq.spool.errors import UnusableSpool
@@ -69,7 +68,7 @@ def _run(options: MoverOptions, tree: Tree) -> int:
     )
 
     def reload() -> None:
-        logs.set_level(parse("mover", MoverOptions, sys.argv[1:]).log_level)
+        take_log_level("mover", MoverOptions)
         delivery.rescan()
 
     loop = Loop(reload)

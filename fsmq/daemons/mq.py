@@ -10,8 +10,8 @@ import uvloop
 
 from fsmq.daemons import logs
 from fsmq.daemons.notify import Notifier, listen_fds
-from fsmq.daemons.options import MqOptions, parse, program
-from fsmq.daemons.start import probed, raise_file_limit, settle_memory
+from fsmq.daemons.options import MqOptions, program
+from fsmq.daemons.start import probed, raise_file_limit, settle_memory, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
 from fsmq.http.server import Server
 from fsmq.http.service import Service
@@ -117,10 +117,7 @@ class _Daemon:
 
     def _on_hangup(self, service: Service) -> None:
         self._notifier.reloading()
-        try:
-            logs.set_level(parse("mq", MqOptions, sys.argv[1:]).log_level)
-        except Exception as error:
-            log.error("the configuration stays as it was", error=error)
+        take_log_level("mq", MqOptions)
         service.rescan()
         self._notifier.ready()
 

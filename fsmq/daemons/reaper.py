@@ -1,11 +1,11 @@
 """mq-reaper: unlinks what was removed."""
 
 import os
-import sys
 
 from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
-from fsmq.daemons.options import DEFAULT_ROOT, ReaperOptions, parse, program
+from fsmq.daemons.options import DEFAULT_ROOT, ReaperOptions, program
+from fsmq.daemons.start import take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.events import Events
@@ -49,7 +49,7 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
     events = None if polls else Events(tree)
 
     def reload() -> None:
-        logs.set_level(parse("reaper", ReaperOptions, sys.argv[1:]).log_level)
+        take_log_level("reaper", ReaperOptions)
 
     loop = Loop(reload)
     if events is not None:

@@ -2,9 +2,14 @@
 
 import gc
 import resource
+import sys
 from pathlib import Path
 
+import click
+
+from fsmq.daemons import logs
 from fsmq.daemons.logs import get_logger
+from fsmq.daemons.options import MoverOptions, MqOptions, ReaperOptions, parse
 from fsmq.spool.probe import Level, probe
 
 log = get_logger(__name__)
@@ -22,6 +27,18 @@ def probed(root: Path) -> bool:
         else:
             log.debug("probe", check=finding.name, found=finding.text)
     return usable
+
+
+def take_log_level(name: str, options: type[MqOptions | MoverOptions | ReaperOptions]) -> None:
+    """Read the configuration again for the log level; one that cannot be read changes nothing.
+
+    On SIGHUP: a slip in the file must not end a program that runs well.
+    """
+    try:
+        logs.set_level(parse(name, options, sys.argv[1:]).log_level)
+    except (click.ClickException, OSError, ValueError) as error:
+        reason = error.format_message() if isinstance(error, click.ClickException) else error
+        log.error("the configuration stays as it was", error=reason)
 
 
 def raise_file_limit() -> None:
