@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.suite import Suite
+
+_numbers = count(1)
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 @pytest.fixture
 def queue(suite: Suite, request: pytest.FixtureRequest) -> str:
     """A queue of the test's own in the shared suite; gone queues leave nothing behind."""
-    name = re.sub(r"[^a-z0-9_]", "-", request.node.name.lower())[:150]
+    name = re.sub(r"[^a-z0-9_]", "-", request.node.name.lower())[:100] + f"-{next(_numbers)}"
     (suite.root / "queues" / name).mkdir()
     return name
 

@@ -1,0 +1,178 @@
+"""The wire: kept connections, pipelines, forms of targets, and requests that mean two things."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.http.helpers import Wire
+from tests.suite import Suite
+
+
+def test_a_connection_is_kept(suite: Suite, queue: str) -> None:
+    with Wire(suite.url) as wire:
+        for n in range(50):
+            assert wire.ask("POST", f"/{queue}/messages", {}, b"%d" % n).status == 201
+        for n in range(50):
+            answer = wire.ask("GET", f"/{queue}/messages?wait=15")
+            assert answer.body == b"%d" % n
+            assert wire.ask("DELETE", f"/{queue}/messages/{answer.id}").status == 202
+
+
+def test_a_connection_is_closed_on_demand(suite: Suite) -> None:
+    with Wire(suite.url) as wire:
+        assert wire.ask("GET", "/", {"Connection": "close"}).status == 200
+        assert wire.is_closed()
+
+
+def test_http_1_0(suite: Suite, queue: str) -> None:
+    with Wire(suite.url) as wire:
+        wire.send(f"POST /{queue}/messages HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi")
+        assert wire.answer().status == 201
+        assert wire.is_closed()
+
+
+def test_requests_in_a_pipeline_are_answered_in_turn(suite: Suite, queue: str) -> None:
+    with Wire(suite.url) as wire:
+        for n in range(100):
+            wire.request("POST", f"/{queue}/messages?id=m{n:03}", {}, b"%d" % n)
+        wire.request("GET", "/")
+        assert [wire.answer().id for _ in range(100)] == [f"m{n:03}" for n in range(100)]
+        assert wire.answer().status == 200
+
+
+def test_a_pipeline_behind_a_refusal_goes_on(suite: Suite, queue: str) -> None:
+    with Wire(suite.url) as wire:
+        wire.request("POST", "/not-there/messages", {}, b"x" * 100_000)
+        wire.request("POST", f"/{queue}/messages", {}, b"y")
+        assert [wire.answer().status, wire.answer().status] == [404, 201]
+
+
+def test_bodies_where_none_is_wanted_are_skipped(suite: Suite, queue: str) -> None:
+    trap = b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n"
+    with Wire(suite.url) as wire:
+        for method, path, status in (
+            ("GET", f"/{queue}", 200),
+            ("GET", f"/{queue}/messages", 204),
+            ("DELETE", f"/{queue}/messages/none", 404),
+            ("DELETE", f"/{queue}/messages", 200),
+            ("DELETE", f"/{queue}", 200),
+            ("PUT", f"/{queue}", 201),
+        ):
+            assert wire.ask(method, path, {}, trap).status == status
+        assert wire.ask("GET", f"/{queue}").status == 200
+
+
+def test_a_put_with_an_endless_body_is_answered_and_cut_off(suite: Suite) -> None:
+    with Wire(suite.url) as wire:
+        wire.request("PUT", "/endless", {"Transfer-Encoding": "chunked"})
+        chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        try:
+            while True:
+                wire.send(chunk)
+        except OSError:
+            pass  # cut off
+    with Wire(suite.url) as wire:
+        assert wire.ask("GET", "/endless").status == 200
+
+
+@pytest.mark.parametrize("form", ["http://elsewhere.example{}", "HTTP://x:1{}", "{}#fragment"])
+def test_targets_in_other_forms(suite: Suite, queue: str, form: str) -> None:
+    with Wire(suite.url) as wire:
+        answer = wire.ask("GET", form.format(f"/{queue}"))
+        assert answer.json["queue"] == queue
+
+
+def test_a_target_without_a_path(suite: Suite) -> None:
+    with Wire(suite.url) as wire:
+        assert wire.ask("GET", "http://elsewhere.example").status == 200
+        assert wire.ask("OPTIONS", "*").status == 405
+
+
+def test_a_tunnel_is_not_served(suite: Suite) -> None:
+    with Wire(suite.url) as wire:
+        assert wire.ask("CONNECT", "example.org:80").status in (400, 404, 405)
+
+
+def test_an_upgrade_is_ignored(suite: Suite, queue: str) -> None:
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Key": "AAAA"}
+    with Wire(suite.url) as wire:
+        assert wire.ask("GET", f"/{queue}", headers).status == 200
+        assert wire.ask("GET", f"/{queue}").status == 200
+
+
+def test_an_upgrade_to_http_2_loses_no_body(suite: Suite, queue: str) -> None:
+    # What curl --http2 sends.
+    headers = {
+        "Connection": "Upgrade, HTTP2-Settings",
+        "Upgrade": "h2c",
+        "HTTP2-Settings": "AAMAAABkAAQAAP__",
+    }
+    with Wire(suite.url) as wire:
+        assert wire.ask("POST", f"/{queue}/messages", headers, b"whole").status == 201
+        assert wire.ask("GET", f"/{queue}/messages?wait=15").body == b"whole"
+
+
+SMUGGLED = b"POST /{queue}/messages?id=smuggled HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        ["Content-Length: 5", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked", "Content-Length: 5"],
+        ["Content-Length: 5", "Content-Length: 6"],
+        ["Content-Length: 5, 5"],
+        ["Content-Length: +5"],
+        ["Content-Length: 0x5"],
+        ["Content-Length: 5_0"],
+        ["Content-Length : 5"],
+        ["Transfer-Encoding: xchunked"],
+        ["Transfer-Encoding: gzip, chunked"],
+        ["Transfer-Encoding: chunked, identity"],
+        ["Transfer-Encoding : chunked"],
+        ["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"],
+        [" Content-Length: 5"],
+    ],
+    ids=" & ".join,
+)
+def test_framing_that_means_two_things(suite: Suite, queue: str, framing: list[str]) -> None:
+    head = "\r\n".join([f"POST /{queue}/messages HTTP/1.1", "Host: x", *framing])
+    with Wire(suite.url) as wire:
+        wire.send(
+            head.encode() + b"\r\n\r\n0\r\n\r\n" + SMUGGLED.replace(b"{queue}", queue.encode())
+        )
+        assert wire.answer().status == 400
+        assert wire.is_closed()
+    for folder in ("new", f"queues/{queue}"):
+        assert not [p for p in (suite.root / folder).iterdir() if "smuggled" in p.name]
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"5;ext=\r\n\r\nhello\r\n0\r\n\r\n",
+        b"-5\r\nhello\r\n0\r\n\r\n",
+        b"0x5\r\nhello\r\n0\r\n\r\n",
+        b"5\r\nhelloX\r\n0\r\n\r\n",
+        b"5\nhello\n0\n\n",
+        b"fffffffffffffffff\r\nhello\r\n",
+    ],
+)
+def test_chunks_that_mean_two_things(suite: Suite, queue: str, chunks: bytes) -> None:
+    with Wire(suite.url) as wire:
+        wire.request("POST", f"/{queue}/messages", {"Transfer-Encoding": "chunked"})
+        wire.send(chunks)
+        assert wire.answer().status == 400
+        assert wire.is_closed()
+    with Wire(suite.url) as wire:
+        assert wire.ask("GET", f"/{queue}/messages?wait=0.1").status == 204
+
+
+def test_trailers_are_no_headers(suite: Suite, queue: str) -> None:
+    with Wire(suite.url) as wire:
+        wire.request("POST", f"/{queue}/messages", {"Transfer-Encoding": "chunked"})
+        wire.send(b"5\r\nhello\r\n0\r\nX-Message-Attribute-Late: 1\r\n\r\n")
+        assert wire.answer().status == 201
+        answer = wire.ask("GET", f"/{queue}/messages?wait=15")
+        assert answer.body == b"hello"
+        assert answer.headers["X-Message-Attribute-Late"] is None
