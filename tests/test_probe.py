@@ -142,7 +142,7 @@ def test_a_read_only_filesystem_is_fatal(root: Path, mount: Mount) -> None:  # n
     assert "read-only" in (fatal(findings) or "")
 
 
-def test_a_small_filesystem_is_a_warning_and_a_full_one_fatal(
+def test_a_small_filesystem_is_a_warning_and_so_is_a_full_one(
     root: Path,
     mount: Mount,  # noqa: F811
 ) -> None:
@@ -156,15 +156,37 @@ def test_a_small_filesystem_is_a_warning_and_a_full_one_fatal(
     with pytest.raises(OSError, match="No space"):
         (root / "ballast").write_bytes(b"\0" * 5_000_000)
     findings = probe(root)
-    assert levels(findings)["space"] is Level.FATAL
-    assert "free some" in text(findings, "space")
+    assert levels(findings)["space"] is Level.WARNING
+    assert "nothing can be stored" in text(findings, "space")
+    assert fatal(findings) is None
 
     (root / "ballast").unlink()
     for number in range(os.statvfs(root).f_favail):
         (root / f"ballast-{number}").touch()
     findings = probe(root)
-    assert levels(findings)["inodes"] is Level.FATAL
-    assert fatal(findings)
+    assert levels(findings)["inodes"] is Level.WARNING
+    assert fatal(findings) is None
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_ext4_without_a_journal_is_a_warning(tmp_path: Path, journal: bool) -> None:
+    image, place = tmp_path / "image", tmp_path / "mounted"
+    place.mkdir(mode=0o700)
+    image.touch()
+    os.truncate(image, 32 * 1024 * 1024)
+    feature = "has_journal" if journal else "^has_journal"
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-O", feature, image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, place], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no loop-mounted ext4 here: {error}")
+    try:
+        Spool(place / "mq", sync="none").close()
+        findings = probe(place / "mq")
+        assert ("filesystem" in levels(findings)) is not journal
+        assert ("journal" in text(findings, "filesystem")) is not journal
+    finally:
+        subprocess.run(["umount", place], check=True)
 
 
 def test_a_wrong_clock_is_told(root: Path) -> None:

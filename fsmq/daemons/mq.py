@@ -31,7 +31,8 @@ def main(options: MqOptions) -> int:
     for messages to be delivered, and mq-reaper for removed ones to be unlinked; fsmq up runs all
     three.
     """
-    logs.setup(options.log_level, options.log_format, "mq")
+    name = "mq" if options.process_index is None else f"mq-{options.process_index}"
+    logs.setup(options.log_level, options.log_format, name)
     raise_file_limit()
     if options.processes > 1 and options.process_index is None:
         return _run_many(options)
@@ -130,14 +131,18 @@ class _Daemon:
         """Tell the other hosts that we live, and learn our share of the ids from them."""
         options, tree = self._options, self._spool.tree
         process = options.process_index or 0
+        failing = False
         while True:
             try:
                 peers.beat(tree, options.node)
                 nodes = peers.alive(tree, options.node)
                 share = peers.share(nodes, options.node, options.peers, process, options.processes)
                 self._spool.context.ready.set_share(share)
+                failing = False
             except OSError as error:
-                log.warning("cannot say that this host lives", error=error)
+                if not failing:  # once is enough: a full disk may stay full for long
+                    log.warning("cannot say that this host lives", error=error)
+                failing = True
             await asyncio.sleep(peers.BEAT_S)
 
     def _leave(self) -> None:

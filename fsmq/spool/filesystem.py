@@ -52,6 +52,18 @@ def kind_of(path: Path) -> str:
     return kind
 
 
+def has_journal(path: Path) -> bool | None:
+    """Whether the ext4 that holds ``path`` has a journal; None for other filesystems."""
+    if kind_of(path) != "ext4" or not os.path.isdir("/proc/fs/jbd2"):
+        return None
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    name = os.path.basename(os.path.realpath(f"/sys/dev/block/{number}"))
+    if name == number:
+        return None  # /sys does not tell
+    return any(found.startswith(f"{name}-") for found in os.listdir("/proc/fs/jbd2"))
+
+
 def mounts_below(path: Path) -> set[str]:
     """What is mounted inside a folder, relative to it.
 

@@ -1,4 +1,7 @@
-"""How much room a filesystem has left."""
+"""How much room a filesystem has left.
+
+None at all is a warning, too: what is stored can still be fetched and deleted, which makes room.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def space(fd: int) -> str:
     free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
     text = f"{_size(free)} of {_size(total)} are free"
     if free == 0:
-        raise Stop(Level.FATAL, f"{text}; free some, nothing can be stored")
+        raise Stop(Level.WARNING, f"{text}; free some, nothing can be stored")
     if free < _LOW_SHARE * total or free < _LOW_BYTES:
         raise Stop(Level.WARNING, f"{text}; puts are refused when they are used up")
     return text
@@ -33,7 +36,7 @@ def inodes(fd: int) -> str:
     free, total = found.f_favail, found.f_files
     text = f"{free:,} of {total:,} are free; each message takes one"
     if free == 0:
-        raise Stop(Level.FATAL, f"{text}; free some, nothing can be stored")
+        raise Stop(Level.WARNING, f"{text}; free some, nothing can be stored")
     if free < _LOW_SHARE * total or free < _LOW_INODES:
         raise Stop(Level.WARNING, f"{text}; puts are refused when they are used up")
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import ADVICE, Unavailable
 from ..events import Events
-from ..filesystem import Filesystem, examine, mounts_below
+from ..filesystem import Filesystem, examine, has_journal, mounts_below
 from ..sync import Syncer, Work
 from ..tree import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, Tree
 from .finding import Finding, Level, Stop
@@ -43,7 +44,7 @@ class Trials:
         try:
             os.mkdir(self._scratch, 0o700, dir_fd=self._tree.fd)
         except OSError as error:
-            yield Finding("scratch folder", Level.FATAL, _advice(error, self._scratch))
+            yield Finding("scratch folder", _level(error), _advice(error, self._scratch))
             return
         try:
             yield from self._trials()
@@ -67,7 +68,7 @@ class Trials:
         except Stop as stop:
             return Finding(name, stop.level, str(stop))
         except OSError as error:
-            return Finding(name, Level.FATAL, _advice(error, self._scratch))
+            return Finding(name, _level(error), _advice(error, self._scratch))
         except Unavailable as error:
             return Finding(name, Level.FATAL, str(error))
 
@@ -85,7 +86,7 @@ class Trials:
             try:
                 os.close(tree.create(f"{path}/{self._name}"))
             except OSError as error:
-                raise Stop(Level.FATAL, _advice(error, path)) from error
+                raise Stop(_level(error), _advice(error, path)) from error
             tree.unlink(f"{path}/{self._name}")
         return f"all {len(FOLDERS)} are there and can be written to"
 
@@ -114,6 +115,9 @@ class Trials:
             return f"{kind}, a network filesystem: other hosts may work on the same tree"
         if kind == "tmpfs":
             raise Stop(Level.WARNING, "tmpfs, which forgets everything when the machine stops")
+        if has_journal(self._tree.root) is False:
+            text = "ext4 without a journal: a power cut can damage folders, and creating files is"
+            raise Stop(Level.WARNING, f"{text} slow after many were deleted; tune2fs -j adds one")
         return f"{kind}, local"
 
     # -- trials ----------------------------------------------------------------------------------
@@ -285,6 +289,11 @@ class Trials:
             remove_scratch(self._tree, self._scratch)
         except OSError:
             pass  # what cannot be removed now, fsck finds
+
+
+def _level(error: OSError) -> Level:
+    """How bad a failed trial is: a full disk only keeps it from being made."""
+    return Level.WARNING if error.errno in (errno.ENOSPC, errno.EDQUOT) else Level.FATAL
 
 
 def _advice(error: OSError, path: str) -> str:
