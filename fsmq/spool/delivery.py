@@ -33,6 +33,7 @@ from .tree import (
     REMOVE_NEW,
     State,
 )
+from .turns import Turns
 
 # A file with a shell user's name that a listing finds may still be written to; an event tells when
 # it is finished, a listing waits until it has been left alone for so long.
@@ -79,6 +80,7 @@ class Delivery:
     ) -> None:
         self.context = context
         self.timers = Timers()
+        self._turns = Turns(context.tree, context.tree.folder(DELAY))
         self._tree = context.tree
         self._delay_ms = round(delay * 1000)
         self._serves_new = new
@@ -108,7 +110,7 @@ class Delivery:
         due = [_MAX_WAIT_S, self._new_due - time.monotonic(), self._delay_due - time.monotonic()]
         next_ms = self.timers.next_ms()
         if next_ms is not None:
-            due.append((next_ms - self.context.clock() * 1000) / 1000)
+            due.append(max(next_ms / 1000 - self.context.clock(), self._turns.pause()))
         return max(0.0, min(due))
 
     @property
@@ -305,6 +307,13 @@ class Delivery:
         return _Timer(max(stamp.deadline_ms, floor_ms), stamp.deliveries or 0)
 
     def _run_due(self) -> int:
+        next_ms = self.timers.next_ms()
+        if next_ms is None or next_ms > self.context.now_ms():
+            return 0
+        with self._turns.turn() as ours:
+            return self._redeliver_due() if ours else 0
+
+    def _redeliver_due(self) -> int:
         moved = 0
         for _ in range(_MAX_STEP):
             now_ms = self.context.now_ms()

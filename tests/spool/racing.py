@@ -75,7 +75,7 @@ def hold(root: Path, number: int, seconds: float, renews: bool) -> list[Held]:
     """Claim for a moment again and again, let claims run out, renew some near their end."""
     log = []
     end = time.monotonic() + seconds
-    with Spool(root, sync="none", delivers=number == 0) as spool:
+    with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs")
         while time.monotonic() < end:
             asked = time.time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -299,3 +300,14 @@ def test_a_renewal_between_a_movers_look_and_its_rename_holds(
     spool.deliver()
     assert jobs.claim() == []
     assert [m.deadline for m in jobs.peek(state=State.DELAY)] == [clock.now + 60]
+
+
+def test_a_mover_that_hangs_in_its_turn_does_not_stop_the_others(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+        jobs.put(b"x")
+        jobs.claim(visibility=0.05)
+        hanging = os.open(root / "delay", os.O_RDONLY)
+        fcntl.flock(hanging, fcntl.LOCK_EX)
+        assert [m.deliveries for m in jobs.claim(wait=20)] == [2]
+        os.close(hanging)
