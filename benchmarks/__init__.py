@@ -1,0 +1,1 @@
+"""Benchmarks: what the suite costs against things that do the same work in the same run."""

@@ -1,0 +1,77 @@
+"""A lean HTTP client for what wrk cannot do: paced posts, and thousands of long polls.
+
+One request in flight on each connection; no more of HTTP than our server answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+
+class Answer(NamedTuple):
+    status: int
+    head: bytes  # the status line and the headers
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """A header's value."""
+        start = b"\r\n" + name.lower().encode() + b": "
+        at = self.head.lower().find(start)
+        if at < 0:
+            return None
+        value = self.head[at + len(start) :]
+        return value.partition(b"\r\n")[0].decode()
+
+
+class Connection(asyncio.Protocol):
+    """A connection that stays open."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._data = b""
+        self._waiting: asyncio.Future[Answer] | None = None
+
+    @classmethod
+    async def open(cls, port: int) -> Connection:
+        """Connect. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(cls, "127.0.0.1", port)
+        return connection
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> Answer:
+        """Send one request and wait for its answer. Raises ConnectionError."""
+        assert self._transport is not None
+        assert self._waiting is None
+        head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(head.encode() + body)
+        try:
+            return await self._waiting
+        finally:
+            self._waiting = None
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        head, end, rest = self._data.partition(b"\r\n\r\n")
+        if not end:
+            return
+        answer = Answer(int(head[9:12]), head, b"")
+        length = int(answer.header("Content-Length") or 0)
+        if len(rest) < length:
+            return
+        self._data = rest[length:]
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(answer._replace(body=rest[:length]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(exc or ConnectionError("the server closed the connection"))

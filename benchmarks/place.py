@@ -1,0 +1,147 @@
+"""Where the benchmarks run: a filesystem of their own, or a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsmq.spool.filesystem import kind_of
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+
+class CannotMount(Exception):
+    """There is no loop device to be had here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder to work in, and what a report says about its filesystem."""
+
+    folder: Path
+    description: str
+
+    @contextlib.contextmanager
+    def fresh(self, name: str) -> Iterator[Path]:
+        """An empty folder, removed afterwards; what that leaves to be written is not left over."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            self.settle()
+
+    def settle(self) -> None:
+        """Write out what is waiting, so that the next run does not pay for the last one."""
+        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if _libc.syncfs(fd):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code))
+        finally:
+            os.close(fd)
+
+    def chill(self) -> bool:
+        """Drop the page cache, so that the next start is a cold one; False without the right."""
+        self.settle()
+        try:
+            _DROP_CACHES.write_text("3\n")
+        except OSError:
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def open_place(where: str | None, gigabytes: int) -> Iterator[Place]:
+    """Open the place that ``--where`` names; None: a loop device for root, else this folder.
+
+    gigabytes: the size of the image on the loop device; it is sparse.
+
+    Raises:
+        CannotMount: a loop device was asked for by name, and there is none.
+    """
+    with contextlib.ExitStack() as stack:
+        if where == "loop" or (where is None and os.geteuid() == 0):
+            try:
+                yield stack.enter_context(_loop(gigabytes))
+                return
+            except CannotMount:
+                if where == "loop":
+                    raise
+        yield stack.enter_context(_folder(Path(where or ".")))
+
+
+@contextlib.contextmanager
+def _folder(above: Path) -> Iterator[Place]:
+    above.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="fsmq-benchmarks-", dir=above)).absolute()
+    try:
+        kind = kind_of(folder)
+        yield Place(folder, f"a folder on {kind}{_journal_of(folder, kind)}, shared with others")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _loop(gigabytes: int) -> Iterator[Place]:
+    scratch = Path(tempfile.mkdtemp(prefix="fsmq-benchmarks-", dir="/var/tmp"))
+    image, mount = scratch / "image", scratch / "mount"
+    mount.mkdir()
+    mounted = False
+    try:
+        with image.open("wb") as file:
+            file.truncate(gigabytes << 30)
+        # One inode for each 4 KiB block: a million messages are a million files. Tables are
+        # written now, or the kernel would write them in the background while we measure.
+        _run(
+            *("mkfs.ext4", "-q", "-F", "-O", "has_journal", "-i", "4096"),
+            *("-E", "lazy_itable_init=0,lazy_journal_init=0", str(image)),
+        )
+        _run("mount", "-o", "loop,noatime", str(image), str(mount))
+        mounted = True
+        place = Place(mount, "ext4 with a journal on a loop device of its own, noatime")
+        place.settle()
+        yield place
+    finally:
+        if mounted:
+            _unmount(mount)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _unmount(mount: Path) -> None:
+    # A process that was killed may hold its files for a moment more.
+    for _ in range(50):
+        if subprocess.run(["umount", str(mount)], capture_output=True).returncode == 0:
+            return
+        time.sleep(0.1)
+    subprocess.run(["umount", "-l", str(mount)], check=False)
+
+
+def _run(*command: str) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise CannotMount(f"{command[0]} is not installed") from error
+    except subprocess.CalledProcessError as error:
+        raise CannotMount(f"{' '.join(command)}: {error.stderr.strip()}") from error
+
+
+def _journal_of(folder: Path, kind: str) -> str:
+    """Whether an ext4 has a journal, where that can be seen."""
+    if kind != "ext4":
+        return ""
+    device = os.stat(folder).st_dev
+    try:
+        name = (Path("/sys/dev/block") / f"{os.major(device)}:{os.minor(device)}").resolve().name
+        return "" if (Path("/proc/fs/jbd2") / f"{name}-8").exists() else " without a journal"
+    except OSError:
+        return ""

@@ -1,0 +1,117 @@
+"""Plots as SVG, written by hand: two logarithmic axes and a few lines need no library."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+from .measure import Plot, Series
+
+_WIDTH, _HEIGHT = 640, 400
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 24, 44, 56
+# Told apart by people who do not see red and green as different, and on dark and light pages.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
+_DASHES = ("", "6 4", "2 3", "8 3 2 3")
+_SHORT = ((1e6, "M"), (1e3, "k"))
+
+
+class _Axis:
+    """Maps values to pixels; whole powers of ten at both ends."""
+
+    def __init__(self, values: list[float], start: float, end: float) -> None:
+        self.low = math.floor(math.log10(min(values)) + 1e-9)
+        self.high = max(math.ceil(math.log10(max(values)) - 1e-9), self.low + 1)
+        self._start = start
+        self._per_decade = (end - start) / (self.high - self.low)
+
+    def at(self, value: float) -> float:
+        return self._start + (math.log10(value) - self.low) * self._per_decade
+
+    def ticks(self) -> list[float]:
+        return [10.0**power for power in range(self.low, self.high + 1)]
+
+
+def svg(plot: Plot) -> str:
+    """Draw a plot. Raises ValueError where it has no points, or a value that is not positive."""
+    points = [point for series in plot.series for point in series.points]
+    if not points:
+        raise ValueError(f"{plot.title}: nothing to draw")
+    x_axis = _Axis([x for x, _ in points], _LEFT, _WIDTH - _RIGHT)
+    y_axis = _Axis([y for _, y in points], _HEIGHT - _BOTTOM, _TOP)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
+        f' width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12" role="img">',
+        f"<title>{escape(plot.title)}</title>",
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
+        f'<text x="{_LEFT}" y="24" font-size="15" font-weight="bold">{escape(plot.title)}</text>',
+        *_grid(x_axis, y_axis),
+        *_labels(plot),
+    ]
+    for index, series in enumerate(plot.series):
+        parts += _line(series, index, x_axis, y_axis)
+    parts += _legend(plot)
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _grid(x_axis: _Axis, y_axis: _Axis) -> list[str]:
+    left, right, top, bottom = _LEFT, _WIDTH - _RIGHT, _TOP, _HEIGHT - _BOTTOM
+    parts = []
+    for value in x_axis.ticks():
+        x = x_axis.at(value)
+        parts.append(f'<path d="M{x:.1f} {top}V{bottom}" stroke="#dddddd"/>')
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{_n(value)}</text>')
+    for value in y_axis.ticks():
+        y = y_axis.at(value)
+        parts.append(f'<path d="M{left} {y:.1f}H{right}" stroke="#dddddd"/>')
+        parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{_n(value)}</text>')
+    parts.append(f'<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="#333333"/>')
+    return parts
+
+
+def _labels(plot: Plot) -> list[str]:
+    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+    centre = (_LEFT + _WIDTH - _RIGHT) / 2
+    return [
+        f'<text x="{centre}" y="{_HEIGHT - 14}" text-anchor="middle">{escape(plot.x_label)}</text>',
+        f'<text x="20" y="{middle}" text-anchor="middle" transform="rotate(-90 20 {middle})">'
+        f"{escape(plot.y_label)}</text>",
+    ]
+
+
+def _line(series: Series, index: int, x_axis: _Axis, y_axis: _Axis) -> list[str]:
+    colour, dash = _style(index)
+    at = [(x_axis.at(x), y_axis.at(y), y) for x, y in series.points]
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y, _ in at)
+    parts = [f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>']
+    # The second line's values stand below it, so that two that lie close can both be read.
+    shift = 16 if index % 2 else -8
+    for x, y, value in at:
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{y + shift:.1f}" text-anchor="middle" font-size="10"'
+            f' fill="{colour}">{value:,.0f}</text>'
+        )
+    return parts
+
+
+def _legend(plot: Plot) -> list[str]:
+    parts = []
+    for index, series in enumerate(plot.series):
+        colour, dash = _style(index)
+        x, y = _WIDTH - _RIGHT - 190, 14 + 16 * index
+        parts.append(f'<path d="M{x} {y}h24" stroke="{colour}" stroke-width="2"{dash}/>')
+        parts.append(f'<text x="{x + 30}" y="{y + 4}">{escape(series.name)}</text>')
+    return parts
+
+
+def _style(index: int) -> tuple[str, str]:
+    dash = _DASHES[index % len(_DASHES)]
+    attribute = f' stroke-dasharray="{dash}"' if dash else ""
+    return _COLOURS[index % len(_COLOURS)], attribute
+
+
+def _n(value: float) -> str:
+    for factor, letter in _SHORT:
+        if value >= factor:
+            return f"{value / factor:g}{letter}"
+    return f"{value:g}"

@@ -1,0 +1,29 @@
+"""The rows of the table, by the name that the command line takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..bench import Bench
+from ..measure import Outcome
+from . import fetch, growth, library, life, longpoll, memory, mover, neighbour, post, reaper
+
+Row = Callable[[Bench], Outcome]
+
+ROWS: dict[str, Row] = {
+    "post-64": post.post_64,
+    "post-1": post.post_1,
+    "life-64": life.life_64,
+    "put-many": library.put_many,
+    "fetch-depth": fetch.depth,
+    "races": fetch.races,
+    "mover-rate": mover.deliveries,
+    "mover-latency": mover.latency,
+    "mover-timers": mover.timers,
+    "mover-restart": mover.restart,
+    "longpoll": longpoll.waiters,
+    "reaper": reaper.unlinks,
+    "memory": memory.resident,
+    "neighbour": neighbour.slow,
+    "growth": growth.growth,
+}

@@ -1,0 +1,55 @@
+"""Memory: each daemon at rest, and mq with many messages ready."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from .. import fill
+from ..bench import QUEUE, Bench
+from ..http_client import Connection
+from ..load import Failed
+from ..measure import Bar, Measure, Outcome
+from ..procfs import resident_mb
+
+_DAEMONS = ("mq", "mover", "reaper")
+
+
+def resident(bench: Bench) -> Outcome:
+    """Resident memory; of mq after it has served a request."""
+    idle: dict[str, list[float]] = {name: [] for name in _DAEMONS}
+    for _ in range(bench.repeat):
+        with bench.suite(processes=1, mover=True, reaper=True) as suite:
+            asyncio.run(_ask(suite.port, f"/{QUEUE}/messages", 204))
+            for name in _DAEMONS:
+                idle[name].append(resident_mb(suite[name].pid))
+    bar = Bar("<=", 80, "MB")
+    measures = [Measure(f"memory: {name}, idle", idle[name], "MB", bar) for name in _DAEMONS]
+    return Outcome([*measures, _many_ready(bench)])
+
+
+def _many_ready(bench: Bench) -> Measure:
+    sizes = bench.sizes
+
+    def filled(root: Path) -> None:
+        fill.ready(root, sizes.many, sizes.body)
+
+    with bench.suite(processes=1, fill=filled) as suite:
+        asyncio.run(_ask(suite.port, f"/{QUEUE}/messages", 200))
+        pid = suite["mq"].pid
+        now, peak = resident_mb(pid), resident_mb(pid, peak=True)
+    return Measure(
+        f"memory: mq with {sizes.many:,} ready",
+        [now],
+        "MB",
+        Bar("<=", 500, "MB"),
+        note=f"{peak:.0f} MB at most while it listed them",
+    )
+
+
+async def _ask(port: int, path: str, status: int) -> None:
+    connection = await Connection.open(port)
+    answer = await connection.request("GET", path)
+    connection.close()
+    if answer.status != status:
+        raise Failed(f"GET {path} was answered {answer.status}, not {status}")
