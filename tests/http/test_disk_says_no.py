@@ -1,0 +1,164 @@
+"""A disk that refuses: 503 with an advice, nothing half stored, and service again by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.http.helpers import Answer, Wire
+from tests.suite import Suite
+
+MEGABYTE = 1024 * 1024
+# sync=fsync: an error of the disk is told for the file that it hits.
+MQ_OPTIONS = ["--sync=fsync", "--poll-interval=0.05"]
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small filesystem")
+
+
+def run(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A mounted filesystem of a few megabytes."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    if request.param == "tmpfs":
+        run("mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=500", "tmpfs", where)
+    else:
+        image = tmp_path / "image"
+        with image.open("wb") as file:
+            file.truncate(8 * MEGABYTE)
+        run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", image)
+        run("mount", "-o", "loop", image, where)
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "--lazy", where], check=True)
+
+
+@pytest.fixture
+def small(disk: Path) -> Iterator[Suite]:
+    """A suite on that disk, with the queue ``q``."""
+    with Suite(disk / "mq", mq_options=MQ_OPTIONS, logs=disk.parent / "logs") as suite:
+        assert ask(suite, "PUT", "/q").status == 201
+        yield suite
+
+
+def ask(suite: Suite, method: str, path: str, body: bytes = b"") -> Answer:
+    with Wire(suite.url) as wire:
+        return wire.ask(method, path, {}, body)
+
+
+def fill(disk: Path) -> Path:
+    """Use up all space; the file that holds it."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (65_536, 1024, 1):
+            try:
+                while True:
+                    file.write(b"\0" * size)
+                    os.fsync(file.fileno())
+            except OSError:
+                continue
+    return ballast
+
+
+def is_refused(answer: Answer) -> bool:
+    assert answer.status == 503, answer
+    assert answer.json["type"] == "urn:fsmq:problem:unavailable"
+    assert int(answer.headers["Retry-After"]) >= 1
+    return True
+
+
+def test_a_full_disk_refuses_and_takes_again(small: Suite, disk: Path) -> None:
+    ballast = fill(disk)
+    refused = ask(small, "POST", "/q/messages", b"x" * 5000)
+    assert is_refused(refused)
+    assert "full" in refused.json["detail"]
+    assert not list((small.root / "new").iterdir())
+    ballast.unlink()
+    posted = ask(small, "POST", "/q/messages", b"x" * 5000)
+    assert posted.status == 201
+    fetched = ask(small, "GET", "/q/messages?wait=15")
+    assert (fetched.id, len(fetched.body)) == (posted.id, 5000)
+
+
+def test_a_full_disk_can_be_emptied_over_http(small: Suite, disk: Path) -> None:
+    for _ in range(20):
+        assert ask(small, "POST", "/q/messages", b"x" * 5000).status == 201
+    fill(disk)
+    assert is_refused(ask(small, "POST", "/q/messages", b"x" * 50_000))
+    for _ in range(20):
+        fetched = ask(small, "GET", "/q/messages?wait=15")
+        assert ask(small, "DELETE", f"/q/messages/{fetched.id}").status == 202
+    # The reaper gives the space back by itself; the refusal said when to come again.
+    answer = ask(small, "POST", "/q/messages", b"x" * 50_000)
+    for _ in range(200):
+        if answer.status == 201:
+            break
+        assert is_refused(answer)
+        ask(small, "GET", "/q/messages?wait=0.05")
+        answer = ask(small, "POST", "/q/messages", b"x" * 50_000)
+    assert answer.status == 201
+
+
+def test_a_disk_without_inodes_refuses_and_takes_again(small: Suite, disk: Path) -> None:
+    crowd = disk / "crowd"
+    crowd.mkdir()
+    n = 0
+    try:
+        while n < 5000:
+            (crowd / str(n)).touch()
+            n += 1
+    except OSError:
+        pass
+    assert is_refused(ask(small, "POST", "/q/messages", b"x"))
+    assert is_refused(ask(small, "PUT", "/another"))
+    for path in crowd.iterdir():
+        path.unlink()
+    assert ask(small, "POST", "/q/messages", b"x").status == 201
+    assert ask(small, "GET", "/q/messages?wait=15").body == b"x"
+
+
+def test_a_read_only_disk_refuses_and_takes_again(small: Suite, disk: Path) -> None:
+    assert ask(small, "POST", "/q/messages?delay=0", b"before").status == 201
+    held = ask(small, "GET", "/q/messages?wait=15").id
+    assert ask(small, "POST", "/q/messages", b"ready").status == 201
+    run("mount", "-o", "remount,ro", disk)
+    try:
+        for method, path in (
+            ("POST", "/q/messages"),
+            ("PUT", "/another"),
+            ("DELETE", f"/q/messages/{held}"),
+            ("PATCH", f"/q/messages/{held}?visibility=5"),
+            ("PATCH", f"/q/messages/{held}?visibility=0"),
+            ("DELETE", "/q"),
+        ):
+            answer = ask(small, method, path, b"{}")
+            assert is_refused(answer)
+            assert "read-only" in answer.json["detail"]
+        assert ask(small, "GET", "/q").status == 200
+    finally:
+        run("mount", "-o", "remount,rw", disk)
+    assert ask(small, "DELETE", f"/q/messages/{held}").status == 202
+    assert ask(small, "POST", "/q/messages", b"after").status == 201
+    assert {ask(small, "GET", "/q/messages?wait=15").body for _ in range(2)} == {b"ready", b"after"}
+    assert all(small[name].is_running() for name in ("mq", "mover", "reaper"))
+
+
+def test_a_disk_that_is_gone_refuses(small: Suite) -> None:
+    """Somebody moves the whole root away, and back."""
+    elsewhere = small.root.parent / "elsewhere"
+    small.root.rename(elsewhere)
+    assert ask(small, "POST", "/q/messages", b"x").status in (201, 503)
+    elsewhere.rename(small.root)
+    assert ask(small, "POST", "/q/messages", b"x").status == 201
+    assert ask(small, "GET", "/q/messages?wait=15").body == b"x"
