@@ -60,6 +60,10 @@ format: setup ## put all code into its form
 	$(BIN)/ruff check --fix . $(PROGRAMS)
 	$(BIN)/ruff format . $(PROGRAMS)
 
+.PHONY: bench
+bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)
+	$(BIN)/python -m benchmarks --write
+
 .PHONY: clean
 clean: ## remove the environment and whatever tools have left (stops fsmq first)
 	@tests/tour.sh stop

@@ -28,6 +28,7 @@ class Sizes:
     posts_per_s: int = 1_000
     timers: int = 100_000
     timers_within_s: float = 20.0
+    head_start_s: float = 7.0  # for the mover to start before the first timer ends
     delayed: int = 1_000_000
     waiters: int = 5_000
     arrivals_per_s: int = 50
@@ -48,6 +49,7 @@ TINY = Sizes(
     posts_per_s=50,
     timers=100,
     timers_within_s=0.5,
+    head_start_s=1.5,
     delayed=200,
     waiters=50,
     arrivals_per_s=20,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsmq.spool.filesystem import kind_of
+from fsmq.spool.filesystem import has_journal, kind_of
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
@@ -85,8 +85,8 @@ def _folder(above: Path) -> Iterator[Place]:
     above.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="fsmq-benchmarks-", dir=above)).absolute()
     try:
-        kind = kind_of(folder)
-        yield Place(folder, f"a folder on {kind}{_journal_of(folder, kind)}, shared with others")
+        journal = " without a journal" if has_journal(folder) is False else ""
+        yield Place(folder, f"a folder on {kind_of(folder)}{journal}, shared with others")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -133,15 +133,3 @@ def _run(*command: str) -> None:
         raise CannotMount(f"{command[0]} is not installed") from error
     except subprocess.CalledProcessError as error:
         raise CannotMount(f"{' '.join(command)}: {error.stderr.strip()}") from error
-
-
-def _journal_of(folder: Path, kind: str) -> str:
-    """Whether an ext4 has a journal, where that can be seen."""
-    if kind != "ext4":
-        return ""
-    device = os.stat(folder).st_dev
-    try:
-        name = (Path("/sys/dev/block") / f"{os.major(device)}:{os.minor(device)}").resolve().name
-        return "" if (Path("/proc/fs/jbd2") / f"{name}-8").exists() else " without a journal"
-    except OSError:
-        return ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from fsmq._version import __version__
+from fsmq.bench import bench
 from fsmq.checkup import fsck, probe
 from fsmq.daemons import logs
 from fsmq.daemons.options import UpOptions, program
@@ -55,6 +56,7 @@ def up(options: UpOptions) -> int:
 main.add_command(up, "up")
 main.add_command(fsck)
 main.add_command(probe)
+main.add_command(bench)
 
 
 def _passed_on(options: UpOptions, fields: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from ..bench import QUEUE, Bench
 from ..http_client import Connection
 from ..load import Failed
 from ..measure import Measure, Outcome, Plot, Series, number
-from .post import load, serial_floor
+from .post import connected, load, serial_floor
 
 _CONNECTIONS = 64
 
@@ -33,7 +33,7 @@ def _connections(bench: Bench) -> Outcome:
     for count in bench.sizes.connections:
         processes = 1 if count == 1 else bench.processes
         loads = [load(bench, count, processes, bench.sizes.body) for _ in range(bench.repeat)]
-        measures.append(_cost(f"growth: POST, {count} connections", [1e6 / x.rate for x in loads]))
+        measures.append(_cost(f"growth: POST, {connected(count)}", [1e6 / x.rate for x in loads]))
         costs.append(_point(count, measures[-1]))
         latencies.append((count, 1000 * statistics.median(x.p50_ms for x in loads)))
     plot = Plot(

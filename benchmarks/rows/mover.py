@@ -23,8 +23,6 @@ _CONSUMERS = 64
 # File times come from a clock that stands still between two ticks, so a ctime may be so much too
 # early; it counts against us.
 _TICK_MS = time.clock_getres(_CLOCK_REALTIME_COARSE) * 1000
-# Deadlines begin this long after the files were made: time for the mover to start.
-_HEAD_START_S = 5.0
 
 
 def deliveries(bench: Bench) -> Outcome:
@@ -186,7 +184,7 @@ def _fill_timers(bench: Bench, root: Path) -> None:
     # Written first and stamped then: the deadlines count from when all are there.
     names = fill.delayed(root, sizes.timers, sizes.body, lambda _: fill.in_ms(3600))
     bench.place.settle()
-    first_ms = fill.in_ms(_HEAD_START_S + sizes.timers / 50_000)
+    first_ms = fill.in_ms(sizes.head_start_s)
     step_ms = sizes.timers_within_s * 1000 / sizes.timers
     fill.stamp(root / "delay", names, lambda index: first_ms + int(index * step_ms))
 

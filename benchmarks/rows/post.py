@@ -35,6 +35,10 @@ def serial_floor(bench: Bench, size: int) -> float:
         return floor(folder, bench.seconds, size)
 
 
+def connected(count: int) -> str:
+    return f"{count} connection" if count == 1 else f"{count} connections"
+
+
 class _Runs:
     """The contenders of one row, and what else their runs told."""
 
@@ -83,8 +87,7 @@ def _post(
 ) -> Outcome:
     runs = _Runs(bench, connections, processes)
     found = side_by_side(bench.repeat, runs.contenders())
-    plural = "connection" if connections == 1 else "connections"
-    name = f"durable POST, {connections} {plural}"
+    name = f"durable POST, {connected(connections)}"
     latency = sorted((load.p50_ms, load.p99_ms) for load in runs.loads)[len(runs.loads) // 2]
 
     def against(other: str, title: str, limit: Bar | None, subject: str = "fsmq") -> Measure:
