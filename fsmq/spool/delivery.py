@@ -80,7 +80,7 @@ class Delivery:
     ) -> None:
         self.context = context
         self.timers = Timers()
-        self._turns = Turns(context.tree, context.tree.folder(DELAY))
+        self._turns = Turns(context.tree)
         self._tree = context.tree
         self._delay_ms = round(delay * 1000)
         self._serves_new = new

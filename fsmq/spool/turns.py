@@ -2,8 +2,9 @@
 
 A mover looks at a timer and then renames. Between the two another mover may have renamed, and a
 claimer won the message: the first one's rename would take it from its new holder. So movers take
-turns by a lock (flock) on the folder. The lock ends with its holder. Where there are no such
-locks, or a holder hangs, movers go on without: the message is delivered twice then, never lost.
+turns by a lock (flock) on ``config/.mover``; a file and not the folder itself, since NFS locks only
+what is open for writing. The lock ends with its holder. Where there are no such locks, or a holder
+hangs, movers go on without: the message is delivered twice then, never lost.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .tree import Tree
+from .tree import CONFIG, Tree
+
+LOCK_NAME = ".mover"
 
 # A turn takes milliseconds.
 _PATIENCE_S = 1.0
@@ -22,11 +25,10 @@ _RETRY_S = 0.002
 
 
 class Turns:
-    """The turns of one mover on one folder, given by its path relative to the root."""
+    """The turns of one mover on one spool."""
 
-    def __init__(self, tree: Tree, folder: str) -> None:
+    def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._folder = folder
         self._refused: float | None = None  # monotonic seconds of the first refusal in a row
 
     def pause(self) -> float:
@@ -35,9 +37,17 @@ class Turns:
 
     @contextmanager
     def turn(self) -> Iterator[bool]:
-        """Take a turn; False while another mover has it. Raises OSError."""
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        fd = os.open(self._folder, flags, dir_fd=self._tree.fd)
+        """Take a turn; False while another mover has it."""
+        try:
+            fd = os.open(
+                self._tree.folder(CONFIG, LOCK_NAME),
+                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+                dir_fd=self._tree.fd,
+            )
+        except OSError:
+            yield True  # a leg outside a spool, or a disk on which nothing can be created
+            return
         try:
             yield self._lock(fd)
         finally:
@@ -51,6 +61,6 @@ class Turns:
             self._refused = now if self._refused is None else self._refused
             return now - self._refused >= _PATIENCE_S
         except OSError:
-            pass  # this filesystem has no locks, or none for folders
+            pass  # this filesystem has no locks
         self._refused = None
         return True
