@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import signal
 import sys
 import time
 from collections.abc import Mapping
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -34,6 +36,13 @@ _GIGABYTES_TINY = 1
 )
 @click.option("--write", is_flag=True, help="Put the numbers and plots into the README.")
 @click.option("--tiny", is_flag=True, help="Sizes that mean nothing: does it run at all?")
+@click.option(
+    "--size",
+    "sizes",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Another size, such as many=100000 or bodies=100,1024; benchmarks/bench.py names them.",
+)
 @click.option("--list", "listed", is_flag=True, help="Name the rows and end.")
 @click.option("--render", "rendered", is_flag=True, help="Write the README again; measure nothing.")
 def main(
@@ -44,6 +53,7 @@ def main(
     processes: int,
     write: bool,
     tiny: bool,
+    sizes: tuple[str, ...],
     listed: bool,
     rendered: bool,
 ) -> None:
@@ -60,6 +70,7 @@ def main(
     if rendered:
         render()
         return
+    chosen = _sized(TINY if tiny else Sizes(), sizes)
     _prepare()
     try:
         with open_place(where, _GIGABYTES_TINY if tiny else _GIGABYTES) as place:
@@ -69,7 +80,7 @@ def main(
                 seconds=seconds,
                 warm_up=0 if tiny else 1,
                 processes=processes,
-                sizes=TINY if tiny else Sizes(),
+                sizes=chosen,
             )
             how = f"{machine()}; {place.description}; {repeat} rounds, {seconds} s a run"
             click.echo(how)
@@ -80,6 +91,24 @@ def main(
     if write:
         store(outcomes, how)
     sys.exit(1 if failed else 0)
+
+
+def _sized(sizes: Sizes, changes: tuple[str, ...]) -> Sizes:
+    """Change sizes as the command line says."""
+    fields = {field.name: getattr(sizes, field.name) for field in dataclasses.fields(sizes)}
+    changed: dict[str, Any] = {}
+    for change in changes:
+        name, _, text = change.partition("=")
+        if name not in fields:
+            raise click.UsageError(f"--size {change}: expected one of {', '.join(fields)}")
+        try:
+            if isinstance(fields[name], tuple):
+                changed[name] = tuple(int(part) for part in text.split(","))
+            else:
+                changed[name] = type(fields[name])(text)
+        except ValueError:
+            raise click.UsageError(f"--size {change}: {text!r} is no number") from None
+    return dataclasses.replace(sizes, **changed)
 
 
 def _run(bench: Bench, rows: tuple[str, ...]) -> tuple[Mapping[str, Outcome], bool]:

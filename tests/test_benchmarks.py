@@ -1,0 +1,135 @@
+"""The benchmarks run, each cheap row at a tiny size. No figure is judged here."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+from benchmarks.bench import TINY, Bench
+from benchmarks.load import Failed
+from benchmarks.measure import Bar, Measure, Outcome, Plot, Series
+from benchmarks.place import CannotMount, open_place
+from benchmarks.plot import svg
+from benchmarks.rows import ROWS
+from benchmarks.writer import neighbour
+from tests.suite import eventually
+
+LIBRARY_ROWS = ("put-many", "fetch-depth", "mover-rate", "mover-latency", "mover-timers")
+DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")
+WRK_ROWS = ("post-1", "life-64", "growth")
+SIZES = dataclasses.replace(
+    TINY, waiters=20, connections=(1,), bodies=(100,), depths=(50,), timers=20, posts_per_s=100
+)
+_MOUNTS = Path("/proc/self/mountinfo")
+needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with open_place(str(tmp_path / "place"), 1) as place:
+        yield Bench(place, repeat=1, seconds=0.2, warm_up=0, processes=1, sizes=SIZES)
+    assert list((tmp_path / "place").iterdir()) == [], "something was left behind"
+
+
+@pytest.mark.parametrize(
+    "row", [*LIBRARY_ROWS, *DAEMON_ROWS, *(pytest.param(row, marks=needs_wrk) for row in WRK_ROWS)]
+)
+def test_a_row_gives_figures(bench: Bench, row: str) -> None:
+    outcome = ROWS[row](bench)
+    assert outcome.measures
+    for measure in outcome.measures:
+        assert measure.samples or "not installed" in measure.note, measure
+        # CPU time and a backlog may well be nothing.
+        assert all(value >= 0 for value in measure.samples), measure
+    for plot in outcome.plots:
+        ElementTree.fromstring(svg(plot))
+
+
+@needs_wrk
+def test_refused_requests_are_no_answers(bench: Bench) -> None:
+    with bench.suite() as suite:
+        (suite.root / "queues" / "bench").rmdir()
+        with pytest.raises(Failed, match=r'"bad_statuses": [1-9]'):
+            bench.load(suite, "post", 1, 10)
+
+
+def test_the_neighbour_writes_until_it_is_ended(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with neighbour(file, 100):
+        eventually(lambda: file.exists() and file.stat().st_size > 2_000_000)
+    size = file.stat().st_size
+    assert not _holds_open(file)
+    assert file.stat().st_size == size
+
+
+def _holds_open(file: Path) -> bool:
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(link) == str(file):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def test_a_loop_device_goes_even_when_a_row_fails() -> None:
+    folders: list[Path] = []
+    try:
+        with pytest.raises(ZeroDivisionError):
+            _fail_on_a_loop_device(folders)
+    except CannotMount as error:
+        pytest.skip(str(error))
+    [folder] = folders
+    assert str(folder) not in _MOUNTS.read_text()
+    assert not folder.parent.exists()
+
+
+def _fail_on_a_loop_device(folders: list[Path]) -> None:
+    with open_place("loop", 1) as place:
+        folders.append(place.folder)
+        assert str(place.folder) in _MOUNTS.read_text()
+        (place.folder / "file").write_bytes(b"x")
+        raise ZeroDivisionError
+
+
+def test_verdicts_follow_the_median() -> None:
+    measure = Measure("a", [1.0, 3.0, 2.0], bar=Bar(">=", 2.0))
+    assert (measure.median, measure.verdict) == (2.0, "met")
+    assert dataclasses.replace(measure, bar=Bar("<=", 1.9)).verdict == "NOT MET"
+    assert dataclasses.replace(measure, samples=[]).verdict == "skipped"
+
+
+def test_numbers_of_one_row_replace_only_its_own(tmp_path: Path) -> None:
+    shutil.copy(report.HERE / "README.md", tmp_path)
+    plot = Plot("growth-x.svg", "a < b", "x", "y", [Series("s", [(1, 10), (100, 2000)])])
+    posted = Outcome([Measure("posting", [2.5], bar=Bar(">=", 2.0), against="4,000/s")])
+    grown = Outcome([Measure("growing", [7.0])], [plot])
+    report.store({"post-64": posted, "growth": grown}, "here", tmp_path)
+    report.store({"growth": Outcome([Measure("grown", [8.0])], [plot])}, "there", tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    assert "| posting | ≥ 2.00× | 2.50× | 2.50–2.50 |  | 4,000/s | met |  |" in text
+    assert "| grown |" in text
+    assert "growing" not in text
+    assert "![a < b](growth-x.svg)" in text
+    assert text.startswith((report.HERE / "README.md").read_text().partition("<!--")[0])
+    ElementTree.parse(tmp_path / "growth-x.svg")
+
+
+def test_a_plot_shows_its_points_and_axes() -> None:
+    plot = Plot("p.svg", "a < b", "connections", "µs", [Series("s", [(1, 10), (512, 2000)])])
+    drawn = ElementTree.fromstring(svg(plot))
+    said = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"a < b", "connections", "µs", "s", "1", "100", "1k", "10k", "2,000"} <= set(said)
+    spots = list(drawn.iter("{http://www.w3.org/2000/svg}circle"))
+    assert [float(spot.attrib["cx"]) for spot in spots] == sorted(
+        float(spot.attrib["cx"]) for spot in spots
+    )
+    # Larger values stand higher, that is, nearer to 0.
+    assert float(spots[0].attrib["cy"]) > float(spots[1].attrib["cy"])
