@@ -55,7 +55,6 @@ CLAIM = Transition(State.READY, State.DELAY)
 RELEASE = Transition(State.DELAY, State.READY)
 REDELIVER = Transition(State.DELAY, State.READY)
 BURY = Transition(State.DELAY, State.READY)
-HIDE = Transition(State.READY, State.DELAY)  # undoes a redelivery that a renewal overtook
 MOVE_NEW = Transition(State.NEW, State.NEW)
 MOVE_READY = Transition(State.READY, State.READY)
 MOVE_DELAY = Transition(State.DELAY, State.READY)
@@ -67,7 +66,7 @@ _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 _renameat2 = getattr(_libc, "renameat2", None)
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # What open() answers where no message stands: nothing, or something that is none.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -145,10 +144,14 @@ class Tree:
         return self.is_folder(f"{self._at[QUEUES]}/{queue}")
 
     def make_queue(self, queue: str) -> bool:
-        """Create a queue's folder durably; False if it was there."""
+        """Create a queue's folder durably; False if it was there, OSError if something else is."""
         try:
             os.mkdir(self.folder(QUEUES, queue), 0o700, dir_fd=self.fd)
         except FileExistsError:
+            found = self.stat(self.folder(QUEUES, queue))
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                code = errno.ENOTDIR
+                raise OSError(code, os.strerror(code), self.folder(QUEUES, queue)) from None
             return False
         self.sync_folder(self.folder(QUEUES))
         return True
@@ -222,9 +225,9 @@ class Tree:
         """Open a new private file for writing; FileExistsError if there is one."""
         return os.open(path, _WRITE_FLAGS, 0o600, dir_fd=self.fd)
 
-    def open(self, path: str) -> int:
-        """Open a message for reading; neither a symbolic link nor a FIFO can hold us up."""
-        return os.open(path, _READ_FLAGS, dir_fd=self.fd)
+    def open(self, path: str, access: int = os.O_RDONLY) -> int:
+        """Open a message; neither a symbolic link nor a FIFO can hold us up."""
+        return os.open(path, access | _OPEN_FLAGS, dir_fd=self.fd)
 
     def stamp(self, path: str, mtime_ns: int) -> bool:
         """Set a message's mtime; False if it is not there (any more).
@@ -266,6 +269,12 @@ class Tree:
         Raises:
             FileExistsError: a message of that id stands at the target; nothing was changed.
         """
+        # A link in a queue's place would lead the rename out of the spool: to any file of the host.
+        ready = [queue] if how.source is State.READY else []
+        if how.target is State.READY:
+            ready.append(to_queue or queue)
+        if not all(map(self.has_queue, ready)):
+            return False
         source = self.path(how.source, queue, message_id)
         target = self.path(how.target, to_queue or queue, message_id)
         return self.rename(source, target, replace=how.replaces)

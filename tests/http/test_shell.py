@@ -138,6 +138,38 @@ def make(kind: str, path: Path, target: Path) -> None:
         os.mknod(path, 0o140600)
 
 
+async def test_nothing_moves_through_a_link_in_a_queue_s_place(
+    client: aiohttp.ClientSession, suite: Suite, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret").write_text("not in the spool")
+    link = suite.root / "queues" / "linked"
+    link.symlink_to(elsewhere)
+    try:
+        move_in(tmp_path, suite, "new/linked:planted", b"x")
+        move_in(tmp_path, suite, "delay/linked:planted-too", b"x")
+        for method in ("DELETE", "PATCH", "GET"):
+            path = "/linked/messages/secret"
+            assert (await ask(client, method, path)).status == 404
+        for method, path in (
+            ("GET", "/linked/messages"),
+            ("DELETE", "/linked"),
+            ("GET", "/linked"),
+        ):
+            assert (await ask(client, method, path)).status == 404
+        assert (await ask(client, "PUT", "/linked")).status == 503
+        # The mover has looked at both by now: it tells of what has no queue.
+        for name in ("linked:planted", "linked:planted-too"):
+            eventually(lambda n=name: any(e.get("file") == n for e in suite.logs("mover")))
+        assert [path.name for path in elsewhere.iterdir()] == ["secret"]
+    finally:
+        link.unlink()
+    # What was stuck goes to the true queue.
+    await ask(client, "PUT", "/linked")
+    assert (await fetch(client, "linked")).body == b"x"
+
+
 async def test_a_header_block_by_hand(
     client: aiohttp.ClientSession, suite: Suite, queue: str, tmp_path: Path
 ) -> None:
