@@ -70,6 +70,8 @@ def main(
     if rendered:
         render()
         return
+    if write and tiny:
+        raise click.UsageError("--tiny makes no numbers that are worth writing down.")
     chosen = _sized(TINY if tiny else Sizes(), sizes)
     _prepare()
     try:
@@ -83,6 +85,7 @@ def main(
                 sizes=chosen,
             )
             how = f"{machine()}; {place.description}; {repeat} rounds, {seconds} s a run"
+            how += "".join(f", {change}" for change in sizes)
             click.echo(how)
             outcomes, failed = _run(bench, rows or tuple(ROWS))
     except CannotMount as error:
@@ -121,7 +124,7 @@ def _run(bench: Bench, rows: tuple[str, ...]) -> tuple[Mapping[str, Outcome], bo
             outcomes[name] = ROWS[name](bench)
         except (Failed, AssertionError, OSError) as error:
             # One row that cannot be measured must not cost the others an hour's work.
-            outcomes[name] = Outcome([Measure(name, [], note=f"could not be measured: {error}")])
+            outcomes[name] = Outcome([Measure(name, [], note=f"could not be measured: {error!r}")])
             failed = True
         click.echo(f" {time.monotonic() - started:.0f} s", err=True)
     return outcomes, failed

@@ -6,7 +6,17 @@ One request in flight on each connection; no more of HTTP than our server answer
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, TypeVar, cast
+
+import uvloop
+
+T = TypeVar("T")
+
+
+def run(client: Coroutine[Any, Any, T]) -> T:
+    """Run a client on the loop that costs it least: it shares the cores with what it measures."""
+    return uvloop.run(client)
 
 
 class Answer(NamedTuple):
@@ -56,8 +66,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods and not the class.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._data += data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import time
 from collections import Counter
@@ -12,7 +11,7 @@ from tests.suite import Suite
 
 from .. import fill
 from ..bench import QUEUE, Bench, make_queue
-from ..http_client import Connection
+from ..http_client import Connection, run
 from ..load import Failed
 from ..measure import Bar, Measure, Outcome, number, ratios
 
@@ -41,7 +40,7 @@ def depth(bench: Bench) -> Outcome:
 
     with bench.suite(processes=1, fill=filled, start=False) as suite:
         cold, was_cold = _cold_starts(bench, suite)
-        medians = asyncio.run(_alternate(bench, suite, names))
+        medians = run(_alternate(bench, suite, names))
     few, many = statistics.median(medians["few"]), statistics.median(medians["many"])
     return Outcome(
         [
@@ -74,7 +73,7 @@ def _cold_starts(bench: Bench, suite: Suite) -> tuple[list[float], bool]:
         was_cold &= bench.place.chill()
         started = time.perf_counter()
         suite.start("mq")
-        asyncio.run(_first(suite.port))
+        run(_first(suite.port))
         times.append(time.perf_counter() - started)
     return times, was_cold
 

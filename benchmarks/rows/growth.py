@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import time
 from pathlib import Path
 
 from .. import fill
 from ..bench import QUEUE, Bench
-from ..http_client import Connection
+from ..http_client import Connection, run
 from ..load import Failed
 from ..measure import Measure, Outcome, Plot, Series, number
 from .post import connected, load, serial_floor
@@ -106,7 +105,7 @@ def _at_depth(bench: Bench, depth: int) -> tuple[list[float], list[float]]:
 
     with bench.suite(fill=filled) as suite:
         for _ in range(bench.repeat):
-            fetches.append(asyncio.run(_fetch_us(suite.port, bench.sizes.fetches)))
+            fetches.append(run(_fetch_us(suite.port, bench.sizes.fetches)))
             posts.append(1e6 / bench.load(suite, "post", _CONNECTIONS, bench.sizes.body).rate)
     return posts, fetches
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from fsmq.spool.names import new_id
 
 from ..bench import QUEUE, Bench
-from ..http_client import Answer, Connection
+from ..http_client import Answer, Connection, run
 from ..load import Failed
 from ..measure import Bar, Measure, Outcome, percentile
 from ..procfs import cpu_seconds
@@ -28,7 +28,7 @@ def waiters(bench: Bench) -> Outcome:
     with bench.suite(processes=1) as suite:
         queue = suite.root / "queues" / QUEUE
         for _ in range(bench.repeat):
-            found = asyncio.run(_Crowd(bench, suite.port, suite["mq"].pid, queue).run())
+            found = run(_Crowd(bench, suite.port, suite["mq"].pid, queue).run())
             idle.append(found.idle_percent)
             p50.append(percentile(found.latencies, 0.5))
             p99.append(percentile(found.latencies, 0.99))
@@ -64,25 +64,48 @@ class _Crowd:
         self._pid = pid
         self._queue = queue
         self._outside = queue.parent.parent / "arrivals"
+        self._count = max(1, round(bench.sizes.arrivals_per_s * bench.seconds))
+        self._all_taken = asyncio.Event()
         self._arrived: dict[str, float] = {}
         self.idle_percent = 0.0
         self.latencies: list[float] = []  # ms
 
     async def run(self) -> _Crowd:
+        """Let all wait, watch the idle CPU, then let messages arrive.
+
+        Raises:
+            Failed: a poll was refused, or arrivals were not answered.
+        """
         links = await self._connect()
-        polls: dict[asyncio.Future[Answer], Connection] = {}
-        polls.update((asyncio.ensure_future(_poll(link)), link) for link in links)
         started = time.perf_counter()
+        # A task for each: to wait for the first of thousands at every arrival would cost more
+        # than what is measured.
+        polls = asyncio.gather(*(self._poll(link) for link in links))
         try:
             await self._watch_idle(started)
-            await self._measure(polls)
+            arrivals = asyncio.ensure_future(self._arrive())
+            await asyncio.wait(
+                (polls, asyncio.ensure_future(self._all_taken.wait())),
+                timeout=_WAIT_S + self._bench.seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            arrivals.cancel()
+            if polls.done():
+                polls.result()
+            if not self._all_taken.is_set():
+                answered = len(self.latencies)
+                raise Failed(f"of {self._count} arrivals {answered} were answered")
         finally:
-            for poll in polls:
-                poll.cancel()
-            await asyncio.gather(*polls, return_exceptions=True)
+            polls.cancel()
+            await asyncio.gather(polls, return_exceptions=True)
             for link in links:
                 link.close()
         return self
+
+    async def _poll(self, link: Connection) -> None:
+        path = f"/{QUEUE}/messages?wait={_WAIT_S}&visibility=3600"
+        while True:
+            self._take(await link.request("GET", path), time.perf_counter())
 
     async def _connect(self) -> list[Connection]:
         links: list[Connection] = []
@@ -107,45 +130,26 @@ class _Crowd:
         used = cpu_seconds(self._pid) - before
         self.idle_percent = 100 * used / (time.perf_counter() - begun)
 
-    async def _measure(self, polls: dict[asyncio.Future[Answer], Connection]) -> None:
-        rate = self._bench.sizes.arrivals_per_s
-        count = max(1, round(rate * self._bench.seconds))
-        arrivals = asyncio.ensure_future(self._arrive(count, 1 / rate))
-        try:
-            async with asyncio.timeout(_WAIT_S + self._bench.seconds):
-                while len(self.latencies) < count:
-                    done, _ = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
-                    now = time.perf_counter()
-                    for poll in done:
-                        self._take(poll.result(), now)
-                        link = polls.pop(poll)
-                        polls[asyncio.ensure_future(_poll(link))] = link
-        except TimeoutError:
-            raise Failed(f"of {count} arrivals {len(self.latencies)} were answered") from None
-        finally:
-            arrivals.cancel()
-
     def _take(self, answer: Answer, now: float) -> None:
         if answer.status == 200:
             arrived = self._arrived.pop(answer.header("X-Message-Id") or "", None)
             if arrived is not None:
                 self.latencies.append((now - arrived) * 1000)
+                if len(self.latencies) == self._count:
+                    self._all_taken.set()
         elif answer.status != 204:
             raise Failed(f"a poll was answered {answer.status}")
 
-    async def _arrive(self, count: int, interval: float) -> None:
+    async def _arrive(self) -> None:
         """Rename files into the queue's folder, as the mover does."""
         self._outside.mkdir(exist_ok=True)
+        rate = self._bench.sizes.arrivals_per_s
         body = os.urandom(self._bench.sizes.body)
         begun = time.perf_counter()
-        for index in range(count):
-            await asyncio.sleep(max(0.0, begun + index * interval - time.perf_counter()))
+        for index in range(self._count):
+            await asyncio.sleep(max(0.0, begun + index / rate - time.perf_counter()))
             message_id = new_id()
             draft = self._outside / message_id
             draft.write_bytes(body)
             self._arrived[message_id] = time.perf_counter()
             draft.rename(self._queue / message_id)
-
-
-async def _poll(link: Connection) -> Answer:
-    return await link.request("GET", f"/{QUEUE}/messages?wait={_WAIT_S}&visibility=3600")

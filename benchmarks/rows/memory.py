@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from .. import fill
 from ..bench import QUEUE, Bench
-from ..http_client import Connection
+from ..http_client import Connection, run
 from ..load import Failed
 from ..measure import Bar, Measure, Outcome
 from ..procfs import resident_mb
@@ -20,7 +19,7 @@ def resident(bench: Bench) -> Outcome:
     idle: dict[str, list[float]] = {name: [] for name in _DAEMONS}
     for _ in range(bench.repeat):
         with bench.suite(processes=1, mover=True, reaper=True) as suite:
-            asyncio.run(_ask(suite.port, f"/{QUEUE}/messages", 204))
+            run(_ask(suite.port, f"/{QUEUE}/messages", 204))
             for name in _DAEMONS:
                 idle[name].append(resident_mb(suite[name].pid))
     bar = Bar("<=", 80, "MB")
@@ -35,7 +34,7 @@ def _many_ready(bench: Bench) -> Measure:
         fill.ready(root, sizes.many, sizes.body)
 
     with bench.suite(processes=1, fill=filled) as suite:
-        asyncio.run(_ask(suite.port, f"/{QUEUE}/messages", 200))
+        run(_ask(suite.port, f"/{QUEUE}/messages", 200))
         pid = suite["mq"].pid
         now, peak = resident_mb(pid), resident_mb(pid, peak=True)
     return Measure(

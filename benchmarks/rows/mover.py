@@ -13,7 +13,7 @@ from tests.suite import Suite, eventually
 
 from .. import fill
 from ..bench import QUEUE, Bench
-from ..http_client import Connection
+from ..http_client import Connection, run
 from ..load import Failed
 from ..measure import Bar, Measure, Outcome, number, percentile
 
@@ -71,7 +71,7 @@ def latency(bench: Bench) -> Outcome:
     post_p50: list[float] = []
     for _ in range(bench.repeat):
         with bench.suite(mover=True, reaper=True, processes=1) as suite:
-            found = asyncio.run(_Paced(suite.port, bench).run())
+            found = run(_Paced(suite.port, bench).run())
         p50.append(percentile(found.until_fetched, 0.5))
         p99.append(percentile(found.until_fetched, 0.99))
         post_p50.append(percentile(found.until_stored, 0.5))
