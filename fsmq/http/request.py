@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl
 
-from aiohttp import hdrs, http_exceptions
+from aiohttp import HttpVersion11, hdrs, http_exceptions
 from aiohttp.web import BaseRequest, RequestPayloadError
 
 from fsmq.spool.errors import InvalidValue, MessageTooLarge
@@ -100,7 +100,7 @@ class Call:
         if headers.get(hdrs.TRANSFER_ENCODING, "chunked").lower() != "chunked":
             # "gzip, chunked" would be stored with its first layer on and no word about it.
             raise UnreadableBody("no transfer encoding is taken but chunked")
-        if hdrs.EXPECT in headers:
+        if hdrs.EXPECT in headers and request.version >= HttpVersion11:
             await self._answer_expect(headers[hdrs.EXPECT])
         if decode is None and request.content.is_eof() and request.content.exception() is None:
             # It came with its headers, as most do: there is nothing to wait for.

@@ -83,6 +83,9 @@ class Server:
                 self._idle.set()
         response.headers[hdrs.SERVER] = _SOFTWARE
         response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
+        if hdrs.EXPECT in request.headers and not request.content.is_eof():
+            # Nobody can tell whether a body follows now, or the next request.
+            response.force_close()
         if self.service.stopping:
             response.force_close()
         return response

@@ -168,6 +168,24 @@ def test_chunks_that_mean_two_things(suite: Suite, queue: str, chunks: bytes) ->
         assert wire.ask("GET", f"/{queue}/messages?wait=0.1").status == 204
 
 
+@pytest.mark.parametrize(("method", "path"), [("POST", "/not-there/messages"), ("PUT", "/expects")])
+def test_an_answer_before_an_announced_body_ends_the_connection(
+    suite: Suite, method: str, path: str
+) -> None:
+    """Whether a body follows or the next request: neither must be taken for the other."""
+    with Wire(suite.url) as wire:
+        answer = wire.ask(method, path, {"Expect": "100-continue", "Content-Length": "500"})
+        assert answer.status in (201, 404)
+        assert answer.headers["Connection"] == "close"
+
+
+def test_http_1_0_knows_no_expectations(suite: Suite, queue: str) -> None:
+    with Wire(suite.url) as wire:
+        head = f"POST /{queue}/messages HTTP/1.0\r\nContent-Length: 2\r\nExpect: 100-continue"
+        wire.send(f"{head}\r\n\r\nhi")
+        assert wire.answer().status == 201
+
+
 def test_trailers_are_no_headers(suite: Suite, queue: str) -> None:
     with Wire(suite.url) as wire:
         wire.request("POST", f"/{queue}/messages", {"Transfer-Encoding": "chunked"})
