@@ -8,7 +8,7 @@ from html import escape
 from .measure import Plot, Series
 
 _WIDTH, _HEIGHT = 640, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 24, 44, 56
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 36, 48, 56
 # Told apart by people who do not see red and green as different, and on dark and light pages.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 _DASHES = ("", "6 4", "2 3", "8 3 2 3")
@@ -48,7 +48,7 @@ def svg(plot: Plot) -> str:
         *_labels(plot),
     ]
     for index, series in enumerate(plot.series):
-        parts += _line(series, index, x_axis, y_axis)
+        parts += _line(series, index, x_axis, y_axis, points)
     parts += _legend(plot)
     return "\n".join([*parts, "</svg>", ""])
 
@@ -78,18 +78,24 @@ def _labels(plot: Plot) -> list[str]:
     ]
 
 
-def _line(series: Series, index: int, x_axis: _Axis, y_axis: _Axis) -> list[str]:
+def _line(
+    series: Series,
+    index: int,
+    x_axis: _Axis,
+    y_axis: _Axis,
+    everything: list[tuple[float, float]],
+) -> list[str]:
     colour, dash = _style(index)
-    at = [(x_axis.at(x), y_axis.at(y), y) for x, y in series.points]
-    path = "L".join(f"{x:.1f} {y:.1f}" for x, y, _ in at)
+    path = "L".join(f"{x_axis.at(x):.1f} {y_axis.at(y):.1f}" for x, y in series.points)
     parts = [f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>']
-    # The second line's values stand below it, so that two that lie close can both be read.
-    shift = 16 if index % 2 else -8
-    for x, y, value in at:
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>')
+    for x, y in series.points:
+        across, down = x_axis.at(x), y_axis.at(y)
+        # The highest value stands above its point and the others below: they never meet.
+        is_highest = y >= max(other for at, other in everything if at == x)
+        parts.append(f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3.5" fill="{colour}"/>')
         parts.append(
-            f'<text x="{x:.1f}" y="{y + shift:.1f}" text-anchor="middle" font-size="10"'
-            f' fill="{colour}">{value:,.0f}</text>'
+            f'<text x="{across:.1f}" y="{down + (-8 if is_highest else 16):.1f}" font-size="10"'
+            f' text-anchor="middle" fill="{colour}">{y:,.0f}</text>'
         )
     return parts
 

@@ -116,6 +116,8 @@ def races(bench: Bench) -> Outcome:
             counted = counts_at_stop(suite, "mq")
         if load.statuses.get(204):
             raise Failed("the queue ran empty: fill it with more messages")
+        if counted["claim"] < load.statuses[200]:
+            raise Failed("not every process logged its counts")
         shares.append(100 * counted["lost_race"] / (counted["claim"] + counted["lost_race"]))
         rates.append(load.rate_of(200))
     measure = Measure(
