@@ -1,8 +1,7 @@
 """Claim, renew, release: who holds a message, and until when.
 
 The stamp is set before the rename that starts its timer, so the mover never sees a message in
-``delay/`` without its deadline. Two claimers that race may overwrite each other's stamp; the one
-whose rename succeeded looks at it again.
+``delay/`` without its deadline. From the look at a stamp to the rename the message is held.
 """
 
 from __future__ import annotations
@@ -10,10 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .context import Context, Pending
 from .errors import FsmqError, NoSuchMessage, NoSuchQueue, unavailable
+from .hold import hold, hold_patiently
 from .message import Message, unpack
 from .names import check_id, check_queue, facts
 from .settings import MAX_DELAY_S, MAX_VISIBILITY_S, QueueSettings, check_number, check_seconds
@@ -26,13 +26,10 @@ from .tree import (
     QUEUES,
     RELEASE,
     REMOVE_READY,
-    STRAY,
     State,
 )
 
 MAX_CLAIMS = 1000
-# Far longer than the rename that follows takes.
-_BURY_MS = 1000
 # A claim of many messages ends early when their bodies reach this many bytes.
 MAX_CLAIM_BYTES = 64 * 1024 * 1024
 # A claim passes over so many messages that cannot be claimed: a file that only another user may
@@ -99,6 +96,7 @@ def _claim_ready(
     deadline_ms = _deadline_ms(context, settings, visibility)
     size = 0
     faults: list[tuple[str, OSError]] = []
+    busy: list[str] = []
     try:
         while len(messages) < count and size < MAX_CLAIM_BYTES and len(faults) < _MAX_FAULTS:
             message_id = context.ready.pop(queue)
@@ -106,6 +104,10 @@ def _claim_ready(
                 break
             try:
                 taken = _take_if_alive(context, settings, queue, message_id, deadline_ms)
+            except BlockingIOError:
+                context.counters["lost_race"] += 1
+                busy.append(message_id)  # someone is about to win it, or about to crash
+                continue
             except OSError as error:
                 faults.append((message_id, error))
                 continue
@@ -114,7 +116,7 @@ def _claim_ready(
                 messages.append(_read(context, queue, taken))
                 size += taken.size
     finally:
-        for message_id, _ in faults:
+        for message_id in (*busy, *(message_id for message_id, _ in faults)):
             context.ready.add(queue, message_id)
     if faults and not messages:
         raise faults[0][1]
@@ -138,42 +140,16 @@ def renew(
         deadline_ms = _deadline_ms(context, settings, visibility)
         path = tree.path(State.DELAY, queue, message_id)
         work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
-        held = _restamp(context, path, message_id, deadline_ms)
-        if held is None:
-            held = _take(context, queue, message_id, deadline_ms)
-        if held is None:
+        fd = _restamp(context, path, message_id, deadline_ms)
+        if fd is None:
+            fd = _take_back(context, queue, message_id, deadline_ms)
+        if fd is None:
             raise NoSuchMessage(queue, message_id, "that is in flight or ready")
-        work.files.append(held.fd)
+        work.files.append(fd)
     except OSError as error:
         raise unavailable(error, f"cannot renew in queue {queue!r}") from error
-    deliveries = held.deliveries
-    return Pending(work, lambda: _confirm(context, queue, message_id, deadline_ms, deliveries))
-
-
-def _confirm(
-    context: Context, queue: str, message_id: str, deadline_ms: int, deliveries: int
-) -> float:
-    """Make sure that a renewal holds, as the last act before it is acknowledged.
-
-    A mover that looked before our stamp may have sent the message on after it. In the queue we
-    claim it again (unsynced: after a crash it comes early); what someone else holds is lost.
-    """
-    tree = context.tree
-    try:
-        found = tree.stat(tree.path(State.DELAY, queue, message_id))
-        if found is not None:
-            lost = context.stamps.deliveries(message_id, found.st_mtime_ns) > deliveries
-        else:
-            taken = _take(context, queue, message_id, deadline_ms)
-            lost = taken is None
-            if taken is not None:
-                os.close(taken.fd)
-    except OSError as error:
-        raise unavailable(error, f"cannot renew in queue {queue!r}") from error
-    if lost:
-        raise NoSuchMessage(queue, message_id, "that is in flight for this renewal any more")
     context.counters["renew"] += 1
-    return deadline_ms / 1000
+    return Pending(work, lambda: deadline_ms / 1000)
 
 
 def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
@@ -193,10 +169,10 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
         settings = context.settings_of(queue)
         if delay:
             path = tree.path(State.DELAY, queue, message_id)
-            held = _restamp(context, path, message_id, context.now_ms() + round(delay * 1000))
-            if held is None:
+            fd = _restamp(context, path, message_id, context.now_ms() + round(delay * 1000))
+            if fd is None:
                 raise NoSuchMessage(queue, message_id, "that is in flight")
-            work.files.append(held.fd)
+            work.files.append(fd)
         else:
             target = _hand_back(context, settings, queue, message_id)
             work.folders.add(tree.folder(QUEUES, target))
@@ -212,7 +188,7 @@ def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
 
 
 def bury(context: Context, queue: str, message_id: str, dead_letters: str) -> bool:
-    """Move a message from ``delay/`` to a dead-letter queue, where its count starts again.
+    """Move a held message from ``delay/`` to a dead-letter queue, where its count starts again.
 
     False if it is not in ``delay/`` any more. Raises OSError.
     """
@@ -221,9 +197,8 @@ def bury(context: Context, queue: str, message_id: str, dead_letters: str) -> bo
         tree.make_queue(dead_letters)
     source = tree.path(State.DELAY, queue, message_id)
     found = tree.stat(source)
-    # Before the rename: who waits for dead letters may claim it at once, and would count on. The
-    # deadline keeps other movers, which see a count of 0 now, from redelivering it meanwhile.
-    mtime = context.stamps.encode(message_id, context.now_ms() + _BURY_MS, 0)
+    # Before the rename: who waits for dead letters may claim it at once, and would count on.
+    mtime = context.stamps.encode(message_id, context.now_ms(), 0)
     if found is None or not tree.stamp(source, mtime):
         return False
     try:
@@ -257,95 +232,94 @@ def _take_if_alive(
 
 
 def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _Taken | None:
-    """Try to win a ready message; None if someone else has it, or if it is no message."""
+    """Try to win a ready message; None if someone else has it, or if it is no message.
+
+    Raises:
+        BlockingIOError: someone else acts on it right now.
+        OSError
+    """
     tree, stamps = context.tree, context.stamps
     path = tree.path(State.READY, queue, message_id)
-    try:
-        fd = tree.open(path)
-    except OSError as error:
-        if error.errno in STRAY:
-            return None
-        raise
+    held = hold(context, path)
+    if held is None:
+        return None
     won = False
     try:
-        before = os.fstat(fd)
-        if not stat.S_ISREG(before.st_mode):
+        found = held.found
+        if not stat.S_ISREG(found.st_mode):
             return None
-        deliveries = min(stamps.deliveries(message_id, before.st_mtime_ns) + 1, MAX_COUNT)
+        deliveries = min(stamps.deliveries(message_id, found.st_mtime_ns) + 1, MAX_COUNT)
         mtime = stamps.encode(message_id, deadline_ms, deliveries)
-        if not tree.stamp(path, mtime):
-            return None
-        try:
-            won = tree.move(CLAIM, queue, message_id)
-        except FileExistsError:
-            return None  # the same id stands in delay/ too: fsck reports it
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                return None  # a shell user's name that leaves no room for the queue's
-            raise
-        if not won:
-            return None
+        won = tree.stamp(path, mtime) and _move_to_delay(context, queue, message_id)
     finally:
-        if not won:
-            os.close(fd)
-    taken = _Taken(message_id, fd, before.st_size, deliveries, deadline_ms)
-    return taken if os.fstat(fd).st_mtime_ns == mtime else _hold_on(context, queue, taken, mtime)
-
-
-def _hold_on(context: Context, queue: str, taken: _Taken, mtime: int) -> _Taken | None:
-    """Set our stamp again, which a racer that lost has overwritten.
-
-    None if the message left meanwhile: the racer's deadline may have been over at once. The file
-    is opened again: an id may have been removed and put anew since we opened the first one.
-    """
-    tree = context.tree
-    os.close(taken.fd)
-    path = tree.path(State.DELAY, queue, taken.message_id)
-    if not tree.stamp(path, mtime):
+        if won:
+            held.let_go()
+        else:
+            os.close(held.fd)
+    if not won:
         return None
-    try:
-        fd = tree.open(path)
-    except FileNotFoundError:
-        return None
-    return replace(taken, fd=fd, size=os.fstat(fd).st_size)
+    if os.fstat(held.fd).st_mtime_ns != mtime:
+        # Only where there are no locks: a racer that lost has stamped after us.
+        tree.stamp(tree.path(State.DELAY, queue, message_id), mtime)
+    return _Taken(message_id, held.fd, found.st_size, deliveries, deadline_ms)
 
 
-def _restamp(context: Context, path: str, message_id: str, deadline_ms: int) -> _Taken | None:
-    """Set a new deadline in ``delay/`` and keep the count; None if the message is not there."""
-    tree, stamps = context.tree, context.stamps
+def _move_to_delay(context: Context, queue: str, message_id: str) -> bool:
     try:
-        fd = tree.open(path)
+        return context.tree.move(CLAIM, queue, message_id)
+    except FileExistsError:
+        return False  # the same id stands in delay/ too: fsck reports it
     except OSError as error:
-        if error.errno in STRAY:
-            return None
+        if error.errno == errno.ENAMETOOLONG:
+            return False  # a shell user's name that leaves no room for the queue's
         raise
+
+
+def _take_back(context: Context, queue: str, message_id: str, deadline_ms: int) -> int | None:
+    """Claim a certain message again that went back to its queue; its descriptor, or None."""
+    try:
+        taken = _take(context, queue, message_id, deadline_ms)
+    except BlockingIOError:
+        return None  # someone else is about to claim it
+    return None if taken is None else taken.fd
+
+
+def _restamp(context: Context, path: str, message_id: str, deadline_ms: int) -> int | None:
+    """Set a new deadline in ``delay/`` and keep the count; its descriptor, None if not there."""
+    tree, stamps = context.tree, context.stamps
+    held = hold_patiently(context, path)
+    if held is None:
+        return None
     stamped = False
     try:
-        before = os.fstat(fd)
-        if not stat.S_ISREG(before.st_mode):
-            return None
-        deliveries = stamps.deliveries(message_id, before.st_mtime_ns)
-        stamped = tree.stamp(path, stamps.encode(message_id, deadline_ms, deliveries))
+        if stat.S_ISREG(held.found.st_mode):
+            deliveries = stamps.deliveries(message_id, held.found.st_mtime_ns)
+            stamped = tree.stamp(path, stamps.encode(message_id, deadline_ms, deliveries))
     finally:
-        if not stamped:
-            os.close(fd)
-    return _Taken(message_id, fd, before.st_size, deliveries, deadline_ms) if stamped else None
+        if stamped:
+            held.let_go()
+        else:
+            os.close(held.fd)
+    return held.fd if stamped else None
 
 
 def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id: str) -> str:
     """Rename a message out of ``delay/``; the queue that it went to."""
     tree = context.tree
-    found = tree.stat(tree.path(State.DELAY, queue, message_id))
-    if found is None:
+    held = hold_patiently(context, tree.path(State.DELAY, queue, message_id))
+    if held is None:
         raise NoSuchMessage(queue, message_id, "that is in flight")
-    deliveries = context.stamps.deliveries(message_id, found.st_mtime_ns)
-    dead_letters = settings.dead_letter_queue
-    if dead_letters is not None and is_used_up(settings, deliveries):
-        if bury(context, queue, message_id, dead_letters):
-            return dead_letters
-    elif tree.move(RELEASE, queue, message_id):
-        context.ready.add(queue, message_id)
-        return queue
+    try:
+        deliveries = context.stamps.deliveries(message_id, held.found.st_mtime_ns)
+        dead_letters = settings.dead_letter_queue
+        if dead_letters is not None and is_used_up(settings, deliveries):
+            if bury(context, queue, message_id, dead_letters):
+                return dead_letters
+        elif tree.move(RELEASE, queue, message_id):
+            context.ready.add(queue, message_id)
+            return queue
+    finally:
+        os.close(held.fd)
     if not tree.has_queue(queue):
         raise NoSuchQueue(queue)
     raise NoSuchMessage(queue, message_id, "that is in flight")

@@ -8,6 +8,7 @@ step is a rename that one of them wins.
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from .claim import bury, is_used_up
 from .context import Context
 from .events import Event, Events, Kind
 from .expiry import Sweeper
+from .hold import hold
 from .names import entry, facts, split_entry
 from .recovery import recover
 from .timers import Timers
@@ -25,15 +27,12 @@ from .tree import (
     DEFER,
     DELAY,
     DELIVER,
-    HIDE,
     NEW,
     QUEUES,
     REDELIVER,
     REMOVE_DELAY,
     REMOVE_NEW,
-    State,
 )
-from .turns import Turns
 
 # A file with a shell user's name that a listing finds may still be written to; an event tells when
 # it is finished, a listing waits until it has been left alone for so long.
@@ -45,6 +44,7 @@ _POLL_SHARE = 0.05
 _DISTRUST_S = 60.0
 _DISTRUST_SHARE = 0.005
 _RETRY_MS = 1000
+_BUSY_MS = 2
 _MAX_STEP = 2000
 _MAX_WAIT_S = 1.0
 
@@ -80,7 +80,6 @@ class Delivery:
     ) -> None:
         self.context = context
         self.timers = Timers()
-        self._turns = Turns(context.tree)
         self._tree = context.tree
         self._delay_ms = round(delay * 1000)
         self._serves_new = new
@@ -110,7 +109,7 @@ class Delivery:
         due = [_MAX_WAIT_S, self._new_due - time.monotonic(), self._delay_due - time.monotonic()]
         next_ms = self.timers.next_ms()
         if next_ms is not None:
-            due.append(max(next_ms / 1000 - self.context.clock(), self._turns.pause()))
+            due.append(next_ms / 1000 - self.context.clock())
         return max(0.0, min(due))
 
     @property
@@ -293,10 +292,11 @@ class Delivery:
 
     def _look(self, name: str) -> _Timer | None:
         """The timer of an entry; None for what is not there or is no message."""
-        parts = split_entry(name)
         found = self._tree.stat(self._tree.folder(DELAY, name))
-        if found is None:
-            return None
+        return None if found is None else self._timer(name, found)
+
+    def _timer(self, name: str, found: os.stat_result) -> _Timer | None:
+        parts = split_entry(name)
         if parts is None or not stat.S_ISREG(found.st_mode):
             self._problem(name, "is no message: neither a file nor named <queue>:<id>")
             return None
@@ -307,13 +307,6 @@ class Delivery:
         return _Timer(max(stamp.deadline_ms, floor_ms), stamp.deliveries or 0)
 
     def _run_due(self) -> int:
-        next_ms = self.timers.next_ms()
-        if next_ms is None or next_ms > self.context.now_ms():
-            return 0
-        with self._turns.turn() as ours:
-            return self._redeliver_due() if ours else 0
-
-    def _redeliver_due(self) -> int:
         moved = 0
         for _ in range(_MAX_STEP):
             now_ms = self.context.now_ms()
@@ -321,15 +314,35 @@ class Delivery:
             if name is None:
                 break
             try:
-                timer = self._look(name)  # again: a renewal may have moved it
-                if timer is not None and timer.due_ms > now_ms:
-                    self.timers.start(name, timer.due_ms)
-                elif timer is not None:
-                    moved += self._redeliver(name, timer)
+                moved += self._end_timer(name, now_ms)
+            except BlockingIOError:
+                self.timers.start(name, now_ms + _BUSY_MS)  # someone acts on it right now
             except OSError:
                 self.timers.start(name, now_ms + _RETRY_MS)
                 raise
         return moved
+
+    def _end_timer(self, name: str, now_ms: int) -> bool:
+        """Look at an entry again, since a renewal may have moved it, and act if it is due."""
+        try:
+            held = hold(self.context, self._tree.folder(DELAY, name))
+        except PermissionError:
+            # Another user's file: it can be renamed, and no one can claim or renew it.
+            timer = self._look(name)
+            return timer is not None and timer.due_ms <= now_ms and self._redeliver(name, timer)
+        if held is None:
+            self._look(name)  # reports what is no message
+            return False
+        try:
+            timer = self._timer(name, held.found)
+            if timer is None:
+                return False
+            if timer.due_ms > now_ms:
+                self.timers.start(name, timer.due_ms)
+                return False
+            return self._redeliver(name, timer)
+        finally:
+            os.close(held.fd)
 
     def _redeliver(self, name: str, timer: _Timer) -> bool:
         """delay → queues, or → the dead letters, or → remove if it has expired."""
@@ -345,8 +358,6 @@ class Delivery:
             if dead_letters is not None and is_used_up(settings, timer.deliveries):
                 return bury(context, queue, message_id, dead_letters)
             if tree.move(REDELIVER, queue, message_id):
-                if self._hide_if_renewed(queue, message_id, timer):
-                    return False
                 context.counters["redeliver"] += 1
                 context.ready.add(queue, message_id)
                 return True
@@ -355,22 +366,6 @@ class Delivery:
             return False
         self._keep_if_stuck(DELAY, name, queue)
         return False
-
-    def _hide_if_renewed(self, queue: str, message_id: str, timer: _Timer) -> bool:
-        """Take a redelivery back if a renewal came between our look and our rename.
-
-        A renewal keeps the count; a higher count is a claimer's stamp, who is about to win.
-        """
-        found = self._tree.stat(self._tree.path(State.READY, queue, message_id))
-        stamp = self.context.stamps.decode(message_id, found.st_mtime_ns) if found else None
-        if stamp is None or stamp.deliveries != timer.deliveries:
-            return False
-        if stamp.deadline_ms <= max(timer.due_ms, self.context.now_ms()):
-            return False
-        hidden = self._tree.move(HIDE, queue, message_id)
-        if hidden:
-            self._schedule(entry(queue, message_id))
-        return hidden
 
     # -- problems --------------------------------------------------------------------------------
 

@@ -125,32 +125,6 @@ def test_renew_claims_a_message_again_that_went_back(
     assert jobs.claim() == []
 
 
-def test_a_renewal_that_lost_its_message_is_not_acknowledged(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
-    # The message goes on between the stamp and the answer: someone else holds it then.
-    message_id = jobs.put(b"x")
-    jobs.claim(visibility=1)
-    pending = spool.renew("jobs", message_id, 10)
-    jobs.release(message_id)
-    jobs.claim(visibility=100)
-    with pytest.raises(NoSuchMessage):
-        spool.complete(pending)
-
-
-def test_a_renewal_takes_its_message_back_from_the_queue(
-    spool: Spool, jobs: Queue, root: Path
-) -> None:
-    # The mover looked before our stamp and renamed after it.
-    message_id = jobs.put(b"x")
-    jobs.claim(visibility=1)
-    pending = spool.renew("jobs", message_id, 10)
-    os.rename(root / "delay" / f"jobs:{message_id}", root / "queues" / "jobs" / message_id)
-    spool.complete(pending)
-    assert tree_of(root)["delay"] == [f"jobs:{message_id}"]
-    assert jobs.claim() == []
-
-
 def test_renew_and_release_need_the_message(jobs: Queue) -> None:
     message_id = jobs.put(b"x")
     jobs.remove(message_id)

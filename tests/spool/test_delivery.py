@@ -6,11 +6,13 @@ import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool, State
+from fsmq.spool import NewMessage, Queue, Spool, State, Unavailable
 from fsmq.spool.delivery import Delivery
 from tests.spool.helpers import Clock, tree_of
 
@@ -282,32 +284,49 @@ def test_the_dead_letters_of_the_dead_letters_are_buried_too(
     assert len(spool.queue("dust").peek()) == 1
 
 
-def test_a_renewal_between_a_movers_look_and_its_rename_holds(
-    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+@contextmanager
+def someone_holds(file: Path) -> Iterator[None]:
+    """Between another process's look at a message and its rename."""
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def test_a_mover_leaves_a_message_on_which_someone_acts(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    held, other = jobs.put_many([b"held", b"other"])
+    jobs.claim(2, visibility=1)
+    clock.advance(1)
+    with someone_holds(root / "delay" / f"jobs:{held}"):
+        assert [m.id for m in jobs.claim(2)] == [other]
+    clock.advance(1)
+    assert [m.id for m in jobs.claim(2)] == [held]
+
+
+def test_a_claim_leaves_a_message_on_which_someone_acts(
+    root: Path, spool: Spool, jobs: Queue
+) -> None:
+    held, other = jobs.put_many([b"held", b"other"])
+    spool.deliver()
+    with someone_holds(root / "queues" / "jobs" / held):
+        assert [m.id for m in jobs.claim(2)] == [other]
+        assert jobs.claim(2) == []
+    assert [m.id for m in jobs.claim(2)] == [held]
+
+
+def test_a_renewal_does_not_come_between_a_look_and_its_rename(
+    root: Path, spool: Spool, jobs: Queue
 ) -> None:
     message_id = jobs.put(b"x")
-    jobs.claim(visibility=1)
-    clock.advance(1)
-    rename = spool.tree.rename
-
-    def late_rename(source: str, target: str, *, replace: bool = False) -> bool:
-        if source.startswith("delay/") and target.startswith("queues/"):
-            with Spool(root, sync="none", clock=clock, delivers=False) as other:
-                other.queue("jobs").renew(message_id, 60)
-        return rename(source, target, replace=replace)
-
-    monkeypatch.setattr(spool.tree, "rename", late_rename)
-    spool.deliver()
-    assert jobs.claim() == []
-    assert [m.deadline for m in jobs.peek(state=State.DELAY)] == [clock.now + 60]
-
-
-def test_a_mover_that_hangs_in_its_turn_does_not_stop_the_others(root: Path) -> None:
-    with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
-        jobs.put(b"x")
-        jobs.claim(visibility=0.05)
-        hanging = os.open(root / "delay", os.O_RDONLY)
-        fcntl.flock(hanging, fcntl.LOCK_EX)
-        assert [m.deliveries for m in jobs.claim(wait=20)] == [2]
-        os.close(hanging)
+    jobs.claim()
+    with someone_holds(root / "delay" / f"jobs:{message_id}"):
+        with pytest.raises(Unavailable, match="right now"):
+            jobs.renew(message_id, 60)
+        with pytest.raises(Unavailable, match="right now"):
+            jobs.release(message_id)
+    jobs.renew(message_id, 60)
+    jobs.release(message_id)

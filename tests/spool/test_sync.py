@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable
-from fsmq.spool.sync import Group, Syncer, Work
+from fsmq.spool.sync import Group, Syncer, SyncMode, Work
 from fsmq.spool.tree import Tree
 from tests.spool.helpers import tree_of, visible
+from tests.suite import eventually
 
 
 class FailingSyncer(Syncer):
@@ -56,14 +57,30 @@ def fail(spool: Spool, times: int) -> None:
     spool.syncer.failures = times
 
 
+class GatedSyncer(Syncer):
+    """Begins its first sync when the gate opens."""
+
+    gate: threading.Event
+
+    def run(self, group: Group) -> None:
+        assert self.gate.wait(30)
+        super().run(group)
+
+
 @pytest.mark.parametrize("mode", ["auto", "fsync", "syncfs"])
-def test_waiting_puts_share_a_sync(root: Path, mode: str) -> None:
-    with Spool(root, sync=mode) as spool:  # type: ignore[arg-type]
+def test_waiting_puts_share_a_sync(root: Path, mode: SyncMode) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+        syncer = spool.syncer = GatedSyncer(spool.tree, mode)
+        syncer.gate = threading.Event()
         jobs = spool.queue("jobs")
         with ThreadPoolExecutor(16) as threads:
-            ids = list(threads.map(lambda n: jobs.put(b"%d" % n), range(400)))
-        assert spool.syncer.synced == 400
-        assert spool.syncer.syncs < 200
+            puts = [threads.submit(jobs.put, b"%d" % n) for n in range(16)]
+            # The first leads and has closed its group; all others wait in the next one.
+            eventually(lambda: len(syncer._open.works) == 15)
+            syncer.gate.set()
+            ids = [put.result() for put in puts]
+        assert (syncer.syncs, syncer.synced) == (2, 16)
         assert sorted(ids) == [message_id for _, message_id in visible(root)]
 
 

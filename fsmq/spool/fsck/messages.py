@@ -28,8 +28,7 @@ from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S, recover_one
 from ..reservation import is_reservation, is_stale
 from ..settings import MAX_DELAY_S
 from ..stamps import Stamps
-from ..tree import CONFIG, DELAY, NEW, QUEUES, State, Tree
-from ..turns import LOCK_NAME
+from ..tree import DELAY, NEW, QUEUES, State, Tree
 from .report import Fault, Finding, Kind, Severity
 
 # What the clocks of two hosts may differ by before a timer is called wrong.
@@ -71,8 +70,6 @@ def kind_of_file(mode: int) -> str:
 def hidden(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
     """A dot-name that is nobody's, or what a probe that was killed left."""
     if name.startswith(".nfs") or not scene.is_older(found, TORN_AFTER_S):
-        return None
-    if path == scene.tree.folder(CONFIG, LOCK_NAME):
         return None
     if is_scratch(name):
         reason = "was left by a probe that was killed"

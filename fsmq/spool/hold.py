@@ -1,0 +1,82 @@
+"""Holds: nobody else acts on a message between a look at its stamp and the rename that follows.
+
+A hold is a lock (flock) on the message's own file, for some microseconds. Without it a mover with
+an old look could take a message from a client that had just claimed it, or a late renewal could
+stamp somebody else's claim. It ends with its holder, so a crash leaves nothing behind. Where a
+filesystem has no such locks the races are left, and what can come of them: a message delivered
+twice, never one that is lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from typing import NamedTuple
+
+from .context import Context
+from .errors import Unavailable
+from .tree import STRAY
+
+# A hold lasts microseconds; only a holder that was stopped in the middle makes one wait so long.
+_PATIENCE_S = 0.02
+_RETRY_S = 0.0005
+
+
+class Held(NamedTuple):
+    """A message that is held: an open descriptor, and what fstat says since the lock."""
+
+    fd: int
+    found: os.stat_result
+
+    def let_go(self) -> None:
+        """End the hold and keep the descriptor. (Closing it ends the hold as well.)"""
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+        except OSError:
+            pass  # there was no lock
+
+
+def hold(context: Context, path: str) -> Held | None:
+    """Open a message and hold it; None if no message stands there.
+
+    Raises:
+        BlockingIOError: someone else holds it right now.
+        OSError
+    """
+    tree = context.tree
+    try:
+        # NFS gives a lock only to who may write.
+        fd = tree.open(path, os.O_RDWR if context.network else os.O_RDONLY)
+    except OSError as error:
+        if error.errno in STRAY:
+            return None
+        raise
+    kept = False
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # this filesystem has no locks
+        held = Held(fd, os.fstat(fd))
+        here = tree.stat(path)
+        # Before we had the lock it may have gone elsewhere, and another file come to its place.
+        kept = here is not None and here.st_ino == held.found.st_ino
+        return held if kept else None
+    finally:
+        if not kept:
+            os.close(fd)
+
+
+def hold_patiently(context: Context, path: str) -> Held | None:
+    """The same, but wait a moment for another holder. Raises Unavailable, OSError."""
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return hold(context, path)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise Unavailable("someone else is acting on this message right now") from None
+            time.sleep(_RETRY_S)
