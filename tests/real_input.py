@@ -5,9 +5,9 @@
 
 The files of the Python standard library (0 bytes to megabytes) are posted by several producers, and
 some moved in by a shell; several consumers fetch, note what they got, and delete. Meanwhile
-consumers, mq, mq-mover and mq-reaper are killed with SIGKILL again and again (`fsmq up` restarts its
-three). At the end every file must have come out byte for byte, nothing may be left over, and fsck
-must be clean.
+consumers, mq, mq-mover and mq-reaper are killed with SIGKILL again and again (`fsmq up` restarts
+its three). At the end every file must have come out byte for byte, nothing may be left over, and
+fsck must be clean.
 """
 
 from __future__ import annotations

@@ -270,13 +270,13 @@ class Tree:
             FileExistsError: a message of that id stands at the target; nothing was changed.
         """
         # A link in a queue's place would lead the rename out of the spool: to any file of the host.
-        ready = [queue] if how.source is State.READY else []
-        if how.target is State.READY:
-            ready.append(to_queue or queue)
-        if not all(map(self.has_queue, ready)):
+        to_queue = to_queue or queue
+        if how.source is State.READY and not self.has_queue(queue):
+            return False
+        if how.target is State.READY and not self.has_queue(to_queue):
             return False
         source = self.path(how.source, queue, message_id)
-        target = self.path(how.target, to_queue or queue, message_id)
+        target = self.path(how.target, to_queue, message_id)
         return self.rename(source, target, replace=how.replaces)
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> bool:
