@@ -12,8 +12,8 @@ import stat
 from dataclasses import dataclass
 
 from .context import Context, Pending
-from .errors import FsmqError, NoSuchMessage, NoSuchQueue, unavailable
-from .hold import hold, hold_patiently
+from .errors import FsmqError, NoSuchMessage, NoSuchQueue, Unavailable, unavailable
+from .hold import Held, hold
 from .message import Message, unpack
 from .names import check_id, check_queue, facts
 from .settings import MAX_DELAY_S, MAX_VISIBILITY_S, QueueSettings, check_number, check_seconds
@@ -30,6 +30,9 @@ from .tree import (
 )
 
 MAX_CLAIMS = 1000
+# How long a claim, which others wait behind, and a renewal or release wait for another holder.
+_CLAIM_PATIENCE_S = 0.001
+_PATIENCE_S = 0.02
 # A claim of many messages ends early when their bodies reach this many bytes.
 MAX_CLAIM_BYTES = 64 * 1024 * 1024
 # A claim passes over so many messages that cannot be claimed: a file that only another user may
@@ -106,7 +109,7 @@ def _claim_ready(
                 taken = _take_if_alive(context, settings, queue, message_id, deadline_ms)
             except BlockingIOError:
                 context.counters["lost_race"] += 1
-                busy.append(message_id)  # someone is about to win it, or about to crash
+                busy.append(message_id)  # its holder was stopped in the middle
                 continue
             except OSError as error:
                 faults.append((message_id, error))
@@ -116,7 +119,9 @@ def _claim_ready(
                 messages.append(_read(context, queue, taken))
                 size += taken.size
     finally:
-        for message_id in (*busy, *(message_id for message_id, _ in faults)):
+        for message_id in busy:
+            context.ready.postpone(queue, message_id)
+        for message_id, _ in faults:
             context.ready.add(queue, message_id)
     if faults and not messages:
         raise faults[0][1]
@@ -240,7 +245,8 @@ def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _T
     """
     tree, stamps = context.tree, context.stamps
     path = tree.path(State.READY, queue, message_id)
-    held = hold(context, path)
+    # A mover that has just brought it lets it go in a moment, and no event will tell when.
+    held = hold(context, path, _CLAIM_PATIENCE_S)
     if held is None:
         return None
     won = False
@@ -287,7 +293,7 @@ def _take_back(context: Context, queue: str, message_id: str, deadline_ms: int) 
 def _restamp(context: Context, path: str, message_id: str, deadline_ms: int) -> int | None:
     """Set a new deadline in ``delay/`` and keep the count; its descriptor, None if not there."""
     tree, stamps = context.tree, context.stamps
-    held = hold_patiently(context, path)
+    held = _hold_patiently(context, path)
     if held is None:
         return None
     stamped = False
@@ -303,10 +309,17 @@ def _restamp(context: Context, path: str, message_id: str, deadline_ms: int) -> 
     return held.fd if stamped else None
 
 
+def _hold_patiently(context: Context, path: str) -> Held | None:
+    try:
+        return hold(context, path, _PATIENCE_S)
+    except BlockingIOError:
+        raise Unavailable("someone else is acting on this message right now") from None
+
+
 def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id: str) -> str:
     """Rename a message out of ``delay/``; the queue that it went to."""
     tree = context.tree
-    held = hold_patiently(context, tree.path(State.DELAY, queue, message_id))
+    held = _hold_patiently(context, tree.path(State.DELAY, queue, message_id))
     if held is None:
         raise NoSuchMessage(queue, message_id, "that is in flight")
     try:

@@ -15,12 +15,9 @@ import time
 from typing import NamedTuple
 
 from .context import Context
-from .errors import Unavailable
 from .tree import STRAY
 
-# A hold lasts microseconds; only a holder that was stopped in the middle makes one wait so long.
-_PATIENCE_S = 0.02
-_RETRY_S = 0.0005
+_RETRY_S = 0.0001
 
 
 class Held(NamedTuple):
@@ -37,13 +34,27 @@ class Held(NamedTuple):
             pass  # there was no lock
 
 
-def hold(context: Context, path: str) -> Held | None:
+def hold(context: Context, path: str, patience: float = 0.0) -> Held | None:
     """Open a message and hold it; None if no message stands there.
 
+    patience: seconds to wait for another holder. A hold lasts microseconds; only one whose holder
+        was stopped in the middle lasts longer.
+
     Raises:
-        BlockingIOError: someone else holds it right now.
+        BlockingIOError: someone else holds it.
         OSError
     """
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return _hold(context, path)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(_RETRY_S)
+
+
+def _hold(context: Context, path: str) -> Held | None:
     tree = context.tree
     try:
         # NFS gives a lock only to who may write.
@@ -68,15 +79,3 @@ def hold(context: Context, path: str) -> Held | None:
     finally:
         if not kept:
             os.close(fd)
-
-
-def hold_patiently(context: Context, path: str) -> Held | None:
-    """The same, but wait a moment for another holder. Raises Unavailable, OSError."""
-    end = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return hold(context, path)
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                raise Unavailable("someone else is acting on this message right now") from None
-            time.sleep(_RETRY_S)

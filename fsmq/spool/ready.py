@@ -80,6 +80,12 @@ class ReadyIndex:
         self._fresh.append((time.monotonic(), message_id))
         return GRACE_S
 
+    def postpone(self, message_id: str) -> None:
+        """Add an id that cannot be claimed right now, to be popped after ``GRACE_S``."""
+        if message_id not in self.present:
+            self.present.add(message_id)
+            self._fresh.append((time.monotonic(), message_id))
+
     def discard(self, message_id: str) -> None:
         """Forget an id. Its place in a heap goes when it comes up, or with the next rebuild."""
         self.present.discard(message_id)
@@ -110,7 +116,8 @@ class ReadyIndex:
             return
         ripe = time.monotonic() - GRACE_S
         while self._fresh and self._fresh[0][0] <= ripe:
-            heappush(self._rest, self._fresh.popleft()[1])
+            message_id = self._fresh.popleft()[1]
+            heappush(self._own if self.share.prefers(message_id) else self._rest, message_id)
 
     def _rebuild(self) -> None:
         self._fresh.clear()
@@ -210,6 +217,13 @@ class Ready:
     def add(self, queue: str, message_id: str) -> None:
         """Tell that an id became ready (if the queue is in use here)."""
         self._note(queue, message_id, arrived=True)
+
+    def postpone(self, queue: str, message_id: str) -> None:
+        """Put back an id that cannot be claimed right now."""
+        with self._lock:
+            entry = self._entries.get(queue)
+            if entry is not None:
+                entry.index.postpone(message_id)
 
     def ripens_in(self, queue: str) -> float | None:
         """Seconds until something can be popped that is left to others now; None if nothing is."""

@@ -345,7 +345,8 @@ class Queue:
             left = end - time.monotonic()
             if messages or left <= 0:
                 return messages
-            self.spool.wait(left)
+            ripens_in = self.spool.context.ready.ripens_in(self.name)
+            self.spool.wait(left if ripens_in is None else min(left, ripens_in))
 
     def renew(self, message_id: str, visibility: float | None = None) -> float:
         """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
