@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 from aiohttp import http_exceptions, web
 from aiohttp.web import BaseRequest, StreamResponse
@@ -16,11 +18,23 @@ class ProblemServer(web.Server):
     """A server whose connections tell every error as a problem."""
 
     def __call__(self) -> web.RequestHandler:
-        return _Connection(self, loop=self._loop, **self._kwargs)
+        return Connection(self, loop=self._loop, **self._kwargs)
 
 
-class _Connection(web.RequestHandler):
-    __slots__ = ()
+class Connection(web.RequestHandler):
+    """``on_hang_up``: what the request that is being answered wants done when the client goes."""
+
+    __slots__ = ("on_hang_up",)
+
+    def __init__(self, manager: web.Server, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self.on_hang_up: Callable[[], None] | None = None
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Tell the request, if it has asked for that."""
+        super().connection_lost(exc)
+        if self.on_hang_up is not None:
+            self.on_hang_up()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in; a body that turns out to be broken ends the request that reads it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl
 
@@ -15,6 +15,7 @@ from fsmq.spool.errors import InvalidValue, MessageTooLarge
 
 from .encodings import Decoder, decoder
 from .problems import ExpectationFailed, SlowBody, UnreadableBody
+from .protocol import Connection
 
 # Less than float() takes: no nan, no infinity, no digits but 0 to 9.
 _seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
@@ -37,6 +38,12 @@ class Call:
         """Whether the client has hung up."""
         transport = self.request.transport
         return transport is None or transport.is_closing()
+
+    def on_hang_up(self, callback: Callable[[], None] | None) -> None:
+        """Have ``callback`` called when the client hangs up; None takes that back."""
+        connection = self.request.protocol
+        if isinstance(connection, Connection):
+            connection.on_hang_up = callback
 
     # -- parameters ------------------------------------------------------------------------------
 

@@ -130,9 +130,6 @@ class Service:
         again = False
         while True:
             await self._load(queue)
-            if again and call.is_gone:
-                self.waiters.wake(queue, 1)  # the message that woke us is for the next in line
-                return []
             messages = await self.complete(self.spool.claim(queue, count, visibility))
             if messages:
                 return await self._unless_gone(call, queue, messages)
@@ -140,9 +137,12 @@ class Service:
             if left <= 0 or self.stopping:
                 return []
             ripens_in = self.spool.context.ready.ripens_in(queue)
-            await self.waiters.wait(
-                queue, left if ripens_in is None else min(left, ripens_in), again=again
-            )
+            pause = left if ripens_in is None else min(left, ripens_in)
+            woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
+            if call.is_gone:
+                if woken:
+                    self.waiters.wake(queue, 1)  # what woke us is for the next in line
+                return []
             again = True
 
     async def _unless_gone(self, call: Call, queue: str, messages: list[Message]) -> list[Message]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from fsmq.spool.errors import Unavailable
+
+# Takes what to do when the client hangs up; None takes that back.
+OnHangUp: TypeAlias = Callable[[Callable[[], None] | None], None]
 
 
 class Waiters:
@@ -15,7 +19,7 @@ class Waiters:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._count = 0
-        self._queues: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
+        self._queues: dict[str, OrderedDict[asyncio.Future[bool], None]] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -28,8 +32,10 @@ class Waiters:
         """Whether someone waits for a queue."""
         return queue in self._queues
 
-    async def wait(self, queue: str, seconds: float, *, again: bool = False) -> None:
-        """Return when something may have arrived, or after ``seconds``.
+    async def wait(
+        self, queue: str, seconds: float, on_hang_up: OnHangUp, *, again: bool = False
+    ) -> bool:
+        """Return True when something may have arrived; False after ``seconds``, or a hang-up.
 
         ``again`` is for a request that was woken in vain: it goes to the front.
 
@@ -39,16 +45,19 @@ class Waiters:
         if self._count >= self._limit:
             raise Unavailable(f"{self._limit} requests wait for messages already", 5)
         loop = asyncio.get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
+        woken: asyncio.Future[bool] = loop.create_future()
         line = self._queues.setdefault(queue, OrderedDict())
         line[woken] = None
         if again:
             line.move_to_end(woken, last=False)
         self._count += 1
-        timer = loop.call_later(seconds, _set, woken)
+        timer = loop.call_later(seconds, _give_up, woken)
+        # The dead must not stand in line: an arrival would have to wake them one by one.
+        on_hang_up(lambda: _give_up(woken))
         try:
-            await woken
+            return await woken
         finally:
+            on_hang_up(None)
             timer.cancel()
             self._count -= 1
             line.pop(woken, None)
@@ -61,7 +70,7 @@ class Waiters:
         while line and count > 0:
             woken, _ = line.popitem(last=False)
             if not woken.done():
-                woken.set_result(None)
+                woken.set_result(True)
                 count -= 1
 
     def wake_all(self) -> None:
@@ -70,6 +79,6 @@ class Waiters:
             self.wake(queue, self._count)
 
 
-def _set(woken: asyncio.Future[None]) -> None:
+def _give_up(woken: asyncio.Future[bool]) -> None:
     if not woken.done():
-        woken.set_result(None)
+        woken.set_result(False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -206,6 +208,28 @@ async def test_who_hangs_up_while_waiting_swallows_nothing(
         line.close()
     message_id = await post(client, queue, b"for the living")
     assert (await fetch(client, queue, wait=10)).id == message_id
+
+
+def test_who_hangs_up_while_waiting_leaves_the_line_at_once(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq", mq_options=["--max-waiters=3"], mover=False, reaper=False) as suite:
+        with Wire(suite.url) as line:
+            line.request("PUT", "/jobs")
+            assert line.answer().status == 201
+
+        def waits() -> bool:
+            with Wire(suite.url) as line:
+                line.request("GET", "/jobs/messages?wait=0.01")
+                return line.answer().status == 204
+
+        gone = [Wire(suite.url) for _ in range(3)]
+        for line in gone:
+            line.request("GET", "/jobs/messages?wait=20")
+        eventually(lambda: not waits())
+        for line in gone:
+            line.close()
+        started = time.monotonic()
+        eventually(waits)
+        assert time.monotonic() - started < 15
 
 
 async def test_a_renewal_moves_the_deadline(client: aiohttp.ClientSession, queue: str) -> None:
