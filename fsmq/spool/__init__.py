@@ -15,8 +15,9 @@ from .errors import (
     UnusableSpool,
 )
 from .message import Message, NewMessage
+from .queue import Queue
 from .settings import QueueSettings
-from .spool import Queue, Spool
+from .spool import Spool
 from .tree import State
 
 __all__ = [

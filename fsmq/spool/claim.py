@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass
 
 from .context import Context, Pending
-from .errors import FsmqError, NoSuchMessage, NoSuchQueue, Unavailable, unavailable
+from .errors import FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue, Unavailable, unavailable
 from .hold import Held, hold
 from .message import Message, unpack
 from .names import check_id, check_queue, facts
@@ -185,6 +185,34 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
         raise unavailable(error, f"cannot release in queue {queue!r}") from error
     context.counters["release"] += 1
     return Pending(work, lambda: None)
+
+
+def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
+    """Send a claimed message to its queue's dead letters before its deliveries are used up.
+
+    Raises:
+        InvalidValue: the queue has no dead-letter queue, or the id cannot be one.
+        NoSuchQueue, NoSuchMessage, Unavailable
+    """
+    check_queue(queue)
+    check_id(queue, message_id)
+    tree = context.tree
+    try:
+        dead_letters = context.settings_of(queue).dead_letter_queue
+        if dead_letters is None:
+            raise InvalidValue("dead_letter_queue", f"queue {queue!r} has none: configure one")
+        held = _hold_patiently(context, tree.path(State.DELAY, queue, message_id))
+        if held is None:
+            raise NoSuchMessage(queue, message_id, "that is in flight")
+        try:
+            if not bury(context, queue, message_id, dead_letters):
+                raise NoSuchMessage(queue, message_id, "that is in flight")
+        finally:
+            os.close(held.fd)
+    except OSError as error:
+        raise unavailable(error, f"cannot bury in queue {queue!r}") from error
+    folders = {tree.folder(DELAY), tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
+    return Pending(Work(folders=folders), lambda: None)
 
 
 def is_used_up(settings: QueueSettings, deliveries: int) -> bool:

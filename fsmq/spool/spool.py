@@ -5,13 +5,11 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import browse, claim, put, removal
-from .browse import Moved
+from . import claim, put, removal
 from .context import Context, Pending
 from .counts import Counts, Depths, count
 from .delivery import Delivery
@@ -20,16 +18,15 @@ from .events import Events
 from .filesystem import Filesystem, examine
 from .message import Message, NewMessage
 from .names import check_queue
+from .queue import Queue
 from .ready import WHOLE, Ready, Share
-from .settings import QueueSettings, SettingsStore, check_seconds
+from .settings import QueueSettings, SettingsStore
 from .stamps import Stamps
 from .sync import Syncer, SyncMode
-from .tree import State, Tree
+from .tree import Tree
 
 T = TypeVar("T")
 WatchMode = Literal["auto", "events", "poll"]
-# One sync and so many open files for each part of a put_many; the usual limit of files is 1024.
-_PART = 250
 
 
 def open_context(tree: Tree) -> tuple[Context, Filesystem]:
@@ -214,6 +211,9 @@ class Spool:
     def release(self, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
         return claim.release(self.context, queue, message_id, delay)
 
+    def bury(self, queue: str, message_id: str) -> Pending[None]:
+        return claim.bury_now(self.context, queue, message_id)
+
     def remove(self, queue: str, message_ids: Sequence[str]) -> Pending[list[bool]]:
         return removal.remove(self.context, queue, message_ids)
 
@@ -273,127 +273,3 @@ class Spool:
         except FileNotFoundError:
             self.tree.lay_out()  # someone removed the folder under us
             return self.tree.make_queue(name)
-
-
-class Queue:
-    """One queue of a spool, with every verb durable when it returns.
-
-    All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
-    NoSuchQueue when the queue was deleted, Unavailable when the disk refuses.
-    """
-
-    def __init__(self, spool: Spool, name: str) -> None:
-        self.spool = spool
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"<Queue {self.name!r} of {self.spool.tree.root}>"
-
-    @property
-    def settings(self) -> QueueSettings:
-        return self.spool.settings(self.name)
-
-    def configure(self, **changes: Any) -> QueueSettings:
-        """Change settings, e.g. ``configure(visibility_timeout=60)``."""
-        return self.spool.configure(self.name, changes)
-
-    def put(
-        self,
-        body: bytes,
-        *,
-        delay: float | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-    ) -> str:
-        """Put one message; its id. See :class:`~fsmq.spool.message.NewMessage` for the arguments.
-
-        Raises DuplicateMessage if ``id`` is given and stands in the spool already, MessageTooLarge,
-        QueueFull.
-        """
-        message = NewMessage(body, delay, priority, ttl, id, content_type, attributes or {})
-        [message_id] = self.spool.complete(self.spool.put(self.name, [message]))
-        return message_id
-
-    def put_many(self, messages: Iterable[bytes | NewMessage]) -> list[str]:
-        """Put many messages; their ids in the same order. Durable in parts of 250.
-
-        Within a part it is all or none: when it raises, the parts before are stored.
-        """
-        waiting = (m if isinstance(m, NewMessage) else NewMessage(m) for m in messages)
-        ids: list[str] = []
-        while part := list(islice(waiting, _PART)):
-            stored = self.spool.complete(self.spool.put(self.name, part))
-            ids.extend(stored)
-        return ids
-
-    def claim(
-        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[Message]:
-        """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
-
-        visibility: seconds until an unacknowledged message comes back; None: the queue's setting.
-        wait: seconds to wait for a first message.
-        """
-        check_seconds("wait", wait, 86_400.0)
-        end = time.monotonic() + wait
-        while True:
-            self.spool.deliver()
-            messages = self.spool.complete(self.spool.claim(self.name, count, visibility))
-            left = end - time.monotonic()
-            if messages or left <= 0:
-                return messages
-            ripens_in = self.spool.context.ready.ripens_in(self.name)
-            self.spool.wait(left if ripens_in is None else min(left, ripens_in))
-
-    def renew(self, message_id: str, visibility: float | None = None) -> float:
-        """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
-
-        Raises NoSuchMessage.
-        """
-        return self.spool.complete(self.spool.renew(self.name, message_id, visibility))
-
-    def release(self, message_id: str, delay: float = 0.0) -> None:
-        """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
-        self.spool.complete(self.spool.release(self.name, message_id, delay))
-
-    def remove(self, *message_ids: str) -> int:
-        """Remove (acknowledge) messages in whatever state they are; how many were there."""
-        found = self.spool.complete(self.spool.remove(self.name, message_ids))
-        return sum(found)
-
-    def purge(self) -> None:
-        """Remove all messages."""
-        self.spool.complete(removal.purge(self.spool.context, self.name))
-
-    def peek(
-        self, limit: int = 10, *, state: State = State.READY, after: str = ""
-    ) -> list[Message]:
-        """Look at up to ``limit`` messages in one state, without claiming them."""
-        return browse.peek(self.spool.context, self.name, state, limit, after)
-
-    def find(self, message_id: str) -> Message | None:
-        """Look at one message in whatever state; None if there is none."""
-        return browse.find(self.spool.context, self.name, message_id)
-
-    def move_to(
-        self,
-        target: str,
-        *,
-        in_flight: bool = False,
-        progress: Callable[[int], None] = lambda done: None,
-    ) -> Moved:
-        """Move the messages to another queue; claimed ones only with ``in_flight``."""
-        return browse.move_messages(
-            self.spool.context, self.name, target, in_flight=in_flight, progress=progress
-        )
-
-    def counts(self) -> Counts:
-        """How many messages are new, ready, in flight and delayed."""
-        return self.spool.counts(self.name)
-
-    def delete(self) -> None:
-        """Delete the queue and all its messages."""
-        self.spool.delete_queue(self.name)

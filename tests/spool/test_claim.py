@@ -136,6 +136,20 @@ def test_renew_and_release_need_the_message(jobs: Queue) -> None:
         jobs.release(message_id, delay=1)
 
 
+def test_bury_sends_a_claimed_message_to_the_dead_letters(spool: Spool, jobs: Queue) -> None:
+    message_id = jobs.put(b"poison")
+    with pytest.raises(InvalidValue, match="dead_letter_queue"):
+        jobs.bury(message_id)
+    jobs.configure(max_deliveries=9, dead_letter_queue="dead")
+    with pytest.raises(NoSuchMessage):
+        jobs.bury(message_id)
+    jobs.claim()
+    jobs.bury(message_id)
+    assert jobs.counts().total == 0
+    [dead] = spool.queue("dead").claim()
+    assert (dead.id, dead.body, dead.deliveries) == (message_id, b"poison", 1)
+
+
 def test_release_gives_the_message_back_at_once(jobs: Queue) -> None:
     message_id = jobs.put(b"x")
     jobs.claim()
