@@ -37,6 +37,7 @@ QUEUE = "real-input"
 PRODUCERS, CONSUMERS = 4, 4
 MOVED_BY_SHELL = 10  # every tenth file
 VISIBILITY_S = 3
+DAEMONS = ("fsmq.daemons.mq", "fsmq.daemons.mover", "fsmq.daemons.reaper")
 PATH_HEADER = "X-Message-Attribute-Path"
 
 
@@ -113,9 +114,16 @@ def move_in(root: Path, files: Iterable[tuple[str, Path]]) -> None:
         subprocess.run(["mv", draft, root / "new" / f"{QUEUE}:{name}"], check=True)
 
 
-def children_of(pid: int) -> list[int]:
-    listing = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in listing]
+def child_named(pid: int, module: str) -> int | None:
+    """The child of a supervisor that runs a module; None while it is being restarted."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if module in command:
+            return int(child)
+    return None
 
 
 class Fleet:
@@ -199,9 +207,9 @@ def _kill_at_random(
     killed = 0
     while killed < kills:
         time.sleep(chance.uniform(0.2, 0.6))  # the moments are to be arbitrary
-        victims = sorted(children_of(supervisor))
-        if victims:
-            os.kill(victims[killed % len(victims)], signal.SIGKILL)
+        victim = child_named(supervisor, DAEMONS[killed % len(DAEMONS)])
+        if victim is not None:
+            os.kill(victim, signal.SIGKILL)
             killed += 1
         if chance.random() < 0.5:
             fleet.kill_one()

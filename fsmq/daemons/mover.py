@@ -10,7 +10,7 @@ from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.spool.delivery import Delivery
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.spool import open_context
-from fsmq.spool.tree import DELAY, QUEUES, Tree
+from fsmq.spool.tree import DELAY, NEW, QUEUES, Tree
 
 log = logs.get_logger(__name__)
 _PAUSE_AFTER_ERROR_S = 1.0
@@ -50,8 +50,21 @@ def _open(options: MoverOptions) -> Tree:
             f"{source} and {destination} lie on two filesystems, where no rename is atomic:"
             " move one of them"
         )
+    if _serves_arrivals(options):
+        return Tree(destination.parent)
     folders = {DELAY: str(source), QUEUES: str(destination)}
     return Tree(destination.parent, create=False, folders=folders)
+
+
+def _serves_arrivals(options: MoverOptions) -> bool:
+    """Whether the leg is that of arrivals, ``new`` to ``queues``, which has dot-names to recover.
+
+    With a --delay of its own it is a leg like any other.
+    """
+    if options.source is None or options.destination is None or options.delay:
+        return False
+    destination = options.destination.absolute()
+    return destination.name == QUEUES and options.source.absolute() == destination.parent / NEW
 
 
 def _run(options: MoverOptions, tree: Tree) -> int:
@@ -60,7 +73,8 @@ def _run(options: MoverOptions, tree: Tree) -> int:
     delivery = Delivery(
         context,
         delay=options.delay,
-        new=options.root is not None,
+        new=options.root is not None or _serves_arrivals(options),
+        timers=not _serves_arrivals(options),
         events=not polls,
         poll_interval=options.poll_interval,
         sweep_interval=options.sweep_interval,

@@ -69,6 +69,8 @@ class _Daemon:
         self._listening = listening
         self._notifier = Notifier()
         self._stop = asyncio.Event()
+        self._method = ""
+        spool.syncer.on_sync = self._on_sync
 
     async def run(self) -> int:
         options = self._options
@@ -115,6 +117,12 @@ class _Daemon:
             os._exit(128 + number)
         self._stop.set()
         self._notifier.stopping()
+
+    def _on_sync(self, method: str, changes: int, seconds: float) -> None:
+        """Log what --sync auto does, when it does something else."""
+        if method != self._method:
+            self._method = method
+            log.debug("syncing", method=method, changes=changes, seconds=round(seconds, 4))
 
     def _on_hangup(self, service: Service) -> None:
         self._notifier.reloading()

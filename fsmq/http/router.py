@@ -36,7 +36,6 @@ class Router:
 
     def __init__(self) -> None:
         self._root = _Node()
-        self.routes: list[tuple[str, str, Handler]] = []
 
     def add(self, method: str, pattern: str, handler: Handler) -> None:
         """Add a route such as ``GET /{queue}/messages``."""
@@ -49,7 +48,6 @@ class Router:
             else:
                 node = node.fixed.setdefault(segment, _Node())
         node.handlers[method] = handler
-        self.routes.append((method, pattern, handler))
 
     def find(self, method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
         """The handler, and the decoded values of the named segments.

@@ -102,7 +102,9 @@ class Service:
 
         Raises what :func:`fsmq.spool.put.put` raises.
         """
-        if sum(len(message.body) for message in messages) <= _SMALL_BYTES:
+        # A limit of depth may have to count, by listing.
+        small = settings.max_depth is None
+        if small and sum(len(message.body) for message in messages) <= _SMALL_BYTES:
             pending = self.spool.put(queue, messages, settings)
         else:
             pending = await self.in_thread(self.spool.put, queue, messages, settings)
@@ -150,7 +152,7 @@ class Service:
             return messages
         for message in messages:
             try:
-                await self.complete(self.spool.release(queue, message.id))
+                await self.complete(self.spool.give_back(queue, message.id))
             except FsmqError:
                 continue  # its timer brings it back
         return []

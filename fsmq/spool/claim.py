@@ -1,4 +1,4 @@
-"""Claim, renew, release: who holds a message, and until when.
+"""Claim and renew: who holds a message, and until when.
 
 The stamp is set before the rename that starts its timer, so the mover never sees a message in
 ``delay/`` without its deadline. From the look at a stamp to the rename the message is held.
@@ -12,27 +12,25 @@ import stat
 from dataclasses import dataclass
 
 from .context import Context, Pending
-from .errors import FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue, Unavailable, unavailable
-from .hold import Held, hold
+from .errors import FsmqError, NoSuchMessage, unavailable
+from .hold import hold, restamp
 from .message import Message, unpack
 from .names import check_id, check_queue, facts
-from .settings import MAX_DELAY_S, MAX_VISIBILITY_S, QueueSettings, check_number, check_seconds
+from .release import return_unseen
+from .settings import MAX_VISIBILITY_S, QueueSettings, check_number, check_seconds
 from .stamps import MAX_COUNT
 from .sync import Work
 from .tree import (
-    BURY,
     CLAIM,
     DELAY,
     QUEUES,
-    RELEASE,
     REMOVE_READY,
     State,
 )
 
 MAX_CLAIMS = 1000
-# How long a claim, which others wait behind, and a renewal or release wait for another holder.
+# How long a claim, which others wait behind, waits for another holder.
 _CLAIM_PATIENCE_S = 0.001
-_PATIENCE_S = 0.02
 # A claim of many messages ends early when their bodies reach this many bytes.
 MAX_CLAIM_BYTES = 64 * 1024 * 1024
 # A claim passes over so many messages that cannot be claimed: a file that only another user may
@@ -80,7 +78,7 @@ def claim(
     def give_back() -> None:
         for message in messages:
             try:
-                _hand_back(context, QueueSettings(), queue, message.id)
+                return_unseen(context, queue, message.id)
             except (OSError, FsmqError):
                 continue  # its timer brings it back
 
@@ -123,8 +121,10 @@ def _claim_ready(
             context.ready.postpone(queue, message_id)
         for message_id, _ in faults:
             context.ready.add(queue, message_id)
-    if faults and not messages:
-        raise faults[0][1]
+    # Another user's file (fsck tells) is passed over as if it were not there.
+    errors = [error for _, error in faults if not isinstance(error, PermissionError)]
+    if errors and not messages:
+        raise errors[0]
 
 
 def renew(
@@ -145,7 +145,7 @@ def renew(
         deadline_ms = _deadline_ms(context, settings, visibility)
         path = tree.path(State.DELAY, queue, message_id)
         work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
-        fd = _restamp(context, path, message_id, deadline_ms)
+        fd = restamp(context, path, message_id, deadline_ms)
         if fd is None:
             fd = _take_back(context, queue, message_id, deadline_ms)
         if fd is None:
@@ -155,94 +155,6 @@ def renew(
         raise unavailable(error, f"cannot renew in queue {queue!r}") from error
     context.counters["renew"] += 1
     return Pending(work, lambda: deadline_ms / 1000)
-
-
-def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
-    """Give a claimed message back: at once, or hidden for ``delay`` seconds more (back-off).
-
-    One whose deliveries are used up goes to the dead-letter queue instead.
-
-    Raises:
-        InvalidValue, NoSuchQueue, NoSuchMessage, Unavailable
-    """
-    check_queue(queue)
-    check_id(queue, message_id)
-    check_seconds("delay", delay, MAX_DELAY_S)
-    tree = context.tree
-    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
-    try:
-        settings = context.settings_of(queue)
-        if delay:
-            path = tree.path(State.DELAY, queue, message_id)
-            fd = _restamp(context, path, message_id, context.now_ms() + round(delay * 1000))
-            if fd is None:
-                raise NoSuchMessage(queue, message_id, "that is in flight")
-            work.files.append(fd)
-        else:
-            target = _hand_back(context, settings, queue, message_id)
-            work.folders.add(tree.folder(QUEUES, target))
-    except OSError as error:
-        raise unavailable(error, f"cannot release in queue {queue!r}") from error
-    context.counters["release"] += 1
-    return Pending(work, lambda: None)
-
-
-def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
-    """Send a claimed message to its queue's dead letters before its deliveries are used up.
-
-    Raises:
-        InvalidValue: the queue has no dead-letter queue, or the id cannot be one.
-        NoSuchQueue, NoSuchMessage, Unavailable
-    """
-    check_queue(queue)
-    check_id(queue, message_id)
-    tree = context.tree
-    try:
-        dead_letters = context.settings_of(queue).dead_letter_queue
-        if dead_letters is None:
-            raise InvalidValue("dead_letter_queue", f"queue {queue!r} has none: configure one")
-        held = _hold_patiently(context, tree.path(State.DELAY, queue, message_id))
-        if held is None:
-            raise NoSuchMessage(queue, message_id, "that is in flight")
-        try:
-            if not bury(context, queue, message_id, dead_letters):
-                raise NoSuchMessage(queue, message_id, "that is in flight")
-        finally:
-            os.close(held.fd)
-    except OSError as error:
-        raise unavailable(error, f"cannot bury in queue {queue!r}") from error
-    folders = {tree.folder(DELAY), tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
-    return Pending(Work(folders=folders), lambda: None)
-
-
-def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
-    """Whether a message that was claimed so often belongs to the dead letters."""
-    return settings.max_deliveries is not None and deliveries >= settings.max_deliveries
-
-
-def bury(context: Context, queue: str, message_id: str, dead_letters: str) -> bool:
-    """Move a held message from ``delay/`` to a dead-letter queue, where its count starts again.
-
-    False if it is not in ``delay/`` any more. Raises OSError.
-    """
-    tree = context.tree
-    if not tree.has_queue(dead_letters):
-        tree.make_queue(dead_letters)
-    source = tree.path(State.DELAY, queue, message_id)
-    found = tree.stat(source)
-    # Before the rename: who waits for dead letters may claim it at once, and would count on.
-    mtime = context.stamps.encode(message_id, context.now_ms(), 0)
-    if found is None or not tree.stamp(source, mtime):
-        return False
-    try:
-        if not tree.move(BURY, queue, message_id, dead_letters):
-            return False
-    except FileExistsError:
-        tree.stamp(source, found.st_mtime_ns)
-        raise
-    context.ready.add(dead_letters, message_id)
-    context.counters["bury"] += 1
-    return True
 
 
 def _deadline_ms(context: Context, settings: QueueSettings, visibility: float | None) -> int:
@@ -277,24 +189,27 @@ def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _T
     held = hold(context, path, _CLAIM_PATIENCE_S)
     if held is None:
         return None
-    won = False
+    won = stamped = False
+    found = held.found
     try:
-        found = held.found
         if not stat.S_ISREG(found.st_mode):
             return None
         deliveries = min(stamps.deliveries(message_id, found.st_mtime_ns) + 1, MAX_COUNT)
         mtime = stamps.encode(message_id, deadline_ms, deliveries)
-        won = tree.stamp(path, mtime) and _move_to_delay(context, queue, message_id)
+        stamped = tree.stamp(path, mtime)
+        won = stamped and _move_to_delay(context, queue, message_id)
+        if won and os.fstat(held.fd).st_mtime_ns != mtime:
+            # Only where there are no locks: a racer that lost has stamped after us.
+            tree.stamp(tree.path(State.DELAY, queue, message_id), mtime)
     finally:
         if won:
             held.let_go()
         else:
+            if stamped:
+                tree.stamp(path, found.st_mtime_ns)  # a claim that failed is no delivery
             os.close(held.fd)
     if not won:
         return None
-    if os.fstat(held.fd).st_mtime_ns != mtime:
-        # Only where there are no locks: a racer that lost has stamped after us.
-        tree.stamp(tree.path(State.DELAY, queue, message_id), mtime)
     return _Taken(message_id, held.fd, found.st_size, deliveries, deadline_ms)
 
 
@@ -316,54 +231,6 @@ def _take_back(context: Context, queue: str, message_id: str, deadline_ms: int) 
     except BlockingIOError:
         return None  # someone else is about to claim it
     return None if taken is None else taken.fd
-
-
-def _restamp(context: Context, path: str, message_id: str, deadline_ms: int) -> int | None:
-    """Set a new deadline in ``delay/`` and keep the count; its descriptor, None if not there."""
-    tree, stamps = context.tree, context.stamps
-    held = _hold_patiently(context, path)
-    if held is None:
-        return None
-    stamped = False
-    try:
-        if stat.S_ISREG(held.found.st_mode):
-            deliveries = stamps.deliveries(message_id, held.found.st_mtime_ns)
-            stamped = tree.stamp(path, stamps.encode(message_id, deadline_ms, deliveries))
-    finally:
-        if stamped:
-            held.let_go()
-        else:
-            os.close(held.fd)
-    return held.fd if stamped else None
-
-
-def _hold_patiently(context: Context, path: str) -> Held | None:
-    try:
-        return hold(context, path, _PATIENCE_S)
-    except BlockingIOError:
-        raise Unavailable("someone else is acting on this message right now") from None
-
-
-def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id: str) -> str:
-    """Rename a message out of ``delay/``; the queue that it went to."""
-    tree = context.tree
-    held = _hold_patiently(context, tree.path(State.DELAY, queue, message_id))
-    if held is None:
-        raise NoSuchMessage(queue, message_id, "that is in flight")
-    try:
-        deliveries = context.stamps.deliveries(message_id, held.found.st_mtime_ns)
-        dead_letters = settings.dead_letter_queue
-        if dead_letters is not None and is_used_up(settings, deliveries):
-            if bury(context, queue, message_id, dead_letters):
-                return dead_letters
-        elif tree.move(RELEASE, queue, message_id):
-            context.ready.add(queue, message_id)
-            return queue
-    finally:
-        os.close(held.fd)
-    if not tree.has_queue(queue):
-        raise NoSuchQueue(queue)
-    raise NoSuchMessage(queue, message_id, "that is in flight")
 
 
 def _read(context: Context, queue: str, taken: _Taken) -> Message:

@@ -15,13 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .claim import bury, is_used_up
 from .context import Context
 from .events import Event, Events, Kind
 from .expiry import Sweeper
 from .hold import hold
 from .names import entry, facts, split_entry
 from .recovery import recover
+from .release import bury, is_used_up
+from .stuck import Stuck
 from .timers import Timers
 from .tree import (
     DEFER,
@@ -43,7 +44,8 @@ _POLL_SHARE = 0.05
 # Where they do, the folders are listed all the same, rarely.
 _DISTRUST_S = 60.0
 _DISTRUST_SHARE = 0.005
-_RETRY_MS = 1000
+# What failed is tried again after so long; the fault may be that entry's own.
+_RETRY_S = 5.0
 _BUSY_MS = 2
 _MAX_STEP = 2000
 _MAX_WAIT_S = 1.0
@@ -60,7 +62,7 @@ class Delivery:
     """Delivers on one tree; call :meth:`step` when ``fileno()`` is readable or ``timeout()`` over.
 
     delay: seconds that an entry stays in ``delay/`` at least.
-    new: whether ``new/`` is served too, or ``delay/`` alone.
+    new, timers: whether ``new/`` and ``delay/`` are served; one mover may serve one of them.
     sweep_interval: seconds between two looks for expired messages in the queues.
     on_problem: told once about each entry that cannot be delivered (name, reason).
 
@@ -73,6 +75,7 @@ class Delivery:
         *,
         delay: float = 0.0,
         new: bool = True,
+        timers: bool = True,
         events: bool = True,
         poll_interval: float = 0.25,
         sweep_interval: float = 30.0,
@@ -83,13 +86,20 @@ class Delivery:
         self._tree = context.tree
         self._delay_ms = round(delay * 1000)
         self._serves_new = new
+        self._serves_timers = timers
         self._poll_interval = poll_interval
         self._sweeper = Sweeper(context, sweep_interval)
-        self._on_problem = on_problem
-        self._stuck: dict[str, set[tuple[str, str]]] = {}  # queue: (folder, entry)
+        self._stuck = Stuck(on_problem)
         self._backlog: deque[str] = deque()  # entries of new/ that are known and not served yet
         self._new_due = self._delay_due = self._full_due = self._recover_due = 0.0
         self._started = False
+        self._moved = 0  # in this step
+        of_new = (self._recover, self._scan_new, self._serve_backlog) if new else ()
+        timed = (self._scan_delay, self._run_due) if timers else ()
+        self._works: tuple[Callable[[float], object], ...] = (*of_new, *timed, self._sweeper.step)
+        if not timers:
+            self._delay_due = float("inf")
+        self._retries: list[tuple[float, str]] = []  # monotonic seconds, entry of new/
         self._events = Events(context.tree) if events else None
         if self._events is not None:
             self._watch(self._events)
@@ -104,7 +114,7 @@ class Delivery:
 
     def timeout(self) -> float:
         """Seconds until the next step is due, at most one: the clock may be set meanwhile."""
-        if self._backlog:
+        if self._backlog or self._sweeper.is_behind:
             return 0.0
         due = [_MAX_WAIT_S, self._new_due - time.monotonic(), self._delay_due - time.monotonic()]
         next_ms = self.timers.next_ms()
@@ -122,18 +132,23 @@ class Delivery:
         self._new_due = self._delay_due = self._full_due = 0.0
 
     def step(self) -> int:
-        """Deliver what can be delivered now, or a good part of it; returns how many moved."""
+        """Deliver what can be delivered now, or a good part of it; returns how many moved.
+
+        A fault of one kind of work, or of one entry, does not keep the others from being done: the
+        first OSError is raised at the end.
+        """
         for event in self._events.read() if self._events is not None else ():
             self._apply(event)
+        first: OSError | None = None
         now = time.monotonic()
-        if self._serves_new and now >= self._recover_due:
-            self._recover(now)
-        if now >= self._delay_due:
-            self._scan_delay(now)
-        if self._serves_new and now >= self._new_due:
-            self._scan_new(now)
-        moved = self._serve_backlog() + self._run_due()
-        self._sweeper.step()
+        for work in self._works:
+            try:
+                work(now)
+            except OSError as error:
+                first = first or error
+        moved, self._moved = self._moved, 0
+        if first is not None:
+            raise first
         return moved
 
     # -- waking ----------------------------------------------------------------------------------
@@ -142,7 +157,8 @@ class Delivery:
         tree = self._tree
         if self._serves_new:
             events.watch(tree.folder(NEW))
-        events.watch(tree.folder(DELAY), departures=True, changes=True)
+        if self._serves_timers:
+            events.watch(tree.folder(DELAY), departures=True, changes=True)
         events.watch(tree.folder(QUEUES), files=False)
 
     def _apply(self, event: Event) -> None:
@@ -162,16 +178,18 @@ class Delivery:
 
     def _retry(self, queue: str) -> None:
         """The queue appeared: its messages that had no place to go are served now."""
-        for folder, name in self._stuck.pop(queue):
+        for folder, name in self._stuck.take(queue):
             if folder == NEW:
                 self._backlog.append(name)
             else:
                 self._schedule(name)
 
     def _recover(self, now: float) -> None:
-        done = recover(self._tree, self.context.clock(), at_start=not self._started)
-        self._started = True
+        if now < self._recover_due:
+            return
         self._recover_due = now + _RECOVER_EVERY_S
+        at_start, self._started = not self._started, True
+        done = recover(self._tree, self.context.clock(), at_start=at_start)
         self.context.counters["promote"] += done.promoted
         self.context.counters["torn"] += done.removed
         if done.promoted:
@@ -180,6 +198,8 @@ class Delivery:
     # -- new -------------------------------------------------------------------------------------
 
     def _scan_new(self, now: float) -> None:
+        if now < self._new_due:
+            return
         unripe = False
         names = [n for n in self._tree.names(self._tree.folder(NEW)) if n[0] != "."]
         for name in sorted(names, key=lambda n: n.rpartition(":")[2]):
@@ -197,16 +217,19 @@ class Delivery:
         found = self._tree.stat(self._tree.folder(NEW, name))
         return found is None or abs(self.context.clock() - found.st_ctime) >= RIPE_AFTER_S
 
-    def _serve_backlog(self) -> int:
-        moved = 0
+    def _serve_backlog(self, now: float) -> None:
+        while self._retries and self._retries[0][0] <= now:
+            self._backlog.append(self._retries.pop(0)[1])
+        first: OSError | None = None
         for _ in range(min(len(self._backlog), _MAX_STEP)):
             name = self._backlog.popleft()
             try:
-                moved += self._deliver(name)
-            except OSError:
-                self._backlog.append(name)  # behind the others: one bad file must not stop them
-                raise
-        return moved
+                self._moved += self._deliver(name)
+            except OSError as error:
+                self._retries.append((now + _RETRY_S, name))
+                first = first or error
+        if first is not None:
+            raise first
 
     def _deliver(self, name: str) -> bool:
         """new → queues, or new → delay, or new → remove if it has expired."""
@@ -216,7 +239,7 @@ class Delivery:
         if found is None:
             return False
         if parts is None or not stat.S_ISREG(found.st_mode):
-            self._problem(name, "is no message: neither a file nor named <queue>:<id>")
+            self._stuck.tell(name, "is no message: neither a file nor named <queue>:<id>")
             return False
         queue, message_id = parts
         known = facts(message_id)
@@ -232,7 +255,7 @@ class Delivery:
                 self.context.ready.add(queue, message_id)
                 return True
         except FileExistsError:
-            self._problem(name, "has the id of a message that is ready in its queue")
+            self._stuck.tell(name, "has the id of a message that is ready in its queue")
             return False
         self._keep_if_stuck(NEW, name, queue)
         return False
@@ -255,16 +278,19 @@ class Delivery:
             if not self._tree.move(DEFER, queue, message_id):
                 return False
         except FileExistsError:
-            self._problem(entry(queue, message_id), "has the id of a message that is in delay")
+            self._stuck.tell(entry(queue, message_id), "has the id of a message that is in delay")
             return False
         self.context.counters["defer"] += 1
-        self._schedule(entry(queue, message_id))
+        if self._serves_timers:
+            self._schedule(entry(queue, message_id))
         return True
 
     # -- delay -----------------------------------------------------------------------------------
 
     def _scan_delay(self, now: float) -> None:
         """List ``delay/``; look at all entries, or in between only at those not known yet."""
+        if now < self._delay_due:
+            return
         full = now >= self._full_due
         names = {n for n in self._tree.names(self._tree.folder(DELAY)) if n[0] != "."}
         self.timers.keep(names)
@@ -298,7 +324,7 @@ class Delivery:
     def _timer(self, name: str, found: os.stat_result) -> _Timer | None:
         parts = split_entry(name)
         if parts is None or not stat.S_ISREG(found.st_mode):
-            self._problem(name, "is no message: neither a file nor named <queue>:<id>")
+            self._stuck.tell(name, "is no message: neither a file nor named <queue>:<id>")
             return None
         stamp = self.context.stamps.decode(parts[1], found.st_mtime_ns)
         floor_ms = found.st_ctime_ns // 1_000_000 + self._delay_ms if self._delay_ms else 0
@@ -306,21 +332,22 @@ class Delivery:
             return _Timer(floor_ms, 0)
         return _Timer(max(stamp.deadline_ms, floor_ms), stamp.deliveries or 0)
 
-    def _run_due(self) -> int:
-        moved = 0
+    def _run_due(self, now: float) -> None:
+        first: OSError | None = None
         for _ in range(_MAX_STEP):
             now_ms = self.context.now_ms()
             name = self.timers.pop_due(now_ms)
             if name is None:
                 break
             try:
-                moved += self._end_timer(name, now_ms)
+                self._moved += self._end_timer(name, now_ms)
             except BlockingIOError:
                 self.timers.start(name, now_ms + _BUSY_MS)  # someone acts on it right now
-            except OSError:
-                self.timers.start(name, now_ms + _RETRY_MS)
-                raise
-        return moved
+            except OSError as error:
+                self.timers.start(name, now_ms + round(_RETRY_S * 1000))
+                first = first or error
+        if first is not None:
+            raise first
 
     def _end_timer(self, name: str, now_ms: int) -> bool:
         """Look at an entry again, since a renewal may have moved it, and act if it is due."""
@@ -356,13 +383,16 @@ class Delivery:
                 return expired
             dead_letters = settings.dead_letter_queue
             if dead_letters is not None and is_used_up(settings, timer.deliveries):
-                return bury(context, queue, message_id, dead_letters)
+                try:
+                    return bury(context, queue, message_id, dead_letters)
+                except FileExistsError:
+                    self._stuck.tell(name, f"has the id of a dead letter in {dead_letters!r}")
             if tree.move(REDELIVER, queue, message_id):
                 context.counters["redeliver"] += 1
                 context.ready.add(queue, message_id)
                 return True
         except FileExistsError:
-            self._problem(name, "has the id of a message that is ready")
+            self._stuck.tell(name, "has the id of a message that is ready")
             return False
         self._keep_if_stuck(DELAY, name, queue)
         return False
@@ -378,15 +408,4 @@ class Delivery:
             # Both are there: the queue was made just now.
             self._new_due = self._delay_due = time.monotonic() + RIPE_AFTER_S
             return
-        known = self._stuck.setdefault(queue, set())
-        if (folder, name) not in known:
-            known.add((folder, name))
-            self._on_problem(name, f"there is no queue named {queue!r}: create it or move the file")
-
-    def _problem(self, name: str, reason: str) -> None:
-        known = self._stuck.setdefault("", set())
-        if ("", name) not in known:
-            if len(known) >= 10_000:
-                known.clear()
-            known.add(("", name))
-            self._on_problem(name, reason)
+        self._stuck.keep(queue, folder, name)

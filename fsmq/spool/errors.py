@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class FsmqError(Exception):
@@ -98,12 +96,3 @@ def unavailable(error: OSError, doing: str) -> Unavailable:
     code = error.errno or 0
     advice, retry_after = ADVICE.get(code, (error.strerror or str(error), 2))
     return Unavailable(f"{doing}: {advice} ({errno.errorcode.get(code, code)})", retry_after)
-
-
-@contextmanager
-def disk(doing: str) -> Iterator[None]:
-    """Turn every OSError of the block into :class:`Unavailable`."""
-    try:
-        yield
-    except OSError as error:
-        raise unavailable(error, doing) from error

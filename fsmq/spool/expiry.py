@@ -26,9 +26,16 @@ class Sweeper:
         self._rest: Iterator[str] | None = None
         self._queue_due: dict[str, float] = {}
 
-    def step(self) -> int:
-        """Sweep the next queue if one is due; how many messages expired. Raises OSError."""
-        now = time.monotonic()
+    @property
+    def is_behind(self) -> bool:
+        """Whether a round is under way."""
+        return self._rest is not None
+
+    def step(self, now: float) -> int:
+        """Sweep the next queue if one is due; how many messages expired. Raises OSError.
+
+        now: in monotonic seconds.
+        """
         if self._rest is None:
             if now < self._due:
                 return 0

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from typing import NamedTuple
 
 from .context import Context
+from .errors import Unavailable
 from .tree import STRAY
 
 _RETRY_S = 0.0001
+_PATIENCE_S = 0.02
 
 
 class Held(NamedTuple):
@@ -57,8 +60,11 @@ def hold(context: Context, path: str, patience: float = 0.0) -> Held | None:
 def _hold(context: Context, path: str) -> Held | None:
     tree = context.tree
     try:
-        # NFS gives a lock only to who may write.
-        fd = tree.open(path, os.O_RDWR if context.network else os.O_RDONLY)
+        try:
+            # NFS gives a lock only to who may write.
+            fd = tree.open(path, os.O_RDWR if context.network else os.O_RDONLY)
+        except PermissionError:
+            fd = tree.open(path)
     except OSError as error:
         if error.errno in STRAY:
             return None
@@ -79,3 +85,30 @@ def _hold(context: Context, path: str) -> Held | None:
     finally:
         if not kept:
             os.close(fd)
+
+
+def hold_patiently(context: Context, path: str) -> Held | None:
+    """The same for renewals and releases, which wait a little. Raises Unavailable, OSError."""
+    try:
+        return hold(context, path, _PATIENCE_S)
+    except BlockingIOError:
+        raise Unavailable("someone else is acting on this message right now") from None
+
+
+def restamp(context: Context, path: str, message_id: str, deadline_ms: int) -> int | None:
+    """Set a new deadline in ``delay/`` and keep the count; its descriptor, None if not there."""
+    tree, stamps = context.tree, context.stamps
+    held = hold_patiently(context, path)
+    if held is None:
+        return None
+    stamped = False
+    try:
+        if stat.S_ISREG(held.found.st_mode):
+            deliveries = stamps.deliveries(message_id, held.found.st_mtime_ns)
+            stamped = tree.stamp(path, stamps.encode(message_id, deadline_ms, deliveries))
+    finally:
+        if stamped:
+            held.let_go()
+        else:
+            os.close(held.fd)
+    return held.fd if stamped else None

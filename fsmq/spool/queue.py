@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import browse, removal
 from .browse import Moved
+from .context import Pending
 from .counts import Counts
 from .message import Message, NewMessage
 from .settings import QueueSettings, check_seconds
-from .tree import State
+from .sync import Work
+from .tree import DELAY, NEW, QUEUES, State
 
 if TYPE_CHECKING:
     from .spool import Spool
@@ -139,9 +141,14 @@ class Queue:
         progress: Callable[[int], None] = lambda done: None,
     ) -> Moved:
         """Move the messages to another queue; claimed ones only with ``in_flight``."""
-        return browse.move_messages(
-            self.spool.context, self.name, target, in_flight=in_flight, progress=progress
+        context = self.spool.context
+        moved = browse.move_messages(
+            context, self.name, target, in_flight=in_flight, progress=progress
         )
+        tree = context.tree
+        queues = {tree.folder(QUEUES, self.name), tree.folder(QUEUES, target)}
+        work = Work(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
+        return self.spool.complete(Pending(work, lambda: moved))
 
     def counts(self) -> Counts:
         """How many messages are new, ready, in flight and delayed."""

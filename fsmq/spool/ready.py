@@ -231,11 +231,6 @@ class Ready:
             entry = self._entries.get(queue)
             return None if entry is None else entry.index.ripens_in()
 
-    def depth(self, queue: str) -> int | None:
-        """How many ids a loaded queue has; None if it is not loaded."""
-        entry = self._entries.get(queue)
-        return len(entry.index) if entry is not None and self.is_loaded(queue) else None
-
     def forget(self, queue: str) -> None:
         """Drop a queue's index: it was deleted, purged or not used for long."""
         with self._lock:

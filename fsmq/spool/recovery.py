@@ -48,10 +48,17 @@ def recover(tree: Tree, now: float, *, at_start: bool = False) -> Recovered:
     ``at_start`` promotes complete ones of any age. Raises OSError.
     """
     promoted = removed = 0
+    first: OSError | None = None
     for name in [e.name for e in tree.walk(tree.folder(NEW)) if e.name[0] == "."]:
-        done = recover_one(tree, name, now, at_start=at_start)
+        try:
+            done = recover_one(tree, name, now, at_start=at_start)
+        except OSError as error:
+            first = first or error  # one bad entry must not keep the others from coming back
+            continue
         promoted += done.promoted
         removed += done.removed
+    if first is not None and not promoted + removed:
+        raise first
     return Recovered(promoted, removed)
 
 

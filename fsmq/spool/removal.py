@@ -98,8 +98,15 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     check_queue(queue)
     tree = context.tree
     try:
+        if not tree.has_queue(queue):
+            raise NoSuchQueue(queue)
+        # All that can go first goes first: after a crash in the middle the queue is still there,
+        # so that a retry finishes the work and nothing comes back with a later queue of its name.
+        _sweep(tree, queue, NEW)
+        _sweep(tree, queue, DELAY)
+        context.settings.forget(queue)
         grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
-        if not tree.has_queue(queue) or not tree.rename(tree.folder(QUEUES, queue), grave):
+        if not tree.rename(tree.folder(QUEUES, queue), grave):
             raise NoSuchQueue(queue)
         # From here on no put and no delivery finds the queue, so one sweep sees all that is left.
         buried = tree.stat(grave)
@@ -182,18 +189,28 @@ def _reap_folder(tree: Tree, folder: str, stop: Callable[[], bool], step: int) -
     while True:
         # Unlinking may make a running listing skip names: list again until one finds nothing.
         before = reaped
+        first: OSError | None = None
         for found in tree.walk(folder):
-            if found.name.startswith(".nfs"):
-                continue  # someone still reads it; NFS removes it itself
-            path = f"{folder}/{found.name}"
-            if found.is_dir(follow_symlinks=False):
-                reaped += _reap_folder(tree, path, stop, step)
-                if stop():
-                    return reaped
-                tree.remove_folder(path)
-            elif tree.unlink(path):
-                reaped += 1
-                if reaped % step == 0 and stop():
-                    return reaped
+            try:
+                reaped += _reap_one(tree, f"{folder}/{found.name}", found, stop, step)
+            except OSError as error:
+                first = first or error  # what cannot be unlinked must not keep the rest
+            if reaped % step == 0 and stop():
+                return reaped
         if reaped == before:
+            if first is not None:
+                raise first
             return reaped
+
+
+def _reap_one(
+    tree: Tree, path: str, found: os.DirEntry[str], stop: Callable[[], bool], step: int
+) -> int:
+    if found.name.startswith(".nfs"):
+        return 0  # someone still reads it; NFS removes it itself
+    if not found.is_dir(follow_symlinks=False):
+        return tree.unlink(path)
+    reaped = _reap_folder(tree, path, stop, step)
+    if not stop():
+        tree.remove_folder(path)
+    return reaped

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import claim, put, removal
+from . import claim, put, release, removal
 from .context import Context, Pending
 from .counts import Counts, Depths, count
 from .delivery import Delivery
@@ -209,10 +209,13 @@ class Spool:
         return claim.renew(self.context, queue, message_id, visibility)
 
     def release(self, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
-        return claim.release(self.context, queue, message_id, delay)
+        return release.release(self.context, queue, message_id, delay)
+
+    def give_back(self, queue: str, message_id: str) -> Pending[None]:
+        return release.give_back(self.context, queue, message_id)
 
     def bury(self, queue: str, message_id: str) -> Pending[None]:
-        return claim.bury_now(self.context, queue, message_id)
+        return release.bury_now(self.context, queue, message_id)
 
     def remove(self, queue: str, message_ids: Sequence[str]) -> Pending[list[bool]]:
         return removal.remove(self.context, queue, message_ids)

@@ -60,6 +60,16 @@ def test_two_movers_and_a_reaper_with_one_folder_each(root: Path) -> None:
         eventually(lambda: not names(root / "remove"))
 
 
+def test_a_mover_of_arrivals_alone_recovers_what_a_crash_left(root: Path) -> None:
+    with suite_of(root, mover=False) as suite:
+        (root / "new" / ".q:left-by-a-crash:5").write_bytes(b"whole")
+        into = f"--destination={root / 'queues'}"
+        suite.add("deliver", "mover", [f"--source={root / 'new'}", into])
+        suite.start("deliver")
+        eventually((root / "queues" / "q" / "left-by-a-crash").exists)
+        assert suite.terminate("deliver") == 0
+
+
 def test_a_mover_between_any_two_folders(tmp_path: Path) -> None:
     source, destination = tmp_path / "in", tmp_path / "out"
     for folder in (source, destination, destination / "jobs"):

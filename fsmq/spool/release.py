@@ -1,0 +1,154 @@
+"""Release and bury: how a message leaves ``delay/`` before its timer ends, or instead."""
+
+from __future__ import annotations
+
+import os
+
+from .context import Context, Pending
+from .errors import InvalidValue, NoSuchMessage, NoSuchQueue, unavailable
+from .hold import hold_patiently, restamp
+from .names import check_id, check_queue
+from .settings import MAX_DELAY_S, QueueSettings, check_seconds
+from .sync import Work
+from .tree import BURY, DELAY, QUEUES, RELEASE, State
+
+
+def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
+    """Give a claimed message back: at once, or hidden for ``delay`` seconds more (back-off).
+
+    One whose deliveries are used up goes to the dead-letter queue instead.
+
+    Raises:
+        InvalidValue, NoSuchQueue, NoSuchMessage, Unavailable
+    """
+    check_queue(queue)
+    check_id(queue, message_id)
+    check_seconds("delay", delay, MAX_DELAY_S)
+    tree = context.tree
+    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
+    try:
+        settings = context.settings_of(queue)
+        if delay:
+            path = tree.path(State.DELAY, queue, message_id)
+            fd = restamp(context, path, message_id, context.now_ms() + round(delay * 1000))
+            if fd is None:
+                raise NoSuchMessage(queue, message_id, "that is in flight")
+            work.files.append(fd)
+        else:
+            target = _hand_back(context, settings, queue, message_id)
+            work.folders.add(tree.folder(QUEUES, target))
+    except OSError as error:
+        raise unavailable(error, f"cannot release in queue {queue!r}") from error
+    context.counters["release"] += 1
+    return Pending(work, lambda: None)
+
+
+def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
+    """Send a claimed message to its queue's dead letters before its deliveries are used up.
+
+    Raises:
+        InvalidValue: the queue has no dead-letter queue, or the id cannot be one.
+        NoSuchQueue, NoSuchMessage, Unavailable
+    """
+    check_queue(queue)
+    check_id(queue, message_id)
+    tree = context.tree
+    try:
+        dead_letters = context.settings_of(queue).dead_letter_queue
+        if dead_letters is None:
+            raise InvalidValue("dead_letter_queue", f"queue {queue!r} has none: configure one")
+        held = hold_patiently(context, tree.path(State.DELAY, queue, message_id))
+        if held is None:
+            raise NoSuchMessage(queue, message_id, "that is in flight")
+        try:
+            if not bury(context, queue, message_id, dead_letters):
+                raise NoSuchMessage(queue, message_id, "that is in flight")
+        finally:
+            os.close(held.fd)
+    except OSError as error:
+        raise unavailable(error, f"cannot bury in queue {queue!r}") from error
+    folders = {tree.folder(DELAY), tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
+    return Pending(Work(folders=folders), lambda: None)
+
+
+def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
+    """Whether a message that was claimed so often belongs to the dead letters."""
+    return settings.max_deliveries is not None and deliveries >= settings.max_deliveries
+
+
+def bury(context: Context, queue: str, message_id: str, dead_letters: str) -> bool:
+    """Move a held message from ``delay/`` to a dead-letter queue, where its count starts again.
+
+    False if it is not in ``delay/`` any more. Raises OSError.
+    """
+    tree = context.tree
+    if not tree.has_queue(dead_letters):
+        tree.make_queue(dead_letters)
+    source = tree.path(State.DELAY, queue, message_id)
+    found = tree.stat(source)
+    # Before the rename: who waits for dead letters may claim it at once, and would count on.
+    mtime = context.stamps.encode(message_id, context.now_ms(), 0)
+    if found is None or not tree.stamp(source, mtime):
+        return False
+    try:
+        if not tree.move(BURY, queue, message_id, dead_letters):
+            return False
+    except OSError:
+        tree.stamp(source, found.st_mtime_ns)
+        raise
+    context.ready.add(dead_letters, message_id)
+    context.counters["bury"] += 1
+    return True
+
+
+def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id: str) -> str:
+    """Rename a message out of ``delay/``; the queue that it went to."""
+    tree = context.tree
+    held = hold_patiently(context, tree.path(State.DELAY, queue, message_id))
+    if held is None:
+        raise NoSuchMessage(queue, message_id, "that is in flight")
+    try:
+        deliveries = context.stamps.deliveries(message_id, held.found.st_mtime_ns)
+        dead_letters = settings.dead_letter_queue
+        if dead_letters is not None and is_used_up(settings, deliveries):
+            if bury(context, queue, message_id, dead_letters):
+                return dead_letters
+        elif tree.move(RELEASE, queue, message_id):
+            context.ready.add(queue, message_id)
+            return queue
+    finally:
+        os.close(held.fd)
+    if not tree.has_queue(queue):
+        raise NoSuchQueue(queue)
+    raise NoSuchMessage(queue, message_id, "that is in flight")
+
+
+def give_back(context: Context, queue: str, message_id: str) -> Pending[None]:
+    """Give back a message that was claimed and reached no one: this was no delivery.
+
+    Raises:
+        NoSuchMessage, Unavailable
+    """
+    tree = context.tree
+    try:
+        return_unseen(context, queue, message_id)
+    except OSError as error:
+        raise unavailable(error, f"cannot give back to queue {queue!r}") from error
+    return Pending(Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)}), lambda: None)
+
+
+def return_unseen(context: Context, queue: str, message_id: str) -> None:
+    """Rename a claimed message back, with a count of one less. Raises NoSuchMessage, OSError."""
+    tree, stamps = context.tree, context.stamps
+    path = tree.path(State.DELAY, queue, message_id)
+    held = hold_patiently(context, path)
+    if held is None:
+        raise NoSuchMessage(queue, message_id, "that is in flight")
+    try:
+        deliveries = stamps.deliveries(message_id, held.found.st_mtime_ns)
+        tree.stamp(path, stamps.encode(message_id, context.now_ms(), max(0, deliveries - 1)))
+        if not tree.move(RELEASE, queue, message_id):
+            raise NoSuchMessage(queue, message_id, "that is in flight")
+    finally:
+        os.close(held.fd)
+    context.ready.add(queue, message_id)
