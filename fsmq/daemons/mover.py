@@ -5,7 +5,7 @@ from pathlib import Path
 from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
 from fsmq.daemons.options import MoverOptions, program
-from fsmq.daemons.start import probed, take_log_level
+from fsmq.daemons.start import probed, settle_memory, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.spool.delivery import Delivery
 from fsmq.spool.errors import UnusableSpool
@@ -90,6 +90,7 @@ def _run(options: MoverOptions, tree: Tree) -> int:
     if fileno is not None:
         loop.register(fileno)
     served = _served(options)
+    settle_memory()  # a million timers are a million objects that the collector would go through
     log.info("started", serves=served, watch="poll" if polls else "events")
     is_ready = False
     while not loop.stopping:
