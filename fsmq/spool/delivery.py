@@ -97,8 +97,6 @@ class Delivery:
         of_new = (self._recover, self._scan_new, self._serve_backlog) if new else ()
         timed = (self._scan_delay, self._run_due) if timers else ()
         self._works: tuple[Callable[[float], object], ...] = (*of_new, *timed, self._sweeper.step)
-        if not timers:
-            self._delay_due = float("inf")
         self._retries: list[tuple[float, str]] = []  # monotonic seconds, entry of new/
         self._events = Events(context.tree) if events else None
         if self._events is not None:
@@ -116,7 +114,11 @@ class Delivery:
         """Seconds until the next step is due, at most one: the clock may be set meanwhile."""
         if self._backlog or self._sweeper.is_behind:
             return 0.0
-        due = [_MAX_WAIT_S, self._new_due - time.monotonic(), self._delay_due - time.monotonic()]
+        due = [_MAX_WAIT_S]
+        if self._serves_new:
+            due.append(self._new_due - time.monotonic())
+        if self._serves_timers:
+            due.append(self._delay_due - time.monotonic())
         next_ms = self.timers.next_ms()
         if next_ms is not None:
             due.append(next_ms / 1000 - self.context.clock())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import Queue, Spool, Unavailable
+from fsmq.spool.delivery import Delivery
 from tests.spool.helpers import Clock, tree_of
 
 
@@ -89,3 +90,15 @@ def test_a_deletion_that_was_broken_off_can_be_finished(
     again = spool.queue("jobs")
     assert again.counts().total == 0
     assert again.settings.max_depth is None
+
+
+@pytest.mark.parametrize(("new", "timers"), [(True, False), (False, True), (True, True)])
+def test_a_mover_of_any_leg_waits_when_nothing_is_to_be_done(
+    spool: Spool, new: bool, timers: bool
+) -> None:
+    delivery = Delivery(spool.context, new=new, timers=timers)
+    for _ in range(2):
+        delivery.step()
+        assert delivery.timeout() > 0.1
+        delivery.rescan()
+    delivery.close()
