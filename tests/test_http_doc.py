@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fsmq.http.problems import _STATUS
+from fsmq.http.problems import STATUS
 from fsmq.spool.settings import DEFAULTS
 from tests.suite import HOME, Suite, eventually
 
@@ -100,7 +100,7 @@ def test_every_example_prints_what_the_document_says(shell: Shell) -> None:
 def test_every_type_of_error_is_in_the_document() -> None:
     text = DOCUMENT.read_text()
     documented = set(re.findall(r"^\| `([a-z-]+)` \| (\d{3}) \|", text, re.MULTILINE))
-    assert documented == {(kind, str(status)) for status, kind, _ in _STATUS.values()}
+    assert documented == {(kind, str(status)) for status, kind, _ in STATUS.values()}
 
 
 def test_every_setting_of_a_queue_is_in_the_document() -> None:

@@ -21,13 +21,12 @@ from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.names import check_id, check_queue
 from fsmq.spool.settings import check_number, check_seconds
 
+from . import native_api as api
 from .problems import UnreadableBody
 from .request import Call
 from .router import Router
 from .service import MAX_COUNT, Service
 
-MAX_WAIT_S = 20.0
-_MAX_SETTINGS_BYTES = 64 * 1024
 _END_OF_TIME_S = 253_402_300_799
 _plain = re.compile(r"[A-Za-z0-9._-]+")
 _ATTRIBUTE = "X-Message-Attribute-"
@@ -43,20 +42,20 @@ class Native:
         self._spool = service.spool
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/", self.list_queues)
-        router.add("HEAD", "/", self.list_queues)
-        router.add("GET", "/{queue}", self.show_queue)
-        router.add("HEAD", "/{queue}", self.show_queue)
-        router.add("PUT", "/{queue}", self.create_queue)
-        router.add("PATCH", "/{queue}", self.configure_queue)
-        router.add("DELETE", "/{queue}", self.delete_queue)
-        router.add("GET", "/{queue}/messages", self.fetch)
-        router.add("POST", "/{queue}/messages", self.post)
-        router.add("DELETE", "/{queue}/messages", self.purge)
-        router.add("GET", "/{queue}/messages/{id}", self.look)
-        router.add("HEAD", "/{queue}/messages/{id}", self.look)
-        router.add("PATCH", "/{queue}/messages/{id}", self.renew)
-        router.add("DELETE", "/{queue}/messages/{id}", self.remove)
+        router.add("GET", "/", self.list_queues, api.LIST_QUEUES)
+        router.add("HEAD", "/", self.list_queues, api.LIST_QUEUES)
+        router.add("GET", "/{queue}", self.show_queue, api.SHOW_QUEUE)
+        router.add("HEAD", "/{queue}", self.show_queue, api.SHOW_QUEUE)
+        router.add("PUT", "/{queue}", self.create_queue, api.CREATE_QUEUE)
+        router.add("PATCH", "/{queue}", self.configure_queue, api.CONFIGURE_QUEUE)
+        router.add("DELETE", "/{queue}", self.delete_queue, api.DELETE_QUEUE)
+        router.add("GET", "/{queue}/messages", self.fetch, api.FETCH)
+        router.add("POST", "/{queue}/messages", self.post, api.POST)
+        router.add("DELETE", "/{queue}/messages", self.purge, api.PURGE)
+        router.add("GET", "/{queue}/messages/{id}", self.look, api.LOOK)
+        router.add("HEAD", "/{queue}/messages/{id}", self.look, api.LOOK)
+        router.add("PATCH", "/{queue}/messages/{id}", self.renew, api.RENEW)
+        router.add("DELETE", "/{queue}/messages/{id}", self.remove, api.REMOVE)
 
     # -- queues ----------------------------------------------------------------------------------
 
@@ -84,7 +83,7 @@ class Native:
     async def configure_queue(self, call: Call) -> StreamResponse:
         call.expect()
         queue = check_queue(call.names["queue"])
-        body = await call.body(_MAX_SETTINGS_BYTES, self._service.read_timeout)
+        body = await call.body(api.MAX_SETTINGS_BYTES, self._service.read_timeout)
         try:
             changes = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -119,7 +118,7 @@ class Native:
         call.expect("visibility", "wait", "count")
         queue = check_queue(call.names["queue"])
         visibility = call.seconds("visibility")
-        wait = check_seconds("wait", call.seconds("wait") or 0.0, MAX_WAIT_S)
+        wait = check_seconds("wait", call.seconds("wait") or 0.0, api.MAX_WAIT_S)
         count = call.number("count")
         if count is not None:
             check_number("count", count, 1, MAX_COUNT)

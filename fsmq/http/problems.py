@@ -97,7 +97,8 @@ class ExpectationFailed(HttpError):
     kind = "expectation-failed"
 
 
-_STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
+# Of each error: status, type and title.
+STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
     InvalidValue: (400, "invalid-value", "A value does not fit"),
     NoSuchQueue: (404, "no-such-queue", "There is no such queue"),
     NoSuchMessage: (404, "no-such-message", "There is no such message"),
@@ -119,7 +120,7 @@ _FIELDS = ("queue", "message_id", "field", "limit", "retry_after", "allowed")
 
 def problem(error: FsmqError) -> Response:
     """The answer that tells an error."""
-    status, kind, title = _STATUS.get(type(error), _STATUS[InternalError])
+    status, kind, title = STATUS.get(type(error), STATUS[InternalError])
     details: dict[str, Any] = {
         "type": f"urn:fsmq:problem:{kind}",
         "title": title,

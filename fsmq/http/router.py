@@ -7,13 +7,14 @@ such), never a separator.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from aiohttp.web import StreamResponse
 
+from .describe import Operation
 from .problems import MethodNotAllowed, NotFound
 
 if TYPE_CHECKING:
@@ -36,9 +37,14 @@ class Router:
 
     def __init__(self) -> None:
         self._root = _Node()
+        self._routes: list[tuple[str, str, Operation]] = []
 
-    def add(self, method: str, pattern: str, handler: Handler) -> None:
-        """Add a route such as ``GET /{queue}/messages``."""
+    def add(self, method: str, pattern: str, handler: Handler, operation: Operation) -> None:
+        """Add a route such as ``GET /{queue}/messages``, with its description.
+
+        Raises:
+            ValueError: there is such a route already.
+        """
         node = self._root
         for segment in _split(pattern):
             if segment.startswith("{"):
@@ -47,7 +53,14 @@ class Router:
                 node = node.named[1]
             else:
                 node = node.fixed.setdefault(segment, _Node())
+        if method in node.handlers:
+            raise ValueError(f"{method} {pattern} is served already")
         node.handlers[method] = handler
+        self._routes.append((method, pattern, operation))
+
+    def routes(self) -> Sequence[tuple[str, str, Operation]]:
+        """Method, pattern and description of every route, in the order in which they came."""
+        return tuple(self._routes)
 
     def find(self, method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
         """The handler, and the decoded values of the named segments.

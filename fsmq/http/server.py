@@ -18,6 +18,7 @@ from .protocol import ProblemServer
 from .request import Call, split_target
 from .router import Router
 from .service import Service
+from .system import System
 
 log = logging.getLogger(__name__)
 _KEEPALIVE_S = 75.0
@@ -36,6 +37,7 @@ class Server:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.router = Router()
+        System(self.router).add_routes()
         Native(service).add_routes(self.router)
         self._open = 0
         self._idle = asyncio.Event()

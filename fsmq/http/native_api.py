@@ -1,0 +1,337 @@
+"""What the native dialect's routes take and answer; docs/http.md says what it means."""
+
+from __future__ import annotations
+
+from fsmq.spool.claim import MAX_CLAIMS
+from fsmq.spool.errors import (
+    DuplicateMessage,
+    MessageTooLarge,
+    NoSuchMessage,
+    NoSuchQueue,
+    QueueFull,
+    Unavailable,
+)
+from fsmq.spool.names import MAX_FILE_NAME_BYTES, MAX_OWN_ID_BYTES, MAX_PRIORITY, MAX_QUEUE_BYTES
+from fsmq.spool.settings import DEFAULTS, MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
+from fsmq.spool.stamps import MAX_COUNT
+
+from .describe import (
+    ANY_BYTES,
+    JSON,
+    Answer,
+    Body,
+    Component,
+    Header,
+    Operation,
+    Parameter,
+    array,
+    integer,
+    number,
+    or_null,
+    record,
+    text,
+)
+from .problem_answers import problems
+from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
+
+MAX_WAIT_S = 20.0
+MAX_SETTINGS_BYTES = 64 * 1024
+
+# -- what requests name ----------------------------------------------------------------------------
+
+QUEUE_NAME = text(
+    r"([A-Za-z0-9:@-]|__)[A-Za-z0-9._:@-]*",
+    minLength=1,
+    maxLength=MAX_QUEUE_BYTES,
+    description="does not begin with `.` or with a single `_`",
+)
+QUEUE = Parameter("queue", "the queue's name", QUEUE_NAME, "path")
+ID = Parameter(
+    "id",
+    "the id as an answer told it: already percent-encoded where that is needed."
+    f" Queue and id have at most {MAX_FILE_NAME_BYTES - 1} bytes together",
+    text(r"[^./:\u0000][^/:\u0000]*", minLength=1, maxLength=MAX_FILE_NAME_BYTES - 2),
+    "path",
+)
+VISIBILITY = Parameter(
+    "visibility",
+    "seconds that the claim holds; default: the queue's `visibility_timeout`",
+    number(0, MAX_VISIBILITY_S),
+)
+
+# -- what answers hold -----------------------------------------------------------------------------
+
+MOMENT = text(format="date-time", description="RFC 3339 in UTC, with milliseconds")
+MESSAGE_ID = text(r"[A-Za-z0-9._@+=~,;!$&'()*%-]+", description="opaque, as a path takes it")
+STATE = text(enum=["new", "ready", "in_flight", "delayed"])
+QUEUE_SETTINGS = {
+    "visibility_timeout": number(
+        0, MAX_VISIBILITY_S, default=DEFAULTS.visibility_timeout, description="seconds of a claim"
+    ),
+    "max_deliveries": or_null(
+        integer(1, MAX_COUNT, description="claims after which a message goes to the dead letters")
+    ),
+    "dead_letter_queue": or_null(
+        {**QUEUE_NAME, "description": "created if missing; set it with `max_deliveries`"}
+    ),
+    "retention": or_null(
+        number(0, MAX_TTL_S, description="seconds after which any message expires")
+    ),
+    "default_delay": number(
+        0, MAX_DELAY_S, default=DEFAULTS.default_delay, description="seconds, for posts without one"
+    ),
+    "max_message_bytes": or_null(integer(1, 2**40, description="the largest body")),
+    "max_depth": or_null(integer(1, 2**40, description="messages in all states")),
+}
+SETTINGS = Component("QueueSettings", record(QUEUE_SETTINGS))
+COUNTS = Component(
+    "Counts", record({state: integer(0) for state in STATE["enum"]}, description="by state")
+)
+MESSAGE = Component(
+    "Message",
+    record(
+        {
+            "id": MESSAGE_ID,
+            "body": text(description="the body, where it is UTF-8"),
+            "body_base64": text(contentEncoding="base64", description="the body, where it is not"),
+            "content_type": or_null(text()),
+            "attributes": {"type": "object", "additionalProperties": text()},
+            "priority": integer(0, MAX_PRIORITY),
+            "deliveries": or_null(integer(0, MAX_COUNT)),
+            "deadline": or_null(MOMENT),
+            "created_at": or_null(MOMENT),
+            "expires_at": or_null(MOMENT),
+        },
+        required=[
+            "id",
+            "content_type",
+            "attributes",
+            "priority",
+            "deliveries",
+            "deadline",
+            "created_at",
+            "expires_at",
+        ],
+        oneOf=[{"required": ["body"]}, {"required": ["body_base64"]}],
+    ),
+)
+BYTES = {ANY_BYTES: text(format="binary", description="the body as it was posted")}
+MESSAGE_HEADERS = {
+    "X-Message-Id": Header("delete, renew and release with it", MESSAGE_ID, always=True),
+    "X-Message-Deliveries": Header(
+        f"claims so far; {MAX_COUNT} means as many or more; missing where the filesystem cannot"
+        " keep the count",
+        integer(0, MAX_COUNT),
+    ),
+    "X-Message-Deadline": Header("when the claim or the delay ends, while one lasts", MOMENT),
+    "X-Message-Priority": Header("if it is not 0", integer(1, MAX_PRIORITY)),
+}
+_ATTRIBUTES = (
+    "Each attribute is a header `X-Message-Attribute-{name}`; a name has 1 to 128 characters of"
+    " `A-Z a-z 0-9 _ . -` and does not begin with one of the last three."
+)
+
+# -- queues ----------------------------------------------------------------------------------------
+
+LIST_QUEUES = Operation(
+    id="list_queues",
+    tag="Queues",
+    summary="The names of all queues, sorted",
+    answers={
+        200: Answer("The names", {JSON: record({"queues": array(QUEUE_NAME)})}),
+        **problems(Unavailable),
+    },
+)
+SHOW_QUEUE = Operation(
+    id="show_queue",
+    tag="Queues",
+    summary="A queue's counts and settings",
+    parameters=(QUEUE,),
+    answers={
+        200: Answer(
+            "Counts, which may be 0.2 seconds old, and settings",
+            {JSON: record({"queue": QUEUE_NAME, "messages": COUNTS, "settings": SETTINGS})},
+        ),
+        **problems(NoSuchQueue, Unavailable),
+    },
+)
+_CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
+CREATE_QUEUE = Operation(
+    id="create_queue",
+    tag="Queues",
+    summary="Create a queue",
+    description="A body is read and discarded.",
+    parameters=(QUEUE,),
+    answers={
+        200: Answer("It was there", _CREATED),
+        201: Answer("It was created, durably", _CREATED),
+        **problems(UnreadableBody, SlowBody, Unavailable),
+    },
+)
+CONFIGURE_QUEUE = Operation(
+    id="configure_queue",
+    tag="Queues",
+    summary="Change settings of a queue",
+    description="All changes are made, or none. `null` takes a setting back."
+    " `max_deliveries` and `dead_letter_queue` are set both or neither.",
+    parameters=(QUEUE,),
+    body=Body(
+        f"the settings to be changed, at most {MAX_SETTINGS_BYTES} bytes",
+        {
+            JSON: Component(
+                "QueueSettingsChange",
+                record(QUEUE_SETTINGS, required=[], additionalProperties=False),
+            )
+        },
+        required=True,
+    ),
+    answers={
+        200: Answer("All settings", {JSON: record({"queue": QUEUE_NAME, "settings": SETTINGS})}),
+        **problems(
+            NoSuchQueue,
+            UnreadableBody,
+            SlowBody,
+            MessageTooLarge,
+            UnsupportedEncoding,
+            ExpectationFailed,
+            Unavailable,
+        ),
+    },
+)
+DELETE_QUEUE = Operation(
+    id="delete_queue",
+    tag="Queues",
+    summary="Delete a queue, its settings and all its messages",
+    parameters=(QUEUE,),
+    answers={
+        200: Answer(
+            "It is gone", {JSON: record({"queue": QUEUE_NAME, "deleted": {"const": True}})}
+        ),
+        **problems(NoSuchQueue, Unavailable),
+    },
+)
+PURGE = Operation(
+    id="purge",
+    tag="Queues",
+    summary="Delete all messages of a queue",
+    parameters=(QUEUE,),
+    answers={
+        200: Answer(
+            "They are gone", {JSON: record({"queue": QUEUE_NAME, "purged": {"const": True}})}
+        ),
+        **problems(NoSuchQueue, Unavailable),
+    },
+)
+
+# -- messages --------------------------------------------------------------------------------------
+
+POST = Operation(
+    id="post",
+    tag="Messages",
+    summary="Store a message",
+    description=f"{_ATTRIBUTES} `Content-Encoding` may be gzip or deflate.",
+    parameters=(
+        QUEUE,
+        Parameter(
+            "delay",
+            "seconds that it is hidden; default: the queue's `default_delay`",
+            number(0, MAX_DELAY_S),
+        ),
+        Parameter("priority", "lower numbers come first", integer(0, MAX_PRIORITY, default=0)),
+        Parameter("ttl", "seconds until it expires; default: never", number(0, MAX_TTL_S)),
+        Parameter(
+            "id",
+            "an id of the caller's own, default: the server makes one. Only a bare UUIDv7 can carry"
+            " a priority, a ttl, a content type or attributes",
+            text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES),
+        ),
+    ),
+    body=Body("the message: any bytes, kept with the content type that is named", BYTES),
+    answers={
+        201: Answer(
+            "It is on stable media",
+            headers={"X-Message-Id": Header("its id", MESSAGE_ID, always=True)},
+        ),
+        **problems(
+            UnreadableBody,
+            NoSuchQueue,
+            SlowBody,
+            DuplicateMessage,
+            MessageTooLarge,
+            UnsupportedEncoding,
+            ExpectationFailed,
+            QueueFull,
+            Unavailable,
+        ),
+    },
+)
+FETCH = Operation(
+    id="fetch",
+    tag="Messages",
+    summary="Fetch messages: claim them until a deadline",
+    description=_ATTRIBUTES,
+    parameters=(
+        QUEUE,
+        VISIBILITY,
+        Parameter("wait", "seconds to wait for a first message", number(0, MAX_WAIT_S, default=0)),
+        Parameter(
+            "count",
+            "claim up to so many and answer them as JSON; default: one, as it was posted",
+            integer(1, MAX_CLAIMS),
+        ),
+    ),
+    answers={
+        200: Answer(
+            "One message, or with `count` the JSON of 1 to `count`. The headers"
+            " are those of a message as it was posted; its content type may be any",
+            {
+                **BYTES,
+                "*/*": {},
+                JSON: record({"messages": array(MESSAGE, minItems=1, maxItems=MAX_CLAIMS)}),
+            },
+            {
+                name: Header(header.description, header.schema)
+                for name, header in MESSAGE_HEADERS.items()
+            },
+        ),
+        204: Answer("Nothing can be fetched"),
+        **problems(NoSuchQueue, Unavailable),
+    },
+)
+LOOK = Operation(
+    id="look",
+    tag="Messages",
+    summary="Look at a message without claiming it",
+    description=_ATTRIBUTES,
+    parameters=(QUEUE, ID),
+    answers={
+        200: Answer(
+            "The message as it was posted",
+            {**BYTES, "*/*": {}},
+            {**MESSAGE_HEADERS, "X-Message-State": Header("its state", STATE, always=True)},
+        ),
+        **problems(NoSuchQueue, NoSuchMessage, Unavailable),
+    },
+)
+RENEW = Operation(
+    id="renew",
+    tag="Messages",
+    summary="Renew a claim, or release it with `visibility=0`",
+    parameters=(QUEUE, ID, VISIBILITY),
+    answers={
+        204: Answer(
+            "Done", headers={"X-Message-Deadline": Header("the new deadline, if renewed", MOMENT)}
+        ),
+        **problems(UnreadableBody, NoSuchQueue, NoSuchMessage, SlowBody, Unavailable),
+    },
+)
+REMOVE = Operation(
+    id="remove",
+    tag="Messages",
+    summary="Delete (acknowledge) a message in whatever state it is",
+    parameters=(QUEUE, ID),
+    answers={
+        202: Answer("It will not be delivered again"),
+        **problems(NoSuchQueue, NoSuchMessage, Unavailable),
+    },
+)

@@ -1,0 +1,63 @@
+"""Descriptions of the native dialect's errors, made from the table that answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fsmq.spool.errors import FsmqError, InvalidValue, Unavailable
+
+from .describe import Answer, Component, Header, array, integer, record, text
+from .problems import (
+    ENCODINGS,
+    STATUS,
+    InternalError,
+    MalformedRequest,
+    UnsupportedEncoding,
+)
+
+CONTENT_TYPE = "application/problem+json"
+PROBLEM = Component(
+    "Problem",
+    record(
+        {
+            "type": text(
+                enum=[f"urn:fsmq:problem:{kind}" for _, kind, _ in STATUS.values()],
+                description="decide by this, or by the status",
+            ),
+            "title": text(description="the type in words"),
+            "status": integer(400, 599),
+            "detail": text(description="what happened here, for people"),
+            "queue": text(description="the queue that it is about"),
+            "message_id": text(description="the message that it is about"),
+            "field": text(description="what does not fit"),
+            "limit": integer(1, description="bytes that a body may have"),
+            "retry_after": integer(1, description="seconds to wait"),
+            "allowed": array(text(), description="methods that the path has"),
+        },
+        required=["type", "title", "status", "detail"],
+        description="An error (RFC 9457)",
+    ),
+)
+RETRY_AFTER = Header("whole seconds to wait before the next try", integer(1), always=True)
+_ACCEPT_ENCODING = Header(
+    "the encodings that are taken", text(enum=[", ".join(ENCODINGS)]), always=True
+)
+
+
+def problems(*errors: type[FsmqError]) -> dict[int, Answer]:
+    """Answers for these errors, and for those that any request can meet."""
+    kinds: dict[int, list[type[FsmqError]]] = {}
+    for error in (InvalidValue, MalformedRequest, *errors, InternalError):
+        kinds.setdefault(STATUS[error][0], []).append(error)
+    return {status: _answer(status, of) for status, of in kinds.items()}
+
+
+def _answer(status: int, errors: list[type[FsmqError]]) -> Answer:
+    types = ", ".join(f"`{STATUS[error][1]}`" for error in dict.fromkeys(errors))
+    headers: Mapping[str, Header] = {}
+    if any(issubclass(error, Unavailable) for error in errors):
+        headers = {"Retry-After": RETRY_AFTER}
+    if UnsupportedEncoding in errors:
+        headers = {"Accept-Encoding": _ACCEPT_ENCODING}
+    return Answer(f"{HTTPStatus(status).phrase}: {types}", {CONTENT_TYPE: PROBLEM}, headers)

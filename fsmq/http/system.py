@@ -1,0 +1,37 @@
+"""The pages about the server itself: their paths begin with ``/_``, as no queue's name does."""
+
+from __future__ import annotations
+
+import json
+
+from aiohttp.web import Response, StreamResponse
+
+from .describe import JSON, Answer, Operation
+from .openapi import document
+from .problem_answers import problems
+from .request import Call
+from .router import Router
+
+_OPENAPI = Operation(
+    id="openapi",
+    tag="System",
+    summary="This document",
+    answers={200: Answer("The OpenAPI document", {JSON: {"type": "object"}}), **problems()},
+)
+
+
+class System:
+    """Answers what is asked about the server."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._openapi = b""
+
+    def add_routes(self) -> None:
+        self._router.add("GET", "/_openapi.json", self.openapi, _OPENAPI)
+
+    async def openapi(self, call: Call) -> StreamResponse:
+        call.expect()
+        # Not before all dialects have added their routes.
+        self._openapi = self._openapi or json.dumps(document(self._router.routes())).encode()
+        return Response(body=self._openapi + b"\n", content_type=JSON)

@@ -1,0 +1,185 @@
+"""The OpenAPI document says what the server does: both are asked, over the wire."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from openapi_spec_validator import OpenAPIV31SpecValidator, validate
+
+from fsmq.http import native_api
+from fsmq.http.describe import Operation
+from fsmq.http.openapi import document
+from fsmq.http.router import Router
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.names import check_id, is_queue, new_id
+from fsmq.spool.settings import DEFAULTS
+from tests.http.helpers import Answer, ask, post
+from tests.suite import Suite
+
+
+class Described(NamedTuple):
+    """One operation of the document."""
+
+    method: str
+    path: str
+    operation: dict[str, Any]
+
+    def parameters(self, place: str) -> list[dict[str, Any]]:
+        return [p for p in self.operation.get("parameters", []) if p["in"] == place]
+
+    def url(self, queue: str, query: str = "") -> str:
+        """The path with its names filled in."""
+        path = self.path.replace("{queue}", queue)
+        return re.sub(r"\{\w+\}", "some", path) + query
+
+
+@pytest.fixture(scope="module")
+def served(suite: Suite) -> dict[str, Any]:
+    """The document, as the server answers it."""
+    with urllib.request.urlopen(f"{suite.url}/_openapi.json") as answer:
+        assert answer.headers["Content-Type"] == "application/json"
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+@pytest.fixture(scope="module")
+def operations(served: dict[str, Any]) -> list[Described]:
+    found = [
+        Described(method.upper(), path, operation)
+        for path, methods in served["paths"].items()
+        for method, operation in methods.items()
+    ]
+    assert len(found) >= 15
+    return found
+
+
+def test_the_document_is_valid(served: dict[str, Any]) -> None:
+    assert served["openapi"].startswith("3.1")
+    validate(served, cls=OpenAPIV31SpecValidator)
+
+
+async def test_every_path_has_the_documented_methods_and_no_others(
+    client: aiohttp.ClientSession, operations: list[Described], queue: str
+) -> None:
+    told: dict[str, set[str]] = {}
+    for one in operations:
+        told.setdefault(one.url(queue), set()).add(one.method)
+    for path, methods in told.items():
+        refused = await ask(client, "TRACE", path)
+        assert refused.status == 405, path
+        assert refused.headers["Allow"] == ", ".join(sorted(methods)), path
+
+
+async def test_the_documented_parameters_are_those_that_are_taken(
+    client: aiohttp.ClientSession, operations: list[Described], queue: str
+) -> None:
+    for one in operations:
+        if one.method == "HEAD":
+            continue  # it has no body that could say so, and the handler of GET
+        refused = await ask(client, one.method, one.url(queue, "?no-such-parameter=1"))
+        assert refused.status == 400, one
+        known = re.search(r"known here: ([\w, -]+)", refused.body.decode())
+        taken = set(known[1].split(", ")) if known else set()
+        assert taken == {p["name"] for p in one.parameters("query")}, one
+        assert known or b"none is known here" in refused.body
+
+
+async def test_a_number_may_be_as_large_as_the_document_says_and_no_larger(
+    client: aiohttp.ClientSession, operations: list[Described], queue: str
+) -> None:
+    checked = []
+    for one in operations:
+        for parameter in one.parameters("query"):
+            name, schema = parameter["name"], parameter["schema"]
+            if schema["type"] not in ("integer", "number") or one.method == "HEAD":
+                continue
+
+            async def tried(value: float, one: Described = one, name: str = name) -> Answer:
+                return await ask(client, one.method, one.url(queue, f"?{name}={value}"))
+
+            for value in (schema["minimum"] - 1, schema["maximum"] + 1):
+                refused = await tried(value)
+                assert refused.status == 400, (one, name, value)
+                assert name in refused.json["detail"]
+            for value in (schema["minimum"], schema["maximum"]):
+                await post(client, queue)  # so that a fetch need not wait
+                assert (await tried(value)).status != 400, (one, name, value)
+            checked.append(name)
+    assert {"delay", "priority", "ttl", "visibility", "wait", "count"} <= set(checked)
+
+
+async def test_a_known_parameter_given_wrongly_or_twice_is_refused(
+    client: aiohttp.ClientSession, operations: list[Described], queue: str
+) -> None:
+    for one in operations:
+        for parameter in one.parameters("query"):
+            name = parameter["name"]
+            if one.method != "HEAD":
+                twice = await ask(client, one.method, one.url(queue, f"?{name}=1&{name}=1"))
+                assert twice.status == 400, (one, name)
+
+
+def fits(schema: dict[str, Any], value: str) -> bool:
+    """Whether a text fits a schema of a text, read as ECMAScript reads a pattern."""
+    pattern = schema["pattern"].replace("$", r"\Z")
+    return (
+        re.search(pattern, value) is not None
+        and schema["minLength"] <= len(value) <= schema["maxLength"]
+    )
+
+
+@given(st.text("aZ09._:@-/ \n\u00e9", max_size=5) | st.text("a_", min_size=178, max_size=182))
+@example("__a")
+@example("_")
+@example("_.")
+def test_a_name_of_a_queue_fits_the_document_as_it_fits_the_code(name: str) -> None:
+    assert fits(native_api.QUEUE_NAME, name) is is_queue(name)
+
+
+@given(st.text("aZ09._:@+=~-/ \n\u00e9", max_size=4) | st.text("a.", min_size=62, max_size=66))
+def test_an_own_id_fits_the_document_as_it_fits_the_code(own: str) -> None:
+    [schema] = [p.schema for p in native_api.POST.parameters if p.name == "id"]
+    assert isinstance(schema, dict)
+    try:
+        new_id(own=own)
+        legal = True
+    except InvalidValue:
+        legal = False
+    assert fits(schema, own) is legal
+
+
+@given(st.text("aZ0._:-/ \n\0", max_size=4) | st.text("a", min_size=250, max_size=256))
+def test_an_id_in_a_path_fits_the_document_as_it_fits_the_code(message_id: str) -> None:
+    assert isinstance(native_api.ID.schema, dict)
+    try:
+        check_id("q", message_id)
+        legal = True
+    except InvalidValue:
+        legal = False
+    assert fits(native_api.ID.schema, message_id) is legal
+
+
+def test_every_setting_of_a_queue_is_in_the_document(served: dict[str, Any]) -> None:
+    settings = served["components"]["schemas"]["QueueSettings"]["properties"]
+    assert list(settings) == list(DEFAULTS.as_dict())
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    async def nothing(call: object) -> Any: ...
+
+    look = Operation("look", "Tag", "Look", {}, parameters=(native_api.QUEUE,))
+    router = Router()
+    router.add("GET", "/{queue}", nothing, look)
+    with pytest.raises(ValueError, match="served already"):
+        router.add("GET", "/{queue}", nothing, look)
+    with pytest.raises(ValueError, match="two operations are named look"):
+        document([*router.routes(), ("GET", "/{queue}/more", look)])
+    with pytest.raises(ValueError, match="has the names"):
+        document([("GET", "/{other}", look)])
