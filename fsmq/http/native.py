@@ -5,13 +5,8 @@ Queues are at ``/{queue}``, messages at ``/{queue}/messages``. docs/http.md is t
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any
-from urllib.parse import quote
 
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
@@ -19,16 +14,16 @@ from aiohttp.web import Response, StreamResponse
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
 from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.names import check_id, check_queue
-from fsmq.spool.settings import check_number, check_seconds
+from fsmq.spool.settings import MAX_DELAY_S, check_number, check_seconds
 
 from . import native_api as api
+from .answers import json_answer
 from .problems import UnreadableBody
 from .request import Call
 from .router import Router
 from .service import MAX_COUNT, Service
+from .wire import MAX_WAIT_S, as_json, moment, quote_id
 
-_END_OF_TIME_S = 253_402_300_799
-_plain = re.compile(r"[A-Za-z0-9._-]+")
 _ATTRIBUTE = "X-Message-Attribute-"
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
 _NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
@@ -54,21 +49,21 @@ class Native:
         router.add("DELETE", "/{queue}/messages", self.purge, api.PURGE)
         router.add("GET", "/{queue}/messages/{id}", self.look, api.LOOK)
         router.add("HEAD", "/{queue}/messages/{id}", self.look, api.LOOK)
-        router.add("PATCH", "/{queue}/messages/{id}", self.renew, api.RENEW)
+        router.add("PATCH", "/{queue}/messages/{id}", self.change, api.CHANGE)
         router.add("DELETE", "/{queue}/messages/{id}", self.remove, api.REMOVE)
 
     # -- queues ----------------------------------------------------------------------------------
 
     async def list_queues(self, call: Call) -> StreamResponse:
         call.expect()
-        return _json(200, {"queues": await self._service.in_thread(self._spool.queues)})
+        return json_answer(200, {"queues": await self._service.in_thread(self._spool.queues)})
 
     async def show_queue(self, call: Call) -> StreamResponse:
         call.expect()
         queue = check_queue(call.names["queue"])
         settings = self._spool.settings(queue)
         counts = await self._service.counts(queue)
-        return _json(
+        return json_answer(
             200,
             {"queue": queue, "messages": counts._asdict(), "settings": settings.as_dict()},
         )
@@ -78,7 +73,7 @@ class Native:
         queue = check_queue(call.names["queue"])
         await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_queue, queue)
-        return _json(201 if created else 200, {"queue": queue, "created": created})
+        return json_answer(201 if created else 200, {"queue": queue, "created": created})
 
     async def configure_queue(self, call: Call) -> StreamResponse:
         call.expect()
@@ -91,13 +86,13 @@ class Native:
         if not isinstance(changes, dict):
             raise UnreadableBody("the settings are not a JSON object")
         settings = await self._service.in_thread(self._spool.configure, queue, changes)
-        return _json(200, {"queue": queue, "settings": settings.as_dict()})
+        return json_answer(200, {"queue": queue, "settings": settings.as_dict()})
 
     async def delete_queue(self, call: Call) -> StreamResponse:
         call.expect()
         queue = check_queue(call.names["queue"])
         await self._service.in_thread(self._spool.delete_queue, queue)
-        return _json(200, {"queue": queue, "deleted": True})
+        return json_answer(200, {"queue": queue, "deleted": True})
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -118,7 +113,7 @@ class Native:
         call.expect("visibility", "wait", "count")
         queue = check_queue(call.names["queue"])
         visibility = call.seconds("visibility")
-        wait = check_seconds("wait", call.seconds("wait") or 0.0, api.MAX_WAIT_S)
+        wait = check_seconds("wait", call.seconds("wait") or 0.0, MAX_WAIT_S)
         count = call.number("count")
         if count is not None:
             check_number("count", count, 1, MAX_COUNT)
@@ -126,7 +121,7 @@ class Native:
         if not messages:
             return Response(status=204)
         if count is not None:
-            return _json(200, {"messages": [as_json(message) for message in messages]})
+            return json_answer(200, {"messages": [as_json(message) for message in messages]})
         return _raw(messages[0])
 
     async def look(self, call: Call) -> StreamResponse:
@@ -137,16 +132,27 @@ class Native:
             raise NoSuchMessage(queue, message_id, "in any state")
         return _raw(message, {"X-Message-State": message.state})
 
-    async def renew(self, call: Call) -> StreamResponse:
-        call.expect("visibility")
+    async def change(self, call: Call) -> StreamResponse:
+        """Renew, release or bury."""
+        call.expect("visibility", "release", "bury")
         queue, message_id = self._target(call)
         await call.discard_body(self._service.read_timeout)
-        visibility = call.seconds("visibility")
-        if visibility == 0:
-            await self._service.complete(self._spool.release(queue, message_id))
-            return Response(status=204)
-        deadline = await self._service.complete(self._spool.renew(queue, message_id, visibility))
-        return Response(status=204, headers={"X-Message-Deadline": moment(deadline)})
+        visibility, delay = call.seconds("visibility"), call.seconds("release")
+        bury = call.text("bury")
+        if sum(value is not None for value in (visibility, delay, bury)) > 1:
+            raise InvalidValue("visibility", "release and bury exclude each other: give one")
+        if bury is not None:
+            if bury != "true":
+                raise InvalidValue("bury", "can only be true")
+            await self._service.complete(self._spool.bury(queue, message_id))
+        elif delay is not None or visibility == 0:
+            delay = check_seconds("release", delay or 0.0, MAX_DELAY_S)
+            await self._service.complete(self._spool.release(queue, message_id, delay))
+        else:
+            renewal = self._spool.renew(queue, message_id, visibility)
+            deadline = await self._service.complete(renewal)
+            return Response(status=204, headers={"X-Message-Deadline": moment(deadline)})
+        return Response(status=204)
 
     async def remove(self, call: Call) -> StreamResponse:
         call.expect()
@@ -160,43 +166,11 @@ class Native:
         call.expect()
         queue = check_queue(call.names["queue"])
         await self._service.in_thread(self._spool.queue(queue, create=False).purge)
-        return _json(200, {"queue": queue, "purged": True})
+        return json_answer(200, {"queue": queue, "purged": True})
 
     def _target(self, call: Call) -> tuple[str, str]:
         queue = check_queue(call.names["queue"])
         return queue, check_id(queue, call.names["id"])
-
-
-def quote_id(message_id: str) -> str:
-    """An id as a header can carry it, and as a path takes it back."""
-    if _plain.fullmatch(message_id):
-        return message_id
-    return quote(message_id.encode("utf-8", "surrogateescape"), safe="@+=~,;!$&'()*")
-
-
-def moment(seconds: float) -> str:
-    """Unix seconds as RFC 3339 in UTC, to the millisecond, or the last moment that it can say."""
-    # A UUIDv7 reaches to the year 10889.
-    if seconds >= _END_OF_TIME_S:
-        return "9999-12-31T23:59:59.999Z"
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
-
-
-def as_json(message: Message) -> dict[str, Any]:
-    """A message for a JSON answer: ``body`` where it is text, ``body_base64`` where it is not."""
-    result: dict[str, Any] = {"id": quote_id(message.id)}
-    try:
-        result["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        result["body_base64"] = base64.b64encode(message.body).decode()
-    result["content_type"] = message.content_type
-    result["attributes"] = dict(message.attributes)
-    result["priority"] = message.priority
-    result["deliveries"] = message.deliveries
-    for name in ("deadline", "created_at", "expires_at"):
-        seconds = getattr(message, name)
-        result[name] = None if seconds is None else moment(seconds)
-    return result
 
 
 def _raw(message: Message, more: Mapping[str, str] | None = None) -> Response:
@@ -230,8 +204,3 @@ def _kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str
             seen.add(name.lower())
             attributes[name] = value
     return (None if content_type.lower() in _NO_TYPE else content_type), attributes
-
-
-def _json(status: int, content: Mapping[str, Any]) -> Response:
-    body = json.dumps(content) + "\n"
-    return Response(status=status, body=body.encode(), content_type="application/json")

@@ -33,8 +33,8 @@ from .describe import (
 )
 from .problem_answers import problems
 from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
+from .wire import MAX_WAIT_S
 
-MAX_WAIT_S = 20.0
 MAX_SETTINGS_BYTES = 64 * 1024
 
 # -- what requests name ----------------------------------------------------------------------------
@@ -57,6 +57,22 @@ VISIBILITY = Parameter(
     "visibility",
     "seconds that the claim holds; default: the queue's `visibility_timeout`",
     number(0, MAX_VISIBILITY_S),
+)
+
+NEW_MESSAGE = (
+    Parameter(
+        "delay",
+        "seconds that it is hidden; default: the queue's `default_delay`",
+        number(0, MAX_DELAY_S),
+    ),
+    Parameter("priority", "lower numbers come first", integer(0, MAX_PRIORITY, default=0)),
+    Parameter("ttl", "seconds until it expires; default: never", number(0, MAX_TTL_S)),
+    Parameter(
+        "id",
+        "an id of the caller's own, default: the server makes one. Only a bare UUIDv7 can carry"
+        " a priority, a ttl, a content type or attributes",
+        text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES),
+    ),
 )
 
 # -- what answers hold -----------------------------------------------------------------------------
@@ -96,6 +112,7 @@ MESSAGE = Component(
             "body_base64": text(contentEncoding="base64", description="the body, where it is not"),
             "content_type": or_null(text()),
             "attributes": {"type": "object", "additionalProperties": text()},
+            "state": STATE,
             "priority": integer(0, MAX_PRIORITY),
             "deliveries": or_null(integer(0, MAX_COUNT)),
             "deadline": or_null(MOMENT),
@@ -106,6 +123,7 @@ MESSAGE = Component(
             "id",
             "content_type",
             "attributes",
+            "state",
             "priority",
             "deliveries",
             "deadline",
@@ -232,19 +250,7 @@ POST = Operation(
     description=f"{_ATTRIBUTES} `Content-Encoding` may be gzip or deflate.",
     parameters=(
         QUEUE,
-        Parameter(
-            "delay",
-            "seconds that it is hidden; default: the queue's `default_delay`",
-            number(0, MAX_DELAY_S),
-        ),
-        Parameter("priority", "lower numbers come first", integer(0, MAX_PRIORITY, default=0)),
-        Parameter("ttl", "seconds until it expires; default: never", number(0, MAX_TTL_S)),
-        Parameter(
-            "id",
-            "an id of the caller's own, default: the server makes one. Only a bare UUIDv7 can carry"
-            " a priority, a ttl, a content type or attributes",
-            text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES),
-        ),
+        *NEW_MESSAGE,
     ),
     body=Body("the message: any bytes, kept with the content type that is named", BYTES),
     answers={
@@ -313,11 +319,22 @@ LOOK = Operation(
         **problems(NoSuchQueue, NoSuchMessage, Unavailable),
     },
 )
-RENEW = Operation(
-    id="renew",
+CHANGE = Operation(
+    id="change",
     tag="Messages",
-    summary="Renew a claim, or release it with `visibility=0`",
-    parameters=(QUEUE, ID, VISIBILITY),
+    summary="Renew a claim, release it, or bury its message",
+    description="One of the three; without a parameter the claim is renewed.",
+    parameters=(
+        QUEUE,
+        ID,
+        Parameter("visibility", f"{VISIBILITY.description}; 0 releases", VISIBILITY.schema),
+        Parameter(
+            "release",
+            "give the message back, to be fetched again after so many seconds",
+            number(0, MAX_DELAY_S),
+        ),
+        Parameter("bury", "send it to the dead letters now", text(enum=["true"])),
+    ),
     answers={
         204: Answer(
             "Done", headers={"X-Message-Deadline": Header("the new deadline, if renewed", MOMENT)}

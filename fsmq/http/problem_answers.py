@@ -28,6 +28,7 @@ PROBLEM = Component(
             "title": text(description="the type in words"),
             "status": integer(400, 599),
             "detail": text(description="what happened here, for people"),
+            "index": integer(0, description="which message of a batch it is about"),
             "queue": text(description="the queue that it is about"),
             "message_id": text(description="the message that it is about"),
             "field": text(description="what does not fit"),

@@ -115,7 +115,7 @@ STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
     SlowBody: (408, SlowBody.kind, "The body did not arrive in time"),
     ExpectationFailed: (417, ExpectationFailed.kind, "The expectation cannot be met"),
 }
-_FIELDS = ("queue", "message_id", "field", "limit", "retry_after", "allowed")
+_FIELDS = ("index", "queue", "message_id", "field", "limit", "retry_after", "allowed")
 
 
 def problem(error: FsmqError) -> Response:

@@ -12,6 +12,7 @@ from aiohttp.web import BaseRequest, StreamResponse
 from fsmq._version import __version__
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 
+from .many import Many
 from .native import Native
 from .problems import InternalError, SlowBody, UnreadableBody, UnsupportedEncoding, problem
 from .protocol import ProblemServer
@@ -39,6 +40,7 @@ class Server:
         self.router = Router()
         System(self.router).add_routes()
         Native(service).add_routes(self.router)
+        Many(service).add_routes(self.router)
         self._open = 0
         self._idle = asyncio.Event()
         self._runner = web.ServerRunner(

@@ -28,6 +28,7 @@ _COUNT_FRESH_S = 0.2
 _COUNT_SHARE = 0.05
 # Writing more than this would hold the loop up for longer than handing it to a thread.
 _SMALL_BYTES = 256 * 1024
+_FEW = 32
 
 
 class Service:
@@ -103,12 +104,29 @@ class Service:
         Raises what :func:`fsmq.spool.put.put` raises.
         """
         # A limit of depth may have to count, by listing.
-        small = settings.max_depth is None
+        small = settings.max_depth is None and len(messages) <= _FEW
         if small and sum(len(message.body) for message in messages) <= _SMALL_BYTES:
             pending = self.spool.put(queue, messages, settings)
         else:
             pending = await self.in_thread(self.spool.put, queue, messages, settings)
         return await self.complete(pending)
+
+    async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:
+        """Remove messages; tells for each id whether it was there.
+
+        Raises what :func:`fsmq.spool.removal.remove` raises.
+        """
+        if len(message_ids) <= _FEW:
+            pending = self.spool.remove(queue, message_ids)
+        else:
+            pending = await self.in_thread(self.spool.remove, queue, message_ids)
+        return await self.complete(pending)
+
+    async def beside(self, size: int, function: Callable[..., T], *arguments: object) -> T:
+        """Run something that takes the longer the more bytes it works on; in a thread if many."""
+        if size <= _SMALL_BYTES:
+            return function(*arguments)
+        return await self.in_thread(function, *arguments)
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long beside the loop."""

@@ -15,6 +15,7 @@ from .stamps import Stamp
 from .tree import MOVE_DELAY, MOVE_NEW, MOVE_READY, STRAY, State, Transition
 
 _PROGRESS_STEP = 1000
+_HIDDEN = ("in_flight", "delayed")
 
 
 class Moved(NamedTuple):
@@ -74,9 +75,17 @@ def look(context: Context, queue: str, message_id: str, state: State) -> Message
 
 
 def peek(
-    context: Context, queue: str, state: State = State.READY, limit: int = 10, after: str = ""
+    context: Context,
+    queue: str,
+    state: State | str = State.READY,
+    limit: int = 10,
+    after: str = "",
+    max_bytes: int | None = None,
 ) -> list[Message]:
     """Up to ``limit`` messages of one state in order, beginning behind the id ``after``.
+
+    state: a State or its name, or "in_flight" or "delayed", the two kinds in State.DELAY.
+    max_bytes: no more messages when their bodies reach this.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -84,16 +93,19 @@ def peek(
     check_queue(queue)
     if limit < 1:
         raise InvalidValue("limit", "must be at least 1")
+    place, kind = _place(state)
     result: list[Message] = []
+    size = 0
     try:
         context.settings_of(queue)
-        for message_id in ids(context, queue, state):
-            if message_id <= after:
+        for message_id in ids(context, queue, place):
+            if message_id <= after or not _is_of(context, queue, message_id, kind):
                 continue
-            message = look(context, queue, message_id, state)
+            message = look(context, queue, message_id, place)
             if message is not None:
                 result.append(message)
-            if len(result) == limit:
+                size += len(message.body)
+            if len(result) == limit or (max_bytes is not None and size >= max_bytes):
                 break
     except OSError as error:
         raise unavailable(error, f"cannot look into queue {queue!r}") from error
@@ -171,6 +183,28 @@ def _to_move(context: Context, source: str, in_flight: bool) -> Iterator[tuple[T
         yield from ((MOVE_DELAY, i) for i in ids(context, source, State.DELAY))
     yield from ((MOVE_READY, i) for i in ids(context, source, State.READY) if is_id(i))
     yield from ((MOVE_NEW, i) for i in ids(context, source, State.NEW))
+
+
+def _place(state: State | str) -> tuple[State, str | None]:
+    """Where messages of a state stand, and which kind of those there it means."""
+    if state in _HIDDEN:
+        return State.DELAY, str(state)
+    try:
+        return State(state), None
+    except ValueError:
+        known = ", ".join([*(known.value for known in State), *_HIDDEN])
+        raise InvalidValue("state", f"{state!r} is none; there are: {known}") from None
+
+
+def _is_of(context: Context, queue: str, message_id: str, kind: str | None) -> bool:
+    """Whether a message in ``delay/`` is of a kind; told without opening it. Raises OSError."""
+    if kind is None:
+        return True
+    found = context.tree.stat(context.tree.path(State.DELAY, queue, message_id))
+    if found is None:
+        return False
+    stamp = context.stamps.decode(message_id, found.st_mtime_ns)
+    return _state_name(State.DELAY, stamp) == kind
 
 
 def _state_name(state: State, stamp: Stamp | None) -> str:

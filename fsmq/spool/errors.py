@@ -6,7 +6,16 @@ import errno
 
 
 class FsmqError(Exception):
-    """The base of all errors of fsmq."""
+    """The base of all errors of fsmq.
+
+    ``index`` tells which of several messages of one call it is about, from 0.
+    """
+
+    index: int | None = None
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.index is None else f"message {self.index}: {text}"
 
 
 class InvalidValue(FsmqError, ValueError):
@@ -48,7 +57,7 @@ class MessageTooLarge(FsmqError):
 
     def __init__(self, size: int | None, limit: int) -> None:
         got = "a body" if size is None else f"a body of {size} bytes"
-        super().__init__(f"{got} is more than the {limit} bytes that a message may have")
+        super().__init__(f"{got} is more than the {limit} bytes that it may have")
         self.limit = limit
 
 

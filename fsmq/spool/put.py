@@ -29,7 +29,7 @@ from .sync import Work
 from .tree import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State
 
 T = TypeVar("T")
-_MAX_BATCH = 1000
+MAX_BATCH = 1000
 
 
 class _Draft(NamedTuple):
@@ -61,23 +61,35 @@ def put(
         InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
     """
     check_queue(queue)
-    if len(messages) > _MAX_BATCH:
-        raise InvalidValue("messages", f"are {len(messages)}; one batch takes {_MAX_BATCH}")
+    if len(messages) > MAX_BATCH:
+        raise InvalidValue("messages", f"are {len(messages)}; one batch takes {MAX_BATCH}")
     try:
         if settings is None:
             settings = context.settings_of(queue)
-        drafts = [_draft(context, message, settings) for message in messages]
+        drafts = _drafts(context, messages, settings)
         depths.admit(queue, settings.max_depth, len(drafts))
         staging = _Staging(context, queue)
         try:
-            for draft in drafts:
-                staging.write(draft)
+            staging.write_all(drafts)
         except BaseException:
             staging.abandon()
             raise
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
     return Pending(staging.work, staging.publish, staging.abandon)
+
+
+def _drafts(
+    context: Context, messages: Sequence[NewMessage], settings: QueueSettings
+) -> list[_Draft]:
+    drafts = []
+    for message in messages:
+        try:
+            drafts.append(_draft(context, message, settings))
+        except (InvalidValue, MessageTooLarge) as error:
+            error.index = len(drafts) if len(messages) > 1 else None
+            raise
+    return drafts
 
 
 def _draft(context: Context, message: NewMessage, settings: QueueSettings) -> _Draft:
@@ -107,7 +119,15 @@ class _Staging:
         self._drafts: list[tuple[_Draft, int]] = []  # with the inode of its file
         self._reserved: dict[str, Reservation] = {}
 
-    def write(self, draft: _Draft) -> None:
+    def write_all(self, drafts: list[_Draft]) -> None:
+        for index, draft in enumerate(drafts):
+            try:
+                self._write(draft)
+            except DuplicateMessage as error:
+                error.index = index if len(drafts) > 1 else None
+                raise
+
+    def _write(self, draft: _Draft) -> None:
         if draft.own:
             self._in_new(lambda: self._reserve(draft))
         fd = self._in_new(lambda: self._create(draft))

@@ -11,6 +11,7 @@ from . import browse, removal
 from .browse import Moved
 from .context import Pending
 from .counts import Counts
+from .errors import FsmqError
 from .message import Message, NewMessage
 from .settings import QueueSettings, check_seconds
 from .sync import Work
@@ -73,7 +74,12 @@ class Queue:
         waiting = (m if isinstance(m, NewMessage) else NewMessage(m) for m in messages)
         ids: list[str] = []
         while part := list(islice(waiting, _PART)):
-            stored = self.spool.complete(self.spool.put(self.name, part))
+            try:
+                stored = self.spool.complete(self.spool.put(self.name, part))
+            except FsmqError as error:
+                if error.index is not None:
+                    error.index += len(ids)
+                raise
             ids.extend(stored)
         return ids
 
@@ -124,9 +130,13 @@ class Queue:
         self.spool.complete(removal.purge(self.spool.context, self.name))
 
     def peek(
-        self, limit: int = 10, *, state: State = State.READY, after: str = ""
+        self, limit: int = 10, *, state: State | str = State.READY, after: str = ""
     ) -> list[Message]:
-        """Look at up to ``limit`` messages in one state, without claiming them."""
+        """Look at up to ``limit`` messages in one state, without claiming them.
+
+        state: a State, or its name; "in_flight" and "delayed" are the two kinds in State.DELAY.
+        after: an id; what stands behind it is shown.
+        """
         return browse.peek(self.spool.context, self.name, state, limit, after)
 
     def find(self, message_id: str) -> Message | None:

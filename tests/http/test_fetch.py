@@ -110,6 +110,7 @@ async def test_a_message_in_json(client: aiohttp.ClientSession, queue: str) -> N
         "body": "x",
         "content_type": "text/plain",
         "attributes": {"Color": "grün"},
+        "state": "in_flight",
         "priority": 7,
         "deliveries": 1,
     }

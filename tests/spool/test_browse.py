@@ -33,6 +33,18 @@ def test_peek_looks_into_every_state(spool: Spool, jobs: Queue, clock: Clock) ->
     assert [m.id for m in jobs.peek(state=State.REMOVE)] == [held.id]
 
 
+def test_peek_tells_the_claimed_from_the_delayed(spool: Spool, jobs: Queue) -> None:
+    jobs.put(b"claimed")
+    jobs.put(b"delayed", delay=9)
+    jobs.claim()
+    for state in ("in_flight", "delayed"):
+        assert [m.state for m in jobs.peek(state=state)] == [state]
+    assert [m.body for m in jobs.peek(1, state="delayed")] == [b"delayed"]
+    assert jobs.peek(state="ready") == jobs.peek(state="new") == []
+    with pytest.raises(InvalidValue, match="in_flight"):
+        jobs.peek(state="flying")
+
+
 @pytest.mark.parametrize("limit", [0, -1])
 def test_limits_that_are_refused(jobs: Queue, limit: int) -> None:
     with pytest.raises(InvalidValue):

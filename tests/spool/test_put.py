@@ -165,6 +165,22 @@ def test_a_batch_that_names_one_id_twice_is_a_duplicate(jobs: Queue, root: Path)
     assert tree_of(root)["new"] == []
 
 
+def test_an_error_in_a_batch_tells_which_message_it_is_about(jobs: Queue) -> None:
+    jobs.put(b"first", id="one")
+    # 250 go into each part: the index counts through all of them.
+    for wrong, index in (
+        (NewMessage(b"", priority=100), 300),
+        (NewMessage(b"", id="one"), 3),
+        (NewMessage(b"", ttl=-1), 0),
+    ):
+        with pytest.raises(FsmqError, match=f"message {index}: ") as caught:
+            jobs.put_many([b""] * index + [wrong] + [b""])
+        assert caught.value.index == index
+    with pytest.raises(InvalidValue, match=r"^priority: ") as alone:
+        jobs.put(b"", priority=100)
+    assert alone.value.index is None
+
+
 def test_a_batch_has_a_limit(spool: Spool, jobs: Queue) -> None:
     with pytest.raises(InvalidValue, match="1000"):
         spool.put("jobs", [NewMessage(b"")] * 1001)

@@ -1,0 +1,86 @@
+"""How ids, moments and messages are written in HTTP; needs no HTTP library, so clients share it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes
+
+from fsmq.spool.message import Message
+
+# A fetch waits no longer; who wants to wait longer asks again.
+MAX_WAIT_S = 20.0
+# The body of a batch. One message of the usual 16 MiB in base64 fits in, with room for others.
+MAX_BATCH_BYTES = 32 * 1024 * 1024
+_END_OF_TIME_S = 253_402_300_799
+_plain = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def quote_id(message_id: str) -> str:
+    """An id as a header can carry it, and as a path takes it back."""
+    if _plain.fullmatch(message_id):
+        return message_id
+    return quote(message_id.encode("utf-8", "surrogateescape"), safe="@+=~,;!$&'()*")
+
+
+def unquote_id(quoted: str) -> str:
+    """The id that :func:`quote_id` wrote."""
+    if "%" not in quoted:
+        return quoted
+    # File names are bytes: what is no UTF-8 must find its file all the same.
+    return os.fsdecode(unquote_to_bytes(os.fsencode(quoted)))
+
+
+def moment(seconds: float) -> str:
+    """Unix seconds as RFC 3339 in UTC, to the millisecond, or the last moment that it can say."""
+    # A UUIDv7 reaches to the year 10889.
+    if seconds >= _END_OF_TIME_S:
+        return "9999-12-31T23:59:59.999Z"
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message for a JSON answer: ``body`` where it is text, ``body_base64`` where it is not."""
+    result: dict[str, Any] = {"id": quote_id(message.id)}
+    try:
+        result["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        result["body_base64"] = base64.b64encode(message.body).decode()
+    result["content_type"] = message.content_type
+    result["attributes"] = dict(message.attributes)
+    result["state"] = message.state
+    result["priority"] = message.priority
+    result["deliveries"] = message.deliveries
+    for name in ("deadline", "created_at", "expires_at"):
+        seconds = getattr(message, name)
+        result[name] = None if seconds is None else moment(seconds)
+    return result
+
+
+def seconds(written: str) -> float:
+    """Unix seconds from a moment as :func:`moment` writes it."""
+    return datetime.fromisoformat(written).timestamp()
+
+
+def from_json(queue: str, found: dict[str, Any]) -> Message:
+    """The message that :func:`as_json` wrote. Raises KeyError, TypeError, ValueError."""
+    encoded = found.get("body_base64")
+    body = found["body"].encode() if encoded is None else base64.b64decode(encoded)
+    times = {
+        name: None if found[name] is None else seconds(found[name])
+        for name in ("deadline", "created_at", "expires_at")
+    }
+    return Message(
+        queue=queue,
+        id=unquote_id(found["id"]),
+        body=body,
+        deliveries=found["deliveries"],
+        content_type=found["content_type"],
+        attributes=found["attributes"],
+        priority=found["priority"],
+        state=found["state"],
+        **times,
+    )
