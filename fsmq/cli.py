@@ -11,8 +11,14 @@ from fsmq.checkup import fsck, probe
 from fsmq.daemons import logs
 from fsmq.daemons.options import UpOptions, program
 from fsmq.daemons.supervise import module_child, run
+from fsmq.keys import keys
 
 _GRACE = 5.0  # seconds: what the programs need to stop after their last request has been answered
+
+_MQ_ONLY = (
+    *("address", "port", "processes", "sync", "shutdown_timeout"),
+    *("keys", "let_anyone_in"),
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,7 +38,7 @@ def up(options: UpOptions) -> int:
     logs.setup(options.log_level, form, "up")
     root = str(options.root)
     common = [f"--log-format={form}", *_passed_on(options, ("config", "log_level"))]
-    serving = _passed_on(options, ("address", "port", "processes", "sync", "shutdown_timeout"))
+    serving = _passed_on(options, _MQ_ONLY)
     mq = module_child("mq", "fsmq.daemons.mq", [f"--root={root}", *common, *serving])
     mover = module_child("mover", "fsmq.daemons.mover", [f"--root={root}", *common])
     reaper = module_child("reaper", "fsmq.daemons.reaper", [f"--root={root}", *common])
@@ -57,6 +63,7 @@ main.add_command(up, "up")
 main.add_command(fsck)
 main.add_command(probe)
 main.add_command(bench)
+main.add_command(keys)
 
 
 def _passed_on(options: UpOptions, fields: Sequence[str]) -> list[str]:

@@ -142,8 +142,8 @@ class Suite:
     ) -> None:
         self.root = root
         self._programs: dict[str, Program] = {}
-        self._log_folder = logs or root.parent / f"{root.name}-logs"
-        self._log_folder.mkdir(parents=True, exist_ok=True)
+        self.log_folder = logs or root.parent / f"{root.name}-logs"
+        self.log_folder.mkdir(parents=True, exist_ok=True)
         self.add("mq", "mq", [f"--root={root}", "--port=0", *mq_options])
         if mover is not False:
             more = () if mover is True else mover
@@ -156,7 +156,7 @@ class Suite:
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
         environ["PYTHONPATH"] = os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")])
         module = f"fsmq.daemons.{program}"
-        log = self._log_folder / f"{name}.log"
+        log = self.log_folder / f"{name}.log"
         self._programs[name] = Program(name, module, options, log, environ)
         return self._programs[name]
 

@@ -11,8 +11,10 @@ import uvloop
 from fsmq.daemons import logs
 from fsmq.daemons.notify import Notifier, listen_fds
 from fsmq.daemons.options import MqOptions, program
+from fsmq.daemons.protection import Protection
 from fsmq.daemons.start import probed, raise_file_limit, settle_memory, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
+from fsmq.http.keys import KeysError
 from fsmq.http.server import Server
 from fsmq.http.service import Service
 from fsmq.spool import peers
@@ -42,6 +44,11 @@ def main(options: MqOptions) -> int:
         log.error("cannot listen", address=options.address, port=options.port, error=error.strerror)
         return EXIT_CONFIGURATION
     try:
+        protection = Protection(options, listening)
+    except KeysError as error:
+        log.error("cannot start", error=error)
+        return EXIT_CONFIGURATION
+    try:
         spool = Spool(
             options.root,
             sync=options.sync,
@@ -57,14 +64,21 @@ def main(options: MqOptions) -> int:
     if not options.process_index and not probed(options.root):
         return EXIT_CONFIGURATION
     with spool:
-        return uvloop.run(_Daemon(options, spool, listening).run())
+        return uvloop.run(_Daemon(options, spool, listening, protection).run())
 
 
 class _Daemon:
     """One process of mq."""
 
-    def __init__(self, options: MqOptions, spool: Spool, listening: list[socket.socket]) -> None:
+    def __init__(
+        self,
+        options: MqOptions,
+        spool: Spool,
+        listening: list[socket.socket],
+        protection: Protection,
+    ) -> None:
         self._options = options
+        self._protection = protection
         self._spool = spool
         self._listening = listening
         self._notifier = Notifier()
@@ -80,6 +94,7 @@ class _Daemon:
             max_waiters=options.max_waiters,
             poll_interval=options.poll_interval,
             read_timeout=options.read_timeout,
+            access=self._protection.access,
         )
         server = Server(service)
         loop = asyncio.get_running_loop()
@@ -127,6 +142,7 @@ class _Daemon:
     def _on_hangup(self, service: Service) -> None:
         self._notifier.reloading()
         take_log_level("mq", MqOptions)
+        self._protection.reload(service)
         service.rescan()
         self._notifier.ready()
 

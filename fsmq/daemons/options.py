@@ -34,7 +34,7 @@ _EVERY = tuple(COMMANDS)
 _LOOPS = ("mover", "reaper")
 _DAEMONS = ("mq", *_LOOPS)
 
-_SPOOL, _NETWORK, _LIMITS = "The spool", "The network", "Limits"
+_SPOOL, _NETWORK, _ACCESS, _LIMITS = "The spool", "The network", "Who gets in", "Limits"
 _EVENTS, _LOGS = "Noticing new files", "Logs and configuration"
 
 
@@ -168,6 +168,22 @@ SETTINGS: tuple[Setting, ...] = (
         hidden=True,
     ),
     Setting(
+        "keys",
+        Location("FILE"),
+        None,
+        "A TOML file that says which keys may do what; without one everybody may do everything.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
+        "let-anyone-in",
+        Choice("no", "yes"),
+        "no",
+        "Serve without --keys on an address that other hosts can reach.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
         "max-message-bytes",
         Whole(1, 2**40, "bytes"),
         16 * 2**20,
@@ -263,6 +279,8 @@ class MqOptions:
     port: int
     processes: int
     process_index: int | None
+    keys: Path | None
+    let_anyone_in: Literal["no", "yes"]
     max_message_bytes: int
     read_timeout: float
     max_waiters: int
@@ -339,6 +357,8 @@ class UpOptions:
     address: str
     port: int
     processes: int
+    keys: Path | None
+    let_anyone_in: Literal["no", "yes"]
     shutdown_timeout: float
     log_level: LogLevel
     log_format: LogFormat

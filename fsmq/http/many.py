@@ -7,7 +7,6 @@ from aiohttp.web import StreamResponse
 from fsmq.spool import browse
 from fsmq.spool.claim import MAX_CLAIM_BYTES
 from fsmq.spool.errors import DuplicateMessage, InvalidValue, MessageTooLarge
-from fsmq.spool.names import check_queue
 from fsmq.spool.settings import check_number
 from fsmq.spool.tree import State
 
@@ -33,8 +32,8 @@ class Many:
         router.add("POST", "/{queue}/ack", self.remove, api.ACK)
 
     async def peek(self, call: Call) -> StreamResponse:
+        queue = call.queue("receive")
         call.expect("state", "count", "after")
-        queue = check_queue(call.names["queue"])
         state = call.text("state") or State.READY.value
         if state == State.REMOVE.value:
             raise InvalidValue("state", "what was removed cannot be looked at")
@@ -47,8 +46,8 @@ class Many:
         return json_answer(200, {"messages": [as_json(message) for message in messages]})
 
     async def post(self, call: Call) -> StreamResponse:
+        queue = call.queue("send")
         call.expect()
-        queue = check_queue(call.names["queue"])
         self._service.refuse_if_stopping()
         settings = self._spool.settings(queue)
         body = await call.body(MAX_BATCH_BYTES, self._service.read_timeout)
@@ -62,8 +61,8 @@ class Many:
         return json_answer(201, {"ids": [quote_id(message_id) for message_id in ids]})
 
     async def remove(self, call: Call) -> StreamResponse:
+        queue = call.queue("receive")
         call.expect()
-        queue = check_queue(call.names["queue"])
         body = await call.body(MAX_BATCH_BYTES, self._service.read_timeout)
         ids = await self._service.beside(len(body), some_ids, body)
         found = await self._service.remove(queue, [unquote_id(i) for i in ids])

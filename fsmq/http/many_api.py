@@ -25,7 +25,7 @@ from .describe import (
     text,
 )
 from .native_api import MESSAGE, MESSAGE_ID, NEW_MESSAGE, QUEUE, STATE
-from .problem_answers import problems
+from .problem_answers import guarded
 from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
 from .wire import MAX_BATCH_BYTES
 
@@ -58,7 +58,7 @@ PEEK = Operation(
             "The messages in their order",
             {JSON: record({"messages": array(MESSAGE, maxItems=MAX_CLAIMS)})},
         ),
-        **problems(NoSuchQueue, Unavailable),
+        **guarded(NoSuchQueue, Unavailable),
     },
 )
 _NEW_MESSAGE = record(
@@ -92,7 +92,7 @@ BATCH = Operation(
             "All are on stable media; their ids in the same order",
             {JSON: record({"ids": array(MESSAGE_ID)})},
         ),
-        **problems(*_OF_BODIES, DuplicateMessage, QueueFull, Unavailable),
+        **guarded(*_OF_BODIES, DuplicateMessage, QueueFull, Unavailable),
     },
 )
 _IDS = array(MESSAGE_ID, maxItems=MAX_BATCH)
@@ -111,6 +111,6 @@ ACK = Operation(
             "Which of them were there, and which were not",
             {JSON: record({"removed": _IDS, "missing": _IDS})},
         ),
-        **problems(*_OF_BODIES, Unavailable),
+        **guarded(*_OF_BODIES, Unavailable),
     },
 )

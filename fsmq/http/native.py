@@ -55,12 +55,14 @@ class Native:
     # -- queues ----------------------------------------------------------------------------------
 
     async def list_queues(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
         call.expect()
-        return json_answer(200, {"queues": await self._service.in_thread(self._spool.queues)})
+        queues = await self._service.in_thread(self._spool.queues)
+        return json_answer(200, {"queues": identity.visible(queues)})
 
     async def show_queue(self, call: Call) -> StreamResponse:
+        queue = call.queue()
         call.expect()
-        queue = check_queue(call.names["queue"])
         settings = self._spool.settings(queue)
         counts = await self._service.counts(queue)
         return json_answer(
@@ -69,15 +71,15 @@ class Native:
         )
 
     async def create_queue(self, call: Call) -> StreamResponse:
+        queue = call.queue("admin")
         call.expect()
-        queue = check_queue(call.names["queue"])
         await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_queue, queue)
         return json_answer(201 if created else 200, {"queue": queue, "created": created})
 
     async def configure_queue(self, call: Call) -> StreamResponse:
+        queue = call.queue("admin")
         call.expect()
-        queue = check_queue(call.names["queue"])
         body = await call.body(api.MAX_SETTINGS_BYTES, self._service.read_timeout)
         try:
             changes = json.loads(body)
@@ -85,20 +87,21 @@ class Native:
             raise UnreadableBody(f"the settings are not JSON: {error}") from None
         if not isinstance(changes, dict):
             raise UnreadableBody("the settings are not a JSON object")
+        _require_dead_letters(call, changes)
         settings = await self._service.in_thread(self._spool.configure, queue, changes)
         return json_answer(200, {"queue": queue, "settings": settings.as_dict()})
 
     async def delete_queue(self, call: Call) -> StreamResponse:
+        queue = call.queue("admin")
         call.expect()
-        queue = check_queue(call.names["queue"])
         await self._service.in_thread(self._spool.delete_queue, queue)
         return json_answer(200, {"queue": queue, "deleted": True})
 
     # -- messages --------------------------------------------------------------------------------
 
     async def post(self, call: Call) -> StreamResponse:
+        queue = call.queue("send")
         call.expect("delay", "priority", "ttl", "id")
-        queue = check_queue(call.names["queue"])
         priority = call.number("priority") or 0
         delay, ttl, own_id = call.seconds("delay"), call.seconds("ttl"), call.text("id")
         self._service.refuse_if_stopping()
@@ -110,8 +113,8 @@ class Native:
         return Response(status=201, headers={"X-Message-Id": quote_id(message_id)})
 
     async def fetch(self, call: Call) -> StreamResponse:
+        queue = call.queue("receive")
         call.expect("visibility", "wait", "count")
-        queue = check_queue(call.names["queue"])
         visibility = call.seconds("visibility")
         wait = check_seconds("wait", call.seconds("wait") or 0.0, MAX_WAIT_S)
         count = call.number("count")
@@ -125,8 +128,8 @@ class Native:
         return _raw(messages[0])
 
     async def look(self, call: Call) -> StreamResponse:
-        call.expect()
         queue, message_id = self._target(call)
+        call.expect()
         message = await self._service.in_thread(self._service.find, queue, message_id)
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")
@@ -134,8 +137,8 @@ class Native:
 
     async def change(self, call: Call) -> StreamResponse:
         """Renew, release or bury."""
-        call.expect("visibility", "release", "bury")
         queue, message_id = self._target(call)
+        call.expect("visibility", "release", "bury")
         await call.discard_body(self._service.read_timeout)
         visibility, delay = call.seconds("visibility"), call.seconds("release")
         bury = call.text("bury")
@@ -155,22 +158,30 @@ class Native:
         return Response(status=204)
 
     async def remove(self, call: Call) -> StreamResponse:
-        call.expect()
         queue, message_id = self._target(call)
+        call.expect()
         [found] = await self._service.complete(self._spool.remove(queue, [message_id]))
         if not found:
             raise NoSuchMessage(queue, message_id, "in new, queues or delay")
         return Response(status=202)
 
     async def purge(self, call: Call) -> StreamResponse:
+        queue = call.queue("receive")
         call.expect()
-        queue = check_queue(call.names["queue"])
         await self._service.in_thread(self._spool.queue(queue, create=False).purge)
         return json_answer(200, {"queue": queue, "purged": True})
 
     def _target(self, call: Call) -> tuple[str, str]:
-        queue = check_queue(call.names["queue"])
+        """The queue and the id of the path; what is done with one message needs receive."""
+        queue = call.queue("receive")
         return queue, check_id(queue, call.names["id"])
+
+
+def _require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:
+    # Else an admin of one queue could put messages into any other.
+    target = changes.get("dead_letter_queue")
+    if isinstance(target, str) and call.identity is not None:
+        call.identity.require("admin", check_queue(target, "dead_letter_queue"))
 
 
 def _raw(message: Message, more: Mapping[str, str] | None = None) -> Response:

@@ -31,7 +31,7 @@ from .describe import (
     record,
     text,
 )
-from .problem_answers import problems
+from .problem_answers import guarded
 from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
 from .wire import MAX_WAIT_S
 
@@ -157,7 +157,7 @@ LIST_QUEUES = Operation(
     summary="The names of all queues, sorted",
     answers={
         200: Answer("The names", {JSON: record({"queues": array(QUEUE_NAME)})}),
-        **problems(Unavailable),
+        **guarded(Unavailable),
     },
 )
 SHOW_QUEUE = Operation(
@@ -170,7 +170,7 @@ SHOW_QUEUE = Operation(
             "Counts, which may be 0.2 seconds old, and settings",
             {JSON: record({"queue": QUEUE_NAME, "messages": COUNTS, "settings": SETTINGS})},
         ),
-        **problems(NoSuchQueue, Unavailable),
+        **guarded(NoSuchQueue, Unavailable),
     },
 )
 _CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
@@ -183,7 +183,7 @@ CREATE_QUEUE = Operation(
     answers={
         200: Answer("It was there", _CREATED),
         201: Answer("It was created, durably", _CREATED),
-        **problems(UnreadableBody, SlowBody, Unavailable),
+        **guarded(UnreadableBody, SlowBody, Unavailable),
     },
 )
 CONFIGURE_QUEUE = Operation(
@@ -205,7 +205,7 @@ CONFIGURE_QUEUE = Operation(
     ),
     answers={
         200: Answer("All settings", {JSON: record({"queue": QUEUE_NAME, "settings": SETTINGS})}),
-        **problems(
+        **guarded(
             NoSuchQueue,
             UnreadableBody,
             SlowBody,
@@ -225,7 +225,7 @@ DELETE_QUEUE = Operation(
         200: Answer(
             "It is gone", {JSON: record({"queue": QUEUE_NAME, "deleted": {"const": True}})}
         ),
-        **problems(NoSuchQueue, Unavailable),
+        **guarded(NoSuchQueue, Unavailable),
     },
 )
 PURGE = Operation(
@@ -237,7 +237,7 @@ PURGE = Operation(
         200: Answer(
             "They are gone", {JSON: record({"queue": QUEUE_NAME, "purged": {"const": True}})}
         ),
-        **problems(NoSuchQueue, Unavailable),
+        **guarded(NoSuchQueue, Unavailable),
     },
 )
 
@@ -258,7 +258,7 @@ POST = Operation(
             "It is on stable media",
             headers={"X-Message-Id": Header("its id", MESSAGE_ID, always=True)},
         ),
-        **problems(
+        **guarded(
             UnreadableBody,
             NoSuchQueue,
             SlowBody,
@@ -301,7 +301,7 @@ FETCH = Operation(
             },
         ),
         204: Answer("Nothing can be fetched"),
-        **problems(NoSuchQueue, Unavailable),
+        **guarded(NoSuchQueue, Unavailable),
     },
 )
 LOOK = Operation(
@@ -316,7 +316,7 @@ LOOK = Operation(
             {**BYTES, "*/*": {}},
             {**MESSAGE_HEADERS, "X-Message-State": Header("its state", STATE, always=True)},
         ),
-        **problems(NoSuchQueue, NoSuchMessage, Unavailable),
+        **guarded(NoSuchQueue, NoSuchMessage, Unavailable),
     },
 )
 CHANGE = Operation(
@@ -339,7 +339,7 @@ CHANGE = Operation(
         204: Answer(
             "Done", headers={"X-Message-Deadline": Header("the new deadline, if renewed", MOMENT)}
         ),
-        **problems(UnreadableBody, NoSuchQueue, NoSuchMessage, SlowBody, Unavailable),
+        **guarded(UnreadableBody, NoSuchQueue, NoSuchMessage, SlowBody, Unavailable),
     },
 )
 REMOVE = Operation(
@@ -349,6 +349,6 @@ REMOVE = Operation(
     parameters=(QUEUE, ID),
     answers={
         202: Answer("It will not be delivered again"),
-        **problems(NoSuchQueue, NoSuchMessage, Unavailable),
+        **guarded(NoSuchQueue, NoSuchMessage, Unavailable),
     },
 )

@@ -14,6 +14,15 @@ from .describe import Answer, Component, Header, Operation, Parameter, Schema
 Route: TypeAlias = tuple[str, str, Operation]
 _SUMMARY = "A durable message queue whose whole state is a directory tree"
 
+# Keys are needed where the server has a file of keys, for what that does not allow to everybody.
+_SECURITY = {
+    "key": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A key of the server's file of keys, if it has one (docs/security.md)",
+    },
+}
+
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
     """The document, as an object for JSON.
@@ -50,7 +59,11 @@ class _Writer:
             "servers": [{"url": "/"}],
             "tags": [{"name": tag} for tag in tags],
             "paths": paths,
-            "components": {"schemas": dict(sorted(self._components.items()))},
+            "security": [{}, *({name: []} for name in _SECURITY)],
+            "components": {
+                "schemas": dict(sorted(self._components.items())),
+                "securitySchemes": _SECURITY,
+            },
         }
 
     def _operation(self, method: str, operation: Operation) -> dict[str, Any]:

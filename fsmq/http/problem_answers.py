@@ -11,8 +11,11 @@ from .describe import Answer, Component, Header, array, integer, record, text
 from .problems import (
     ENCODINGS,
     STATUS,
+    Forbidden,
     InternalError,
     MalformedRequest,
+    TooManyRequests,
+    Unauthorized,
     UnsupportedEncoding,
 )
 
@@ -44,6 +47,11 @@ RETRY_AFTER = Header("whole seconds to wait before the next try", integer(1), al
 _ACCEPT_ENCODING = Header(
     "the encodings that are taken", text(enum=[", ".join(ENCODINGS)]), always=True
 )
+_WWW_AUTHENTICATE = Header(
+    "how to send a key; with an error, the key that was sent opens nothing",
+    text(enum=["Bearer", 'Bearer error="invalid_token"']),
+    always=True,
+)
 
 
 def problems(*errors: type[FsmqError]) -> dict[int, Answer]:
@@ -54,11 +62,18 @@ def problems(*errors: type[FsmqError]) -> dict[int, Answer]:
     return {status: _answer(status, of) for status, of in kinds.items()}
 
 
+def guarded(*errors: type[FsmqError]) -> dict[int, Answer]:
+    """Answers for these errors, and for those of a route that asks for a key and its rights."""
+    return problems(Unauthorized, Forbidden, TooManyRequests, *errors)
+
+
 def _answer(status: int, errors: list[type[FsmqError]]) -> Answer:
     types = ", ".join(f"`{STATUS[error][1]}`" for error in dict.fromkeys(errors))
     headers: Mapping[str, Header] = {}
-    if any(issubclass(error, Unavailable) for error in errors):
+    if any(issubclass(error, Unavailable | TooManyRequests) for error in errors):
         headers = {"Retry-After": RETRY_AFTER}
+    if Unauthorized in errors:
+        headers = {"WWW-Authenticate": _WWW_AUTHENTICATE}
     if UnsupportedEncoding in errors:
         headers = {"Accept-Encoding": _ACCEPT_ENCODING}
     return Answer(f"{HTTPStatus(status).phrase}: {types}", {CONTENT_TYPE: PROBLEM}, headers)

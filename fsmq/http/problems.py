@@ -97,6 +97,35 @@ class ExpectationFailed(HttpError):
     kind = "expectation-failed"
 
 
+class Unauthorized(HttpError):
+    """No key was sent where one is needed, or (``unknown``) one that opens nothing."""
+
+    status = 401
+    kind = "unauthorized"
+
+    def __init__(self, reason: str, *, unknown: bool = False) -> None:
+        super().__init__(reason)
+        self.unknown = unknown
+
+
+class Forbidden(HttpError):
+    """The key has not the right that this needs."""
+
+    status = 403
+    kind = "forbidden"
+
+
+class TooManyRequests(HttpError):
+    """One client has more going on than it may. ``retry_after`` is in whole seconds."""
+
+    status = 429
+    kind = "too-many-requests"
+
+    def __init__(self, reason: str, retry_after: int = 1) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
 # Of each error: status, type and title.
 STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
     InvalidValue: (400, "invalid-value", "A value does not fit"),
@@ -106,6 +135,8 @@ STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
     MessageTooLarge: (413, "message-too-large", "The message is too large"),
     QueueFull: (503, "queue-full", "The queue is full"),
     Unavailable: (503, "unavailable", "This cannot be guaranteed now"),
+    Unauthorized: (401, Unauthorized.kind, "A key is needed"),
+    Forbidden: (403, Forbidden.kind, "The key has not the right"),
     NotFound: (404, NotFound.kind, "There is nothing here"),
     MethodNotAllowed: (405, MethodNotAllowed.kind, "The method is not allowed here"),
     UnreadableBody: (400, UnreadableBody.kind, "The body cannot be read"),
@@ -114,6 +145,7 @@ STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
     InternalError: (500, InternalError.kind, "Internal error"),
     SlowBody: (408, SlowBody.kind, "The body did not arrive in time"),
     ExpectationFailed: (417, ExpectationFailed.kind, "The expectation cannot be met"),
+    TooManyRequests: (429, TooManyRequests.kind, "Too much at a time"),
 }
 _FIELDS = ("index", "queue", "message_id", "field", "limit", "retry_after", "allowed")
 
@@ -132,7 +164,10 @@ def problem(error: FsmqError) -> Response:
         if value is not None:
             details[name] = value
     headers: dict[str, str] = {}
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unauthorized):
+        # RFC 6750, section 3: a reason is given only for a key that was sent.
+        headers["WWW-Authenticate"] = 'Bearer error="invalid_token"' if error.unknown else "Bearer"
+    if isinstance(error, Unavailable | TooManyRequests):
         headers["Retry-After"] = str(error.retry_after)
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)

@@ -12,9 +12,12 @@ from aiohttp import HttpVersion11, hdrs, http_exceptions
 from aiohttp.web import BaseRequest, RequestPayloadError
 
 from fsmq.spool.errors import InvalidValue, MessageTooLarge
+from fsmq.spool.names import check_queue
 
+from .access import Access, Identity
 from .encodings import Decoder, decoder
-from .problems import ExpectationFailed, SlowBody, UnreadableBody
+from .keys import Right
+from .problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
 from .protocol import Connection
 
 # Less than float() takes: no nan, no infinity, no digits but 0 to 9.
@@ -25,12 +28,16 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Call:
     """One request: ``names`` from the path, ``query`` from behind the question mark."""
 
-    __slots__ = ("_query", "names", "raw_query", "request")
+    __slots__ = ("_access", "_query", "identity", "names", "raw_query", "request")
 
-    def __init__(self, request: BaseRequest, names: Mapping[str, str], raw_query: str) -> None:
+    def __init__(
+        self, request: BaseRequest, names: Mapping[str, str], raw_query: str, access: Access
+    ) -> None:
         self.request = request
         self.names = names
         self.raw_query = raw_query
+        self.identity: Identity | None = None
+        self._access = access
         self._query: dict[str, str] | None = None
 
     @property
@@ -44,6 +51,55 @@ class Call:
         connection = self.request.protocol
         if isinstance(connection, Connection):
             connection.on_hang_up = callback
+
+    # -- access ----------------------------------------------------------------------------------
+
+    def identify(self, token: str | None) -> Identity:
+        """Tell who sends this, by the key that the dialect found in it, or None for none.
+
+        Raises:
+            Unauthorized: there is no such key.
+            TooManyRequests: of this key so many requests are open as there may be.
+        """
+        identity = self._access.identify(token)
+        if self.identity is None:
+            self._access.enter(identity)
+            self.identity = identity
+        return identity
+
+    def identify_bearer(self) -> Identity:
+        """Tell who sends this, by ``Authorization: Bearer``. Raises as :meth:`identify`."""
+        if not self._access.needs_keys:
+            return self.identify(None)  # the header may be for a proxy before us
+        values = self.request.headers.getall(hdrs.AUTHORIZATION, ())
+        if not values:
+            return self.identify(None)
+        scheme, _, token = values[0].partition(" ")
+        if len(values) > 1 or scheme.lower() != "bearer":
+            raise Unauthorized("one Authorization header is taken: Bearer and the key")
+        return self.identify(token.strip())
+
+    def queue(self, right: Right | None = None) -> str:
+        """The queue of the path, on which the sender of ``Authorization: Bearer`` has a right.
+
+        None means any right. The native dialect asks so.
+
+        Raises:
+            Unauthorized, TooManyRequests, Forbidden
+            InvalidValue: it is no queue name.
+        """
+        identity = self.identify_bearer()
+        queue = check_queue(self.names["queue"])
+        if right is None:
+            identity.require_sight(queue)
+        else:
+            identity.require(right, queue)
+        return queue
+
+    def end(self) -> None:
+        """Count this as answered."""
+        if self.identity is not None:
+            self._access.leave(self.identity)
 
     # -- parameters ------------------------------------------------------------------------------
 

@@ -96,9 +96,11 @@ class Server:
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:
         path, query = split_target(_raw_target(request))
+        call: Call | None = None
         try:
             handler, names = self.router.find(request.method, path)
-            return await handler(Call(request, names, query))
+            call = Call(request, names, query, self.service.access)
+            return await handler(call)
         except FsmqError as error:
             response = problem(error)
             if isinstance(error, _BODY_LEFT):
@@ -112,6 +114,9 @@ class Server:
         except Exception:
             log.exception("%s %s failed", request.method, path)
             return problem(InternalError())
+        finally:
+            if call is not None:
+                call.end()
 
 
 def _raw_target(request: BaseRequest) -> str:

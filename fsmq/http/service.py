@@ -17,7 +17,9 @@ from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
 
+from .access import Access
 from .commit import Commits
+from .keys import KeyRing
 from .request import Call
 from .waiters import Waiters
 
@@ -37,6 +39,7 @@ class Service:
     workers: threads for what takes long (listings, purges).
     poll_interval: seconds between two listings where the spool polls.
     read_timeout: seconds that a client may take to send a body.
+    access: who may do what; without it everybody may do everything.
     """
 
     def __init__(
@@ -47,10 +50,12 @@ class Service:
         max_waiters: int = 10_000,
         poll_interval: float = 0.25,
         read_timeout: float = 30.0,
+        access: Access | None = None,
     ) -> None:
         self.spool = spool
         self.waiters = Waiters(max_waiters)
         self.read_timeout = read_timeout
+        self.access = access or Access()
         self.stopping = False
         self._commits = Commits(spool.syncer)
         self._threads = ThreadPoolExecutor(workers, "fsmq-fetch")
@@ -84,6 +89,11 @@ class Service:
     def begin_stop(self) -> None:
         """Take no new messages and let no one wait any more."""
         self.stopping = True
+        self.waiters.wake_all()
+
+    def take_keys(self, ring: KeyRing) -> None:
+        """Let other keys hold from now on, also for those that wait."""
+        self.access.replace(ring)
         self.waiters.wake_all()
 
     def refuse_if_stopping(self) -> None:
@@ -159,7 +169,7 @@ class Service:
             ripens_in = self.spool.context.ready.ripens_in(queue)
             pause = left if ripens_in is None else min(left, ripens_in)
             woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
-            if call.is_gone:
+            if call.is_gone or (call.identity is not None and call.identity.stale):
                 if woken:
                     self.waiters.wake(queue, 1)  # what woke us is for the next in line
                 return []

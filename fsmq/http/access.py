@@ -1,0 +1,171 @@
+"""Access: who sends a request, and what they may do with which queues.
+
+Every dialect asks here. It takes the key from where its clients put it, and then asks the identity
+that it gets:
+
+    identity = call.identify(token)      # or call.identify_bearer()
+    identity.require("send", queue)      # or: if not identity.may("send", queue): …
+
+Rights: ``send`` puts messages into a queue; ``receive`` fetches, peeks at, renews, releases and
+deletes them; ``admin`` creates, configures and deletes the queue. Whoever has any right on a queue
+may see it: its name in listings, its counts and its settings. Topics are named ``topics/<name>``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from .keys import Grants, Key, KeyRing, Right
+from .problems import Forbidden, TooManyRequests, Unauthorized
+
+__all__ = ["Access", "Forbidden", "Identity", "Right", "TooManyRequests", "Unauthorized", "topic"]
+
+_ANONYMOUS = "anonymous"
+
+
+def topic(name: str) -> str:
+    """A topic's name as rights are granted on it."""
+    return f"topics/{name}"
+
+
+class Identity:
+    """Whoever sends a request, as far as rights go.
+
+    Attributes:
+        name: of the key, or ``anonymous``; fit for logs and metrics.
+        stale: the key was changed or taken away since: what still waits should end.
+    """
+
+    __slots__ = ("_grants", "_key", "name", "stale")
+
+    def __init__(self, name: str, grants: Grants | None, key: Key | None = None) -> None:
+        self.name = name
+        self.stale = False
+        self._grants = grants  # None: everything is allowed
+        self._key = key
+
+    @property
+    def is_anonymous(self) -> bool:
+        return self._key is None
+
+    @property
+    def key(self) -> Key | None:
+        return self._key
+
+    def may(self, right: Right, queue: str) -> bool:
+        """Whether it has a right on a queue (or on a :func:`topic`)."""
+        return self._grants is None or self._grants.hold(right, queue)
+
+    def may_see(self, queue: str) -> bool:
+        """Whether it has any right on a queue."""
+        return self._grants is None or any(
+            pattern.fullmatch(queue) for pattern in self._grants.patterns.values()
+        )
+
+    def visible(self, queues: Iterable[str]) -> list[str]:
+        """Those of the queues that it may see.
+
+        Raises:
+            Unauthorized: no key was sent, and without one nothing is allowed at all.
+        """
+        if self._grants is None:
+            return list(queues)
+        if self.is_anonymous and not self._grants.patterns:
+            raise Unauthorized("a key is needed: send Authorization: Bearer and the key")
+        return [queue for queue in queues if self.may_see(queue)]
+
+    def require(self, right: Right, queue: str) -> None:
+        """Make sure that it has a right on a queue (or on a :func:`topic`).
+
+        Raises:
+            Unauthorized: no key was sent, and without one this is not allowed.
+            Forbidden: the key has no such right.
+        """
+        if not self.may(right, queue):
+            self._refuse(f"{right} on {queue!r}")
+
+    def require_sight(self, queue: str) -> None:
+        """Make sure that it has any right on a queue. Raises as :meth:`require`."""
+        if not self.may_see(queue):
+            self._refuse(f"send, receive or admin on {queue!r}")
+
+    def _refuse(self, needed: str) -> None:
+        if self.is_anonymous:
+            raise Unauthorized(
+                f"this needs a key with the right {needed}: send Authorization: Bearer and the key"
+            )
+        raise Forbidden(f"the key {self.name!r} has not the right {needed}")
+
+
+class Access:
+    """The identities of a file of keys; without one everybody may do everything.
+
+    max_requests: requests of one key that may be open at a time.
+    """
+
+    def __init__(self, ring: KeyRing | None = None, *, max_requests: int = 8192) -> None:
+        self._max_requests = max_requests
+        self._open: Counter[str] = Counter()
+        self._ring = ring
+        self._identities: dict[str, Identity] = {}
+        self._anonymous = self._make_anonymous(ring)
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether there is a file of keys."""
+        return self._ring is not None
+
+    def identify(self, token: str | None) -> Identity:
+        """Tell who sent a key, or None for no key.
+
+        Raises:
+            Unauthorized: there is no such key, or its time is over.
+        """
+        if self._ring is None or token is None:
+            return self._anonymous
+        key = self._ring.find(token)
+        if key is None:
+            raise Unauthorized("there is no such key", unknown=True)
+        if key.is_over(time.time()):
+            raise Unauthorized(f"the time of the key {key.name!r} is over", unknown=True)
+        identity = self._identities.get(key.name)
+        if identity is None:
+            identity = self._identities[key.name] = Identity(key.name, key.grants, key)
+        return identity
+
+    def enter(self, identity: Identity) -> None:
+        """Count a request as open; :meth:`leave` takes that back. Raises TooManyRequests."""
+        if self._ring is None:
+            return
+        if self._open[identity.name] >= self._max_requests:
+            raise TooManyRequests(
+                f"{self._max_requests} requests of {identity.name!r} are open already"
+            )
+        self._open[identity.name] += 1
+
+    def leave(self, identity: Identity) -> None:
+        """Count a request as answered."""
+        if self._ring is None:
+            return
+        if self._open[identity.name] > 1:
+            self._open[identity.name] -= 1
+        else:
+            del self._open[identity.name]
+
+    def replace(self, ring: KeyRing) -> None:
+        """Take another file's keys; requests that were admitted by the old ones are answered."""
+        same = {key.name: key for key in ring.keys}
+        for name, identity in list(self._identities.items()):
+            if same.get(name) != identity.key:
+                identity.stale = True
+                del self._identities[name]
+        if self._ring is None or self._ring.anonymous != ring.anonymous:
+            self._anonymous.stale = True
+            self._anonymous = self._make_anonymous(ring)
+        self._ring = ring
+
+    @staticmethod
+    def _make_anonymous(ring: KeyRing | None) -> Identity:
+        return Identity(_ANONYMOUS, None if ring is None else ring.anonymous)

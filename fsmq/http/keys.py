@@ -1,0 +1,244 @@
+"""The file of keys: who may do what with which queues, without one key in it.
+
+The file is TOML: a table for each key with the SHA-256 of the key and its rights, and perhaps a
+table for requests that carry no key. docs/security.md is the specification.
+
+A fast hash is the right one here. Slow hashes make guessing dear, and there is nothing to guess:
+a key is 256 random bits, not a word that a person chose. They would make every request dear
+instead, and give those who send wrong keys a way to use up the processors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fsmq.spool.errors import FsmqError
+
+Right = Literal["send", "receive", "admin"]
+RIGHTS: tuple[Right, ...] = get_args(Right)
+
+PREFIX = "fsmq_"
+_SECRET_BYTES = 32
+# Fewer characters than this can be guessed, and the hash is no protection for those.
+MIN_TOKEN_CHARACTERS = 20
+MAX_TOKEN_CHARACTERS = 1024
+_SELECTOR_BYTES = 8
+_HASH = re.compile(r"sha256:([0-9a-f]{64})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
+_PATTERN = re.compile(r"(topics/)?[A-Za-z0-9._:@*?-]{1,200}")
+_KEY_FIELDS = {"hash", "not_after", "note", *RIGHTS}
+
+
+class KeysError(FsmqError):
+    """The file of keys cannot be used; the message names the file, the place and the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """For each right the patterns of names for which it holds; no entry where for none."""
+
+    names: Mapping[Right, tuple[str, ...]] = field(default_factory=dict)
+    patterns: Mapping[Right, re.Pattern[str]] = field(default_factory=dict)
+
+    def hold(self, right: Right, name: str) -> bool:
+        """Whether the right is held for a queue, or for a topic as ``topics/<name>``."""
+        pattern = self.patterns.get(right)
+        return pattern is not None and pattern.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the file. ``not_after``: Unix seconds from which on it opens nothing."""
+
+    name: str
+    digest: bytes
+    grants: Grants
+    not_after: float | None = None
+
+    def is_over(self, now: float) -> bool:
+        return self.not_after is not None and now >= self.not_after
+
+
+class KeyRing:
+    """The keys of a file, and what may be done without one."""
+
+    def __init__(self, keys: list[Key], anonymous: Grants) -> None:
+        self.keys = keys
+        self.anonymous = anonymous
+        self._by_selector: dict[bytes, list[Key]] = {}
+        for key in keys:
+            self._by_selector.setdefault(key.digest[:_SELECTOR_BYTES], []).append(key)
+
+    def find(self, token: str) -> Key | None:
+        """The key that a token is, whether its time is over or not."""
+        if len(token) > MAX_TOKEN_CHARACTERS:
+            return None
+        wanted = digest(token)
+        found = None
+        # The look-up tells by its time at most a part of the hash of what the client sent itself,
+        # and nobody can choose a token by its hash; the comparison that decides tells nothing.
+        for key in self._by_selector.get(wanted[:_SELECTOR_BYTES], ()):
+            if secrets.compare_digest(key.digest, wanted):
+                found = key
+        return found
+
+
+def new_token() -> str:
+    """Make a key: 256 random bits behind a prefix by which scanners for lost secrets know it."""
+    return PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def digest(token: str) -> bytes:
+    """The hash of a key, as the file has it in hexadecimal behind ``sha256:``."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def hash_line(token: str) -> str:
+    """The value of ``hash`` for a key."""
+    return f"sha256:{digest(token).hex()}"
+
+
+def load(path: Path) -> KeyRing:
+    """Read the file of keys.
+
+    Raises:
+        KeysError: it cannot be read, others can change or read it, or something in it is wrong.
+    """
+    try:
+        return parse(read_guarded(path).decode())
+    except UnicodeDecodeError:
+        raise KeysError(f"{path}: is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise KeysError(f"{path}: is not a TOML file: {error}") from None
+    except KeysError as error:
+        raise KeysError(f"{path}: {error}") from None
+
+
+def read_guarded(path: Path) -> bytes:
+    """Read a file that no other user may change or read; raise KeysError where one may.
+
+    What is looked at is the open file, so nobody can put another one in its place in between.
+    """
+    try:
+        # Without blocking: a fifo must not hold up the start.
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                raise KeysError("is not a regular file")
+            if facts.st_uid not in (0, os.geteuid()):
+                raise KeysError(
+                    f"belongs to the user {facts.st_uid}: it must be root's, or this program's own"
+                )
+            if facts.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
+                raise KeysError(
+                    f"has the mode {stat.S_IMODE(facts.st_mode):04o}: other users must not read it"
+                    " and its group must not write it (chmod o-rwx,g-w)"
+                )
+            return file.read()
+    except OSError as error:
+        raise KeysError(f"cannot be read: {error.strerror}") from None
+
+
+def parse(text: str) -> KeyRing:
+    """Read the text of a file of keys. Raises KeysError and ``tomllib.TOMLDecodeError``."""
+    document = tomllib.loads(text)
+    for name in document:
+        if name not in ("keys", "anonymous"):
+            raise KeysError(f"{name}: unknown; expected [keys.NAME] or [anonymous]")
+    anonymous = _grants("anonymous", _table("anonymous", document.get("anonymous", {}), RIGHTS))
+    keys: list[Key] = []
+    names: dict[bytes, str] = {}
+    for name, raw in _table("keys", document.get("keys", {})).items():
+        key = _key(name, raw)
+        if key.digest in names:
+            raise KeysError(f"keys.{name}.hash: is that of keys.{names[key.digest]}, too")
+        names[key.digest] = name
+        keys.append(key)
+    return KeyRing(keys, anonymous)
+
+
+def check_name(name: str) -> str:
+    """Return the name of a key; raise KeysError for what can be none."""
+    if not _NAME.fullmatch(name):
+        raise KeysError(
+            f"{name[:100]!r} cannot name a key: 1 to 64 of A-Z a-z 0-9 _ . @ -, a letter or digit"
+            " first"
+        )
+    return name
+
+
+def check_pattern(pattern: object) -> str:
+    """Return a pattern of queue names; raise KeysError for what can be none."""
+    if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
+        raise KeysError(
+            f"{str(pattern)[:100]!r} is no pattern: a queue's name in which * stands for any"
+            " characters and ? for one, or topics/ and such a name of a topic"
+        )
+    return pattern
+
+
+def _key(name: str, raw: object) -> Key:
+    where = f"keys.{name}"
+    check_name(name)
+    table = _table(where, raw, _KEY_FIELDS)
+    given = table.get("hash")
+    match = _HASH.fullmatch(given) if isinstance(given, str) else None
+    if match is None:
+        # The value is not repeated: someone may have written the key itself there.
+        raise KeysError(f"{where}.hash: expected sha256: and 64 digits of 0-9 a-f")
+    return Key(name, bytes.fromhex(match[1]), _grants(where, table), _end(where, table))
+
+
+def _table(where: str, raw: object, known: Any = None) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise KeysError(f"{where}: expected a table")
+    for name in raw:
+        if known is not None and name not in known:
+            raise KeysError(f"{where}.{name}: unknown; expected {', '.join(sorted(known))}")
+    return raw
+
+
+def _grants(where: str, table: Mapping[str, Any]) -> Grants:
+    granted: dict[Right, tuple[str, ...]] = {}
+    patterns: dict[Right, re.Pattern[str]] = {}
+    for right in RIGHTS:
+        names = table.get(right, [])
+        if not isinstance(names, list):
+            raise KeysError(f'{where}.{right}: expected a list of patterns such as ["jobs.*"]')
+        try:
+            parts = [_expression(check_pattern(name)) for name in names]
+        except KeysError as error:
+            raise KeysError(f"{where}.{right}: {error}") from None
+        if parts:
+            granted[right] = tuple(names)
+            patterns[right] = re.compile("|".join(parts))
+    return Grants(granted, patterns)
+
+
+def _expression(pattern: str) -> str:
+    # No sign of a pattern stands for a slash: "*" must not reach from queues to topics.
+    return re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+
+
+def _end(where: str, table: Mapping[str, Any]) -> float | None:
+    end = table.get("not_after")
+    if end is None:
+        return None
+    if isinstance(end, datetime):
+        if end.tzinfo is None:
+            raise KeysError(f"{where}.not_after: needs its offset, such as {end.isoformat()}Z")
+    elif isinstance(end, date):
+        end = datetime(end.year, end.month, end.day, tzinfo=UTC)
+    else:
+        raise KeysError(f"{where}.not_after: expected a date or a date and time, without quotes")
+    return end.timestamp()

@@ -1,0 +1,150 @@
+"""``fsmq keys``: make keys, and look over the file that says what they may do."""
+
+import os
+import sys
+import tomllib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from fsmq.http.keys import (
+    MAX_TOKEN_CHARACTERS,
+    MIN_TOKEN_CHARACTERS,
+    RIGHTS,
+    Key,
+    KeysError,
+    check_name,
+    check_pattern,
+    hash_line,
+    load,
+    new_token,
+    parse,
+    read_guarded,
+)
+
+UNUSABLE = 78
+
+_file = click.option(
+    "--keys",
+    "path",
+    type=click.Path(path_type=Path),
+    required=True,
+    envvar="FSMQ_KEYS",
+    show_envvar=True,
+    help="The file of keys, as mq takes it.",
+)
+
+
+@click.group("keys")
+def keys() -> None:
+    """Make keys, and look over the file that says what they may do."""
+
+
+@keys.command("new")
+@click.argument("name")
+@_file
+@click.option("--send", multiple=True, metavar="PATTERN", help="Queues that it may put into.")
+@click.option("--receive", multiple=True, metavar="PATTERN", help="Queues that it may fetch from.")
+@click.option(
+    "--admin", multiple=True, metavar="PATTERN", help="Queues that it may create, set and delete."
+)
+@click.option(
+    "--not-after", type=click.DateTime(["%Y-%m-%d"]), help="The day (UTC) from which on it is void."
+)
+@click.option(
+    "--existing", is_flag=True, help="Read a key that clients have already from stdin, print none."
+)
+def new(
+    name: str,
+    path: Path,
+    send: Sequence[str],
+    receive: Sequence[str],
+    admin: Sequence[str],
+    not_after: datetime | None,
+    existing: bool,
+) -> None:
+    """Add a key NAME to the file, and print the key: this once, for only its hash is kept.
+
+    In a PATTERN of queue names * stands for any characters and ? for one; topics/NAME is a topic.
+    Each of the options may be given more than once. The file is made if it is not there; mq takes
+    it in on SIGHUP.
+    """
+    granted = dict(zip(RIGHTS, (send, receive, admin), strict=True))
+    if not any(granted.values()):
+        raise click.UsageError(
+            "a key without a right opens nothing: give --send, --receive, --admin"
+        )
+    try:
+        token = _existing() if existing else new_token()
+        lines = [f'[keys."{check_name(name)}"]', f'hash = "{hash_line(token)}"']
+        for right, patterns in granted.items():
+            if patterns:
+                quoted = ", ".join(f'"{check_pattern(pattern)}"' for pattern in patterns)
+                lines.append(f"{right} = [{quoted}]")
+        if not_after is not None:
+            lines.append(f"not_after = {not_after:%Y-%m-%d}")
+        _append(path, name, "\n".join(lines) + "\n")
+    except KeysError as error:
+        _fail(error)
+    if not existing:
+        click.echo(token)
+
+
+@keys.command("list")
+@_file
+def list_keys(path: Path) -> None:
+    """List the keys and their rights; exits with 78 where mq would not take the file."""
+    try:
+        ring = load(path)
+    except KeysError as error:
+        _fail(error)
+    for key in ring.keys:
+        click.echo(_line(key))
+
+
+def _line(key: Key) -> str:
+    parts = [f"{right} {' '.join(names)}" for right, names in key.grants.names.items()]
+    if key.not_after is not None:
+        over = "over since" if key.is_over(datetime.now(UTC).timestamp()) else "not after"
+        parts.append(f"{over} {datetime.fromtimestamp(key.not_after, UTC):%Y-%m-%d %H:%M:%SZ}")
+    return f"{key.name}: {'; '.join(parts)}"
+
+
+def _existing() -> str:
+    token = sys.stdin.readline().strip()
+    if not MIN_TOKEN_CHARACTERS <= len(token) <= MAX_TOKEN_CHARACTERS or not token.isprintable():
+        raise KeysError(
+            f"a key has {MIN_TOKEN_CHARACTERS} to {MAX_TOKEN_CHARACTERS} printable characters:"
+            " shorter ones can be guessed, and their hashes be undone"
+        )
+    return token
+
+
+def _append(path: Path, name: str, table: str) -> None:
+    """Add a table to the file, durably, in one write: a reader sees all of it or none."""
+    present = read_guarded(path).decode() if path.exists() else ""
+    try:
+        known = tomllib.loads(present).get("keys", {})
+        if name in known:
+            raise KeysError(f"{path}: has a key named {name!r} already: take that out first")
+        table = ("\n" if present.endswith("\n") else "\n\n") + table if present else table
+        parse(present + table)
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise KeysError(f"{path}: is not a TOML file: {error}") from None
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, table.encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise KeysError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _fail(error: KeysError) -> NoReturn:
+    click.echo(f"Error: {error}", err=True)
+    sys.exit(UNUSABLE)

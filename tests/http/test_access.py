@@ -1,0 +1,345 @@
+"""Keys and rights over HTTP: who gets in, who does not, and keys that change while mq runs."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.http.helpers import Answer, Wire, ask
+from tests.http.keyfile import add_key, bearer
+from tests.http.test_errors import is_problem
+from tests.suite import HOME, Suite, eventually
+
+# What needs which right: method, path, right.
+NEEDS = [
+    ("PUT", "/jobs", "admin"),
+    ("PATCH", "/jobs", "admin"),
+    ("DELETE", "/jobs", "admin"),
+    ("POST", "/jobs/messages", "send"),
+    ("GET", "/jobs/messages", "receive"),
+    ("DELETE", "/jobs/messages", "receive"),
+    ("GET", "/jobs/messages/1", "receive"),
+    ("HEAD", "/jobs/messages/1", "receive"),
+    ("PATCH", "/jobs/messages/1", "receive"),
+    ("DELETE", "/jobs/messages/1", "receive"),
+    ("GET", "/jobs/peek", "receive"),
+    ("POST", "/jobs/batch", "send"),
+    ("POST", "/jobs/ack", "receive"),
+]
+RIGHTS = ("send", "receive", "admin")
+
+
+class Guarded:
+    """A suite with keys."""
+
+    def __init__(self, suite: Suite, file: Path, keys: dict[str, str]) -> None:
+        self.suite, self.file, self.keys = suite, file, keys
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        return [e for e in self.suite.logs("mq") if e["event"] == event]
+
+    def reload(self, expect: str, processes: int = 1) -> list[dict[str, Any]]:
+        """Send SIGHUP and wait until each process has said how that went."""
+        before = len(self.logged(expect))
+        self.suite["mq"].signal(signal.SIGHUP)
+        return eventually(lambda: self.logged(expect)[before + processes - 1 :])  # type: ignore[no-any-return]
+
+
+def make_file(file: Path) -> dict[str, str]:
+    made = {right: add_key(file, right, f"--{right}=jobs") for right in RIGHTS}
+    made["all"] = add_key(file, "all", "--send=*", "--receive=*", "--admin=*")
+    made["team"] = add_key(file, "team", "--send=team.*", "--receive=team.?", "--admin=team.*")
+    made["over"] = add_key(file, "over", "--send=*", "--not-after=2020-01-01")
+    made["old"] = add_key(file, "old", "--send=jobs", existing="a key that EmoDB knew for years")
+    return made
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    file = folder / "keys.toml"
+    keys = make_file(file)
+    with Suite(folder / "mq", mq_options=[f"--keys={file}"]) as suite:
+        for queue in ("jobs", "other", "team.a"):
+            (suite.root / "queues" / queue).mkdir()
+        yield Guarded(suite, file, keys)
+
+
+@pytest.fixture
+async def visitor(guarded: Guarded) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(guarded.suite.url) as session:
+        yield session
+
+
+async def test_nothing_without_a_key(visitor: aiohttp.ClientSession, guarded: Guarded) -> None:
+    document = (await ask(visitor, "GET", "/_openapi.json")).json
+    asked = 0
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if "401" not in operation["responses"] and "403" not in operation["responses"]:
+                assert operation["tags"] == ["System"], f"{method} {path} asks for no key"
+                continue
+            where = re.sub(r"\{\w+\}", "jobs", path)
+            answer = await ask(visitor, method.upper(), where)
+            assert answer.status in (401, 403), f"{method} {path}"
+            asked += 1
+    assert asked >= len(NEEDS)
+
+
+async def test_a_missing_key(visitor: aiohttp.ClientSession) -> None:
+    for method, path, _ in NEEDS:
+        answer = await ask(visitor, method, path)
+        assert answer.status == 401
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+    answer = await ask(visitor, "GET", "/")
+    assert is_problem(answer, 401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Bearer fsmq_wrong",
+        "Bearer ",
+        "Bearer",
+        "Bearer " + "x" * 5000,
+        "Basic YWxsOmFsbA==",
+        "Bearer \xff\xfe",
+        "Bearer anonymous",
+    ],
+)
+async def test_an_unknown_key(guarded: Guarded, value: str) -> None:
+    with Wire(guarded.suite.url) as wire:
+        answer = wire.ask("GET", "/jobs/messages", {"Authorization": value})
+        assert is_problem(answer, 401, "unauthorized")
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+        assert wire.ask("GET", "/", bearer(guarded.keys["all"])).status == 200
+
+
+async def test_a_key_among_two_headers_is_none(guarded: Guarded) -> None:
+    with Wire(guarded.suite.url) as wire:
+        good = f"Authorization: Bearer {guarded.keys['all']}\r\n"
+        wire.send(f"GET / HTTP/1.1\r\nHost: localhost\r\n{good}{good}\r\n")
+        assert is_problem(wire.answer(), 401, "unauthorized")
+
+
+async def test_a_key_whose_time_is_over(visitor: aiohttp.ClientSession, guarded: Guarded) -> None:
+    answer = await ask(visitor, "POST", "/jobs/messages", headers=bearer(guarded.keys["over"]))
+    assert is_problem(answer, 401, "unauthorized")
+    assert answer.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
+    assert "over" in answer.json["detail"]
+
+
+async def test_each_right_opens_what_it_should_and_nothing_else(
+    visitor: aiohttp.ClientSession, guarded: Guarded
+) -> None:
+    for method, path, needed in NEEDS:
+        for right in RIGHTS:
+            answer = await ask(visitor, method, path, headers=bearer(guarded.keys[right]))
+            if right == needed:
+                assert answer.status not in (401, 403), (method, path, right)
+            else:
+                assert answer.status == 403, (method, path, right)
+    (guarded.suite.root / "queues" / "jobs").mkdir(exist_ok=True)  # DELETE was among them
+
+
+async def test_a_refusal_says_what_is_missing(
+    visitor: aiohttp.ClientSession, guarded: Guarded
+) -> None:
+    answer = await ask(visitor, "GET", "/other/messages", headers=bearer(guarded.keys["receive"]))
+    assert is_problem(answer, 403, "forbidden")
+    assert "receive on 'other'" in answer.json["detail"]
+    assert guarded.keys["receive"] not in answer.body.decode()
+
+
+async def test_a_queue_that_is_not_there_is_no_secret_given_away(
+    visitor: aiohttp.ClientSession, guarded: Guarded
+) -> None:
+    for queue in ("other", "not-there"):
+        answer = await ask(visitor, "GET", f"/{queue}", headers=bearer(guarded.keys["send"]))
+        assert is_problem(answer, 403, "forbidden")
+
+
+async def test_patterns(visitor: aiohttp.ClientSession, guarded: Guarded) -> None:
+    key = bearer(guarded.keys["team"])
+    for method, path, status in (
+        ("GET", "/team.a/messages", 204),
+        ("GET", "/team.ab/messages", 403),
+        ("GET", "/team./messages", 403),
+        ("GET", "/teama/messages", 403),
+        ("PUT", "/team.new", 201),
+        ("POST", "/team.new/messages", 201),
+        ("GET", "/xteam.a/messages", 403),
+    ):
+        assert (await ask(visitor, method, path, headers=key)).status == status, path
+
+
+async def test_only_queues_that_one_may_see_are_listed(
+    visitor: aiohttp.ClientSession, guarded: Guarded
+) -> None:
+    async def listed(key: str) -> list[str]:
+        answer = await ask(visitor, "GET", "/", headers=bearer(guarded.keys[key]))
+        return [q for q in answer.json["queues"] if q != "team.new"]
+
+    assert await listed("all") == ["jobs", "other", "team.a"]
+    assert await listed("send") == ["jobs"]
+    assert await listed("team") == ["team.a"]
+
+
+async def test_counts_need_any_right(visitor: aiohttp.ClientSession, guarded: Guarded) -> None:
+    for right in RIGHTS:
+        answer = await ask(visitor, "GET", "/jobs", headers=bearer(guarded.keys[right]))
+        assert answer.status == 200
+        answer = await ask(visitor, "GET", "/other", headers=bearer(guarded.keys[right]))
+        assert answer.status == 403
+
+
+async def test_an_admin_cannot_send_dead_letters_elsewhere(
+    visitor: aiohttp.ClientSession, guarded: Guarded
+) -> None:
+    def wanted(queue: str) -> dict[str, Any]:
+        return {"max_deliveries": 1, "dead_letter_queue": queue}
+
+    key = bearer(guarded.keys["team"])
+    answer = await ask(visitor, "PATCH", "/team.a", json=wanted("other"), headers=key)
+    assert is_problem(answer, 403, "forbidden")
+    answer = await ask(visitor, "PATCH", "/team.a", json=wanted("team.dead"), headers=key)
+    assert answer.status == 200
+
+
+async def test_a_key_that_clients_had_before(
+    visitor: aiohttp.ClientSession, guarded: Guarded
+) -> None:
+    answer = await ask(visitor, "POST", "/jobs/messages", headers=bearer(guarded.keys["old"]))
+    assert answer.status == 201
+
+
+async def test_a_refused_body_leaves_the_connection_in_step(guarded: Guarded) -> None:
+    with Wire(guarded.suite.url) as wire:
+        assert wire.ask("POST", "/jobs/messages", {}, b"GET / HTTP/1.1\r\n\r\n").status == 401
+        assert wire.ask("GET", "/", bearer(guarded.keys["all"])).status == 200
+
+
+async def test_keys_change_without_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    keys = {"stays": add_key(file, "stays", "--receive=*"), "goes": ""}
+    kept = file.read_text()
+    keys["goes"] = add_key(file, "goes", "--receive=*")
+    options = [f"--keys={file}", "--processes=2"]
+    with Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite:
+        (suite.root / "queues" / "jobs").mkdir()
+        guarded = Guarded(suite, file, keys)
+
+        async def statuses(*tokens: str) -> list[int]:
+            # Each connection may meet another process.
+            found = set()
+            for _ in range(12):
+                async with aiohttp.ClientSession(suite.url) as session:
+                    found.add(tuple([(await try_key(session, token)).status for token in tokens]))
+            assert len(found) == 1, "the processes do not agree"
+            return list(found.pop())
+
+        assert await statuses(keys["stays"], keys["goes"]) == [204, 204]
+        with Wire(suite.url) as waits, Wire(suite.url) as waits_no_more:
+            waits.request("GET", "/jobs/messages?wait=20", bearer(keys["stays"]))
+            waits_no_more.request("GET", "/jobs/messages?wait=20", bearer(keys["goes"]))
+            file.write_text(kept)
+            added = add_key(file, "comes", "--receive=*")
+            guarded.reload("keys loaded", processes=2)
+            assert await statuses(keys["stays"], keys["goes"], added) == [204, 401, 204]
+            # Whoever waits with a key that is gone is sent away, and no one else.
+            assert waits_no_more.answer().status == 204
+            assert waits_no_more.ask("GET", "/jobs/messages", bearer(keys["goes"])).status == 401
+            (suite.root / "queues" / "jobs" / "by-hand").write_bytes(b"for the one that waits")
+            assert waits.answer().body == b"for the one that waits"
+
+        for broken in ("[keys.x]\nhash = 'sha256:00'\n", "no toml", "\xff"):
+            file.write_bytes(broken.encode("latin-1"))
+            [event, *_] = guarded.reload("the keys stay as they were", processes=2)
+            assert str(file) in event["error"]
+            assert await statuses(keys["stays"], keys["goes"], added) == [204, 401, 204]
+        file.chmod(0o644)
+        [event, *_] = guarded.reload("the keys stay as they were", processes=2)
+        assert "chmod o-rwx" in event["error"]
+        file.unlink()
+        guarded.reload("the keys stay as they were", processes=2)
+        assert await statuses(keys["stays"], keys["goes"], added) == [204, 401, 204]
+
+
+async def try_key(session: aiohttp.ClientSession, token: str) -> Answer:
+    return await ask(session, "GET", "/jobs/messages", headers=bearer(token))
+
+
+async def test_what_needs_no_key(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    token = add_key(file, "worker", "--receive=public.*")
+    with file.open("a") as more:
+        more.write('\n[anonymous]\nsend = ["public.*"]\n')
+    options = [f"--keys={file}"]
+    with Suite(tmp_path / "mq", mq_options=options, reaper=False) as suite:
+        (suite.root / "queues" / "public.in").mkdir()
+        (suite.root / "queues" / "secret").mkdir()
+        async with aiohttp.ClientSession(suite.url) as session:
+            posted = await ask(session, "POST", "/public.in/messages", data=b"x")
+            assert posted.status == 201
+            assert (await ask(session, "GET", "/")).json == {"queues": ["public.in"]}
+            assert (await ask(session, "GET", "/public.in/messages")).status == 401
+            assert (await ask(session, "POST", "/secret/messages")).status == 401
+            wrong = await ask(session, "POST", "/public.in/messages", headers=bearer("wrong" * 9))
+            assert wrong.status == 401  # a slip is told, not taken for no key
+            got = await ask(session, "GET", "/public.in/messages?wait=9", headers=bearer(token))
+            assert got.body == b"x"
+
+
+async def test_no_key_is_ever_logged_or_shown(guarded: Guarded) -> None:
+    for token in (guarded.keys["send"], "wrong-" * 9):
+        with Wire(guarded.suite.url) as wire:
+            wire.ask("GET", "/jobs/messages", bearer(token))
+            wire.ask("GET", f"/jobs/messages?APIKey={token}", bearer(token))
+            wire.ask("GET", "/jobs/messages", {"X-BV-API-Key": token})
+    shown = b"".join(log.read_bytes() for log in guarded.suite.log_folder.iterdir())
+    shown += Path(f"/proc/{guarded.suite['mq'].pid}/cmdline").read_bytes()
+    for token in (*guarded.keys.values(), "wrong-" * 9):
+        assert token.encode() not in shown
+        assert token not in guarded.file.read_text()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "::ffff:0.0.0.0"])
+def test_without_keys_only_this_host_is_served(tmp_path: Path, address: str) -> None:
+    command = [sys.executable, "-m", "fsmq.daemons.mq", f"--root={tmp_path}/mq", "--port=0"]
+    refused = subprocess.run(
+        [*command, f"--address={address}"], cwd=HOME, capture_output=True, text=True, timeout=30
+    )
+    if "cannot listen" in refused.stderr:
+        pytest.skip("this host has no IPv6")
+    assert refused.returncode == 78
+    for way_out in ("--keys FILE", "--address=127.0.0.1", "--let-anyone-in=yes"):
+        assert way_out in refused.stderr
+    assert not (tmp_path / "mq").exists()
+
+
+def test_anyone_is_let_in_only_when_that_is_said(tmp_path: Path) -> None:
+    options = ["--address=0.0.0.0", "--let-anyone-in=yes"]
+    with (
+        Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite,
+        Wire(f"http://127.0.0.1:{suite.port}") as wire,
+    ):
+        assert wire.ask("GET", "/").status == 200
+
+
+def test_with_keys_every_address_may_be_served(tmp_path: Path) -> None:
+    token = add_key(tmp_path / "keys.toml", "all", "--send=*")
+    options = ["--address=0.0.0.0", f"--keys={tmp_path}/keys.toml"]
+    with (
+        Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite,
+        Wire(f"http://127.0.0.1:{suite.port}") as wire,
+    ):
+        assert wire.ask("GET", "/", bearer(token)).status == 200
+        assert wire.ask("GET", "/").status == 401

@@ -1,0 +1,209 @@
+"""The file of keys and ``fsmq keys``: what is taken, and what is refused with which words."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fsmq.http.keys import KeysError, load, parse
+from fsmq.keys import keys
+from tests.http.keyfile import add_key
+
+HASH = "sha256:" + "0" * 64
+
+
+def run(*arguments: str, typed: str = "") -> Result:
+    return CliRunner().invoke(keys, list(arguments), input=typed)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keys.toml"
+
+
+def test_a_new_key_is_shown_once_and_only_its_hash_is_kept(file: Path) -> None:
+    result = run("new", "worker", f"--keys={file}", "--receive=jobs.*", "--send=a", "--send=b")
+    assert result.exit_code == 0
+    token = result.stdout.strip()
+    assert token.startswith("fsmq_")
+    assert len(token) >= 48
+    text = file.read_text()
+    assert token not in text
+    assert hashlib.sha256(token.encode()).hexdigest() in text
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    key = load(file).find(token)
+    assert key is not None
+    assert key.name == "worker"
+    assert key.grants.hold("receive", "jobs.a")
+    assert key.grants.hold("send", "b")
+    assert not key.grants.hold("send", "jobs.a")
+    assert not key.grants.hold("admin", "a")
+    assert load(file).find(token + "x") is None
+
+
+def test_keys_differ(file: Path) -> None:
+    assert len({add_key(file, f"k{n}", "--send=*") for n in range(20)}) == 20
+    assert len(load(file).keys) == 20
+
+
+def test_adding_keeps_what_is_there(file: Path) -> None:
+    file.write_text("# by hand\n[anonymous]\nsend = ['a']")
+    file.chmod(0o640)
+    add_key(file, "x", "--admin=*")
+    assert file.read_text().startswith("# by hand\n[anonymous]\nsend = ['a']\n\n[keys.")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert load(file).anonymous.hold("send", "a")
+
+
+def test_a_name_is_given_once(file: Path) -> None:
+    add_key(file, "x", "--send=*")
+    before = file.read_text()
+    result = run("new", "x", f"--keys={file}", "--send=*")
+    assert result.exit_code == 78
+    assert "already" in result.stderr
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["x"], "without a right"),
+        (["", "--send=*"], "cannot name a key"),
+        (["a b", "--send=*"], "cannot name a key"),
+        (['a"]', "--send=*"], "cannot name a key"),
+        (["x", "--send="], "no pattern"),
+        (["x", "--send=a/b"], "no pattern"),
+        (["x", '--send="'], "no pattern"),
+        (["x", "--send=[ab]"], "no pattern"),
+        (["x", "--send=*", "--not-after=soon"], "soon"),
+    ],
+)
+def test_what_no_key_is_made_of(file: Path, arguments: list[str], said: str) -> None:
+    result = run("new", f"--keys={file}", *arguments)
+    assert result.exit_code in (2, 78)
+    assert said in result.stderr
+    assert not file.exists()
+
+
+def test_a_key_of_a_few_signs_is_refused(file: Path) -> None:
+    result = run("new", "x", f"--keys={file}", "--send=*", "--existing", typed="local_admin\n")
+    assert result.exit_code == 78
+    assert "20 to 1024" in result.stderr
+    assert "local_admin" not in result.output
+    assert not file.exists()
+
+
+def test_keys_are_listed(file: Path) -> None:
+    add_key(file, "a", "--send=x", "--receive=*", "--not-after=2999-12-31")
+    add_key(file, "b", "--admin=topics/*", "--not-after=2001-01-01")
+    result = run("list", f"--keys={file}")
+    assert result.stdout.splitlines() == [
+        "a: send x; receive *; not after 2999-12-31 00:00:00Z",
+        "b: admin topics/*; over since 2001-01-01 00:00:00Z",
+    ]
+
+
+def test_a_file_that_mq_would_not_take_is_told(file: Path) -> None:
+    file.write_text("[keys.x]\nhash = 3\n")
+    file.chmod(0o600)
+    result = run("list", f"--keys={file}")
+    assert result.exit_code == 78
+    assert f"{file}: keys.x.hash: expected sha256:" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("keys = 3", "keys: expected a table"),
+        ("[key.x]\n", "key: unknown"),
+        ("[keys]\nx = 3", "keys.x: expected a table"),
+        ("[keys.x]\nsend = ['*']", "keys.x.hash: expected"),
+        ("[keys.x]\nhash = 'fsmq_the_key_itself'", "keys.x.hash: expected"),
+        (f"[keys.x]\nhash = '{HASH.upper()}'", "keys.x.hash: expected"),
+        (f"[keys.x]\nhash = '{HASH}'\nsends = ['*']", "keys.x.sends: unknown"),
+        (f"[keys.x]\nhash = '{HASH}'\nsend = '*'", "keys.x.send: expected a list"),
+        (f"[keys.x]\nhash = '{HASH}'\nsend = [3]", "keys.x.send: '3' is no pattern"),
+        (f"[keys.x]\nhash = '{HASH}'\nsend = ['a/b']", "keys.x.send: 'a/b' is no pattern"),
+        (f"[keys.x]\nhash = '{HASH}'\nnot_after = '2030-01-01'", "not_after: expected a date"),
+        (f"[keys.x]\nhash = '{HASH}'\nnot_after = 2030-01-01T00:00:00", "needs its offset"),
+        (f"[keys.x]\nhash = '{HASH}'\n[keys.y]\nhash = '{HASH}'", "keys.y.hash: is that of keys.x"),
+        (f"[keys.'a b']\nhash = '{HASH}'", "cannot name a key"),
+        ("[anonymous]\nhash = '*'", "anonymous.hash: unknown"),
+        ("[anonymous]\nsend = '*'", "anonymous.send: expected a list"),
+    ],
+)
+def test_what_no_file_of_keys_may_say(text: str, said: str) -> None:
+    with pytest.raises(KeysError) as refused:
+        parse(text)
+    assert said in str(refused.value)
+    assert "the_key_itself" not in str(refused.value)
+
+
+def test_patterns_do_not_reach_from_queues_to_topics() -> None:
+    ring = parse("[anonymous]\nsend = ['*']\nreceive = ['topics/a*', '?']\nadmin = ['topics/*']")
+    holds = ring.anonymous.hold
+    assert holds("send", "any")
+    assert not holds("send", "topics/any")
+    assert holds("receive", "topics/abc")
+    assert not holds("receive", "topics/b")
+    assert not holds("receive", "abc")
+    assert not holds("admin", "any")
+
+
+def test_a_name_that_only_looks_like_the_pattern() -> None:
+    holds = parse("[anonymous]\nsend = ['a.b', 'c-?']").anonymous.hold
+    assert holds("send", "a.b")
+    assert not holds("send", "axb")
+    assert not holds("send", "a.b\n")
+    assert holds("send", "c-1")
+    assert not holds("send", "c-")
+
+
+def test_the_end_of_a_key(file: Path) -> None:
+    text = f"[keys.x]\nhash = '{HASH}'\nnot_after = "
+    [day] = parse(text + "2030-01-02").keys
+    [moment] = parse(text + "2030-01-02T01:00:00+01:00").keys
+    assert day.not_after == moment.not_after == 1893542400
+    assert not day.is_over(1893542399.9)
+    assert day.is_over(1893542400)
+    assert not day.is_over(time.time()) or time.time() > 1893542400
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o620, 0o666, 0o644])
+def test_a_file_that_others_could_use(file: Path, mode: int) -> None:
+    add_key(file, "x", "--send=*")
+    file.chmod(mode)
+    with pytest.raises(KeysError, match=r"chmod o-rwx,g-w"):
+        load(file)
+
+
+def test_a_group_may_read_the_file(file: Path) -> None:
+    add_key(file, "x", "--send=*")
+    file.chmod(0o440)
+    assert len(load(file).keys) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user(file: Path) -> None:
+    add_key(file, "x", "--send=*")
+    os.chown(file, 12345, -1)
+    with pytest.raises(KeysError, match="belongs to the user 12345"):
+        load(file)
+
+
+def test_what_is_no_file_at_all(file: Path) -> None:
+    with pytest.raises(KeysError, match="No such file"):
+        load(file)
+    file.mkdir()
+    with pytest.raises(KeysError, match=r"regular file|directory"):
+        load(file)
+    file.rmdir()
+    os.mkfifo(file, 0o600)
+    with pytest.raises(KeysError, match="regular file"):  # and does not wait for a writer
+        load(file)
