@@ -10,6 +10,7 @@ from .errors import (
     MessageTooLarge,
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchTopic,
     QueueFull,
     Unavailable,
     UnusableSpool,
@@ -18,6 +19,7 @@ from .message import Message, NewMessage
 from .queue import Queue
 from .settings import QueueSettings
 from .spool import Spool
+from .topic import Topic
 from .tree import State
 
 __all__ = [
@@ -31,12 +33,14 @@ __all__ = [
     "NewMessage",
     "NoSuchMessage",
     "NoSuchQueue",
+    "NoSuchTopic",
     "Pending",
     "Queue",
     "QueueFull",
     "QueueSettings",
     "Spool",
     "State",
+    "Topic",
     "Unavailable",
     "UnusableSpool",
 ]

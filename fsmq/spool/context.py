@@ -14,6 +14,7 @@ from .ready import Ready
 from .settings import QueueSettings, SettingsStore
 from .stamps import Stamps
 from .sync import Work
+from .topics import Topics
 from .tree import Tree
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ class Context:
     stamps: Stamps
     settings: SettingsStore
     ready: Ready
+    topics: Topics
     clock: Callable[[], float] = time.time
     network: bool = False
     max_message_bytes: int = 16 * 1024 * 1024

@@ -34,6 +34,14 @@ class NoSuchQueue(FsmqError, LookupError):
         self.queue = queue
 
 
+class NoSuchTopic(FsmqError, LookupError):
+    """There is no folder ``topics/<topic>``."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"there is no topic named {topic!r}; create it first")
+        self.topic = topic
+
+
 class NoSuchMessage(FsmqError, LookupError):
     """The message stands in none of the folders in which the verb looks for it."""
 

@@ -63,6 +63,11 @@ class Message:
     state: str = "ready"
 
 
+def is_attribute_name(name: str) -> bool:
+    """Whether an attribute may have this name."""
+    return _attribute_name.fullmatch(name) is not None and name.lower() != CONTENT_TYPE.lower()
+
+
 def pack_header(content_type: str | None, attributes: Mapping[str, str]) -> bytes:
     """The header block, or nothing if there is nothing to say.
 
@@ -76,7 +81,7 @@ def pack_header(content_type: str | None, attributes: Mapping[str, str]) -> byte
         _check_value("content_type", content_type)
         lines.append(f"{CONTENT_TYPE}: {content_type}\n")
     for name, value in attributes.items():
-        if not _attribute_name.fullmatch(name) or name.lower() == CONTENT_TYPE.lower():
+        if not is_attribute_name(name):
             raise InvalidValue(
                 "attributes",
                 f"{name[:200]!r} is not an attribute name: 1 to 128 of A-Z a-z 0-9 _ . -",

@@ -104,6 +104,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
         # so that a retry finishes the work and nothing comes back with a later queue of its name.
         _sweep(tree, queue, NEW)
         _sweep(tree, queue, DELAY)
+        _end_subscriptions(context, queue)
         context.settings.forget(queue)
         grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
         if not tree.rename(tree.folder(QUEUES, queue), grave):
@@ -114,6 +115,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
         context.ready.forget(queue)
         _sweep(tree, queue, NEW, died_ns)
         _sweep(tree, queue, DELAY, died_ns)
+        _end_subscriptions(context, queue, died_ns)
         if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
             context.settings.forget(queue)
     except OSError as error:
@@ -160,6 +162,14 @@ def _sweep(tree: Tree, queue: str, folder: str, died_ns: int | None = None) -> N
         else:
             # A complete one may have been acknowledged before a crash, and would come back.
             tree.unlink(path)
+
+
+def _end_subscriptions(context: Context, queue: str, died_ns: int | None = None) -> None:
+    tree = context.tree
+    for path in context.topics.entries_of(queue):
+        if died_ns is None or not _is_successors(tree, queue, path, died_ns):
+            tree.unlink(path)
+            tree.sync_folder(path.rpartition("/")[0])
 
 
 def _is_successors(tree: Tree, queue: str, path: str, died_ns: int) -> bool:

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from uuid6 import uuid7
-
 from .errors import InvalidValue
 from .names import check_queue
 from .stamps import MAX_COUNT
@@ -146,19 +144,7 @@ class SettingsStore:
     def set(self, queue: str, settings: QueueSettings) -> None:
         """Replace the file durably: dot-file, fsync, rename, fsync of folder. Raises OSError."""
         text = json.dumps(settings.as_dict(), indent=2) + "\n"
-        draft = self._tree.folder(CONFIG, f".{uuid7()}.tmp")
-        fd = self._tree.create(draft)
-        try:
-            try:
-                os.write(fd, text.encode())
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            self._tree.rename(draft, self.path(queue), replace=True)
-        except OSError:
-            self._tree.unlink(draft)
-            raise
-        self._tree.sync_folder(self._tree.folder(CONFIG))
+        self._tree.replace(self.path(queue), text.encode())
 
     def forget(self, queue: str) -> None:
         """Remove a queue's file. Raises OSError."""

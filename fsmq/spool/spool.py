@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from . import claim, put, release, removal
+from . import publish as publishing
 from .context import Context, Pending
 from .counts import Counts, Depths, count
 from .delivery import Delivery
-from .errors import FsmqError, InvalidValue, NoSuchQueue, unavailable
+from .errors import FsmqError, InvalidValue, NoSuchQueue, NoSuchTopic, unavailable
 from .events import Events
 from .filesystem import Filesystem, examine
 from .message import Message, NewMessage
@@ -23,6 +24,8 @@ from .ready import WHOLE, Ready, Share
 from .settings import QueueSettings, SettingsStore
 from .stamps import Stamps
 from .sync import Syncer, SyncMode
+from .topic import Topic
+from .topics import Topics
 from .tree import Tree
 
 T = TypeVar("T")
@@ -37,6 +40,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
         stamps=Stamps(filesystem.coarse),
         settings=SettingsStore(tree),
         ready=Ready(tree),
+        topics=Topics(tree),
         network=filesystem.network,
     )
     return context, filesystem
@@ -193,12 +197,47 @@ class Spool:
         except OSError as error:
             raise unavailable(error, f"cannot count queue {name!r}") from error
 
+    # -- topics ----------------------------------------------------------------------------------
+
+    def topic(self, name: str, *, create: bool = True) -> Topic:
+        """A topic by its name, created if it is missing and ``create`` is left True.
+
+        Raises:
+            InvalidValue, NoSuchTopic, Unavailable
+        """
+        check_queue(name, "topic")
+        try:
+            if create:
+                self.context.topics.create(name)
+            elif not self.context.topics.has(name):
+                raise NoSuchTopic(name)
+        except OSError as error:
+            raise unavailable(error, f"cannot open topic {name!r}") from error
+        return Topic(self, name)
+
+    def create_topic(self, name: str) -> bool:
+        """Create a topic durably; False if it was there. Raises InvalidValue, Unavailable."""
+        try:
+            return self.context.topics.create(name)
+        except OSError as error:
+            raise unavailable(error, f"cannot create topic {name!r}") from error
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted. Raises Unavailable."""
+        try:
+            return self.context.topics.names()
+        except OSError as error:
+            raise unavailable(error, "cannot list the topics") from error
+
     # -- verbs in two steps ----------------------------------------------------------------------
 
     def put(
         self, queue: str, messages: Sequence[NewMessage], settings: QueueSettings | None = None
     ) -> Pending[list[str]]:
         return put.put(self.context, self._depths, queue, messages, settings)
+
+    def publish(self, topic: str, message: NewMessage) -> Pending[dict[str, str]]:
+        return publishing.publish(self.context, self._depths, topic, message)
 
     def claim(
         self, queue: str, count: int = 1, visibility: float | None = None

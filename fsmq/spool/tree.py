@@ -23,6 +23,8 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from uuid6 import uuid7
+
 from .errors import UnusableSpool
 from .names import entry, is_queue
 
@@ -145,15 +147,20 @@ class Tree:
 
     def make_queue(self, queue: str) -> bool:
         """Create a queue's folder durably; False if it was there, OSError if something else is."""
+        return self.make_folder(QUEUES, queue)
+
+    def make_folder(self, within: str, name: str) -> bool:
+        """The same for a folder within any folder of the layout."""
+        path = self.folder(within, name)
         try:
-            os.mkdir(self.folder(QUEUES, queue), 0o700, dir_fd=self.fd)
+            os.mkdir(path, 0o700, dir_fd=self.fd)
         except FileExistsError:
-            found = self.stat(self.folder(QUEUES, queue))
+            found = self.stat(path)
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 code = errno.ENOTDIR
-                raise OSError(code, os.strerror(code), self.folder(QUEUES, queue)) from None
+                raise OSError(code, os.strerror(code), path) from None
             return False
-        self.sync_folder(self.folder(QUEUES))
+        self.sync_folder(self.folder(within))
         return True
 
     def sync_folder(self, folder: str) -> None:
@@ -228,6 +235,27 @@ class Tree:
     def open(self, path: str, access: int = os.O_RDONLY) -> int:
         """Open a message; neither a symbolic link nor a FIFO can hold us up."""
         return os.open(path, access | _OPEN_FLAGS, dir_fd=self.fd)
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Write a small file durably and atomically: dot-file, fsync, rename, fsync of the folder.
+
+        FileNotFoundError if its folder is missing.
+        """
+        folder = path.rpartition("/")[0]
+        draft = f"{folder}/.{uuid7()}.tmp"
+        fd = self.create(draft)
+        try:
+            try:
+                os.write(fd, content)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            if not self.rename(draft, path, replace=True):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        except OSError:
+            self.unlink(draft)
+            raise
+        self.sync_folder(folder)
 
     def stamp(self, path: str, mtime_ns: int) -> bool:
         """Set a message's mtime; False if it is not there (any more).

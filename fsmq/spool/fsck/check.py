@@ -17,7 +17,8 @@ from ..errors import ADVICE, UnusableSpool
 from ..filesystem import examine
 from ..names import is_id, split_entry
 from ..stamps import Stamps
-from ..tree import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, State, Tree
+from ..topics import Topics
+from ..tree import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, TOPICS, State, Tree
 from .duplicates import Links, Seen, is_among, look_twice
 from .layout import LayoutRules
 from .messages import MessageRules, Scene
@@ -142,6 +143,11 @@ class _Check:
                 ready.append(_Place(tree.folder(QUEUES, queue), rule, State.READY, queue))
         all_places = [
             _Place(tree.folder(CONFIG), self._layout.settings),
+            _Place(tree.folder(TOPICS), self._layout.topic),
+            *(
+                _Place(tree.folder(TOPICS, topic), partial(self._layout.subscription, topic))
+                for topic in Topics(tree).names()
+            ),
             _Place(tree.folder(QUEUES), self._layout.queue),
             _Place(tree.folder(NEW), self._messages.new, State.NEW),
             *ready,

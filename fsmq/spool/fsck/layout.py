@@ -11,7 +11,8 @@ from ..filesystem import mounts_below
 from ..names import UUID7, is_queue
 from ..recovery import TORN_AFTER_S
 from ..settings import SettingsStore
-from ..tree import CONFIG, QUEUES
+from ..topics import Topics
+from ..tree import CONFIG, QUEUES, TOPICS
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 
@@ -81,6 +82,36 @@ class LayoutRules:
             return Fault(Finding(Kind.SETTINGS_WITHOUT_QUEUE, Severity.WARNING, path, reason))
         return self._dead_letters(path, queue, store.get(queue).dead_letter_queue)
 
+    def topic(self, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of ``topics/``."""
+        path = self._tree.folder(TOPICS, name)
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        if not stat.S_ISDIR(found.st_mode):
+            return stray(path, f"is {kind_of_file(found.st_mode)}, no topic: move it away")
+        if not is_queue(name):
+            return stray(path, "has no name that a topic can have: rename it")
+        return None
+
+    def subscription(self, topic: str, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of a topic."""
+        topics = Topics(self._tree)
+        path = f"{topics.folder(topic)}/{name}"
+        if _draft.fullmatch(name):
+            return self._draft(path, found)
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        if not is_queue(name) or not stat.S_ISREG(found.st_mode):
+            return stray(path, "is no file with a queue's name, so no one reads it; move it away")
+        if not self._tree.has_queue(name):
+            reason = f"subscribes queue {name!r}, which does not exist: it gets nothing"
+            return Fault(Finding(Kind.SUBSCRIPTION_WITHOUT_QUEUE, Severity.WARNING, path, reason))
+        problem = topics.problem(path)
+        if problem is None:
+            return None
+        reason = f"cannot be understood, so an older filter or none is in force: {problem}"
+        return Fault(Finding(Kind.BAD_FILTER, Severity.ERROR, path, reason))
+
     def _dead_letters(self, path: str, queue: str, dead_letters: str | None) -> Fault | None:
         if dead_letters == queue:
             reason = "names the queue itself as its dead_letter_queue"
@@ -96,7 +127,7 @@ class LayoutRules:
     def _draft(self, path: str, found: os.stat_result) -> Fault | None:
         if not self._scene.is_older(found, TORN_AFTER_S):
             return None
-        reason = "is a draft of settings that was never put in force"
+        reason = "is a draft that was never put in force"
         finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
         return Fault(finding, lambda: self._tree.unlink(path))
 

@@ -38,6 +38,8 @@ class Kind(Enum):
     BAD_SETTINGS = "bad-settings"
     SETTINGS_WITHOUT_QUEUE = "settings-without-queue"
     NO_DEAD_LETTERS = "no-dead-letters"
+    BAD_FILTER = "bad-filter"
+    SUBSCRIPTION_WITHOUT_QUEUE = "subscription-without-queue"
 
 
 @dataclass(frozen=True, slots=True)

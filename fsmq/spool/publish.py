@@ -1,0 +1,79 @@
+"""Publish: one message for each subscribed queue, and one sync for all of them."""
+
+from __future__ import annotations
+
+from .context import Context, Pending
+from .counts import Depths
+from .errors import FsmqError, NoSuchQueue, unavailable
+from .message import NewMessage
+from .put import put
+from .sync import Work
+
+
+def publish(
+    context: Context, depths: Depths, topic: str, message: NewMessage
+) -> Pending[dict[str, str]]:
+    """Write a copy into every subscribed queue whose filter it passes; all or none.
+
+    ``finish`` gives the id of the copy for each queue. A queue that is deleted meanwhile is left
+    out: its subscription has ended.
+
+    Raises:
+        InvalidValue, NoSuchTopic, Unavailable
+        MessageTooLarge, QueueFull: one of the queues does not take it; then none has got it.
+    """
+    try:
+        subscriptions = context.topics.subscriptions(topic)
+    except OSError as error:
+        raise unavailable(error, f"cannot read the subscriptions of {topic!r}") from error
+    copies = _Copies(context, depths, message)
+    try:
+        for queue, filter in subscriptions.items():
+            if filter is None or filter.matches(message.attributes):
+                copies.write(queue)
+    except FsmqError:
+        copies.work.close()
+        copies.abandon()
+        raise
+    return Pending(copies.work, copies.finish, copies.abandon)
+
+
+class _Copies:
+    """The copies of one publish; ``work`` is the common one."""
+
+    def __init__(self, context: Context, depths: Depths, message: NewMessage) -> None:
+        self.work = Work()
+        self._context = context
+        self._depths = depths
+        self._message = message
+        self._puts: dict[str, Pending[list[str]]] = {}
+
+    def write(self, queue: str) -> None:
+        """Write one copy; raises what a put raises, but for a queue that is gone."""
+        try:
+            copy = put(self._context, self._depths, queue, [self._message])
+        except NoSuchQueue:
+            return
+        self._puts[queue] = copy
+        # The files belong to the common work now: they are closed with it, and by no one else.
+        self.work.files += copy.work.files
+        self.work.folders |= copy.work.folders
+        copy.work.files = []
+
+    def finish(self) -> dict[str, str]:
+        ids = {}
+        try:
+            for queue, copy in self._puts.items():
+                try:
+                    [ids[queue]] = copy.finish()
+                except NoSuchQueue:
+                    continue
+        except FsmqError:
+            self.abandon()  # those that have been shown, too: the publisher is not told yes
+            raise
+        self._context.counters["publish"] += 1
+        return ids
+
+    def abandon(self) -> None:
+        for copy in self._puts.values():
+            copy.abandon()

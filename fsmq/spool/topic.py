@@ -1,0 +1,83 @@
+"""One topic of a spool, as programs use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .errors import unavailable
+from .filters import Filter
+from .message import NewMessage
+
+if TYPE_CHECKING:
+    from .spool import Spool
+
+
+class Topic:
+    """One topic of a spool: what is published to it goes to every subscribed queue.
+
+    All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
+    NoSuchTopic when the topic was deleted, Unavailable when the disk refuses.
+    """
+
+    def __init__(self, spool: Spool, name: str) -> None:
+        self.spool = spool
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name!r} of {self.spool.tree.root}>"
+
+    def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
+        """Subscribe a queue, or replace its filter; False if it was subscribed already.
+
+        filter: which messages it takes by their attributes, see :mod:`fsmq.spool.filters`; None
+            takes all.
+
+        Raises NoSuchQueue.
+        """
+        checked = None if filter is None else Filter(dict(filter))
+        try:
+            return self.spool.context.topics.subscribe(self.name, queue, checked)
+        except OSError as error:
+            raise unavailable(error, f"cannot subscribe {queue!r} to {self.name!r}") from error
+
+    def unsubscribe(self, queue: str) -> bool:
+        """End a queue's subscription; False if it had none."""
+        try:
+            return self.spool.context.topics.unsubscribe(self.name, queue)
+        except OSError as error:
+            raise unavailable(error, f"cannot end a subscription of {self.name!r}") from error
+
+    def subscriptions(self) -> dict[str, dict[str, list[Any]] | None]:
+        """The subscribed queues, sorted, each with its filter or None."""
+        try:
+            found = self.spool.context.topics.subscriptions(self.name)
+        except OSError as error:
+            raise unavailable(error, f"cannot read the subscriptions of {self.name!r}") from error
+        return {queue: None if f is None else f.policy for queue, f in found.items()}
+
+    def publish(
+        self,
+        body: bytes,
+        *,
+        delay: float | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
+
+        See :class:`~fsmq.spool.message.NewMessage` for the arguments.
+
+        Raises MessageTooLarge or QueueFull if one of the queues does not take it.
+        """
+        message = NewMessage(body, delay, priority, ttl, None, content_type, attributes or {})
+        return self.spool.complete(self.spool.publish(self.name, message))
+
+    def delete(self) -> None:
+        """Delete the topic and its subscriptions; the queues and their messages stay."""
+        try:
+            self.spool.context.topics.delete(self.name)
+        except OSError as error:
+            raise unavailable(error, f"cannot delete topic {self.name!r}") from error

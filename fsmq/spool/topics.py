@@ -1,0 +1,212 @@
+"""Topics: ``topics/<topic>/<queue>``, an entry for each subscribed queue.
+
+The entry is an empty file, or holds the subscription's filter as JSON. Whoever publishes reads the
+folder, so ``touch`` subscribes a queue and ``rm`` ends that.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from uuid6 import uuid7
+
+from .errors import InvalidValue, NoSuchQueue, NoSuchTopic
+from .filters import MAX_FILTER_BYTES, Filter
+from .names import check_queue, entry, is_queue
+from .tree import REMOVE, TOPICS, Tree
+
+# A folder's mtime tells that an entry came or went; two changes within a tick of the kernel's
+# clock look like one, so what was listed so soon after a change is listed again.
+_TICK_S = 0.05
+# Listed again after so long in any case: for network filesystems, whose clock is not ours.
+FRESH_S = 1.0
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The entries of a topic, as they were when ``version`` of its folder was listed."""
+
+    version: tuple[int, int]  # mtime in nanoseconds, inode
+    until: float  # monotonic seconds
+    queues: list[str]
+    # What an entry held when it had this mtime, inode and size; None is no filter.
+    filters: dict[str, tuple[tuple[int, int, int], Filter | None]] = field(default_factory=dict)
+
+
+class Topics:
+    """The topics of a spool and their subscriptions. All methods raise OSError."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._known: dict[str, _Listing] = {}
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """All topics, sorted."""
+        return sorted(
+            e.name
+            for e in self._tree.walk(self._tree.folder(TOPICS))
+            if is_queue(e.name) and e.is_dir(follow_symlinks=False)
+        )
+
+    def has(self, topic: str) -> bool:
+        return self._tree.is_folder(self.folder(topic))
+
+    def create(self, topic: str) -> bool:
+        """Create a topic durably; False if it was there. Raises InvalidValue."""
+        check_queue(topic, "topic")
+        try:
+            return self._tree.make_folder(TOPICS, topic)
+        except FileNotFoundError:
+            self._tree.lay_out()  # someone removed the folder under us
+            return self._tree.make_folder(TOPICS, topic)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and its subscriptions durably; queues and messages stay.
+
+        Raises:
+            NoSuchTopic
+        """
+        tree = self._tree
+        grave = tree.folder(REMOVE, entry(check_queue(topic, "topic"), str(uuid7())))
+        if not self.has(topic) or not tree.rename(self.folder(topic), grave):
+            raise NoSuchTopic(topic)
+        self._known.pop(topic, None)
+        for name in (TOPICS, REMOVE):
+            tree.sync_folder(tree.folder(name))
+
+    # -- subscriptions ---------------------------------------------------------------------------
+
+    def subscriptions(self, topic: str) -> dict[str, Filter | None]:
+        """The subscribed queues that exist, sorted, each with its filter.
+
+        An entry that cannot be understood counts as the last one that could: a slip of an editor
+        must not let a message pass by. To who never saw one it has no filter.
+
+        Raises:
+            NoSuchTopic
+        """
+        listing = self._listing(topic)
+        result: dict[str, Filter | None] = {}
+        for queue in listing.queues:
+            found = self._tree.stat(f"{self.folder(topic)}/{queue}")
+            if found is None or not stat.S_ISREG(found.st_mode) or not self._tree.has_queue(queue):
+                continue
+            result[queue] = self._filter(listing, topic, queue, found)
+        return result
+
+    def subscribe(self, topic: str, queue: str, filter: Filter | None = None) -> bool:
+        """Subscribe a queue durably, or replace its filter; False if it was subscribed.
+
+        Raises:
+            InvalidValue, NoSuchTopic, NoSuchQueue
+        """
+        check_queue(queue)
+        if not self.has(check_queue(topic, "topic")):
+            raise NoSuchTopic(topic)
+        if not self._tree.has_queue(queue):
+            raise NoSuchQueue(queue)
+        path = f"{self.folder(topic)}/{queue}"
+        is_new = self._tree.stat(path) is None
+        try:
+            self._tree.replace(path, filter.text() if filter is not None else b"")
+        except FileNotFoundError:
+            raise NoSuchTopic(topic) from None  # deleted meanwhile
+        finally:
+            self._known.pop(topic, None)
+        if not self._tree.has_queue(queue):
+            # Deleted meanwhile: its sweep of the topics may have been over already.
+            self._tree.unlink(path)
+            raise NoSuchQueue(queue)
+        return is_new
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        """End a subscription durably; False if there was none. Raises NoSuchTopic."""
+        check_queue(queue)
+        if not self.has(check_queue(topic, "topic")):
+            raise NoSuchTopic(topic)
+        self._known.pop(topic, None)
+        if not self._tree.unlink(f"{self.folder(topic)}/{queue}"):
+            return False
+        self._tree.sync_folder(self.folder(topic))
+        return True
+
+    def entries_of(self, queue: str) -> Iterator[str]:
+        """The paths of a queue's subscriptions."""
+        for topic in self.names():
+            path = f"{self.folder(topic)}/{queue}"
+            if self._tree.stat(path) is not None:
+                yield path
+
+    def problem(self, path: str) -> str | None:
+        """Why an entry's filter cannot be understood; None if it can."""
+        try:
+            Filter.parse(self._read(path))
+        except FileNotFoundError:
+            return None
+        except (OSError, InvalidValue) as error:
+            return str(error)
+        return None
+
+    def folder(self, topic: str) -> str:
+        """Where a topic's entries stand, relative to the root."""
+        return self._tree.folder(TOPICS, topic)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _listing(self, topic: str) -> _Listing:
+        check_queue(topic, "topic")
+        folder = self._tree.stat(self.folder(topic))
+        if folder is None or not stat.S_ISDIR(folder.st_mode):
+            self._known.pop(topic, None)
+            raise NoSuchTopic(topic)
+        version = (folder.st_mtime_ns, folder.st_ino)
+        known = self._known.get(topic)
+        now = time.monotonic()
+        if known is not None and known.version == version and now < known.until:
+            return known
+        settled = time.time() - folder.st_mtime > _TICK_S
+        listing = _Listing(
+            version=version,
+            until=now + FRESH_S if settled else 0.0,
+            queues=sorted(filter(is_queue, self._tree.names(self.folder(topic)))),
+            filters=known.filters if known is not None else {},
+        )
+        self._known[topic] = listing
+        return listing
+
+    def _filter(
+        self, listing: _Listing, topic: str, queue: str, found: os.stat_result
+    ) -> Filter | None:
+        version = (found.st_mtime_ns, found.st_ino, found.st_size)
+        known = listing.filters.get(queue)
+        if known is not None and known[0] == version:
+            return known[1]
+        try:
+            filter = Filter.parse(self._read(f"{self.folder(topic)}/{queue}"))
+        except InvalidValue:
+            filter = known[1] if known is not None else None
+        except FileNotFoundError:
+            return None  # unsubscribed just now
+        listing.filters[queue] = (version, filter)
+        return filter
+
+    def _read(self, path: str) -> bytes:
+        fd = self._tree.open(path)
+        try:
+            return os.read(fd, MAX_FILTER_BYTES + 1)
+        finally:
+            os.close(fd)
+
+
+def as_json(subscriptions: Mapping[str, Filter | None]) -> list[dict[str, object]]:
+    """Subscriptions as JSON can hold them."""
+    return [
+        {"queue": queue, "filter": None if filter is None else filter.policy}
+        for queue, filter in subscriptions.items()
+    ]

@@ -1,0 +1,263 @@
+"""Topics: fan-out of copies, filters, and what a shell user may do to the folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.spool import (
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchQueue,
+    NoSuchTopic,
+    QueueFull,
+    Spool,
+    Unavailable,
+)
+from fsmq.spool.filters import Filter
+from fsmq.spool.fsck import check
+from fsmq.spool.message import NewMessage
+from tests.spool.helpers import visible
+
+
+def names(root: Path, topic: str) -> list[str]:
+    """The entries of a topic, as ``ls`` shows them."""
+    return sorted(p.name for p in (root / "topics" / topic).iterdir())
+
+
+def test_a_publish_writes_a_copy_for_each_subscribed_queue(spool: Spool) -> None:
+    news = spool.topic("news")
+    for queue in ("a", "b", "c"):
+        spool.queue(queue)
+    assert news.subscribe("a") is True
+    assert news.subscribe("b") is True
+    ids = news.publish(b"hello", attributes={"kind": "x"})
+    assert sorted(ids) == ["a", "b"]
+    assert ids["a"] != ids["b"]
+    assert visible(spool.tree.root) == sorted(ids.items())
+    for queue in ids:
+        [message] = spool.queue(queue).claim()
+        assert (message.id, message.body) == (ids[queue], b"hello")
+        assert message.attributes == {"kind": "x"}
+    assert spool.queue("c").claim() == []
+
+
+def test_subscribing_again_replaces_the_filter(spool: Spool) -> None:
+    spool.queue("a")
+    news = spool.topic("news")
+    assert news.subscribe("a", {"type": ["order"]}) is True
+    assert news.publish(b"", attributes={"type": "invoice"}) == {}
+    assert news.subscribe("a") is False
+    assert list(news.publish(b"", attributes={"type": "invoice"})) == ["a"]
+    assert news.unsubscribe("a") is True
+    assert news.unsubscribe("a") is False
+    assert news.publish(b"") == {}
+
+
+def test_topics_are_created_listed_and_deleted(spool: Spool, root: Path) -> None:
+    spool.queue("a")
+    assert spool.create_topic("one") is True
+    assert spool.create_topic("one") is False
+    spool.topic("two").subscribe("a")
+    assert spool.topics() == ["one", "two"]
+    spool.topic("two").delete()
+    assert spool.topics() == ["one"]
+    assert spool.queues() == ["a"]
+    with pytest.raises(NoSuchTopic):
+        spool.topic("two", create=False)
+    spool.reap()
+    assert list((root / "remove").iterdir()) == []
+
+
+def test_what_is_not_there_is_told(spool: Spool) -> None:
+    spool.queue("a")
+    news = spool.topic("news")
+    with pytest.raises(NoSuchQueue):
+        news.subscribe("b")
+    news.delete()
+    for act in (
+        news.delete,
+        news.subscriptions,
+        lambda: news.subscribe("a"),
+        lambda: news.unsubscribe("a"),
+        lambda: news.publish(b""),
+    ):
+        with pytest.raises(NoSuchTopic, match="'news'"):
+            act()
+    with pytest.raises(InvalidValue, match="topic"):
+        spool.topic("_no")
+
+
+def test_deleting_a_queue_ends_its_subscriptions(spool: Spool, root: Path) -> None:
+    queue = spool.queue("a")
+    for topic in ("one", "two"):
+        spool.topic(topic).subscribe("a")
+    queue.delete()
+    spool.queue("a")
+    assert spool.topic("one").subscriptions() == {}
+    assert names(root, "one") == names(root, "two") == []
+    assert spool.topic("two").publish(b"") == {}
+
+
+def test_a_shell_user_subscribes_with_touch(spool: Spool, root: Path) -> None:
+    spool.queue("a")
+    news = spool.topic("news")
+    assert news.publish(b"") == {}
+    (root / "topics" / "news" / "a").touch()
+    assert list(news.publish(b"")) == ["a"]
+    (root / "topics" / "news" / "a").write_text('{"type": ["order"]}')
+    assert news.publish(b"") == {}
+    assert list(news.publish(b"", attributes={"Type": "order"})) == ["a"]
+    (root / "topics" / "news" / "a").unlink()
+    assert news.publish(b"", attributes={"Type": "order"}) == {}
+
+
+def test_another_process_is_noticed_at_once(spool: Spool, root: Path) -> None:
+    with Spool(root, sync="none", delivers=False) as other:
+        for n in range(30):
+            spool.queue(f"q{n}")
+            assert len(other.topic("news").subscriptions()) == n
+            spool.topic("news").subscribe(f"q{n}")
+
+
+def test_strangers_in_a_topic_harm_nothing(spool: Spool, root: Path) -> None:
+    spool.queue("a")
+    news = spool.topic("news")
+    folder = root / "topics" / "news"
+    (folder / "a").symlink_to("/etc/hostname")
+    (folder / "gone").touch()
+    (folder / ".hidden").touch()
+    (folder / "a folder").mkdir()
+    assert news.publish(b"") == {}
+    (folder / "a").unlink()
+    news.subscribe("a", {"type": ["order"]})
+    news.subscriptions()
+    (folder / "a").write_text("{broken")
+    # The last filter that could be understood stays in force; without one there is none.
+    assert news.publish(b"", attributes={"type": "x"}) == {}
+    with Spool(root, sync="none") as fresh:
+        assert list(fresh.topic("news").publish(b"", attributes={"type": "x"})) == ["a"]
+
+
+def test_all_or_none(spool: Spool, root: Path) -> None:
+    for queue in ("a", "b", "c"):
+        spool.queue(queue)
+        spool.topic("news").subscribe(queue)
+    spool.queue("b").configure(max_message_bytes=3)
+    with pytest.raises(MessageTooLarge):
+        spool.topic("news").publish(b"four")
+    assert list((root / "new").iterdir()) == []
+    spool.queue("b").configure(max_depth=1)
+    spool.topic("news").publish(b"1")
+    with pytest.raises(QueueFull, match="'b'"):
+        spool.topic("news").publish(b"2")
+    assert [queue for queue, _ in visible(root)] == ["a", "b", "c"]
+
+
+def test_nothing_is_left_where_the_sync_fails(spool: Spool, root: Path) -> None:
+    for queue in ("a", "b"):
+        spool.queue(queue)
+        spool.topic("news").subscribe(queue)
+    pending = spool.publish("news", NewMessage(b"x"))
+    assert len(list((root / "new").iterdir())) == 2
+    pending.work.close()
+    pending.abandon()
+    assert list((root / "new").iterdir()) == []
+
+
+def test_nothing_is_left_where_the_last_rename_fails(spool: Spool, root: Path) -> None:
+    for queue in ("a", "b"):
+        spool.queue(queue)
+        spool.topic("news").subscribe(queue)
+    pending = spool.publish("news", NewMessage(b"x"))
+    [path] = [p for p in (root / "new").iterdir() if p.name.startswith(".b:")]
+    path.unlink()  # as a mover whose clock is far off would
+    pending.work.close()
+    with pytest.raises(Unavailable):
+        pending.finish()
+    spool.deliver()
+    assert visible(root) == []
+
+
+def test_a_queue_deleted_during_a_publish_is_left_out(spool: Spool) -> None:
+    for queue in ("a", "b"):
+        spool.queue(queue)
+        spool.topic("news").subscribe(queue)
+    pending = spool.publish("news", NewMessage(b"x"))
+    spool.queue("a").delete()
+    pending.work.close()
+    assert list(pending.finish()) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "passes", "fails"),
+    [
+        ({}, [{}, {"a": "1"}], []),
+        ({"a": ["1", "2"]}, [{"a": "2"}, {"A": "1"}], [{}, {"a": "3"}, {"b": "1"}]),
+        ({"a": ["1"], "b": ["1"]}, [{"a": "1", "b": "1"}], [{"a": "1"}, {"b": "1"}]),
+        ({"A": [{"prefix": "in"}]}, [{"a": "in"}, {"a": "invoice"}], [{}, {"a": "i"}]),
+        ({"a": [{"anything-but": "1"}]}, [{"a": "2"}, {"a": ""}], [{}, {"a": "1"}]),
+        ({"a": [{"anything-but": ["1", "2"]}]}, [{"a": "3"}], [{"a": "1"}, {"a": "2"}]),
+        ({"a": [{"exists": True}]}, [{"a": ""}], [{}]),
+        ({"a": [{"exists": False}, "1"]}, [{}, {"a": "1"}], [{"a": "2"}]),
+    ],
+)
+def test_filters(policy: Any, passes: list[Any], fails: list[Any]) -> None:
+    parsed = Filter.parse(json.dumps(policy).encode())
+    assert parsed is not None
+    assert [parsed.matches(a) for a in passes] == [True] * len(passes)
+    assert [parsed.matches(a) for a in fails] == [False] * len(fails)
+    assert json.loads(parsed.text()) == policy
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("[]", "filter: is no JSON object"),
+        ("{", "filter: is no JSON"),
+        ("[" * 100_000, "filter: has more than 16384 bytes"),
+        ("[" * 10_000, "filter: is no JSON"),
+        ('{"a b": ["x"]}', "filter.a b: is not an attribute name"),
+        ('{"a": "x"}', "filter.a: must be a list"),
+        ('{"a": []}', "filter.a: must be a list"),
+        ('{"a": ["x"], "A": ["x"]}', "filter.A: is given twice"),
+        ('{"a": [1]}', "filter.a: has a condition"),
+        ('{"a": [{"suffix": "x"}]}', "filter.a: has a condition"),
+        ('{"a": [{"exists": "yes"}]}', "filter.a: has a condition"),
+        ('{"a": [{"anything-but": [1]}]}', "filter.a: anything-but needs"),
+        (json.dumps({"a": ["x"] * 151}), "filter: has more than 150 conditions"),
+    ],
+)
+def test_filters_that_are_none(policy: str, told: str) -> None:
+    with pytest.raises(InvalidValue) as raised:
+        Filter.parse(policy.encode())
+    assert str(raised.value).startswith(told)
+
+
+def test_fsck_knows_topics(spool: Spool, root: Path) -> None:
+    spool.queue("a")
+    spool.topic("news").subscribe("a", {"type": ["order"]})
+    assert check(root, offline=True).findings == []
+    folder = root / "topics" / "news"
+    (folder / "gone").touch()
+    (folder / "a").write_text("{broken")
+    (folder / "two words").touch()
+    (folder / "link").symlink_to("a")
+    (folder / ".01977420-dc00-7abc-8def-0123456789ab.tmp").touch()
+    (root / "topics" / "stray").touch()
+    (root / "topics" / "_bad").mkdir()
+    report = check(root, offline=True)
+    assert sorted((f.kind.value, f.path) for f in report.findings) == [
+        ("bad-filter", "topics/news/a"),
+        ("leftover", "topics/news/.01977420-dc00-7abc-8def-0123456789ab.tmp"),
+        ("stray", "topics/_bad"),
+        ("stray", "topics/news/link"),
+        ("stray", "topics/news/two words"),
+        ("stray", "topics/stray"),
+        ("subscription-without-queue", "topics/news/gone"),
+    ]
+    repaired = check(root, offline=True, repair=True).repaired
+    assert [f.kind.value for f in repaired] == ["leftover"]
