@@ -29,11 +29,11 @@ class Example(NamedTuple):
     output: list[str]
 
 
-def examples() -> list[Example]:
+def examples(document: Path = DOCUMENT) -> list[Example]:
     """All examples, in the order of the document."""
     found: list[Example] = []
     inside = False
-    for number, line in enumerate(DOCUMENT.read_text().split("\n"), 1):
+    for number, line in enumerate(document.read_text().split("\n"), 1):
         if line.startswith("```"):
             inside = line == "```sh"
         elif inside and line.startswith("# -> "):

@@ -107,7 +107,7 @@ class Native:
         self._service.refuse_if_stopping()
         settings = self._spool.settings(queue)
         body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
-        content_type, attributes = _kept_headers(call.request.headers)
+        content_type, attributes = kept_headers(call.request.headers)
         message = NewMessage(body, delay, priority, ttl, own_id, content_type, attributes)
         [message_id] = await self._service.put(queue, [message], settings)
         return Response(status=201, headers={"X-Message-Id": quote_id(message_id)})
@@ -203,7 +203,7 @@ def _one_line(value: str) -> str:
     return "".join(c if c.isprintable() else " " for c in value)
 
 
-def _kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
+def kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
     content_type = headers.get(hdrs.CONTENT_TYPE, "").strip()
     attributes: dict[str, str] = {}
     seen = set()

@@ -33,6 +33,7 @@ PROBLEM = Component(
             "detail": text(description="what happened here, for people"),
             "index": integer(0, description="which message of a batch it is about"),
             "queue": text(description="the queue that it is about"),
+            "topic": text(description="the topic that it is about"),
             "message_id": text(description="the message that it is about"),
             "field": text(description="what does not fit"),
             "limit": integer(1, description="bytes that a body may have"),

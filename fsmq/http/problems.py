@@ -14,6 +14,8 @@ from fsmq.spool.errors import (
     MessageTooLarge,
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchSubscription,
+    NoSuchTopic,
     QueueFull,
     Unavailable,
 )
@@ -130,6 +132,8 @@ class TooManyRequests(HttpError):
 STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
     InvalidValue: (400, "invalid-value", "A value does not fit"),
     NoSuchQueue: (404, "no-such-queue", "There is no such queue"),
+    NoSuchTopic: (404, "no-such-topic", "There is no such topic"),
+    NoSuchSubscription: (404, "no-such-subscription", "There is no such subscription"),
     NoSuchMessage: (404, "no-such-message", "There is no such message"),
     DuplicateMessage: (409, "duplicate-message", "The id stands in the spool already"),
     MessageTooLarge: (413, "message-too-large", "The message is too large"),
@@ -147,7 +151,7 @@ STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
     ExpectationFailed: (417, ExpectationFailed.kind, "The expectation cannot be met"),
     TooManyRequests: (429, TooManyRequests.kind, "Too much at a time"),
 }
-_FIELDS = ("index", "queue", "message_id", "field", "limit", "retry_after", "allowed")
+_FIELDS = ("index", "queue", "topic", "message_id", "field", "limit", "retry_after", "allowed")
 
 
 def problem(error: FsmqError) -> Response:

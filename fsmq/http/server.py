@@ -20,6 +20,7 @@ from .request import Call, split_target
 from .router import Router
 from .service import Service
 from .system import System
+from .topics import NativeTopics
 
 log = logging.getLogger(__name__)
 _KEEPALIVE_S = 75.0
@@ -39,6 +40,7 @@ class Server:
         self.service = service
         self.router = Router()
         System(self.router).add_routes()
+        NativeTopics(service).add_routes(self.router)
         Native(service).add_routes(self.router)
         Many(service).add_routes(self.router)
         self._open = 0

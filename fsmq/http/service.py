@@ -12,7 +12,7 @@ from fsmq.spool import browse
 from fsmq.spool.claim import MAX_CLAIMS
 from fsmq.spool.context import Pending
 from fsmq.spool.counts import Counts
-from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, unavailable
+from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, telling, unavailable
 from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
@@ -119,6 +119,22 @@ class Service:
             pending = self.spool.put(queue, messages, settings)
         else:
             pending = await self.in_thread(self.spool.put, queue, messages, settings)
+        return await self.complete(pending)
+
+    async def publish(self, topic: str, message: NewMessage) -> dict[str, str]:
+        """Store a copy in every subscribed queue; their ids by queue.
+
+        Raises what :func:`fsmq.spool.publish.publish` raises.
+        """
+        spool = self.spool
+        to = spool.subscriptions(topic)
+        light = len(to) <= _FEW and len(to) * len(message.body) <= _SMALL_BYTES
+        with telling(f"cannot read the settings of the queues of {topic!r}"):
+            limited = any(spool.context.settings.get(queue).max_depth is not None for queue in to)
+        if light and not limited:
+            pending = spool.publish(topic, message, to)
+        else:
+            pending = await self.in_thread(spool.publish, topic, message, to)
         return await self.complete(pending)
 
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:

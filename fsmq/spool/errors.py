@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class FsmqError(Exception):
@@ -40,6 +42,15 @@ class NoSuchTopic(FsmqError, LookupError):
     def __init__(self, topic: str) -> None:
         super().__init__(f"there is no topic named {topic!r}; create it first")
         self.topic = topic
+
+
+class NoSuchSubscription(FsmqError, LookupError):
+    """The queue is not subscribed to the topic."""
+
+    def __init__(self, topic: str, queue: str) -> None:
+        super().__init__(f"queue {queue!r} is not subscribed to topic {topic!r}")
+        self.topic = topic
+        self.queue = queue
 
 
 class NoSuchMessage(FsmqError, LookupError):
@@ -106,6 +117,15 @@ ADVICE = {
     errno.EACCES: ("access to the spool is denied: check its owner and modes", 10),
     errno.EPERM: ("the operation on the spool is not permitted", 10),
 }
+
+
+@contextmanager
+def telling(doing: str) -> Iterator[None]:
+    """Tell a failed system call within as :func:`unavailable` does. Raises Unavailable."""
+    try:
+        yield
+    except OSError as error:
+        raise unavailable(error, doing) from error
 
 
 def unavailable(error: OSError, doing: str) -> Unavailable:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .context import Context, Pending
 from .counts import Depths
-from .errors import FsmqError, NoSuchQueue, unavailable
+from .errors import FsmqError, NoSuchQueue
+from .filters import Filter
 from .message import NewMessage
 from .put import put
 from .sync import Work
 
 
 def publish(
-    context: Context, depths: Depths, topic: str, message: NewMessage
+    context: Context, depths: Depths, to: Mapping[str, Filter | None], message: NewMessage
 ) -> Pending[dict[str, str]]:
     """Write a copy into every subscribed queue whose filter it passes; all or none.
+
+    to: the topic's subscriptions.
 
     ``finish`` gives the id of the copy for each queue. A queue that is deleted meanwhile is left
     out: its subscription has ended.
 
     Raises:
-        InvalidValue, NoSuchTopic, Unavailable
+        InvalidValue, Unavailable
         MessageTooLarge, QueueFull: one of the queues does not take it; then none has got it.
     """
-    try:
-        subscriptions = context.topics.subscriptions(topic)
-    except OSError as error:
-        raise unavailable(error, f"cannot read the subscriptions of {topic!r}") from error
     copies = _Copies(context, depths, message)
     try:
-        for queue, filter in subscriptions.items():
+        for queue, filter in to.items():
             if filter is None or filter.matches(message.attributes):
                 copies.write(queue)
     except FsmqError:

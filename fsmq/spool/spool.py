@@ -14,9 +14,10 @@ from . import publish as publishing
 from .context import Context, Pending
 from .counts import Counts, Depths, count
 from .delivery import Delivery
-from .errors import FsmqError, InvalidValue, NoSuchQueue, NoSuchTopic, unavailable
+from .errors import FsmqError, InvalidValue, NoSuchQueue, telling, unavailable
 from .events import Events
 from .filesystem import Filesystem, examine
+from .filters import Filter
 from .message import Message, NewMessage
 from .names import check_queue
 from .queue import Queue
@@ -206,28 +207,57 @@ class Spool:
             InvalidValue, NoSuchTopic, Unavailable
         """
         check_queue(name, "topic")
-        try:
-            if create:
-                self.context.topics.create(name)
-            elif not self.context.topics.has(name):
-                raise NoSuchTopic(name)
-        except OSError as error:
-            raise unavailable(error, f"cannot open topic {name!r}") from error
+        if create:
+            self.create_topic(name)
+        else:
+            self.subscriptions(name)
         return Topic(self, name)
-
-    def create_topic(self, name: str) -> bool:
-        """Create a topic durably; False if it was there. Raises InvalidValue, Unavailable."""
-        try:
-            return self.context.topics.create(name)
-        except OSError as error:
-            raise unavailable(error, f"cannot create topic {name!r}") from error
 
     def topics(self) -> list[str]:
         """The names of all topics, sorted. Raises Unavailable."""
-        try:
+        with telling("cannot list the topics"):
             return self.context.topics.names()
-        except OSError as error:
-            raise unavailable(error, "cannot list the topics") from error
+
+    def create_topic(self, name: str) -> bool:
+        """Create a topic durably; False if it was there. Raises InvalidValue, Unavailable."""
+        with telling(f"cannot create topic {name!r}"):
+            return self.context.topics.create(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its subscriptions durably; the queues and their messages stay.
+
+        Raises:
+            InvalidValue, NoSuchTopic, Unavailable
+        """
+        with telling(f"cannot delete topic {name!r}"):
+            self.context.topics.delete(name)
+
+    def subscriptions(self, topic: str) -> dict[str, Filter | None]:
+        """The subscribed queues, sorted, each with its filter; None takes all messages.
+
+        Raises:
+            InvalidValue, NoSuchTopic, Unavailable
+        """
+        with telling(f"cannot read the subscriptions of {topic!r}"):
+            return self.context.topics.subscriptions(topic)
+
+    def subscribe(self, topic: str, queue: str, filter: Filter | None = None) -> bool:
+        """Subscribe a queue durably, or replace its filter; False if it was subscribed.
+
+        Raises:
+            InvalidValue, NoSuchTopic, NoSuchQueue, Unavailable
+        """
+        with telling(f"cannot subscribe {queue!r} to {topic!r}"):
+            return self.context.topics.subscribe(topic, queue, filter)
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        """End a subscription durably; False if there was none.
+
+        Raises:
+            InvalidValue, NoSuchTopic, Unavailable
+        """
+        with telling(f"cannot end the subscription of {queue!r} to {topic!r}"):
+            return self.context.topics.unsubscribe(topic, queue)
 
     # -- verbs in two steps ----------------------------------------------------------------------
 
@@ -236,8 +266,12 @@ class Spool:
     ) -> Pending[list[str]]:
         return put.put(self.context, self._depths, queue, messages, settings)
 
-    def publish(self, topic: str, message: NewMessage) -> Pending[dict[str, str]]:
-        return publishing.publish(self.context, self._depths, topic, message)
+    def publish(
+        self, topic: str, message: NewMessage, to: Mapping[str, Filter | None] | None = None
+    ) -> Pending[dict[str, str]]:
+        """``to``: the topic's subscriptions, if they have just been read."""
+        to = self.subscriptions(topic) if to is None else to
+        return publishing.publish(self.context, self._depths, to, message)
 
     def claim(
         self, queue: str, count: int = 1, visibility: float | None = None

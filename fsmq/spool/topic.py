@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .errors import unavailable
 from .filters import Filter
 from .message import NewMessage
 
@@ -36,25 +35,16 @@ class Topic:
         Raises NoSuchQueue.
         """
         checked = None if filter is None else Filter(dict(filter))
-        try:
-            return self.spool.context.topics.subscribe(self.name, queue, checked)
-        except OSError as error:
-            raise unavailable(error, f"cannot subscribe {queue!r} to {self.name!r}") from error
+        return self.spool.subscribe(self.name, queue, checked)
 
     def unsubscribe(self, queue: str) -> bool:
         """End a queue's subscription; False if it had none."""
-        try:
-            return self.spool.context.topics.unsubscribe(self.name, queue)
-        except OSError as error:
-            raise unavailable(error, f"cannot end a subscription of {self.name!r}") from error
+        return self.spool.unsubscribe(self.name, queue)
 
     def subscriptions(self) -> dict[str, dict[str, list[Any]] | None]:
         """The subscribed queues, sorted, each with its filter or None."""
-        try:
-            found = self.spool.context.topics.subscriptions(self.name)
-        except OSError as error:
-            raise unavailable(error, f"cannot read the subscriptions of {self.name!r}") from error
-        return {queue: None if f is None else f.policy for queue, f in found.items()}
+        found = self.spool.subscriptions(self.name)
+        return {queue: None if filter is None else filter.policy for queue, filter in found.items()}
 
     def publish(
         self,
@@ -77,7 +67,4 @@ class Topic:
 
     def delete(self) -> None:
         """Delete the topic and its subscriptions; the queues and their messages stay."""
-        try:
-            self.spool.context.topics.delete(self.name)
-        except OSError as error:
-            raise unavailable(error, f"cannot delete topic {self.name!r}") from error
+        self.spool.delete_topic(self.name)

@@ -1,0 +1,98 @@
+"""Topics in the native dialect: ``/_topics``, beside the queues, whose names begin otherwise."""
+
+from __future__ import annotations
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.errors import NoSuchSubscription
+from fsmq.spool.filters import MAX_FILTER_BYTES, Filter
+from fsmq.spool.message import NewMessage
+from fsmq.spool.names import MAX_PRIORITY, check_queue
+from fsmq.spool.settings import MAX_DELAY_S, MAX_TTL_S, check_number, check_seconds
+from fsmq.spool.topics import as_json
+
+from . import topics_api as api
+from .answers import json_answer
+from .native import kept_headers
+from .request import Call
+from .router import Router
+from .service import Service
+from .wire import quote_id
+
+
+class NativeTopics:
+    """Translates requests into verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._spool = service.spool
+
+    def add_routes(self, router: Router) -> None:
+        router.add("GET", "/_topics", self.list_topics, api.LIST_TOPICS)
+        router.add("GET", "/_topics/{topic}", self.show, api.SHOW_TOPIC)
+        router.add("PUT", "/_topics/{topic}", self.create, api.CREATE_TOPIC)
+        router.add("DELETE", "/_topics/{topic}", self.delete, api.DELETE_TOPIC)
+        router.add("PUT", "/_topics/{topic}/queues/{queue}", self.subscribe, api.SUBSCRIBE)
+        router.add("DELETE", "/_topics/{topic}/queues/{queue}", self.unsubscribe, api.UNSUBSCRIBE)
+        router.add("POST", "/_topics/{topic}/messages", self.publish, api.PUBLISH)
+
+    async def list_topics(self, call: Call) -> StreamResponse:
+        call.expect()
+        return json_answer(200, {"topics": await self._service.in_thread(self._spool.topics)})
+
+    async def show(self, call: Call) -> StreamResponse:
+        call.expect()
+        topic = check_queue(call.names["topic"], "topic")
+        subscriptions = await self._service.in_thread(self._spool.subscriptions, topic)
+        return json_answer(200, {"topic": topic, "subscriptions": as_json(subscriptions)})
+
+    async def create(self, call: Call) -> StreamResponse:
+        call.expect()
+        topic = check_queue(call.names["topic"], "topic")
+        await call.discard_body(self._service.read_timeout)
+        created = await self._service.in_thread(self._spool.create_topic, topic)
+        return json_answer(201 if created else 200, {"topic": topic, "created": created})
+
+    async def delete(self, call: Call) -> StreamResponse:
+        call.expect()
+        topic = check_queue(call.names["topic"], "topic")
+        await self._service.in_thread(self._spool.delete_topic, topic)
+        return json_answer(200, {"topic": topic, "deleted": True})
+
+    async def subscribe(self, call: Call) -> StreamResponse:
+        call.expect()
+        topic, queue = _names(call)
+        body = await call.body(MAX_FILTER_BYTES, self._service.read_timeout)
+        filter = Filter.parse(body)
+        added = await self._service.in_thread(self._spool.subscribe, topic, queue, filter)
+        answer = {"topic": topic, **as_json({queue: filter})[0], "created": added}
+        return json_answer(201 if added else 200, answer)
+
+    async def unsubscribe(self, call: Call) -> StreamResponse:
+        call.expect()
+        topic, queue = _names(call)
+        if not await self._service.in_thread(self._spool.unsubscribe, topic, queue):
+            raise NoSuchSubscription(topic, queue)
+        return json_answer(200, {"topic": topic, "queue": queue, "deleted": True})
+
+    async def publish(self, call: Call) -> StreamResponse:
+        call.expect("delay", "priority", "ttl")
+        topic = check_queue(call.names["topic"], "topic")
+        priority = check_number("priority", call.number("priority") or 0, 0, MAX_PRIORITY)
+        delay, ttl = call.seconds("delay"), call.seconds("ttl")
+        if delay is not None:
+            check_seconds("delay", delay, MAX_DELAY_S)
+        if ttl is not None:
+            check_seconds("ttl", ttl, MAX_TTL_S)
+        self._service.refuse_if_stopping()
+        limit = self._spool.context.max_message_bytes
+        body = await call.body(limit, self._service.read_timeout)
+        content_type, attributes = kept_headers(call.request.headers)
+        message = NewMessage(body, delay, priority, ttl, None, content_type, attributes)
+        ids = await self._service.publish(topic, message)
+        quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}
+        return json_answer(201, {"topic": topic, "messages": quoted})
+
+
+def _names(call: Call) -> tuple[str, str]:
+    return check_queue(call.names["topic"], "topic"), check_queue(call.names["queue"])
