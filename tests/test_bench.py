@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.bench import Figure, advise
+from fsmq.cli.bench import Figure, advise
 from fsmq.spool import Spool
 from tests.suite import HOME, eventually
 

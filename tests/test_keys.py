@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fsmq.http.keys import KeysError, load, parse
-from fsmq.keys import keys
+from fsmq.cli.keys import keys
 from tests.http.keyfile import add_key
 
 HASH = "sha256:" + "0" * 64

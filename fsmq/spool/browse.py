@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from .context import Context
@@ -135,12 +135,14 @@ def move_messages(
     source: str,
     target: str,
     *,
+    only: Sequence[str] | None = None,
     in_flight: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Moved:
     """Move a queue's messages to another, each by one rename, ids and counts kept.
 
     New and ready ones move; with ``in_flight`` also those in ``delay/``, which are ready then.
+    only: the ids to move; None is all. Those that are not there are passed over.
     ``progress`` is told the number of messages done so far, now and then.
 
     Raises:
@@ -156,7 +158,7 @@ def move_messages(
         for queue in (source, target):
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
-        for transition, message_id in _to_move(context, source, in_flight):
+        for transition, message_id in _to_move(context, source, only, in_flight):
             if not fits(target, message_id):
                 conflicts += 1  # it would stand there and could not be claimed
                 continue
@@ -177,7 +179,17 @@ def move_messages(
     return Moved(moved, conflicts)
 
 
-def _to_move(context: Context, source: str, in_flight: bool) -> Iterator[tuple[Transition, str]]:
+def _to_move(
+    context: Context, source: str, only: Sequence[str] | None, in_flight: bool
+) -> Iterator[tuple[Transition, str]]:
+    if only is not None:
+        for message_id in only:
+            check_id(source, message_id)
+        # With the stream: one that travels on between two tries is met by the next.
+        hows = (MOVE_NEW, MOVE_READY, MOVE_DELAY, MOVE_READY)
+        for how in hows if in_flight else (MOVE_NEW, MOVE_READY):
+            yield from ((how, message_id) for message_id in only)
+        return
     # Against the stream of messages: one that is delivered meanwhile is not seen twice.
     if in_flight:
         yield from ((MOVE_DELAY, i) for i in ids(context, source, State.DELAY))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -125,9 +125,9 @@ class Queue:
         found = self.spool.complete(self.spool.remove(self.name, message_ids))
         return sum(found)
 
-    def purge(self) -> None:
-        """Remove all messages."""
-        self.spool.complete(removal.purge(self.spool.context, self.name))
+    def purge(self, *, progress: Callable[[int], None] = lambda done: None) -> None:
+        """Remove all messages. ``progress`` is told the number of those removed, now and then."""
+        self.spool.complete(removal.purge(self.spool.context, self.name, progress))
 
     def peek(
         self, limit: int = 10, *, state: State | str = State.READY, after: str = ""
@@ -147,13 +147,17 @@ class Queue:
         self,
         target: str,
         *,
+        only: Sequence[str] | None = None,
         in_flight: bool = False,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Moved:
-        """Move the messages to another queue; claimed ones only with ``in_flight``."""
+        """Move the messages, or only those of some ids, to another queue.
+
+        Claimed and delayed ones move only with ``in_flight``.
+        """
         context = self.spool.context
         moved = browse.move_messages(
-            context, self.name, target, in_flight=in_flight, progress=progress
+            context, self.name, target, only=only, in_flight=in_flight, progress=progress
         )
         tree = context.tree
         queues = {tree.folder(QUEUES, self.name), tree.folder(QUEUES, target)}

@@ -31,6 +31,8 @@ from .tree import (
 # two tries, so the folders that it can reach from those already tried are tried again.
 _ATTEMPTS = (REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, REMOVE_DELAY, REMOVE_READY)
 
+_PROGRESS_STEP = 1000
+
 
 def remove(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[list[bool]]:
     """Remove messages in whatever state they are; tells for each id whether it was there.
@@ -65,8 +67,13 @@ def _remove(context: Context, queue: str, message_id: str) -> bool:
     return context.network and (tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None)
 
 
-def purge(context: Context, queue: str) -> Pending[None]:
+def purge(
+    context: Context, queue: str, progress: Callable[[int], None] = lambda done: None
+) -> Pending[None]:
     """Remove all messages of a queue, wherever they are; the queue and its settings stay.
+
+    progress: told now and then how many have been removed one by one: the new and the hidden ones.
+        Those that are ready go all at once.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -78,9 +85,9 @@ def purge(context: Context, queue: str) -> Pending[None]:
             raise NoSuchQueue(queue)
         # With the stream, so that no message travels past us; and the queue's folder once more
         # for what a timer brought back there before delay/ was swept.
-        _sweep(tree, queue, NEW)
+        done = _sweep(tree, queue, NEW, progress=progress)
         _swap_out(tree, queue)
-        _sweep(tree, queue, DELAY)
+        _sweep(tree, queue, DELAY, progress=lambda swept: progress(done + swept))
         _swap_out(tree, queue)
         context.ready.forget(queue)
     except OSError as error:
@@ -143,11 +150,18 @@ def _swap_out(tree: Tree, queue: str) -> None:
         tree.move(REMOVE_READY, queue, message_id)
 
 
-def _sweep(tree: Tree, queue: str, folder: str, died_ns: int | None = None) -> None:
-    """Remove a queue's messages from ``new/`` or ``delay/``, unfinished ones included.
+def _sweep(
+    tree: Tree,
+    queue: str,
+    folder: str,
+    died_ns: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> int:
+    """Remove a queue's messages from ``new/`` or ``delay/``, unfinished ones included; how many.
 
     died_ns: when the queue was deleted; what a queue of its name got since then is spared.
     """
+    swept = 0
     transition = REMOVE_NEW if folder == NEW else REMOVE_DELAY
     for name in tree.names(tree.folder(folder)):
         staged = split_staged(name) if folder == NEW else None
@@ -162,6 +176,10 @@ def _sweep(tree: Tree, queue: str, folder: str, died_ns: int | None = None) -> N
         else:
             # A complete one may have been acknowledged before a crash, and would come back.
             tree.unlink(path)
+        swept += 1
+        if swept % _PROGRESS_STEP == 0:
+            progress(swept)
+    return swept
 
 
 def _end_subscriptions(context: Context, queue: str, died_ns: int | None = None) -> None:

@@ -24,6 +24,7 @@ from .queue import Queue
 from .ready import WHOLE, Ready, Share
 from .settings import QueueSettings, SettingsStore
 from .stamps import Stamps
+from .survey import Overview, survey
 from .sync import Syncer, SyncMode
 from .topic import Topic
 from .topics import Topics
@@ -197,6 +198,19 @@ class Spool:
             return count(self.tree, self.context.stamps, name, self.context.now_ms())
         except OSError as error:
             raise unavailable(error, f"cannot count queue {name!r}") from error
+
+    def survey(self, name: str | None = None) -> dict[str, Overview]:
+        """Counts and ages of all queues, or of one, in one pass over the tree.
+
+        Raises:
+            InvalidValue, NoSuchQueue, Unavailable
+        """
+        try:
+            if name is not None and not self.tree.has_queue(check_queue(name)):
+                raise NoSuchQueue(name)
+            return survey(self.context, name)
+        except OSError as error:
+            raise unavailable(error, "cannot look over the queues") from error
 
     # -- topics ----------------------------------------------------------------------------------
 

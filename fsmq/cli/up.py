@@ -1,17 +1,11 @@
-"""The `fsmq` command: what an operator types, one function for each subcommand."""
+"""``fsmq up``: the three programs as one."""
 
 import re
 from collections.abc import Mapping, Sequence
 
-import click
-
-from fsmq._version import __version__
-from fsmq.bench import bench
-from fsmq.checkup import fsck, probe
 from fsmq.daemons import logs
 from fsmq.daemons.options import UpOptions, program
 from fsmq.daemons.supervise import module_child, run
-from fsmq.keys import keys
 
 _GRACE = 5.0  # seconds: what the programs need to stop after their last request has been answered
 
@@ -19,12 +13,6 @@ _MQ_ONLY = (
     *("address", "port", "processes", "sync", "shutdown_timeout"),
     *("keys", "let_anyone_in"),
 )
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="fsmq", message="%(prog)s %(version)s")
-def main() -> None:
-    """A durable message queue whose whole state is a directory tree."""
 
 
 @program("up", UpOptions)
@@ -59,13 +47,6 @@ def up(options: UpOptions) -> int:
     )
 
 
-main.add_command(up, "up")
-main.add_command(fsck)
-main.add_command(probe)
-main.add_command(bench)
-main.add_command(keys)
-
-
 def _passed_on(options: UpOptions, fields: Sequence[str]) -> list[str]:
     """Return the arguments for what was given on our own command line."""
     return [
@@ -80,7 +61,3 @@ def _say(*lines: str) -> None:
         print(*lines, sep="\n", flush=True)
     except OSError:
         pass  # nobody reads our output: no reason not to serve
-
-
-if __name__ == "__main__":
-    main(prog_name="fsmq")

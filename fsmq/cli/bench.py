@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import click
 
-from fsmq.daemons.options import DEFAULT_ROOT
+from fsmq.cli.output import bar, json_option
+from fsmq.cli.place import root_option
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.filesystem import mounts_below
 from fsmq.spool.message import NewMessage
@@ -98,7 +99,7 @@ class Result:
 
 
 @click.command("bench")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 @click.option(
     "--seconds",
     type=click.FloatRange(0.05, 600),
@@ -114,26 +115,19 @@ class Result:
     show_default=True,
     help="The length of each message.",
 )
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_ROOT,
-    show_default=True,
-    envvar="FSMQ_ROOT",
-    show_envvar=True,
-    help="The folder whose disk is tried; a spool that stands there is left alone.",
-)
+@root_option
 def bench(root: Path, body_bytes: int, seconds: float, as_json: bool) -> None:
     """Measure what this disk can do, and which --sync suits it.
 
     Puts messages into a scratch spool inside the folder, which is removed afterwards: in groups of
     1, 8 and 64, as mq forms them when so many clients wait at once, with each --sync method, beside
-    a plain loop of fsyncs. Exits with 0, or with 1 if the disk refused.
+    a plain loop of fsyncs. A spool that stands there is left alone. Exits with 0, or with 1 if the
+    disk refused.
     """
     signal.signal(signal.SIGTERM, _end)
     try:
-        with scratch(root) as folder, _progress_bar(wanted=not as_json) as progress:
-            result = measure(folder, seconds, body_bytes, progress)
+        with scratch(root) as folder, bar("measuring", 1000, wanted=not as_json) as show:
+            result = measure(folder, seconds, body_bytes, lambda share: show(round(1000 * share)))
     except (OSError, FsmqError) as error:
         click.echo(f"fsmq: cannot measure in {root}: {error}", err=True)
         sys.exit(_FAILED)
@@ -273,15 +267,6 @@ def _is_own_mount(folder: Path) -> bool:
 
 def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)  # not at once: the scratch folder has to go
-
-
-@contextmanager
-def _progress_bar(wanted: bool) -> Iterator[Callable[[float], None]]:
-    if not wanted or not sys.stderr.isatty():
-        yield lambda share: None
-        return
-    with click.progressbar(length=1000, label="measuring", file=sys.stderr) as bar:
-        yield lambda share: bar.update(round(1000 * share) - bar.pos)
 
 
 def _told(result: Result) -> str:

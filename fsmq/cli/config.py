@@ -1,0 +1,108 @@
+"""``fsmq config``: a queue's settings, shown and changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from fsmq.cli import output
+from fsmq.cli.kinds import queue_argument, seconds
+from fsmq.cli.output import json_option
+from fsmq.cli.place import at_option, open_place
+from fsmq.spool.settings import DEFAULTS
+
+_SECONDS = ("visibility_timeout", "retention", "default_delay")
+_BYTES = ("max_message_bytes",)
+_SIZE = re.compile(r"([0-9]+) ?(|B|K|KiB|M|MiB|G|GiB)")
+_FACTORS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3}
+
+
+class Change(click.ParamType[str]):
+    """``SETTING=VALUE``; a shell completes the names of the settings."""
+
+    name = "setting=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text as it is; `parsed` takes it apart."""
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Settings that begin so."""
+        return [CompletionItem(f"{n}=") for n in DEFAULTS.as_dict() if n.startswith(incomplete)]
+
+
+@click.command("config")
+@queue_argument
+@click.argument("changes", nargs=-1, type=Change(), metavar="SETTING=VALUE")
+@at_option
+@json_option
+def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:
+    """Show the settings of a queue, or change some. Changes are in force at once.
+
+    \b
+    fsmq config jobs visibility_timeout=5m max_deliveries=5 dead_letter_queue=jobs.dead
+    fsmq config jobs retention=default
+
+    \b
+    visibility_timeout  how long a claim holds                           30 s
+    max_deliveries      so many claims, then the dead letters            never
+    dead_letter_queue   where those go; set both or neither              none
+    retention           messages that are older expire                   never
+    default_delay       the delay of a put that names none               0 s
+    max_message_bytes   the largest body                                 the server's
+    max_depth           how many messages it may hold                    any number
+
+    Spans of time take units (500ms, 30s, 10m, 2h, 7d), bytes too (64K, 1M). "default" takes a
+    setting back.
+    """
+    wanted = parsed(changes)
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        settings = opened.configure(**wanted) if wanted else opened.settings
+    if as_json:
+        output.document({"queue": queue, "settings": settings.as_dict()})
+    elif not wanted:
+        output.facts([(name, shown(name, value)) for name, value in settings.as_dict().items()])
+
+
+def parsed(changes: Sequence[str]) -> dict[str, Any]:
+    """Settings by name, of ``NAME=VALUE``. Raises UsageError."""
+    result: dict[str, Any] = {}
+    for change in changes:
+        name, equals, raw = change.partition("=")
+        if not equals:
+            raise click.UsageError(f"Give SETTING=VALUE, not {change!r}.")
+        if name in result:
+            raise click.UsageError(f"{name} is given twice.")
+        result[name] = _value(name, raw)
+    return result
+
+
+def shown(name: str, value: Any) -> str:
+    """A setting's value for people, in a form that `parsed` understands."""
+    if value is None:
+        return "none"
+    return f"{value:g}s" if name in _SECONDS else str(value)
+
+
+def _value(name: str, raw: str) -> Any:
+    if raw == "default":
+        return DEFAULTS.as_dict().get(name)
+    if raw == "none":
+        return None
+    if name == "dead_letter_queue":
+        return raw
+    try:
+        if name in _SECONDS:
+            return seconds(raw)
+        if name in _BYTES and (match := _SIZE.fullmatch(raw)):
+            return int(match[1]) * 1024 ** _FACTORS[match[2][:1]]
+        return int(raw)
+    except ValueError:
+        return raw  # the spool or the server names the setting and its limits

@@ -1,0 +1,87 @@
+"""How a verb fails: the exit code, what happened, and what to do next."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import IO, Any
+
+import click
+
+from fsmq.spool import (
+    DuplicateMessage,
+    FsmqError,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchMessage,
+    NoSuchQueue,
+    Unavailable,
+    UnusableSpool,
+)
+from fsmq.spool.fsck import printable
+
+
+class Exit(IntEnum):
+    """What the exit code of every verb says; docs/cli.md has the table."""
+
+    DONE = 0
+    NOTHING = 1  # there was nothing to get, or findings are left
+    USAGE = 2  # wrong usage, or a value that does not fit
+    NOT_FOUND = 3  # no such queue, no such message
+    EXISTS = 4  # a message of that id stands there already
+    BAD_DATA = 65  # a worker's command says so: never again, to the dead letters
+    UNAVAILABLE = 69  # nobody answers, or the disk refuses: try again later
+    INTERNAL = 70  # a bug of fsmq
+    FORBIDDEN = 77  # the server wants a key, or another one
+    UNUSABLE = 78  # the root cannot be used as a spool
+    INTERRUPTED = 130
+
+
+class Failure(click.ClickException):
+    """An error as a person is told it: one line of what happened, one of what to do."""
+
+    def __init__(self, message: str, code: Exit, advice: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.advice = advice
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # click means a class variable
+        """For click."""
+        return self.code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print it on stderr."""
+        tell(self.message)
+        if self.advice:
+            click.echo(f"      {printable(self.advice)}", err=True)
+
+
+def tell(message: str) -> None:
+    """Print a line about a fault, or what became of something, on stderr."""
+    click.echo(f"fsmq: {printable(message)}", err=True)
+
+
+_ADVICE: dict[type[FsmqError], tuple[Exit, str]] = {
+    InvalidValue: (Exit.USAGE, ""),
+    MessageTooLarge: (Exit.USAGE, "raise max_message_bytes, or store the body elsewhere"),
+    NoSuchQueue: (Exit.NOT_FOUND, ""),
+    NoSuchMessage: (
+        Exit.NOT_FOUND,
+        "it was acknowledged, has expired, or is in another state: see fsmq peek QUEUE ID",
+    ),
+    DuplicateMessage: (Exit.EXISTS, "nothing was stored; the message is there already"),
+    Unavailable: (Exit.UNAVAILABLE, "nothing is lost; try again later"),
+    UnusableSpool: (Exit.UNUSABLE, "fsmq probe tells what a folder lacks"),
+}
+
+
+def failure(error: FsmqError) -> Failure:
+    """The failure that tells an error of the spool or of a server."""
+    if isinstance(error, NoSuchQueue):
+        message = f"there is no queue named {error.queue!r}"
+        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq create {error.queue}")
+    for kind in type(error).__mro__:
+        if kind in _ADVICE:
+            code, advice = _ADVICE[kind]
+            return Failure(str(error), code, advice)
+    return Failure(str(error), Exit.INTERNAL)

@@ -1,0 +1,204 @@
+"""``fsmq get``: claim messages, and print them, save them, or let a command work on them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from fsmq.cli import output
+from fsmq.cli.failures import Exit, Failure, tell
+from fsmq.cli.kinds import SPAN, queue_argument
+from fsmq.cli.output import json_option
+from fsmq.cli.place import Queue, at_option, open_place
+from fsmq.cli.worker import Backoff, Worker
+from fsmq.spool import FsmqError, Message
+
+# A claim waits so long at most before it is made again: a server allows no more.
+_LONGEST_WAIT_S = 20.0
+# So many are claimed, given out and acknowledged together.
+_TOGETHER = 100
+
+
+@click.command("get")
+@queue_argument
+@at_option
+@click.option("--count", "-n", type=click.IntRange(1), help="So many at most.  [1; --exec: any]")
+@click.option("--wait", "-w", type=SPAN, help="Wait so long for a message.  [0; --exec: for ever]")
+@click.option("--visibility", type=SPAN, help="How long a claim holds.  [the queue's setting]")
+@click.option("--ack", is_flag=True, help="Acknowledge what was printed or saved.")
+@click.option("--lines", is_flag=True, help="Print a line feed after each body.")
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write each body to FOLDER/ID, and print the ids.",
+)
+@json_option
+@click.option("--exec", "command", metavar="COMMAND", help="Run COMMAND for each message; below.")
+@click.option(
+    "--concurrency",
+    "-c",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="With --exec: so many at a time.",
+)
+@click.option(
+    "--backoff",
+    type=SPAN,
+    default=1.0,
+    help="With --exec: hide what failed for so long, twice as long each time.  [1 s]",
+)
+@click.option(
+    "--backoff-limit", type=SPAN, default=300.0, help="With --exec: but no longer.  [5 min]"
+)
+def get(
+    queue: str,
+    at: str | None,
+    count: int | None,
+    wait: float | None,
+    visibility: float | None,
+    ack: bool,
+    lines: bool,
+    save: Path | None,
+    as_json: bool,
+    command: str | None,
+    concurrency: int,
+    backoff: float,
+    backoff_limit: float,
+) -> None:
+    """Claim messages and print them, or let a command work on them.
+
+    What is claimed is hidden from everybody else for a while.
+
+    \b
+    fsmq get jobs --ack                 print the body of one, and be done with it
+    fsmq get jobs --json                print one with its id; acknowledge it with fsmq ack
+    fsmq get jobs -n 1000 --lines --ack  the counterpart of fsmq put --lines
+    fsmq get jobs --exec 'convert - out.png' -c 4   work on all that come
+
+    Without --ack each comes back when its claim ends, unless it is acknowledged. Exits with 1 if
+    there was nothing.
+
+    With --exec, COMMAND is run by a shell for each message until SIGTERM or Ctrl-C, or until
+    --count messages are done or --wait has passed without one. It finds the body on standard
+    input, and FSMQ_ID, FSMQ_QUEUE, FSMQ_DELIVERIES, FSMQ_PRIORITY, FSMQ_CREATED_AT,
+    FSMQ_CONTENT_TYPE and FSMQ_ATTRIBUTE_NAME in its environment. Its exit code decides:
+
+    \b
+    0      acknowledged
+    65     to the dead letters, at once (EX_DATAERR: this input will never do)
+    other  released, to be tried again after --backoff
+
+    While COMMAND runs its claim is renewed. A signal lets running commands finish, a second one
+    ends them and gives their messages back. Should the worker itself be killed, its messages come
+    back when their claims end.
+    """
+    if command is not None:
+        if ack or lines or save or as_json:
+            raise click.UsageError("--exec goes without --ack, --lines, --save and --json.")
+        if visibility is not None and visibility < 1:
+            raise click.UsageError("--visibility must be at least 1 s with --exec.")
+        with open_place(at) as place:
+            worker = Worker(
+                place.queue(queue),
+                queue,
+                command,
+                concurrency=concurrency,
+                visibility=visibility,
+                backoff=Backoff(backoff, backoff_limit),
+            )
+            sys.exit(worker.run(count, wait))
+    if save is not None and as_json:
+        raise click.UsageError("Give --save or --json, not both.")
+    printer: _Printer = _Json() if as_json else _Saved(save) if save else _Bodies(lines, ack)
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        given = 0
+        for messages in _claimed(opened, count or 1, visibility, wait or 0.0):
+            _give_out(opened, messages, printer, ack)
+            given += len(messages)
+    if not given:
+        sys.exit(Exit.NOTHING)
+
+
+class _Printer(Protocol):
+    def give(self, message: Message) -> None:
+        """Give a message out; it has left this process on return. Raises OSError."""
+
+
+class _Json:
+    def give(self, message: Message) -> None:
+        output.line(output.of_message(message))
+
+
+class _Saved:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def give(self, message: Message) -> None:
+        (self._folder / message.id).write_bytes(message.body)
+        output.text(message.id)
+
+
+class _Bodies:
+    """Bodies as they are. A person at a terminal is told what to do with the message."""
+
+    def __init__(self, lines: bool, ack: bool) -> None:
+        self._lines = lines
+        self._hints = sys.stdout.isatty() and sys.stderr.isatty() and not ack
+        self._closes_lines = sys.stdout.isatty()
+
+    def give(self, message: Message) -> None:
+        ends = self._lines or (self._closes_lines and not message.body.endswith(b"\n"))
+        output.raw(message.body + b"\n" if ends else message.body)
+        if self._hints and message.deadline is not None:
+            left = output.span(message.deadline - time.time())
+            tell(f"yours for {left}; when it is done: fsmq ack {message.queue} {message.id}")
+
+
+def _claimed(
+    queue: Queue, count: int, visibility: float | None, wait: float
+) -> Iterator[list[Message]]:
+    """Claim until ``count`` are there or nothing comes; waits for the first alone."""
+    end = time.monotonic() + wait
+    while count > 0:
+        left = max(0.0, end - time.monotonic())
+        messages = queue.claim(min(count, _TOGETHER), visibility, min(left, _LONGEST_WAIT_S))
+        if messages:
+            yield messages
+            count -= len(messages)
+            end = 0.0
+        elif left <= _LONGEST_WAIT_S:
+            return
+
+
+def _give_out(queue: Queue, messages: Sequence[Message], printer: _Printer, ack: bool) -> None:
+    """Print messages and acknowledge those; what could not be printed is given back."""
+    given = 0
+    try:
+        for message in messages:
+            printer.give(message)
+            given += 1
+    except OSError as error:
+        if ack and given:
+            queue.remove_each([message.id for message in messages[:given]])
+        for message in messages[given:]:
+            try:
+                queue.release(message.id)
+            except FsmqError:
+                pass  # its timer brings it back
+        if isinstance(error, BrokenPipeError):
+            # Whoever read our output has gone. Python must not meet that again when it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        problem = f"cannot give out what was claimed: {error.strerror}"
+        raise Failure(problem, Exit.UNAVAILABLE, "it has been given back") from error
+    if ack:
+        queue.remove_each([message.id for message in messages])

@@ -1,0 +1,63 @@
+"""``fsmq mv``: messages from one queue to another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from fsmq.cli import output
+from fsmq.cli.failures import Exit, tell
+from fsmq.cli.kinds import QUEUE
+from fsmq.cli.output import bar, json_option, many
+from fsmq.cli.place import at_option, open_place
+
+
+@click.command("mv")
+@click.argument("source", type=QUEUE)
+@click.argument("target", type=QUEUE)
+@click.argument("ids", nargs=-1, metavar="ID")
+@at_option
+@click.option("--in-flight", is_flag=True, help="Also those that are claimed or delayed.")
+@click.option("--create", is_flag=True, help="Create the TARGET if it is missing.")
+@json_option
+def mv(
+    source: str,
+    target: str,
+    ids: Sequence[str],
+    at: str | None,
+    in_flight: bool,
+    create: bool,
+    as_json: bool,
+) -> None:
+    """Move messages to another queue: all that wait, or some.
+
+    \b
+    fsmq mv jobs.dead jobs              give the dead letters another chance
+    fsmq mv jobs slow 019a… 019b…       only these
+
+    Each message moves by one rename, with its id, age and deliveries. What is claimed or delayed
+    stays, unless --in-flight says otherwise. Exits with 3 if one of the IDs did not move, with 4 if
+    messages stayed because the target has their ids already.
+    """
+    with open_place(at, create=False) as place:
+        if create:
+            place.create(target)
+        opened = place.queue(source)
+        total = len(ids) or opened.counts().total
+        with bar("moving", total, wanted=not as_json) as show:
+            moved = opened.move_to(target, only=ids or None, in_flight=in_flight, progress=show)
+    if as_json:
+        output.document({"source": source, "target": target, **moved._asdict()})
+    elif not ids or moved.moved != 1:
+        click.echo(f"{many(moved.moved, 'message')} moved from {source} to {target}")
+    if moved.conflicts:
+        tell(
+            f"{many(moved.conflicts, 'message')} stayed: {target} has their ids already,"
+            " or its name leaves them no room"
+        )
+        sys.exit(Exit.EXISTS)
+    if ids and moved.moved < len(ids):
+        tell(f"{many(len(ids) - moved.moved, 'message')} did not move: not there, or in flight")
+        sys.exit(Exit.NOT_FOUND)

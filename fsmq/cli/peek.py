@@ -1,0 +1,95 @@
+"""``fsmq peek``: look at messages without claiming them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+import click
+
+from fsmq.cli import output
+from fsmq.cli.failures import Exit, tell
+from fsmq.cli.kinds import queue_argument
+from fsmq.cli.output import json_option, size, span
+from fsmq.cli.place import Queue, at_option, open_place
+from fsmq.spool import Message
+from fsmq.spool.fsck import printable
+
+_STATES = ("ready", "new", "in_flight", "delayed")
+_PREVIEW = 40
+
+
+@click.command("peek")
+@queue_argument
+@click.argument("ids", nargs=-1, metavar="ID")
+@at_option
+@click.option("--state", type=click.Choice(_STATES), default="ready", show_default=True)
+@click.option("--count", "-n", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--raw", is_flag=True, help="Print the bodies, and nothing else.")
+@json_option
+def peek(
+    queue: str,
+    ids: Sequence[str],
+    at: str | None,
+    state: str,
+    count: int,
+    raw: bool,
+    as_json: bool,
+) -> None:
+    """Look at messages without claiming them.
+
+    Shows the first ones of a state, or those of some IDs: a line for each, with the beginning of
+    its body; --raw prints the bodies as they are, --json a line of JSON for each message. Exits
+    with 1 if there is nothing, with 3 if one of the IDs is not there.
+    """
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        found = list(_named(opened, ids)) if ids else opened.peek(count, state=state)
+    if raw:
+        for message in found:
+            output.raw(message.body)
+    elif as_json:
+        for message in found:
+            output.line(output.of_message(message))
+    elif found:
+        _show(found)
+    if len(found) < len(ids):
+        sys.exit(Exit.NOT_FOUND)
+    if not found:
+        sys.exit(Exit.NOTHING)
+
+
+def _named(queue: Queue, ids: Sequence[str]) -> Iterator[Message]:
+    for message_id in ids:
+        message = queue.find(message_id)
+        if message is not None:
+            yield message
+        else:
+            tell(f"{message_id}: it is in no state")
+
+
+def _show(messages: Sequence[Message]) -> None:
+    now = time.time()
+    output.table(
+        ["ID", "STATE", "BODY", "SIZE", "DELIVERIES", "AGE", "ENDS IN"],
+        [
+            [
+                printable(message.id),
+                message.state,
+                _preview(message.body),
+                size(len(message.body)),
+                "?" if message.deliveries is None else str(message.deliveries),
+                span(None if message.created_at is None else now - message.created_at),
+                span(None if message.deadline is None else message.deadline - now),
+            ]
+            for message in messages
+        ],
+        left=3,
+    )
+
+
+def _preview(body: bytes) -> str:
+    begin = body[: 4 * _PREVIEW].decode("utf-8", "replace").split("\n", 1)[0]
+    shown = "".join(c if c.isprintable() else "·" for c in begin)
+    return shown if len(shown) <= _PREVIEW else shown[: _PREVIEW - 1] + "…"

@@ -1,0 +1,165 @@
+"""``fsmq put``: files, standard input or its lines become messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from fsmq.cli import output
+from fsmq.cli.failures import Exit, Failure, failure, tell
+from fsmq.cli.kinds import SPAN, queue_argument
+from fsmq.cli.output import json_option
+from fsmq.cli.place import Queue, at_option, open_place
+from fsmq.spool import FsmqError, NewMessage
+
+# What one read of a file brings; of a pipe it is what stands in it, so that nothing waits there.
+_CHUNK = 1 << 20
+# One batch, which is stored whole or not at all.
+_BATCH = 250
+
+
+@click.command("put")
+@queue_argument
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE")
+@at_option
+@click.option("--body", "-b", metavar="TEXT", help="The message itself, instead of a FILE.")
+@click.option("--lines", is_flag=True, help="Every line is a message, without its line feed.")
+@click.option("--delay", type=SPAN, help="Hide it for so long.  [the queue's default_delay]")
+@click.option("--priority", type=int, default=0, help="0 (first) to 99 (last).  [0]")
+@click.option("--ttl", type=SPAN, help="It expires after so long.  [never]")
+@click.option("--id", "own_id", metavar="ID", help="An id of your own: a second put of it fails.")
+@click.option("--content-type", metavar="TYPE", help="Such as application/json.")
+@click.option(
+    "--attribute", "-a", "pairs", multiple=True, metavar="NAME=VALUE", help="Any number of them."
+)
+@click.option("--create", is_flag=True, help="Create the queue if it is missing; and the folder.")
+@json_option
+def put(
+    queue: str,
+    files: Sequence[Path],
+    at: str | None,
+    body: str | None,
+    lines: bool,
+    delay: float | None,
+    priority: int,
+    ttl: float | None,
+    own_id: str | None,
+    content_type: str | None,
+    pairs: Sequence[str],
+    create: bool,
+    as_json: bool,
+) -> None:
+    """Put messages into a queue, and print their ids, one a line.
+
+    \b
+    fsmq put jobs < job.json            what stands on standard input is one message
+    fsmq put jobs a.pdf b.pdf           each FILE is one message; - is standard input
+    fsmq put jobs --body hello          the text is the message
+    tail -f log | fsmq put jobs --lines every line is one message
+
+    When the id of a message is printed, the message is on stable media. Where something fails in
+    the middle, the messages whose ids were printed are stored, and no others. A put that may have
+    failed can be repeated with the same --id: exit code 4 says that it is stored already.
+
+    With --json it prints a line {"queue": …, "id": …} for each message.
+    """
+    if body is not None and files:
+        raise click.UsageError("Give --body or FILEs, not both.")
+    if own_id is not None and (lines or len(files) > 1):
+        raise click.UsageError("--id names one message: give one FILE, and no --lines.")
+    like = NewMessage(b"", delay, priority, ttl, own_id, content_type, _attributes(pairs))
+    with open_place(at, create=create) as place:
+        if create:
+            place.create(queue)
+        storing = _Storing(place.queue(queue), queue, like, as_json)
+        if body is not None:
+            storing.store(body.encode().split(b"\n") if lines else [body.encode()])
+        for file in files or ([] if body is not None else [Path("-")]):
+            with _opened(file) as source:
+                storing.lines_of(source) if lines else storing.store([source.read()])
+
+
+class _Storing:
+    """Stores messages of one kind and prints their ids."""
+
+    def __init__(self, queue: Queue, name: str, like: NewMessage, as_json: bool) -> None:
+        self._queue = queue
+        self._name = name
+        self._like = like
+        self._as_json = as_json
+        self._stored = 0
+        # Ids that scroll by on the same terminal are progress enough.
+        self._shows = sys.stderr.isatty() and not sys.stdout.isatty()
+
+    def store(self, bodies: Sequence[bytes]) -> None:
+        """Store messages; those of one call are stored together, or none of them."""
+        messages = [replace(self._like, body=body) for body in bodies]
+        try:
+            ids = self._queue.put_many(messages)
+        except FsmqError as error:
+            if not self._stored:
+                raise
+            told = failure(error)
+            stored = f"{output.many(self._stored, 'message')} of this input are stored: go on there"
+            told.advice = f"{told.advice}; {stored}" if told.advice else stored
+            raise told from error
+        for message_id in ids:
+            if self._as_json:
+                output.line({"queue": self._name, "id": message_id})
+            else:
+                click.echo(message_id)
+        self._stored += len(ids)
+
+    def lines_of(self, source: BinaryIO) -> None:
+        """Store every line as soon as it has come, in batches."""
+        rest = [b""]
+        while chunk := os.read(source.fileno(), _CHUNK):
+            first, *whole = chunk.split(b"\n")
+            rest.append(first)
+            if whole:
+                self._store_in_batches([b"".join(rest), *whole[:-1]])
+                rest = [whole[-1]]
+        if last := b"".join(rest):
+            self._store_in_batches([last])
+        if self._shows:
+            click.echo(f"\r{output.many(self._stored, 'message')} stored", err=True)
+
+    def _store_in_batches(self, bodies: Sequence[bytes]) -> None:
+        for start in range(0, len(bodies), _BATCH):
+            self.store(bodies[start : start + _BATCH])
+            if self._shows:
+                click.echo(f"\r{output.many(self._stored, 'message')} stored", err=True, nl=False)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    if str(file) != "-":
+        try:
+            source = file.open("rb", buffering=0)
+        except OSError as error:
+            raise Failure(f"cannot read {file}: {error.strerror}", Exit.USAGE) from error
+        with source:
+            yield source
+        return
+    if sys.stdin.isatty():
+        tell("reading the message from the terminal: end it with Ctrl-D")
+    yield sys.stdin.buffer
+
+
+def _attributes(pairs: Sequence[str]) -> dict[str, str]:
+    attributes = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--attribute takes NAME=VALUE, not {pair!r}.")
+        if name in attributes:
+            raise click.UsageError(f"--attribute {name} is given twice.")
+        attributes[name] = value
+    return attributes

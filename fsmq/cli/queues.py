@@ -1,0 +1,183 @@
+"""Queues as wholes: ``fsmq ls``, ``stat``, ``create``, ``purge`` and ``delete``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+
+from fsmq.cli import output
+from fsmq.cli.config import parsed, shown
+from fsmq.cli.failures import Exit, tell
+from fsmq.cli.kinds import QUEUE, queue_argument
+from fsmq.cli.output import bar, json_option, many, span
+from fsmq.cli.place import Queue, at_option, open_place
+from fsmq.spool.survey import Overview
+
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+@click.command("ls")
+@click.argument("patterns", nargs=-1, type=QUEUE, metavar="PATTERN")
+@at_option
+@click.option("--names", is_flag=True, help="Print the names alone, one a line.")
+@json_option
+def ls(patterns: Sequence[str], at: str | None, names: bool, as_json: bool) -> None:
+    """List queues with their counts: all, or those that match a PATTERN ('jobs*').
+
+    READY waits, IN FLIGHT is claimed, DELAYED is hidden for a while, NEW is on its way to READY;
+    OLDEST is the age of the oldest that waits. Exits with 1 if PATTERNs match nothing.
+    """
+    with open_place(at) as place:
+        if names:
+            found = [name for name in place.queues() if _matches(name, patterns)]
+            for name in found:
+                click.echo(name)
+        else:
+            overviews = {n: o for n, o in place.survey().items() if _matches(n, patterns)}
+            found = list(overviews)
+            _list(overviews, as_json)
+        if not found and not patterns:
+            tell(f"there are no queues in {place.where}: fsmq create NAME makes one")
+    if patterns and not found:
+        sys.exit(Exit.NOTHING)
+
+
+@click.command("stat")
+@click.argument("queues", nargs=-1, required=True, type=QUEUE, metavar="QUEUE...")
+@at_option
+@json_option
+def stat(queues: Sequence[str], at: str | None, as_json: bool) -> None:
+    """Show one queue, or several: counts, age of the oldest, settings."""
+    now = time.time()
+    stats: list[dict[str, Any]] = []
+    with open_place(at) as place:
+        for name in queues:
+            settings = place.queue(name).settings
+            overview = place.survey(name)[name]
+            stats.append({"queue": name, **as_dict(overview, now), "settings": settings.as_dict()})
+    if as_json:
+        output.document(stats[0] if len(stats) == 1 else {"queues": stats})
+        return
+    for number, found in enumerate(stats):
+        if number:
+            click.echo()
+        counts = {name.replace("_", " "): f"{n:,}" for name, n in found["messages"].items()}
+        output.facts(
+            [
+                ("queue", found["queue"]),
+                *counts.items(),
+                ("oldest", span(found["oldest_seconds"])),
+                *((name, shown(name, value)) for name, value in found["settings"].items()),
+            ]
+        )
+
+
+@click.command("create")
+@queue_argument
+@click.argument("changes", nargs=-1, metavar="SETTING=VALUE")
+@at_option
+@json_option
+def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:
+    """Create a queue, with settings if some are given.
+
+    fsmq config lists them. It is no error if the queue is there already: then only the settings
+    are changed. On a FOLDER that is no spool yet, one is made.
+    """
+    wanted = parsed(changes)
+    with open_place(at, create=True) as place:
+        created = place.create(queue)
+        if wanted:
+            place.queue(queue).configure(**wanted)
+    if as_json:
+        output.document({"queue": queue, "created": created})
+    elif not created and not wanted:
+        tell(f"queue {queue} is there already")
+
+
+@click.command("purge")
+@queue_argument
+@at_option
+@_yes
+@json_option
+def purge(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
+    """Remove all messages of a queue.
+
+    Also those in flight; the queue and its settings stay.
+
+    Asks first, where that is possible; scripts say --yes.
+    """
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        total = _confirmed(opened, queue, "Remove", yes)
+        with bar("purging", total, wanted=not as_json) as show:
+            opened.purge(progress=show)
+    if as_json:
+        output.document({"queue": queue, "purged": True, "messages": total})
+    else:
+        click.echo(f"{many(total, 'message')} removed from {queue}")
+
+
+@click.command("delete")
+@queue_argument
+@at_option
+@_yes
+@json_option
+def delete(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
+    """Delete a queue, its settings and all its messages.
+
+    Asks first, where that is possible; scripts say --yes.
+    """
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        total = _confirmed(opened, queue, "Delete the queue and", yes)
+        opened.delete()
+    if as_json:
+        output.document({"queue": queue, "deleted": True, "messages": total})
+    else:
+        click.echo(f"queue {queue} deleted, with {many(total, 'message')}")
+
+
+def _list(overviews: Mapping[str, Overview], as_json: bool) -> None:
+    now = time.time()
+    if as_json:
+        output.document({"queues": [{"queue": n, **as_dict(o, now)} for n, o in overviews.items()]})
+    elif overviews:
+        head = ["QUEUE", "READY", "IN FLIGHT", "DELAYED", "NEW", "OLDEST"]
+        output.table(head, [_row(n, o, now) for n, o in overviews.items()])
+
+
+def as_dict(overview: Overview, now: float) -> dict[str, Any]:
+    """Counts and age for JSON."""
+    oldest = overview.oldest
+    age = None if oldest is None else round(max(0.0, now - oldest), 3)
+    return {"messages": overview.counts._asdict(), "oldest_seconds": age}
+
+
+def _row(name: str, overview: Overview, now: float) -> list[str]:
+    counts = overview.counts
+    numbers = (counts.ready, counts.in_flight, counts.delayed, counts.new)
+    age = None if overview.oldest is None else now - overview.oldest
+    return [name, *(f"{n:,}" for n in numbers), span(age)]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _confirmed(queue: Queue, name: str, deed: str, yes: bool) -> int:
+    """Count the messages; leave unless a person says yes to losing them."""
+    total = queue.counts().total
+    if yes:
+        return total
+    if not sys.stdin.isatty():
+        raise click.UsageError("Nobody can be asked here: say --yes if you mean it.")
+    question = f"{deed} {many(total, 'message')} of {name}, for good?"
+    if not click.confirm(question, err=True):
+        tell("nothing was done")
+        sys.exit(Exit.NOTHING)
+    return total

@@ -1,0 +1,175 @@
+"""What ends or prolongs a claim: ``fsmq ack``, ``renew``, ``release`` and ``bury``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from fsmq.cli import output
+from fsmq.cli.failures import Exit, tell
+from fsmq.cli.kinds import SPAN, queue_argument
+from fsmq.cli.output import json_option
+from fsmq.cli.place import at_option, open_place
+from fsmq.http.wire import moment
+from fsmq.spool import FsmqError, NoSuchMessage, State
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OFFERED = 50  # ids that a shell completes
+_TOGETHER = 1000  # removals that share one sync
+
+
+class MessageId(click.ParamType[str]):
+    """An id; a shell completes those of the messages in flight."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The id as it is."""
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Ids in flight that begin so."""
+        try:
+            with open_place(ctx.params.get("at"), patience=1.0) as place:
+                queue = place.queue(ctx.params["queue"])
+                hidden = queue.peek(_OFFERED, state=State.DELAY)
+                return [CompletionItem(m.id) for m in hidden if m.id.startswith(incomplete)]
+        except (FsmqError, click.ClickException, OSError, KeyError):
+            return []
+
+
+def _ids(command: F) -> F:
+    command = json_option(at_option(command))
+    command = click.argument("ids", nargs=-1, type=MessageId(), metavar="ID")(command)
+    return queue_argument(command)
+
+
+@click.command("ack")
+@_ids
+def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
+    """Acknowledge messages: the work is done, remove them.
+
+    Works in whatever state they are. Without an ID, ids are read from standard input, one a line.
+    Prints nothing, or with --json a line {"queue": …, "id": …, "done": true} for each. Exits with 3
+    if one of them was not there; the others are removed all the same.
+    """
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        told = _Told(queue, as_json)
+        for part in _parts(_given(ids), _TOGETHER):
+            for message_id, found in zip(part, opened.remove_each(part), strict=True):
+                told.of(message_id, None if found else "it is not there")
+    told.end()
+
+
+@click.command("renew")
+@_ids
+@click.option("--visibility", type=SPAN, help="Hold it so long from now.  [the queue's setting]")
+def renew(
+    queue: str, ids: Sequence[str], at: str | None, visibility: float | None, as_json: bool
+) -> None:
+    """Hold messages longer: the work goes on.
+
+    Prints the moment until which each is held now. A message whose time was over and that waits
+    again is claimed anew. Exits with 3 if one of them is not there.
+    """
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        told = _Told(queue, as_json)
+        for message_id in _given(ids):
+            try:
+                deadline = moment(opened.renew(message_id, visibility))
+            except NoSuchMessage as error:
+                told.of(message_id, str(error))
+            else:
+                told.of(message_id, None, deadline=deadline)
+                if not as_json:
+                    click.echo(deadline)
+    told.end()
+
+
+@click.command("release")
+@_ids
+@click.option("--delay", type=SPAN, default=0.0, help="Hide it for so long first.  [0]")
+def release(queue: str, ids: Sequence[str], at: str | None, delay: float, as_json: bool) -> None:
+    """Give claimed messages back, at once or after a while.
+
+    One that has been delivered max_deliveries times goes to the dead letters. Exits with 3 if one
+    of them is not in flight.
+    """
+    _each(queue, ids, at, as_json, lambda opened, i: opened.release(i, delay))
+
+
+@click.command("bury")
+@_ids
+def bury(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
+    """Send claimed messages to the dead letters.
+
+    The queue needs a dead-letter queue: see fsmq config. Exits with 3 if one of them is not in
+    flight.
+    """
+    _each(queue, ids, at, as_json, lambda opened, i: opened.bury(i))
+
+
+def _each(
+    queue: str, ids: Sequence[str], at: str | None, as_json: bool, do: Callable[[Any, str], None]
+) -> None:
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        told = _Told(queue, as_json)
+        for message_id in _given(ids):
+            try:
+                do(opened, message_id)
+            except NoSuchMessage as error:
+                told.of(message_id, str(error))
+            else:
+                told.of(message_id, None)
+    told.end()
+
+
+class _Told:
+    """What became of each id."""
+
+    def __init__(self, queue: str, as_json: bool) -> None:
+        self._queue = queue
+        self._as_json = as_json
+        self._missing = False
+
+    def of(self, message_id: str, problem: str | None, **more: Any) -> None:
+        """Tell of one id; ``problem``: why nothing was done, or None."""
+        if self._as_json:
+            output.line({"queue": self._queue, "id": message_id, "done": problem is None, **more})
+        if problem is not None:
+            self._missing = True
+            tell(f"{message_id}: {problem}")
+
+    def end(self) -> None:
+        """Leave the program with what the ids came to."""
+        if self._missing:
+            sys.exit(Exit.NOT_FOUND)
+
+
+def _given(ids: Sequence[str]) -> Iterable[str]:
+    if ids:
+        return ids
+    if sys.stdin.isatty():
+        raise click.UsageError("Give an ID, or ids on standard input, one a line.")
+    return (stripped for line in sys.stdin if (stripped := line.strip()))
+
+
+def _parts(ids: Iterable[str], length: int) -> Iterator[list[str]]:
+    part: list[str] = []
+    for message_id in ids:
+        part.append(message_id)
+        if len(part) == length:
+            yield part
+            part = []
+    if part:
+        yield part

@@ -1,0 +1,285 @@
+"""``fsmq get --exec``: a worker that runs a command for each message.
+
+One thread feeds messages to as many others as there may be commands at a time; one more renews the
+claims of those that are worked on. The main thread waits for signals.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import FrameType
+
+from fsmq.cli.failures import Exit, tell
+from fsmq.cli.place import Queue
+from fsmq.http.wire import moment
+from fsmq.spool import FsmqError, InvalidValue, Message, NoSuchMessage, NoSuchQueue, Unavailable
+
+# How long one claim waits: a stop is noticed so late at most, where nothing comes.
+_LOOK_EVERY_S = 1.0
+# A claim is renewed when a third of its time is over, so that two renewals may fail.
+_RENEWALS = 3
+_MAX_DOUBLINGS = 30
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long a message is hidden after a failure: ``first`` seconds, then twice as long each
+    time, ``limit`` at most."""
+
+    first: float
+    limit: float
+
+    def after(self, deliveries: int | None) -> float:
+        """Seconds after so many deliveries."""
+        doublings = min((deliveries or 1) - 1, _MAX_DOUBLINGS)
+        return float(min(self.limit, self.first * 2**doublings))
+
+
+class Worker:
+    """Runs a command for each message of a queue.
+
+    visibility: seconds that a claim holds; None: the queue's setting.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        name: str,
+        command: str,
+        *,
+        concurrency: int,
+        visibility: float | None,
+        backoff: Backoff,
+    ) -> None:
+        self._queue = queue
+        self._name = name
+        self._command = command
+        self._concurrency = concurrency
+        self._visibility = visibility
+        self._backoff = backoff
+        self._held: dict[str, Message] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+        self._slots = threading.Semaphore(concurrency)
+        self._stop = threading.Event()  # claim no more
+        self._kill = threading.Event()  # end what runs
+        self._fed = threading.Event()  # no more will be claimed
+        self._settled = threading.Event()  # nothing is held any more
+        self._signal = 0
+        self._failure: FsmqError | None = None
+
+    def run(self, count: int | None, wait: float | None) -> int:
+        """Work until a signal, ``count`` messages, or ``wait`` seconds without one.
+
+        Returns the exit code. Raises NoSuchQueue, InvalidValue.
+        """
+        if self._visibility is None:
+            # Zero would bring a message back before its command has begun.
+            self._visibility = max(1.0, self._queue.settings.visibility_timeout)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        renewing = threading.Thread(target=self._renew, daemon=True)
+        renewing.start()
+        with ThreadPoolExecutor(self._concurrency, "command") as pool:
+            feeding = threading.Thread(target=self._feed, args=(pool, count, wait), daemon=True)
+            feeding.start()
+            # Timeouts, since a wait without one would not be interrupted for a signal's handler.
+            while not self._fed.wait(_LOOK_EVERY_S):
+                pass
+            # From here on the pool's end waits for what still runs.
+            while self._is_busy():
+                time.sleep(0.02)
+        self._settled.set()
+        renewing.join()
+        if self._failure is not None:
+            raise self._failure
+        return Exit.DONE if self._signal in (0, signal.SIGTERM) else Exit.INTERRUPTED
+
+    # -- claiming --------------------------------------------------------------------------------
+
+    def _feed(self, pool: ThreadPoolExecutor, count: int | None, wait: float | None) -> None:
+        left = count
+        idle_since = time.monotonic()
+        try:
+            while not self._stop.is_set() and left != 0:
+                if not self._slots.acquire(timeout=_LOOK_EVERY_S):
+                    idle_since = time.monotonic()
+                    continue
+                message = self._claim()
+                if message is not None:
+                    with self._lock:
+                        self._held[message.id] = message
+                    pool.submit(self._work, message)
+                    left = None if left is None else left - 1
+                    idle_since = time.monotonic()
+                    continue
+                self._slots.release()
+                idle = time.monotonic() - idle_since
+                if wait is not None and idle >= wait and not self._is_busy():
+                    break
+        except FsmqError as error:
+            self._failure = error
+        finally:
+            self._fed.set()
+
+    def _claim(self) -> Message | None:
+        """One message, or None if none came for a while."""
+        try:
+            messages = self._queue.claim(1, self._visibility, _LOOK_EVERY_S)
+        except Unavailable as error:
+            tell(f"cannot claim, trying again: {error}")
+            self._stop.wait(error.retry_after)
+            return None
+        if messages and self._stop.is_set():
+            self._settle(messages[0], None)
+            return None
+        return messages[0] if messages else None
+
+    def _is_busy(self) -> bool:
+        with self._lock:
+            return bool(self._held)
+
+    # -- working ---------------------------------------------------------------------------------
+
+    def _work(self, message: Message) -> None:
+        try:
+            self._settle(message, self._run_command(message))
+        finally:
+            with self._lock:
+                self._held.pop(message.id, None)
+                self._running.pop(message.id, None)
+            self._slots.release()
+
+    def _run_command(self, message: Message) -> int | None:
+        """The command's exit code, negative for a signal; None if it was not to be run."""
+        if self._kill.is_set():
+            return None
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", self._command],
+                stdin=subprocess.PIPE,
+                env={**os.environ, **_facts(message)},
+                # Out of our group: Ctrl-C is for us, and the command may finish.
+                process_group=0,
+                preexec_fn=_tied_to(os.getpid()),
+            )
+        except OSError as error:
+            tell(f"{message.id}: cannot run the command: {error.strerror}")
+            return Exit.INTERNAL
+        with self._lock:
+            self._running[message.id] = process
+        if self._kill.is_set():
+            _end(process)
+        process.communicate(message.body)
+        return None if self._kill.is_set() and process.returncode else process.returncode
+
+    def _settle(self, message: Message, code: int | None) -> None:
+        """Acknowledge, bury or release a message by what its command said; None: give it back."""
+        try:
+            if code == 0:
+                if not self._queue.remove_each([message.id])[0]:
+                    tell(f"{message.id}: done, but it was not there any more to be acknowledged")
+            elif code == Exit.BAD_DATA and self._bury(message):
+                tell(f"{message.id}: exit code {code}: sent to the dead letters")
+            else:
+                self._give_back(message, code)
+        except NoSuchMessage:
+            tell(f"{message.id}: it is not held any more")
+        except FsmqError as error:
+            tell(f"{message.id}: {error}; it comes back when its claim ends")
+
+    def _bury(self, message: Message) -> bool:
+        try:
+            self._queue.bury(message.id)
+        except InvalidValue as error:
+            tell(f"{message.id}: cannot be buried: {error}")
+            return False
+        return True
+
+    def _give_back(self, message: Message, code: int | None) -> None:
+        if code is None:
+            self._queue.release(message.id)
+            return
+        limit = self._queue.settings.max_deliveries
+        used_up = limit is not None and (message.deliveries or 0) >= limit
+        # What is used up goes to the dead letters, and has nothing to wait for.
+        delay = 0.0 if used_up else self._backoff.after(message.deliveries)
+        self._queue.release(message.id, delay)
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        then = "its deliveries are used up" if used_up else f"again in {delay:g} s"
+        tell(f"{message.id}: {how}, delivery {message.deliveries or '?'}: {then}")
+
+    # -- renewing, stopping ----------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        assert self._visibility is not None
+        lost: set[str] = set()
+        while not self._settled.wait(self._visibility / _RENEWALS):
+            with self._lock:
+                running = [i for i in self._running if i not in lost]
+            for message_id in running:
+                try:
+                    self._queue.renew(message_id, self._visibility)
+                except (NoSuchMessage, NoSuchQueue):
+                    with self._lock:
+                        gone = message_id in self._running
+                    if gone:
+                        lost.add(message_id)
+                        tell(f"{message_id}: it was removed while its command runs")
+                except FsmqError as error:
+                    tell(f"{message_id}: cannot renew, trying again: {error}")
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if not self._stop.is_set():
+            self._signal = number
+            self._stop.set()
+            return
+        self._kill.set()
+        for process in list(self._running.values()):
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+
+
+def _tied_to(parent: int) -> Callable[[], None]:
+    """What a command does before it begins: it must not outlive a worker that is killed, whose
+    message comes back and is worked on by someone else."""
+
+    def tie() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return tie
+
+
+def _facts(message: Message) -> Mapping[str, str]:
+    """The environment of a command."""
+    found = {
+        "FSMQ_ID": message.id,
+        "FSMQ_QUEUE": message.queue,
+        "FSMQ_DELIVERIES": "" if message.deliveries is None else str(message.deliveries),
+        "FSMQ_PRIORITY": str(message.priority),
+        "FSMQ_CREATED_AT": "" if message.created_at is None else moment(message.created_at),
+        "FSMQ_CONTENT_TYPE": message.content_type or "",
+    }
+    for name, value in message.attributes.items():
+        plain = re.sub(r"[^A-Za-z0-9]", "_", name).upper()
+        found[f"FSMQ_ATTRIBUTE_{plain}"] = value.replace("\0", "")
+    return found

@@ -1,0 +1,59 @@
+"""What the tests of the command share: the real `fsmq`, run as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.suite import HOME
+
+FSMQ = [sys.executable, "-m", "fsmq.cli"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours without what would change the command, and with the project to be imported."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "_FSMQ"))}
+    return {**clean, "PYTHONPATH": str(HOME), **more}
+
+
+class Command:
+    """`fsmq` at one place."""
+
+    def __init__(self, at: str | Path) -> None:
+        self.at = str(at)
+
+    def __call__(
+        self, *arguments: str | Path, code: int | None = 0, stdin: bytes = b"", **env: str
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a verb to its end; its exit code is ``code``, unless that is None."""
+        done = subprocess.run(
+            [*FSMQ, *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            env=environment(FSMQ_AT=self.at) | env,
+            timeout=60,
+        )
+        assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        return done
+
+    def out(self, *arguments: str | Path, **more: Any) -> str:
+        """What a verb prints."""
+        return self(*arguments, **more).stdout.decode()
+
+    def json(self, *arguments: str | Path, **more: Any) -> Any:
+        """The one document that a verb prints."""
+        return json.loads(self(*arguments, "--json", **more).stdout)
+
+    def lines(self, *arguments: str | Path, **more: Any) -> list[Any]:
+        """The lines of JSON that a verb prints."""
+        printed = self(*arguments, "--json", **more).stdout
+        return [json.loads(line) for line in printed.splitlines()]
+
+    def counts(self, queue: str) -> dict[str, int]:
+        """A queue's messages by state; zeros are left out."""
+        found: dict[str, int] = self.json("stat", queue)["messages"]
+        return {state: count for state, count in found.items() if count}

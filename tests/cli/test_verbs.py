@@ -1,0 +1,305 @@
+"""The verbs, on the folder of a spool in which no program runs and on the one of a suite."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import FSMQ, Command, environment
+from tests.suite import HOME, eventually
+
+BINARY = bytes(range(256)) * 300
+
+
+@pytest.fixture(params=["alone", "suite"])
+def fsmq(request: pytest.FixtureRequest, root: Path) -> Iterator[Command]:
+    """The command at a root with the queue ``jobs``; alone, or beside the three programs."""
+    (root / "queues" / "jobs").mkdir(parents=True)
+    if request.param == "alone":
+        command = Command(root)
+        command("create", "jobs")
+        yield command
+    else:
+        running = request.getfixturevalue("suite")
+        (running.root / "queues" / "jobs").mkdir(exist_ok=True)
+        command = Command(running.root)
+        command("purge", "jobs", "--yes")
+        yield command
+
+
+@pytest.fixture
+def alone(root: Path) -> Command:
+    command = Command(root)
+    command("create", "jobs")
+    return command
+
+
+def test_a_message_goes_through_a_pipe_byte_for_byte(fsmq: Command) -> None:
+    message_id = fsmq.out("put", "jobs", stdin=BINARY).strip()
+    assert fsmq("get", "jobs", "--wait=20").stdout == BINARY
+    assert fsmq.counts("jobs") == {"in_flight": 1}
+    assert fsmq.out("ack", "jobs", message_id) == ""
+    assert fsmq.counts("jobs") == {}
+    assert fsmq("get", "jobs", code=1).stdout == b""
+
+
+def test_files_are_messages_and_can_be_saved_again(fsmq: Command, tmp_path: Path) -> None:
+    for name, body in {"one": b"1", "two": BINARY}.items():
+        (tmp_path / name).write_bytes(body)
+    ids = fsmq.out("put", "jobs", tmp_path / "one", "-", tmp_path / "two", stdin=b"-").split()
+    saved = []
+    while len(saved) < 3:
+        printed = fsmq.out("get", "jobs", "-n9", "--wait=20", "--ack", "--save", tmp_path / "out")
+        saved += printed.split()
+    assert saved == ids
+    bodies = [(tmp_path / "out" / message_id).read_bytes() for message_id in ids]
+    assert bodies == [b"1", b"-", BINARY]
+    assert fsmq.counts("jobs") == {}
+
+
+def test_lines_come_out_as_they_went_in(alone: Command) -> None:
+    lines = b"".join(b"line %d\n" % number for number in range(700)) + b"\nlast"
+    assert len(alone.out("put", "jobs", "--lines", stdin=lines).split()) == 702
+    printed = alone("get", "jobs", "--count=1000", "--lines", "--ack").stdout
+    assert printed == lines + b"\n"
+    assert alone.counts("jobs") == {}
+
+
+def test_a_line_is_stored_before_the_pipe_ends(alone: Command) -> None:
+    process = subprocess.Popen(
+        [*FSMQ, "put", "jobs", "--lines"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(FSMQ_AT=alone.at),
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"now\nand the")
+    process.stdin.flush()
+    assert process.stdout.readline()
+    assert alone("get", "jobs", "--ack").stdout == b"now"
+    process.stdin.write(b" rest")
+    process.communicate()
+    assert alone("get", "jobs", "--ack").stdout == b"and the rest"
+
+
+def test_what_is_said_about_a_message_comes_back(fsmq: Command) -> None:
+    said = ["--priority=3", "--ttl=1h", "--content-type=text/plain", "-atrace=8f2", "-auser=a=b"]
+    [put] = fsmq.lines("put", "jobs", "--body=hëllo", *said)
+    [got] = fsmq.lines("get", "jobs", "--wait=20", "--visibility=5m")
+    assert (got["queue"], got["id"], got["body"]) == ("jobs", put["id"], "hëllo")
+    assert (got["content_type"], got["priority"], got["deliveries"]) == ("text/plain", 3, 1)
+    assert got["attributes"] == {"trace": "8f2", "user": "a=b"}
+    assert got["created_at"] < got["deadline"] < got["expires_at"]
+    # jobs' own visibility is 30 s.
+    assert fsmq.lines("peek", "jobs", put["id"])[0]["deadline"] == got["deadline"]
+    [renewed] = fsmq.lines("renew", "jobs", put["id"], "--visibility=2h")
+    assert renewed["deadline"] > got["deadline"]
+    fsmq("release", "jobs", put["id"])
+    [again] = fsmq.lines("get", "jobs", "--wait=20")
+    assert again["deliveries"] == 2
+    assert fsmq.lines("ack", "jobs", put["id"]) == [
+        {"queue": "jobs", "id": put["id"], "done": True}
+    ]
+
+
+def test_a_delay_hides_and_a_release_with_a_delay_too(fsmq: Command) -> None:
+    put = fsmq.out("put", "jobs", "--body=x", "--delay=1h").strip()
+    fsmq("get", "jobs", code=1)
+    assert fsmq.counts("jobs") == {"delayed": 1}
+    fsmq("renew", "jobs", put, "--visibility=0.1")
+    assert fsmq.out("get", "jobs", "--wait=20") == "x"
+    fsmq("release", "jobs", put, "--delay=1h")
+    assert fsmq.counts("jobs") == {"in_flight": 1}
+    assert fsmq.out("peek", "jobs", "--state=in_flight").splitlines()[1].split()[2] == "x"
+
+
+def test_a_second_put_of_an_id_says_that_it_is_stored(fsmq: Command) -> None:
+    fsmq("put", "jobs", "--id=once", "--body=x")
+    assert b"already holds" in fsmq("put", "jobs", "--id=once", "--body=y", code=4).stderr
+    assert fsmq.out("get", "jobs", "--wait=20", "--ack") == "x"
+
+
+def test_peek_shows_and_claims_nothing(alone: Command) -> None:
+    ids = alone.out("put", "jobs", "--lines", stdin=b"a\nb\nc\n").split()
+    alone("peek", "jobs", code=1)
+    assert alone.out("get", "jobs") == "a"
+    assert [m["id"] for m in alone.lines("peek", "jobs")] == ids[1:]
+    assert [m["state"] for m in alone.lines("peek", "jobs", *ids)] == [
+        "in_flight",
+        "ready",
+        "ready",
+    ]
+    assert alone("peek", "jobs", "--raw", "-n1").stdout == b"b"
+    shown = alone.out("peek", "jobs").splitlines()
+    assert shown[0].split()[:3] == ["ID", "STATE", "BODY"]
+    assert shown[1].split()[:3] == [ids[1], "ready", "b"]
+    done = alone("peek", "jobs", ids[0], "nope", code=3)
+    assert b"nope: it is in no state" in done.stderr
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_ids_come_from_a_pipe_and_a_missing_one_is_told(alone: Command) -> None:
+    ids = alone.out("put", "jobs", "--lines", stdin=b"a\nb\n").split()
+    done = alone(
+        "ack", "jobs", "--json", code=3, stdin="\n".join([ids[0], "nope", ids[1]]).encode()
+    )
+    assert [json.loads(line)["done"] for line in done.stdout.splitlines()] == [True, False, True]
+    assert b"nope: it is not there" in done.stderr
+    assert b"nope" in alone("release", "jobs", "nope", code=3).stderr
+    assert b"nope" in alone("renew", "jobs", "nope", code=3).stderr
+
+
+def test_a_reader_that_goes_away_loses_nothing(alone: Command) -> None:
+    body = b"x" * 100_000
+    for _ in range(3):
+        alone("put", "jobs", stdin=body)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*FSMQ, "get", "jobs", "--count=3", "--ack"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env=environment(FSMQ_AT=alone.at),
+    )
+    os.close(writing)
+    assert done.returncode == 69
+    assert b"given back" in done.stderr
+    assert alone.counts("jobs") == {"ready": 3}
+
+
+def test_queues_are_listed_shown_and_matched(alone: Command) -> None:
+    alone("create", "mail", "visibility_timeout=5m", "max_message_bytes=64K")
+    alone("put", "jobs", "--lines", stdin=b"a\nb\n")
+    assert alone.out("get", "jobs") == "a"
+    listed = {row["queue"]: row for row in alone.json("ls")["queues"]}
+    assert listed["jobs"]["messages"] == {"new": 0, "ready": 1, "in_flight": 1, "delayed": 0}
+    assert 0 <= listed["jobs"]["oldest_seconds"] < 60
+    assert listed["mail"]["oldest_seconds"] is None
+    head, jobs, mail = alone.out("ls").splitlines()
+    assert head.split() == ["QUEUE", "READY", "IN", "FLIGHT", "DELAYED", "NEW", "OLDEST"]
+    assert jobs.split()[:5] == ["jobs", "1", "1", "0", "0"]
+    assert len(head) == len(jobs) == len(mail)
+    assert alone.out("ls", "m*", "--names") == "mail\n"
+    alone("ls", "x*", code=1)
+    stat = alone.json("stat", "mail")
+    assert stat["settings"]["visibility_timeout"] == 300
+    assert stat["settings"]["max_message_bytes"] == 65536
+    shown = dict(line.split(None, 1) for line in alone.out("stat", "mail").splitlines())
+    assert (shown["queue"], shown["visibility_timeout"], shown["retention"]) == (
+        "mail",
+        "300s",
+        "none",
+    )
+
+
+def test_settings_are_changed_taken_back_and_refused_by_name(alone: Command) -> None:
+    alone("config", "jobs", "max_deliveries=2", "dead_letter_queue=dead", "retention=7d")
+    assert alone.json("config", "jobs")["settings"]["retention"] == 604800
+    alone("config", "jobs", "retention=default", "visibility_timeout=1.5")
+    settings = alone.json("config", "jobs")["settings"]
+    assert (settings["retention"], settings["visibility_timeout"]) == (None, 1.5)
+    for wrong, says in {
+        "max_deliveries=100": b"max_deliveries: must be a whole number from 1 to 99",
+        "retention=often": b"retention: must be a number of seconds",
+        "visibility=3": b"visibility: is no setting",
+        "retention": b"Give SETTING=VALUE",
+    }.items():
+        assert says in alone("config", "jobs", wrong, code=2).stderr
+
+
+def test_what_is_buried_goes_to_the_dead_letters_and_back(alone: Command) -> None:
+    alone("config", "jobs", "max_deliveries=9", "dead_letter_queue=dead")
+    ids = alone.out("put", "jobs", "--lines", stdin=b"a\nb\nc\n").split()
+    alone("get", "jobs", "-n3")
+    alone("bury", "jobs", *ids)
+    assert alone.counts("dead") == {"ready": 3}
+    assert b"max_deliveries" not in alone("bury", "jobs", ids[0], code=3).stderr
+    alone("mv", "dead", "jobs", ids[1])
+    assert alone.counts("jobs") == {"ready": 1}
+    assert alone.json("mv", "dead", "jobs") == {
+        "source": "dead",
+        "target": "jobs",
+        "moved": 2,
+        "conflicts": 0,
+    }
+    assert alone.out("get", "jobs", "-n3", "--lines") == "a\nb\nc\n"
+
+
+def test_mv_leaves_what_is_claimed_and_tells_what_stayed(alone: Command) -> None:
+    claimed = alone.out("put", "jobs", "--body=claimed").strip()
+    assert alone.out("get", "jobs") == "claimed"
+    alone("put", "jobs", "--id=same", "--body=x")
+    assert alone.out("mv", "jobs", "other", "--create") == "1 message moved from jobs to other\n"
+    alone("put", "jobs", "--id=same", "--body=y")
+    assert b"1 message stayed" in alone("mv", "jobs", "other", code=4).stderr
+    assert b"in flight" in alone("mv", "jobs", "other", claimed, code=3).stderr
+    alone("mv", "jobs", "other", claimed, "--in-flight")
+    assert b"no queue named 'nowhere'" in alone("mv", "jobs", "nowhere", code=3).stderr
+
+
+def test_purge_and_delete_ask_where_they_can(alone: Command) -> None:
+    alone("put", "jobs", "--lines", stdin=b"a\nb\n")
+    alone("get", "jobs")
+    assert b"say --yes" in alone("purge", "jobs", code=2).stderr
+    assert sum(alone.counts("jobs").values()) == 2
+    assert alone.out("purge", "jobs", "--yes") == "2 messages removed from jobs\n"
+    assert alone.counts("jobs") == {}
+    assert alone.json("delete", "jobs", "-y") == {"queue": "jobs", "deleted": True, "messages": 0}
+    assert alone.out("ls", "--names") == ""
+
+
+def test_errors_say_what_to_do(alone: Command, tmp_path: Path) -> None:
+    told = alone("get", "jbos", code=3).stderr.decode()
+    assert told == "fsmq: there is no queue named 'jbos'\n      create it: fsmq create jbos\n"
+    told = alone("ls", "--at", tmp_path / "nowhere", code=78).stderr.decode()
+    assert "there is no spool in" in told
+    assert f"fsmq up --root {tmp_path}/nowhere" in told
+    assert not (tmp_path / "nowhere").exists()
+    assert b"Did you mean get?" in alone("gte", code=2).stderr
+    assert b"10y" in alone("put", "jobs", "--delay=10y", code=2).stderr
+    assert b"queue:" in alone("put", "../x", code=2).stderr
+    assert b"cannot read" in alone("put", "jobs", tmp_path / "nofile", code=2).stderr
+
+
+def test_put_makes_queue_and_spool_only_when_told_to(tmp_path: Path) -> None:
+    command = Command(tmp_path / "new")
+    command("put", "jobs", "--body=x", code=78)
+    command("put", "jobs", "--body=x", "--create")
+    assert command.counts("jobs") == {"new": 1}
+
+
+def test_the_place_is_said_by_option_then_variables(tmp_path: Path) -> None:
+    for name in ("option", "at", "root"):
+        Command(tmp_path / name)("create", name)
+    command = Command(tmp_path / "at")
+    assert command.out("ls", "--names", FSMQ_ROOT=str(tmp_path / "root")) == "at\n"
+    assert command.out("ls", "--names", "--at", tmp_path / "option") == "option\n"
+    assert command.out("ls", "--names", "--root", tmp_path / "option") == "option\n"
+    assert Command("").out("ls", "--names", FSMQ_ROOT=str(tmp_path / "root")) == "root\n"
+    url = Command("http://127.0.0.1:1")
+    assert b"log in to its host" in url("fsck", code=2).stderr
+    assert "1 queue" in url.out("fsck", FSMQ_ROOT=str(tmp_path / "root"))
+
+
+def test_ctrl_c_while_waiting_ends_at_once(alone: Command) -> None:
+    process = subprocess.Popen(
+        [*FSMQ, "get", "jobs", "--wait=60"], env=environment(FSMQ_AT=alone.at), cwd=HOME
+    )
+    watches = Path(f"/proc/{process.pid}/fdinfo")
+    eventually(lambda: any("inotify" in f.read_text() for f in list(watches.iterdir())))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+
+
+def test_every_verb_explains_itself() -> None:
+    listed = Command("").out("--help")
+    for verb in ("put", "get", "ack", "mv", "fsck", "up"):
+        assert f"  {verb} " in listed
+        assert "Usage: " in Command("").out(verb, "--help")
