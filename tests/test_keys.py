@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fsmq.http.keys import KeysError, load, parse
 from fsmq.cli.keys import keys
+from fsmq.http.keys import KeysError, load, parse
 from tests.http.keyfile import add_key
 
 HASH = "sha256:" + "0" * 64

@@ -91,7 +91,7 @@ def many(count: int, what: str) -> str:
 
 
 def of_message(message: Message) -> dict[str, Any]:
-    """A message for JSON: its queue, and the members of docs/http.md; the id as the verbs take it."""
+    """A message for JSON: its queue, the members of docs/http.md, the id as verbs take it."""
     return {"queue": message.queue, **as_json(message), "id": message.id}
 
 
