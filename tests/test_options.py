@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fsmq.daemons.options import (
+    DIALECTS,
     SETTINGS,
     MoverOptions,
     MqOptions,
@@ -65,6 +66,18 @@ def test_defaults_of_mq() -> None:
     assert (options.sync, options.watch, options.poll_interval) == ("auto", "auto", 0.25)
     assert options.max_message_bytes == 16777216
     assert options.node
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [("all", DIALECTS), ("none", ()), ("emodb", ("emodb",)), (" emodb , emodb", ("emodb",))],
+)
+def test_dialects_are_named_one_by_one_or_all_together(given: str, chosen: tuple[str, ...]) -> None:
+    assert Ran("mq", "--dialects", given).options.dialects == chosen
+    assert Ran("mq").options.dialects == DIALECTS
+    refused = Ran("mq", "--dialects=emodb,klingon")
+    assert refused.result.exit_code == 2
+    assert "expected all, none, or some of emodb" in refused.output
 
 
 def test_the_return_value_is_the_exit_code() -> None:

@@ -94,6 +94,28 @@ class Choice:
         return word
 
 
+class Several:
+    """Some of a few words, joined by commas; ``all`` of them, or ``none``."""
+
+    native: tuple[type, ...] = (str,)
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.metavar = "NAMES"
+        self.limits = ", ".join((*words, "all", "none"))
+        self.expected = f"all, none, or some of {', '.join(words)} joined by commas"
+
+    def parse(self, raw: Raw) -> tuple[str, ...]:
+        """Return the words in our order; raise ``ValueError`` for any other."""
+        text = str(raw)
+        if text in ("all", "none"):
+            return self.words if text == "all" else ()
+        given = {word.strip() for word in text.split(",")}
+        if not given <= set(self.words):
+            raise ValueError(raw)
+        return tuple(word for word in self.words if word in given)
+
+
 class Location:
     """The path of a file or folder, which need not be there."""
 

@@ -96,7 +96,7 @@ class _Daemon:
             read_timeout=options.read_timeout,
             access=self._protection.access,
         )
-        server = Server(service)
+        server = Server(service, options.dialects)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop, number)

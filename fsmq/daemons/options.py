@@ -15,7 +15,7 @@ from typing import Literal, Self, get_args
 import click
 
 from fsmq.daemons.commandline import O, Origin, Origins, Setting, Values, command, nearer
-from fsmq.daemons.kinds import Choice, Location, Number, Text, Whole
+from fsmq.daemons.kinds import Choice, Location, Number, Several, Text, Whole
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
 Watch = Literal["auto", "events", "poll"]
@@ -29,6 +29,9 @@ COMMANDS = {"mq": "mq", "mover": "mq-mover", "reaper": "mq-reaper", "up": "fsmq 
 
 TABLES = {"mq": "mq", "mover": "mover", "reaper": "reaper", "up": "mq"}
 """The table of the configuration file that each program reads over the top level."""
+
+DIALECTS = ("emodb",)
+"""What mq can speak beside its native dialect; `fsmq.http.dialects` has them."""
 
 _EVERY = tuple(COMMANDS)
 _LOOPS = ("mover", "reaper")
@@ -149,6 +152,23 @@ SETTINGS: tuple[Setting, ...] = (
         "The port to listen on; 0 takes any free one.",
         _NETWORK,
         ("mq", "up"),
+    ),
+    Setting(
+        "dialects",
+        Several(*DIALECTS),
+        "all",
+        "What is spoken beside the native dialect, joined by commas; or all, or none.",
+        _NETWORK,
+        ("mq",),
+    ),
+    Setting(
+        "admin-port",
+        Whole(0, 65_535, "port"),
+        None,
+        "Where EmoDB's clients ask for the server's health; 0 for nowhere.",
+        _NETWORK,
+        ("mq",),
+        default_text="port + 1, while emodb is spoken and port is not 0",
     ),
     Setting(
         "processes",
@@ -277,6 +297,8 @@ class MqOptions:
     node: str
     address: str
     port: int
+    dialects: tuple[str, ...]
+    admin_port: int | None
     processes: int
     process_index: int | None
     keys: Path | None

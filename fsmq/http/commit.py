@@ -33,6 +33,11 @@ class Commits:
 
     async def complete(self, pending: Pending[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
+        await self.sync(pending)
+        return pending.finish()
+
+    async def sync(self, pending: Pending[T]) -> None:
+        """Make a verb durable, and leave its finish to the caller. Raises Unavailable."""
         work = pending.work
         if work.files or work.folders:
             group = self._group
@@ -50,7 +55,6 @@ class Commits:
             except Unavailable:
                 pending.abandon()
                 raise
-        return pending.finish()
 
     def _run(self) -> None:
         group, self._group = self._group, Group()

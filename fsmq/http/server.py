@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Iterable
 
 from aiohttp import hdrs, web
 from aiohttp.web import BaseRequest, StreamResponse
@@ -12,15 +13,13 @@ from aiohttp.web import BaseRequest, StreamResponse
 from fsmq._version import __version__
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 
-from .many import Many
-from .native import Native
-from .problems import InternalError, SlowBody, UnreadableBody, UnsupportedEncoding, problem
+from .dialect import Dialect
+from .dialects import DIALECTS, NativeDialect
+from .problems import InternalError, SlowBody, UnreadableBody, UnsupportedEncoding
 from .protocol import ProblemServer
 from .request import Call, split_target
-from .router import Router
 from .service import Service
 from .system import System
-from .topics import NativeTopics
 
 log = logging.getLogger(__name__)
 _KEEPALIVE_S = 75.0
@@ -34,15 +33,15 @@ _SOFTWARE = f"fsmq/{__version__}"
 
 
 class Server:
-    """Serves one :class:`Service` on listening sockets."""
+    """Serves one :class:`Service` on listening sockets, in the native dialect and others."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, dialects: Iterable[str] = ()) -> None:
         self.service = service
-        self.router = Router()
-        System(self.router).add_routes()
-        NativeTopics(service).add_routes(self.router)
-        Native(service).add_routes(self.router)
-        Many(service).add_routes(self.router)
+        self._native = NativeDialect(service)
+        others = [DIALECTS[name](service) for name in dialects]
+        self._by_prefix = {prefix: one for one in others for prefix in one.prefixes}
+        routers = [one.router for one in (self._native, *others)]
+        System(routers).add_routes(self._native.router)
         self._open = 0
         self._idle = asyncio.Event()
         self._runner = web.ServerRunner(
@@ -98,13 +97,14 @@ class Server:
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:
         path, query = split_target(_raw_target(request))
+        dialect = self._dialect(path)
         call: Call | None = None
         try:
-            handler, names = self.router.find(request.method, path)
+            handler, names = dialect.find(request.method, path)
             call = Call(request, names, query, self.service.access)
             return await handler(call)
         except FsmqError as error:
-            response = problem(error)
+            response = dialect.problem(error)
             if isinstance(error, _BODY_LEFT):
                 # The rest of the body is not read, so nothing can follow on this connection.
                 response.force_close()
@@ -115,10 +115,15 @@ class Server:
             raise
         except Exception:
             log.exception("%s %s failed", request.method, path)
-            return problem(InternalError())
+            return dialect.problem(InternalError())
         finally:
             if call is not None:
                 call.end()
+
+    def _dialect(self, path: str) -> Dialect:
+        # A matrix parameter (";…") is no part of a segment's name.
+        first = path[1:].partition("/")[0].partition(";")[0]
+        return self._by_prefix.get(first, self._native)
 
 
 def _raw_target(request: BaseRequest) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from fsmq.spool import browse
 from fsmq.spool.claim import MAX_CLAIMS
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Pending, join
 from fsmq.spool.counts import Counts
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, telling, unavailable
 from fsmq.spool.message import Message, NewMessage
@@ -31,6 +31,7 @@ _COUNT_SHARE = 0.05
 # Writing more than this would hold the loop up for longer than handing it to a thread.
 _SMALL_BYTES = 256 * 1024
 _FEW = 32
+_SMALL_COUNT = 256
 
 
 class Service:
@@ -153,6 +154,33 @@ class Service:
         if size <= _SMALL_BYTES:
             return function(*arguments)
         return await self.in_thread(function, *arguments)
+
+    async def put_all(self, batches: Mapping[str, Sequence[NewMessage]]) -> None:
+        """Store messages in several queues, which exist, with one sync for all of them.
+
+        All or none, but for a queue that is deleted meanwhile. Raises what put raises.
+        """
+        messages = [message for batch in batches.values() for message in batch]
+        small = len(messages) <= _SMALL_COUNT and all(
+            self.spool.settings(queue).max_depth is None for queue in batches
+        )
+        if small and sum(len(message.body) for message in messages) <= _SMALL_BYTES:
+            await self.complete(self._put_all(batches))
+            return
+        pending = await self.in_thread(self._put_all, batches)
+        await self._commits.sync(pending)
+        await self.in_thread(pending.finish)
+
+    def _put_all(self, batches: Mapping[str, Sequence[NewMessage]]) -> Pending[list[list[str]]]:
+        pendings = []
+        try:
+            for queue, messages in batches.items():
+                pendings.append(self.spool.put(queue, messages))
+        except BaseException:
+            for pending in pendings:
+                pending.abandon()
+            raise
+        return join(pendings)
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long beside the loop."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from aiohttp.web import Response, StreamResponse
 
@@ -23,15 +24,18 @@ _OPENAPI = Operation(
 class System:
     """Answers what is asked about the server."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self, routers: Sequence[Router]) -> None:
+        """Tell of the routes of these routers."""
+        self._routers = routers
         self._openapi = b""
 
-    def add_routes(self) -> None:
-        self._router.add("GET", "/_openapi.json", self.openapi, _OPENAPI)
+    def add_routes(self, router: Router) -> None:
+        router.add("GET", "/_openapi.json", self.openapi, _OPENAPI)
 
     async def openapi(self, call: Call) -> StreamResponse:
         call.expect()
-        # Not before all dialects have added their routes.
-        self._openapi = self._openapi or json.dumps(document(self._router.routes())).encode()
+        if not self._openapi:
+            # Not before all dialects have added their routes.
+            routes = [route for router in self._routers for route in router.routes()]
+            self._openapi = json.dumps(document(routes)).encode()
         return Response(body=self._openapi + b"\n", content_type=JSON)

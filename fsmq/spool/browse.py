@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
 from typing import NamedTuple
 
 from .context import Context
@@ -112,6 +113,32 @@ def peek(
     return result
 
 
+def peek_all(context: Context, queue: str, limit: int) -> list[Message]:
+    """Up to ``limit`` messages in order, whatever their state.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    check_queue(queue)
+    result: list[Message] = []
+    try:
+        context.settings_of(queue)
+        # With the stream, so that one that travels on meanwhile is seen twice and not missed.
+        states: dict[str, State] = {}
+        for state in (State.NEW, State.READY, State.DELAY):
+            states |= dict.fromkeys(nsmallest(limit, ids(context, queue, state)), state)
+        for message_id in sorted(states):
+            message = look(context, queue, message_id, states[message_id])
+            message = message or _find(context, queue, message_id)
+            if message is not None:
+                result.append(message)
+            if len(result) == limit:
+                break
+    except OSError as error:
+        raise unavailable(error, f"cannot look into queue {queue!r}") from error
+    return result
+
+
 def find(context: Context, queue: str, message_id: str) -> Message | None:
     """Look one message up in whatever state it is (removed ones left out).
 
@@ -121,12 +148,16 @@ def find(context: Context, queue: str, message_id: str) -> Message | None:
     check_queue(queue)
     check_id(queue, message_id)
     try:
-        for state in (State.NEW, State.READY, State.DELAY, State.READY):
-            message = look(context, queue, message_id, state)
-            if message is not None:
-                return message
+        return _find(context, queue, message_id)
     except OSError as error:
         raise unavailable(error, f"cannot look into queue {queue!r}") from error
+
+
+def _find(context: Context, queue: str, message_id: str) -> Message | None:
+    for state in (State.NEW, State.READY, State.DELAY, State.READY):
+        message = look(context, queue, message_id, state)
+        if message is not None:
+            return message
     return None
 
 

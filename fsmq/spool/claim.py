@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .context import Context, Pending
@@ -23,6 +24,8 @@ from .sync import Work
 from .tree import (
     CLAIM,
     DELAY,
+    DELIVER,
+    NEW,
     QUEUES,
     REMOVE_READY,
     State,
@@ -155,6 +158,60 @@ def renew(
         raise unavailable(error, f"cannot renew in queue {queue!r}") from error
     context.counters["renew"] += 1
     return Pending(work, lambda: deadline_ms / 1000)
+
+
+def extend(
+    context: Context, queue: str, message_ids: Sequence[str], visibility: float
+) -> Pending[list[bool]]:
+    """Hold messages for ``visibility`` seconds from now at least; tells for each if it is held.
+
+    A claim that ends later stays as it is, and one that is over, or never was, is made. A message
+    that is gone is passed over.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    check_queue(queue)
+    for message_id in message_ids:
+        check_id(queue, message_id)
+    tree = context.tree
+    work = Work()
+    try:
+        deadline_ms = _deadline_ms(context, context.settings_of(queue), visibility)
+        held = [_extend(context, queue, i, deadline_ms, work) for i in message_ids]
+    except OSError as error:
+        work.close()
+        raise unavailable(error, f"cannot renew in queue {queue!r}") from error
+    except BaseException:
+        work.close()
+        raise
+    if work.files:
+        work.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
+    context.counters["renew"] += len(work.files)
+    return Pending(work, lambda: held)
+
+
+def _extend(context: Context, queue: str, message_id: str, deadline_ms: int, work: Work) -> bool:
+    tree = context.tree
+    path = tree.path(State.DELAY, queue, message_id)
+    found = tree.stat(path)
+    fd = None
+    if found is not None:
+        stamp = context.stamps.decode(message_id, found.st_mtime_ns)
+        if stamp is not None and stamp.deadline_ms >= deadline_ms:
+            return True
+        fd = restamp(context, path, message_id, deadline_ms)
+    if fd is None:
+        # It may be on its way there; whoever needs it there may take it along.
+        try:
+            tree.move(DELIVER, queue, message_id)
+        except FileExistsError:
+            pass
+        fd = _take_back(context, queue, message_id, deadline_ms)
+    if fd is None:
+        return False
+    work.files.append(fd)
+    return True
 
 
 def _deadline_ms(context: Context, settings: QueueSettings, visibility: float | None) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from .errors import NoSuchQueue
+from .errors import FsmqError, NoSuchQueue
 from .names import Facts
 from .ready import Ready
 from .settings import QueueSettings, SettingsStore
@@ -71,3 +71,28 @@ class Pending(Generic[T]):
     work: Work
     finish: Callable[[], T]
     abandon: Callable[[], None] = _nothing
+
+
+def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
+    """Several verbs as one, to be made durable with one sync."""
+    work = Work()
+    for pending in pendings:
+        work.take(pending.work)
+
+    def finish() -> list[T]:
+        results: list[T] = []
+        first: FsmqError | None = None
+        for pending in pendings:
+            try:
+                results.append(pending.finish())
+            except FsmqError as error:
+                first = first or error  # a queue that was deleted must not keep the others
+        if first is not None:
+            raise first
+        return results
+
+    def abandon() -> None:
+        for pending in pendings:
+            pending.abandon()
+
+    return Pending(work, finish, abandon)

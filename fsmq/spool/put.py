@@ -29,7 +29,11 @@ from .sync import Work
 from .tree import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State
 
 T = TypeVar("T")
+# What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000
+_MAX_PUT = 100_000
+# So many files of a put stay open until they are synced; the usual limit of a process is 1024.
+_MAX_OPEN = 256
 
 
 class _Draft(NamedTuple):
@@ -61,8 +65,8 @@ def put(
         InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
     """
     check_queue(queue)
-    if len(messages) > MAX_BATCH:
-        raise InvalidValue("messages", f"are {len(messages)}; one batch takes {MAX_BATCH}")
+    if len(messages) > _MAX_PUT:
+        raise InvalidValue("messages", f"are {len(messages)}; one batch takes {_MAX_PUT}")
     try:
         if settings is None:
             settings = context.settings_of(queue)
@@ -131,13 +135,21 @@ class _Staging:
         if draft.own:
             self._in_new(lambda: self._reserve(draft))
         fd = self._in_new(lambda: self._create(draft))
-        self.work.files.append(fd)
         self.work.folders.add(self._tree.folder(NEW))
         self._drafts.append((draft, os.fstat(fd).st_ino))
-        _write_all(fd, draft.header + draft.body if draft.header else draft.body)
-        if draft.deadline_ms is not None:
-            mtime = self._context.stamps.encode(draft.message_id, draft.deadline_ms, 0)
-            os.utime(fd, ns=(mtime, mtime))
+        is_kept = len(self.work.files) < _MAX_OPEN
+        if is_kept:
+            self.work.files.append(fd)
+        else:
+            self.work.closed.append(self._staged_path(draft))
+        try:
+            _write_all(fd, draft.header + draft.body if draft.header else draft.body)
+            if draft.deadline_ms is not None:
+                mtime = self._context.stamps.encode(draft.message_id, draft.deadline_ms, 0)
+                os.utime(fd, ns=(mtime, mtime))
+        finally:
+            if not is_kept:
+                os.close(fd)
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 
 from .context import Context, Pending
 from .errors import InvalidValue, NoSuchMessage, NoSuchQueue, unavailable
 from .hold import hold_patiently, restamp
-from .names import check_id, check_queue
+from .names import check_id, check_queue, split_entry
 from .settings import MAX_DELAY_S, QueueSettings, check_seconds
 from .sync import Work
 from .tree import BURY, DELAY, QUEUES, RELEASE, State
@@ -41,6 +42,52 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
         raise unavailable(error, f"cannot release in queue {queue!r}") from error
     context.counters["release"] += 1
     return Pending(work, lambda: None)
+
+
+def release_many(
+    context: Context, queue: str, message_ids: Sequence[str] | None = None
+) -> Pending[int]:
+    """Give claimed messages back, all of the queue's by default; how many.
+
+    Those that are not claimed (any more) are passed over.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    check_queue(queue)
+    tree = context.tree
+    folders: set[str] = set()
+    released = 0
+    try:
+        settings = context.settings_of(queue)
+        for message_id in _claimed(context, queue) if message_ids is None else message_ids:
+            check_id(queue, message_id)
+            try:
+                target = _hand_back(context, settings, queue, message_id)
+            except NoSuchMessage:
+                continue
+            folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
+            folders.add(tree.folder(QUEUES, target))
+            released += 1
+    except OSError as error:
+        raise unavailable(error, f"cannot release in queue {queue!r}") from error
+    context.counters["release"] += released
+    return Pending(Work(folders=folders), lambda: released)
+
+
+def _claimed(context: Context, queue: str) -> Iterator[str]:
+    """The ids of a queue's claimed messages; those that wait for a delay's end are none."""
+    tree = context.tree
+    for name in tree.names(tree.folder(DELAY)):
+        parts = split_entry(name)
+        if parts is None or parts[0] != queue:
+            continue
+        found = tree.stat(tree.folder(DELAY, name))
+        if found is None:
+            continue
+        stamp = context.stamps.decode(parts[1], found.st_mtime_ns)
+        if stamp is None or stamp.deliveries != 0:
+            yield parts[1]
 
 
 def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:

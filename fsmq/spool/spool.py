@@ -295,8 +295,16 @@ class Spool:
     def renew(self, queue: str, message_id: str, visibility: float | None) -> Pending[float]:
         return claim.renew(self.context, queue, message_id, visibility)
 
+    def extend(
+        self, queue: str, message_ids: Sequence[str], visibility: float
+    ) -> Pending[list[bool]]:
+        return claim.extend(self.context, queue, message_ids, visibility)
+
     def release(self, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
         return release.release(self.context, queue, message_id, delay)
+
+    def release_many(self, queue: str, message_ids: Sequence[str] | None = None) -> Pending[int]:
+        return release.release_many(self.context, queue, message_ids)
 
     def give_back(self, queue: str, message_id: str) -> Pending[None]:
         return release.give_back(self.context, queue, message_id)

@@ -36,12 +36,20 @@ class Work:
 
     files: list[int] = field(default_factory=list)  # open descriptors; closed by the group
     folders: set[str] = field(default_factory=set)  # paths relative to the root
+    closed: list[str] = field(default_factory=list)  # of files that are too many to be kept open
+
+    def take(self, other: Work) -> None:
+        """Take over all that another work has; nothing is left of it."""
+        self.files += other.files
+        self.folders |= other.folders
+        self.closed += other.closed
+        other.files, other.folders, other.closed = [], set(), []
 
     def close(self) -> None:
         """Close the files; afterwards nothing is left to be synced."""
         for fd in self.files:
             os.close(fd)
-        self.files = []
+        self.files, self.closed = [], []
 
 
 class Group:
@@ -138,6 +146,7 @@ class Syncer:
     def _fsync_all(self, group: Group) -> None:
         files = [fd for work in group.works for fd in work.files]
         self._each(os.fsync, files)
+        self._each(self.tree.sync_file, [path for work in group.works for path in work.closed])
         # Folders after files: a name must never be durable before what it names.
         folders = sorted({folder for work in group.works for folder in work.folders})
         self._each(self.tree.sync_folder, folders)
@@ -157,7 +166,7 @@ class Syncer:
 
 def _size(group: Group) -> int:
     """How many fsync calls the group would need."""
-    files = sum(len(work.files) for work in group.works)
+    files = sum(len(work.files) + len(work.closed) for work in group.works)
     return files + len({folder for work in group.works for folder in work.folders})
 
 

@@ -177,6 +177,14 @@ class Tree:
         finally:
             os.close(fd)
 
+    def sync_file(self, path: str) -> None:
+        """fsync a file that is not open."""
+        fd = self.open(path)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     # -- listings --------------------------------------------------------------------------------
 
     def names(self, path: str) -> list[str]:

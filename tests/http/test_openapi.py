@@ -23,6 +23,9 @@ from fsmq.spool.settings import DEFAULTS
 from tests.http.helpers import Answer, ask, post
 from tests.suite import Suite
 
+# Other dialects take unknown parameters, and answer errors in other shapes: they have own tests.
+EMODB = "EmoDB"
+
 
 class Described(NamedTuple):
     """One operation of the document."""
@@ -55,6 +58,7 @@ def operations(served: dict[str, Any]) -> list[Described]:
         Described(method.upper(), path, operation)
         for path, methods in served["paths"].items()
         for method, operation in methods.items()
+        if not operation["tags"][0].startswith(EMODB)
     ]
     assert len(found) >= 15
     return found

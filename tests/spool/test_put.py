@@ -26,6 +26,7 @@ from fsmq.spool import (
     names,
 )
 from fsmq.spool.message import pack_header, unpack
+from fsmq.spool.sync import SyncMode
 from tests.spool.helpers import Clock, tree_of, visible
 
 attribute_names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True).filter(
@@ -182,8 +183,23 @@ def test_an_error_in_a_batch_tells_which_message_it_is_about(jobs: Queue) -> Non
 
 
 def test_a_batch_has_a_limit(spool: Spool, jobs: Queue) -> None:
-    with pytest.raises(InvalidValue, match="1000"):
-        spool.put("jobs", [NewMessage(b"")] * 1001)
+    with pytest.raises(InvalidValue, match="100000"):
+        spool.put("jobs", [NewMessage(b"")] * 100_001)
+
+
+@pytest.mark.parametrize("mode", ["fsync", "syncfs"])
+def test_a_large_batch_keeps_few_files_open(root: Path, mode: SyncMode) -> None:
+    with Spool(root, sync=mode) as spool:
+        spool.create_queue("jobs")
+        before = len(os.listdir("/proc/self/fd"))
+        pending = spool.put("jobs", [NewMessage(b"%d" % n) for n in range(600)])
+        assert len(os.listdir("/proc/self/fd")) - before < 300
+        ids = spool.complete(pending)
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert spool.syncer.syncs == 1
+        bodies = {message.body for message in spool.queue("jobs").claim(1000)}
+        assert len(ids) == 600
+        assert bodies == {b"%d" % n for n in range(600)}
 
 
 def test_an_own_id_is_the_id(jobs: Queue) -> None:

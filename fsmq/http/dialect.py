@@ -1,0 +1,45 @@
+"""Dialects: the languages that the server speaks, each with paths, rules and errors of its own.
+
+A request belongs to the dialect that its path's first segment names, and to the native one if
+none does. From there on everything about it is that dialect's: which paths there are, and how an
+error is told, also where no handler was found.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from aiohttp.web import Response
+
+from fsmq.spool.errors import FsmqError
+
+from .router import Handler, Router
+from .service import Service
+
+
+class Dialect(ABC):
+    """One dialect; ``__init__`` adds its routes.
+
+    name: as ``--dialects`` takes it.
+    prefixes: the first segments of paths that are its own.
+    """
+
+    name: ClassVar[str]
+    prefixes: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, service: Service) -> None:
+        self.router = Router()
+
+    def find(self, method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
+        """The handler of a request, and the decoded values of the path's named segments.
+
+        Raises:
+            NotFound, MethodNotAllowed
+        """
+        return self.router.find(method, path)
+
+    @abstractmethod
+    def problem(self, error: FsmqError) -> Response:
+        """The answer that tells an error; of any kind, since the spool's come here too."""

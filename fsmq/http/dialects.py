@@ -1,0 +1,36 @@
+"""Which dialects there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp.web import Response
+
+from fsmq.spool.errors import FsmqError
+
+from .dialect import Dialect
+from .emodb.dialect import EmoDb
+from .many import Many
+from .native import Native
+from .problems import problem
+from .service import Service
+from .topics import NativeTopics
+
+
+class NativeDialect(Dialect):
+    """Our own; it has all paths that no other dialect has."""
+
+    name = "native"
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        NativeTopics(service).add_routes(self.router)
+        Native(service).add_routes(self.router)
+        Many(service).add_routes(self.router)
+
+    def problem(self, error: FsmqError) -> Response:
+        return problem(error)
+
+
+# Beside the native one.
+DIALECTS: Mapping[str, type[Dialect]] = {dialect.name: dialect for dialect in (EmoDb,)}

@@ -1,0 +1,131 @@
+"""Errors as EmoDB tells them: the status, the exception header and the body that clients expect.
+
+A 400 with the header becomes the Java client's IllegalArgumentException, with our text; it must
+not be labelled as JSON. No wrong input may be answered with 5xx: that client takes the server for
+dead then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from typing import Any
+
+from aiohttp import hdrs
+from aiohttp.web import Response
+
+from fsmq.spool.errors import (
+    FsmqError,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchQueue,
+    Unavailable,
+)
+
+from ..problems import STATUS, HttpError, InternalError, MethodNotAllowed, UnreadableBody
+
+log = logging.getLogger(__name__)
+EXCEPTION = "X-BV-Exception"
+_ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
+_COMMON = "com.bazaarvoice.emodb.common.api"
+_UNAUTHORIZED = f"{_COMMON}.UnauthorizedException"
+_UNAVAILABLE = f"{_COMMON}.ServiceUnavailableException"
+_UNKNOWN_MOVE = "com.bazaarvoice.emodb.queue.api.UnknownMoveException"
+
+
+class IllegalArgument(HttpError):
+    """A value that the service refuses."""
+
+
+class BadParameter(HttpError):
+    """A query parameter that is not of its type, or a Content-Type that is none."""
+
+
+class NotJson(HttpError):
+    """The body is no JSON, or JSON of another shape."""
+
+
+class EmptyBody(HttpError):
+    """The body has no value, or the value null where a list has to be."""
+
+    status = 422
+
+
+class NotConsumable(HttpError):
+    """The Content-Type is not application/json."""
+
+    status = 415
+
+
+class NotAcceptable(HttpError):
+    """The client takes no JSON."""
+
+    status = 406
+
+
+class UnknownMove(HttpError):
+    """No move has this reference."""
+
+    status = 404
+
+    def __init__(self, reference: str) -> None:
+        super().__init__(f"Unknown move: {reference}")
+        self.reference = reference
+
+
+def problem(error: FsmqError) -> Response:
+    """The answer that tells an error."""
+    if isinstance(error, IllegalArgument | InvalidValue | MessageTooLarge):
+        return _text(400, str(error), _ILLEGAL_ARGUMENT)
+    if isinstance(error, NotJson | UnreadableBody):
+        return _json(400, {"message": str(error)})
+    if isinstance(error, EmptyBody):
+        return _json(422, {"errors": []})
+    if isinstance(error, UnknownMove):
+        told = {"id": error.reference, "message": str(error), "suppressed": []}
+        return _json(404, told, _UNKNOWN_MOVE)
+    if isinstance(error, Unavailable | NoSuchQueue):
+        return _unavailable(error)
+    if isinstance(error, InternalError) or not isinstance(error, HttpError):
+        return _internal(error)
+    status = STATUS[type(error)][0] if type(error) in STATUS else error.status
+    answer = _text(status, str(error))
+    if isinstance(error, MethodNotAllowed):
+        answer.headers[hdrs.ALLOW] = ",".join(error.allowed)
+    return answer
+
+
+def _unavailable(error: Unavailable | NoSuchQueue) -> Response:
+    # A queue that was deleted in the middle of a request is there again for the next one.
+    seconds = error.retry_after if isinstance(error, Unavailable) else 1
+    told = {"message": str(error), "retryAfterSeconds": seconds, "suppressed": []}
+    answer = _json(503, told, _UNAVAILABLE)
+    answer.headers[hdrs.RETRY_AFTER] = str(seconds)
+    return answer
+
+
+def _internal(error: FsmqError) -> Response:
+    number = secrets.token_hex(8)
+    log.error("internal error (ID %s): %r", number, error)
+    told = "There was an error processing your request. It has been logged"
+    return _json(500, {"message": f"{told} (ID {number})."})
+
+
+def _text(status: int, text: str, exception: str = "") -> Response:
+    line = " ".join(text.encode("utf-8", "replace").decode().split())
+    answer = Response(status=status, body=line.encode(), content_type="text/plain")
+    return _named(answer, exception)
+
+
+def _json(status: int, content: dict[str, Any], exception: str = "") -> Response:
+    answer = Response(
+        status=status, body=json.dumps(content).encode(), content_type="application/json"
+    )
+    return _named(answer, exception)
+
+
+def _named(answer: Response, exception: str) -> Response:
+    if exception:
+        answer.headers[EXCEPTION] = exception
+    return answer

@@ -1,0 +1,60 @@
+"""Ids as EmoDB's clients see them: bound to their queue, so that a mix-up is told.
+
+Lower-case hex of the message's name and four bytes of a checksum over queue and name. A UUIDv7
+without prefix and flags, which is what a send makes, is packed into its 16 bytes, so that its id
+has EmoDB's own 40 digits; any other name stands behind a zero byte, with which no such UUID begins.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from uuid import UUID
+
+from fsmq.spool.names import UUID7, is_id
+
+from .errors import IllegalArgument
+
+_uuid7 = re.compile(UUID7)
+_hex = re.compile(r"(?:[0-9a-fA-F]{2})+")
+_CHECK_BYTES = 4
+
+
+def encode(queue: str, message_id: str) -> str:
+    """The id that clients get for a message of the spool's queue."""
+    packed = _pack(message_id)
+    return (packed + _check(queue, packed)).hex()
+
+
+def decode(queue: str, told: object) -> str:
+    """The message's id in the spool.
+
+    Raises:
+        IllegalArgument: it is no id, or one of another queue.
+    """
+    if not isinstance(told, str) or not _hex.fullmatch(told):
+        raise IllegalArgument(f"Invalid message ID: {str(told)[:100]!r} is not hexadecimal")
+    raw = bytes.fromhex(told)
+    packed, check = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:]
+    message_id = _unpack(packed)
+    if message_id is None or check != _check(queue, packed):
+        raise IllegalArgument(f"Invalid message ID: {told[:100]!r} is of another queue, or damaged")
+    return message_id
+
+
+def _pack(message_id: str) -> bytes:
+    if _uuid7.fullmatch(message_id) and message_id[:2] != "00":
+        return bytes.fromhex(message_id.replace("-", ""))
+    return b"\0" + os.fsencode(message_id)
+
+
+def _unpack(packed: bytes) -> str | None:
+    if packed[:1] == b"\0":
+        message_id = os.fsdecode(packed[1:])
+        return message_id if is_id(message_id) else None
+    return str(UUID(bytes=packed)) if len(packed) == 16 else None
+
+
+def _check(queue: str, packed: bytes) -> bytes:
+    return zlib.crc32(packed + queue.encode()).to_bytes(_CHECK_BYTES, "big")
