@@ -1,0 +1,216 @@
+"""The documentation's examples, as they stand: read out of a page, run in order, compared.
+
+- Every block marked ``sh`` or ``python`` of a page runs, from the first to the last, in one shell
+  that keeps its variables, in an empty folder. ``/tmp/mq`` and the port ``8080`` are replaced by a
+  root and a port of the test's own.
+- A real suite runs on that root, unless the page starts one itself (``fsmq up``).
+- A command has to succeed. Lines that begin with ``# -> `` show what the command before them
+  prints, all of it; ``…`` stands for anything. Without them it may print what it likes.
+- A block that no test can run begins with the line ``# not run by a test: WHY``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.suite import HOME, Suite, eventually
+
+NOT_RUN = "# not run by a test: "
+SHOWN = "# -> "
+_DOCUMENTED_ROOT, _DOCUMENTED_PORT = "/tmp/mq", "8080"
+_END = "-- end of a command --"
+_VARYING = [
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
+    (re.compile(r"\.x[0-9a-f]+"), ".xTIME"),
+    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "MOMENT"),
+]
+
+
+@dataclass
+class Block:
+    """A fenced block of a page: its language, its lines, and the number of the first of them."""
+
+    language: str
+    line: int
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def why_not_run(self) -> str | None:
+        first = self.lines[0] if self.lines else ""
+        return first.removeprefix(NOT_RUN) if first.startswith(NOT_RUN) else None
+
+
+@dataclass
+class Step:
+    """One command (or program), and the lines that it prints; none are told if ``shown`` is."""
+
+    line: int
+    command: str
+    shown: list[str] = field(default_factory=list)
+
+
+def pages() -> list[Path]:
+    """Every page that is part of the documentation."""
+    return [HOME / "README.md", *sorted((HOME / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page that hold commands."""
+    found: list[Block] = []
+    inside: Block | None = None
+    for number, line in enumerate(page.read_text().split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            inside = None if inside else Block(line.strip("` "), number + 1)
+            found += [inside] if inside else []
+        elif inside:
+            inside.lines.append(line)
+    return [block for block in found if block.language in ("sh", "python")]
+
+
+def steps(block: Block) -> list[Step]:
+    """The commands of a block, each with what it prints."""
+    if block.why_not_run is not None:
+        return []
+    if block.language == "python":
+        program = "\n".join(line for line in block.lines if not line.startswith(SHOWN))
+        shown = [line.removeprefix(SHOWN) for line in block.lines if line.startswith(SHOWN)]
+        return [Step(block.line, f"python3 - <<'PROGRAM'\n{program}\nPROGRAM", shown)]
+    found: list[Step] = []
+    unfinished = False
+    for number, line in enumerate(block.lines, block.line):
+        if line.startswith(SHOWN):
+            found[-1].shown.append(line.removeprefix(SHOWN))
+        elif unfinished:
+            found[-1].command += f"\n{line}"
+        elif line.strip():
+            found.append(Step(number, line))
+        else:
+            continue
+        unfinished = not _is_whole(found[-1].command)
+    return found
+
+
+def _is_whole(command: str) -> bool:
+    checked = subprocess.run(["bash", "-n"], input=command, capture_output=True, text=True)
+    return not command.endswith("\\") and not checked.stderr
+
+
+class Reader:
+    """Someone who types a page's commands, one after the other."""
+
+    def __init__(self, page: Path, folder: Path) -> None:
+        self.page = page
+        self._root = folder / "mq"
+        self._suite: Suite | None = None
+        starts_it = any("fsmq up" in line for block in blocks(page) for line in block.lines)
+        if starts_it:
+            self._port = _free_port()
+        else:
+            self._suite = Suite(self._root)
+            self._suite.__enter__()
+            self._port = self._suite.port
+        programs = Path(sys.executable).parent
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
+        here = folder / "here"
+        here.mkdir()
+        # On a terminal curl shows no meter; into a pipe it would.
+        (here / ".curlrc").write_text("silent\nshow-error\n")
+        self._shell = subprocess.Popen(
+            ["bash", "-u", "-o", "pipefail"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=here,
+            env=variables
+            | {
+                "PATH": f"{programs}:{variables['PATH']}",
+                "PYTHONPATH": str(HOME),
+                "LC_ALL": "C.UTF-8",
+                "HOME": str(here),
+            },
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        try:
+            os.killpg(self._shell.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._shell.communicate()
+        if self._suite is not None:
+            self._suite.close()
+
+    def follow(self, step: Step) -> None:
+        """Run one command and compare; AssertionError if it fails or prints something else."""
+        status, printed = self._run(step.command)
+        where = f"{self.page.relative_to(HOME)}, line {step.line}: {step.command}"
+        assert status == 0, f"{where}\nended with {status}:\n" + "\n".join(printed)
+        if step.shown:
+            expected = "\n".join(map(_even, step.shown))
+            pattern = ".*".join(re.escape(part) for part in expected.split("…"))
+            got = "\n".join(map(_even, map(self._as_documented, printed)))
+            assert re.fullmatch(pattern, got, re.DOTALL), f"{where}\n{got}\nis not\n{expected}"
+
+    def _run(self, command: str) -> tuple[int, list[str]]:
+        command = command.replace(_DOCUMENTED_ROOT, str(self._root))
+        command = command.replace(_DOCUMENTED_PORT, str(self._port))
+        stdin, stdout = self._shell.stdin, self._shell.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(f"{command}\nprintf '\\n%s %s\\n' '{_END}' $?\n")
+        stdin.flush()
+        lines = []
+        for line in stdout:
+            if line.startswith(_END):
+                break
+            lines.append(line.rstrip("\r\n"))
+        else:
+            raise AssertionError(f"the shell ended at: {command}\n" + "\n".join(lines))
+        if self._suite is not None:
+            # What the command has put is where the next one looks for it.
+            eventually(lambda: not [n for n in os.listdir(self._root / "new") if n[0] != "."])
+        while lines and not lines[-1]:
+            lines.pop()
+        return int(line.split()[-1]), lines
+
+    def _as_documented(self, line: str) -> str:
+        return line.replace(str(self._root), _DOCUMENTED_ROOT).replace(
+            str(self._port), _DOCUMENTED_PORT
+        )
+
+
+def missing_tool(page: Path) -> str | None:
+    """Why a page cannot be followed on this machine; None if it can."""
+    commands = "\n".join(line for block in blocks(page) for line in block.lines)
+    for tool in ("bash", "curl", "gzip", "rsync", "jq"):
+        if re.search(rf"\b{tool}\b", commands) and shutil.which(tool) is None:
+            return f"there is no {tool}"
+    version = subprocess.run(["curl", "--version"], capture_output=True, text=True, check=True)
+    if tuple(map(int, version.stdout.split()[1].split(".")[:2])) < (7, 84):
+        return "this curl cannot print a header of an answer"
+    return None
+
+
+def _even(line: str) -> str:
+    """A line with what differs from run to run taken out."""
+    for pattern, word in _VARYING:
+        line = pattern.sub(word, line)
+    return line
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port

@@ -1,0 +1,61 @@
+"""The documentation keeps its word: its commands are run, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.pages import Reader, blocks, missing_tool, pages, steps
+from tests.suite import HOME
+
+# Why a block may be exempt from being run. Keep it short: each is a promise that nobody checks.
+REASONS = {
+    "it needs systemd and root",
+    "it needs root",
+    "it sets up an environment and takes half a minute",
+    "it is this test",
+}
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(HOME))
+
+
+RUN = [page for page in pages() if any(steps(block) for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_every_command_of_a_page_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    if (missing := missing_tool(page)) is not None:
+        pytest.skip(missing)
+    with Reader(page, tmp_path) as reader:
+        for block in blocks(page):
+            for step in steps(block):
+                reader.follow(step)
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_what_is_not_run_says_why(page: Path) -> None:
+    for block in blocks(page):
+        why = block.why_not_run
+        assert why is None or why in REASONS, f"{name(page)}, line {block.line}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_a_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_a_wrong_example_is_found(tmp_path: Path) -> None:
+    page = HOME / "docs" / "http.md"
+    [step, *_] = steps(blocks(page)[0])
+    if (missing := missing_tool(page)) is not None:
+        pytest.skip(missing)
+    with Reader(page, tmp_path) as reader:
+        for command in ("false", "echo something else", "exit 3"):
+            step.command, step.shown = command, ["something"]
+            with pytest.raises(AssertionError):
+                reader.follow(step)
