@@ -1,8 +1,8 @@
 """The documentation's examples, as they stand: read out of a page, run in order, compared.
 
 - Every block marked ``sh`` or ``python`` of a page runs, from the first to the last, in one shell
-  that keeps its variables, in an empty folder. ``/tmp/mq`` and the port ``8080`` are replaced by a
-  root and a port of the test's own.
+  that keeps its variables, in an empty folder. The roots ``/tmp/mq`` and ``/var/lib/fsmq`` and the
+  port ``8080`` are replaced by a root and a port of the test's own.
 - A real suite runs on that root, unless the page starts one itself (``fsmq up``).
 - A command has to succeed. Lines that begin with ``# -> `` show what the command before them
   prints, all of it; ``…`` stands for anything. Without them it may print what it likes.
@@ -25,7 +25,7 @@ from tests.suite import HOME, Suite, eventually
 
 NOT_RUN = "# not run by a test: "
 SHOWN = "# -> "
-_DOCUMENTED_ROOT, _DOCUMENTED_PORT = "/tmp/mq", "8080"
+_DOCUMENTED_ROOTS, _DOCUMENTED_PORT = ("/tmp/mq", "/var/lib/fsmq"), "8080"
 _END = "-- end of a command --"
 _VARYING = [
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
@@ -158,14 +158,13 @@ class Reader:
         where = f"{self.page.relative_to(HOME)}, line {step.line}: {step.command}"
         assert status == 0, f"{where}\nended with {status}:\n" + "\n".join(printed)
         if step.shown:
-            expected = "\n".join(map(_even, step.shown))
+            expected = "\n".join(map(_even, map(self._here, step.shown)))
             pattern = ".*".join(re.escape(part) for part in expected.split("…"))
-            got = "\n".join(map(_even, map(self._as_documented, printed)))
+            got = "\n".join(map(_even, printed))
             assert re.fullmatch(pattern, got, re.DOTALL), f"{where}\n{got}\nis not\n{expected}"
 
     def _run(self, command: str) -> tuple[int, list[str]]:
-        command = command.replace(_DOCUMENTED_ROOT, str(self._root))
-        command = command.replace(_DOCUMENTED_PORT, str(self._port))
+        command = self._here(command)
         stdin, stdout = self._shell.stdin, self._shell.stdout
         assert stdin is not None
         assert stdout is not None
@@ -185,10 +184,11 @@ class Reader:
             lines.pop()
         return int(line.split()[-1]), lines
 
-    def _as_documented(self, line: str) -> str:
-        return line.replace(str(self._root), _DOCUMENTED_ROOT).replace(
-            str(self._port), _DOCUMENTED_PORT
-        )
+    def _here(self, text: str) -> str:
+        """What the page says, with the root and the port of this run."""
+        for root in _DOCUMENTED_ROOTS:
+            text = text.replace(root, str(self._root))
+        return text.replace(_DOCUMENTED_PORT, str(self._port))
 
 
 def missing_tool(page: Path) -> str | None:
