@@ -64,6 +64,31 @@ def test_text_is_the_form_for_a_terminal() -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} info  mq  started root=/tmp/mq port=8080\r\n", line)
 
 
+def test_the_journal_gets_the_level_in_front_and_what_it_does_not_know(tmp_path: Path) -> None:
+    code = """
+import os
+if {connected}:
+    at = os.fstat(2)
+    os.environ["JOURNAL_STREAM"] = f"{{at.st_dev}}:{{at.st_ino}}"
+else:
+    os.environ["JOURNAL_STREAM"] = "1:2"  # of a parent whose stderr was another
+logs.setup("debug", "auto", "mq")
+log.debug("a"); log.info("started", port=8080); log.warning("odd\\nname", file="x y")
+try:
+    raise OSError(28, "full")
+except OSError:
+    log.exception("failed", queue="q")
+logging.critical("end")
+"""
+    found = lines(code.format(connected=True))
+    assert found[:3] == ["<7>a", "<6>started port=8080", '<4>odd\\nname file="x y"']
+    assert found[3] == '<3>failed queue=q error="OSError: [Errno 28] full"'
+    assert found[4] == "<3>Traceback (most recent call last):"
+    assert found[-2:] == ["<3>OSError: [Errno 28] full", "<2>end"]
+    assert all(line.startswith("<3>") for line in found[3:-1])
+    assert json.loads(lines(code.format(connected=False))[0])["event"] == "a"
+
+
 def test_the_form_can_be_chosen() -> None:
     assert lines('logs.setup("info", "text", "mq"); log.warning("x")')[0].endswith("warn  mq  x")
 

@@ -7,13 +7,19 @@ gives on a terminal
 
     12:00:00.123 info  mq  started root=/tmp/mq port=8080
 
-and elsewhere (a file, a pipe, the journal) one JSON object with ``ts``, ``level``, ``program``,
-``event`` and the fields. Records of other libraries take the same form.
+and in systemd's journal, which knows the time and the program itself and takes the level from the
+number in front,
+
+    <6>started root=/tmp/mq port=8080
+
+and elsewhere (a file, a pipe) one JSON object with ``ts``, ``level``, ``program``, ``event`` and
+the fields. Records of other libraries take the same form.
 """
 
 import json
 import logging
 import math
+import os
 import sys
 import threading
 import time
@@ -85,12 +91,15 @@ def get_logger(name: str) -> Log:
 
 
 def chosen_format(format: str, stream: TextIO | None = None) -> str:
-    """Return ``text`` or ``json``: for ``auto`` what fits the stream (default: stderr)."""
+    """Return ``text``, ``json`` or ``journal``; for ``auto`` what fits (default: stderr)."""
     if format != "auto":
         return format
     try:
-        return "text" if (stream or sys.stderr).isatty() else "json"
-    except (AttributeError, ValueError):  # no stderr, or a closed one
+        chosen = stream or sys.stderr
+        if _is_journal(chosen.fileno()):
+            return "journal"
+        return "text" if chosen.isatty() else "json"
+    except (AttributeError, ValueError, OSError):  # no stderr, or a closed one
         return "json"
 
 
@@ -101,12 +110,12 @@ def setup(level: str, format: str, program: str) -> None:
 
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``: the least serious that is logged.
-        format: ``auto``, ``text`` or ``json``.
+        format: ``auto``, ``text``, ``json`` or ``journal``.
         program: the name that each line carries.
     """
-    text = chosen_format(format) == "text"
+    formatters = {"text": TextFormatter, "json": JsonFormatter, "journal": JournalFormatter}
     handler = _Handler(sys.stderr)
-    handler.setFormatter(TextFormatter(program) if text else JsonFormatter(program))
+    handler.setFormatter(formatters[chosen_format(format)](program))
     root = logging.getLogger()
     for old in [h for h in root.handlers if isinstance(h, _Handler)]:
         root.removeHandler(old)
@@ -154,8 +163,22 @@ class TextFormatter(logging.Formatter):
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         level = "warn" if record.levelno == logging.WARNING else _level_name(record.levelno)
         head = f"{clock}.{int(record.msecs):03d} {level:5} {self._program}"
-        fields = (f"{name}={_shown(value)}" for name, value in _fields(record).items())
-        return " ".join([f"{head}  {_escaped(record.getMessage())}", *fields])
+        return f"{head}  {_event(record, _fields(record))}"
+
+
+class JournalFormatter(logging.Formatter):
+    """A line for systemd's journal, its level in front; a traceback follows in lines of its own."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines, without the end of the last."""
+        fields = _fields(record)
+        trace = str(fields.pop("traceback", ""))
+        mark = f"<{_priority(record.levelno)}>"
+        lines = [_event(record, fields), *(_escaped(line) for line in trace.splitlines())]
+        return "\n".join(mark + line for line in lines)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -165,6 +188,25 @@ class _Handler(logging.StreamHandler[TextIO]):
         error = sys.exc_info()[1]
         if not isinstance(error, OSError | ValueError):
             super().handleError(record)
+
+
+def _is_journal(fileno: int) -> bool:
+    """Whether a stream is the one that systemd connected to the journal, and not a later one."""
+    is_at = os.fstat(fileno)
+    return os.environ.get("JOURNAL_STREAM") == f"{is_at.st_dev}:{is_at.st_ino}"
+
+
+def _priority(level: int) -> int:
+    """Return the severity of syslog for a level."""
+    for least, priority in ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4)):
+        if level >= least:
+            return priority
+    return 6 if level >= logging.INFO else 7
+
+
+def _event(record: logging.LogRecord, fields: Mapping[str, object]) -> str:
+    shown = (f"{name}={_shown(value)}" for name, value in fields.items())
+    return " ".join([_escaped(record.getMessage()), *shown])
 
 
 def _level_name(number: int) -> str:

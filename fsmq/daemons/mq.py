@@ -39,7 +39,7 @@ def main(options: MqOptions) -> int:
     if options.processes > 1 and options.process_index is None:
         return _run_many(options)
     try:
-        listening = listen_fds() or [_listen(options)]
+        listening = _handed_down(options) or listen_fds() or [_listen(options)]
     except OSError as error:
         log.error("cannot listen", address=options.address, port=options.port, error=error.strerror)
         return EXIT_CONFIGURATION
@@ -180,20 +180,31 @@ class _Daemon:
 def _run_many(options: MqOptions) -> int:
     """Several processes on one port; they meet in the tree alone."""
     arguments = sys.argv[1:]
-    # Bound but not listening: it gets no connection, and keeps the port for the children.
-    holder = None
-    if options.port == 0:
-        holder = _bind(options.address, 0)
-        arguments = [*arguments, f"--port={holder.getsockname()[1]}"]
+    kept = listen_fds()
+    fds = [listening.fileno() for listening in kept]
+    if kept:
+        arguments.append(f"--listening={','.join(map(str, fds))}")
+    elif options.port == 0:
+        # Bound but not listening: it gets no connection, and keeps the port for the children.
+        kept = [_bind(options.address, 0)]
+        arguments.append(f"--port={kept[0].getsockname()[1]}")
     children = [
-        module_child(f"mq-{index}", "fsmq.daemons.mq", [*arguments, f"--process-index={index}"])
+        module_child(
+            f"mq-{index}", "fsmq.daemons.mq", [*arguments, f"--process-index={index}"], fds
+        )
         for index in range(options.processes)
     ]
     try:
         return run(children, prefix=False, grace=options.shutdown_timeout + _GRACE_S)
     finally:
-        if holder is not None:
-            holder.close()
+        for one in kept:
+            one.close()
+
+
+def _handed_down(options: MqOptions) -> list[socket.socket]:
+    """The sockets that the supervisor got from the service manager and all processes share."""
+    numbers = options.listening.split(",") if options.listening else []
+    return [socket.socket(fileno=int(number)) for number in numbers]
 
 
 def _listen(options: MqOptions) -> socket.socket:

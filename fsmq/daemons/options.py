@@ -20,7 +20,7 @@ from fsmq.daemons.kinds import Choice, Location, Number, Several, Text, Whole
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
 Watch = Literal["auto", "events", "poll"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["auto", "text", "json"]
+LogFormat = Literal["auto", "text", "json", "journal"]
 
 DEFAULT_ROOT = Path("/tmp/mq")
 
@@ -204,6 +204,15 @@ SETTINGS: tuple[Setting, ...] = (
         ("mq", "up"),
     ),
     Setting(
+        "listening",
+        Text("FDS", r"[0-9]+(,[0-9]+)*", "numbers of open sockets"),
+        None,
+        "The sockets to serve, already open; set by the supervisor.",
+        _NETWORK,
+        ("mq",),
+        hidden=True,
+    ),
+    Setting(
         "max-message-bytes",
         Whole(1, 2**40, "bytes"),
         16 * 2**20,
@@ -271,7 +280,7 @@ SETTINGS: tuple[Setting, ...] = (
         "log-format",
         Choice(*get_args(LogFormat)),
         "auto",
-        "The form of the log on stderr; auto is text on a terminal and JSON elsewhere.",
+        "The form of the log on stderr; auto fits a terminal, systemd's journal, or else is JSON.",
         _LOGS,
         _EVERY,
     ),
@@ -301,6 +310,7 @@ class MqOptions:
     admin_port: int | None
     processes: int
     process_index: int | None
+    listening: str | None
     keys: Path | None
     let_anyone_in: Literal["no", "yes"]
     max_message_bytes: int

@@ -47,20 +47,25 @@ class Child:
         name: what it is called in logs.
         argv: its command line; a change holds from the next start on.
         env: variables that it gets in addition to those of the supervisor.
+        fds: open files of the supervisor that it gets under the same numbers.
     """
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
+    fds: Sequence[int] = ()
 
 
-def module_child(name: str, module: str, arguments: Sequence[str]) -> Child:
+def module_child(
+    name: str, module: str, arguments: Sequence[str], fds: Sequence[int] = ()
+) -> Child:
     """Return a child that runs one of our modules under the interpreter that runs this one.
 
     Args:
         name: what it is called in logs.
         module: for example ``fsmq.daemons.mq``.
         arguments: its command line after the program's name.
+        fds: open files that it gets.
     """
     env = {}
     home = Path(__file__).resolve().parents[2]
@@ -68,7 +73,7 @@ def module_child(name: str, module: str, arguments: Sequence[str]) -> Child:
         # A clone: the child must find this very one, wherever it is started.
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))
     # -P: the folder that a user happens to stand in is no place to import from.
-    return Child(name, [sys.executable, "-P", "-m", module, *arguments], env)
+    return Child(name, [sys.executable, "-P", "-m", module, *arguments], env, fds)
 
 
 Started = Callable[[Mapping[str, str]], None]
@@ -203,6 +208,7 @@ class _Process:
                 stdin=subprocess.DEVNULL,
                 stdout=writer,
                 stderr=writer,
+                pass_fds=self.child.fds,
                 # Out of our group: Ctrl-C must reach a child once, by us, and not twice.
                 process_group=0,
                 preexec_fn=_end_with(os.getpid()),

@@ -48,7 +48,6 @@ class Many:
     async def post(self, call: Call) -> StreamResponse:
         queue = call.queue("send")
         call.expect()
-        self._service.refuse_if_stopping()
         settings = self._spool.settings(queue)
         body = await call.body(MAX_BATCH_BYTES, self._service.read_timeout)
         messages = await self._service.beside(len(body), new_messages, body)

@@ -104,7 +104,6 @@ class Native:
         call.expect("delay", "priority", "ttl", "id")
         priority = call.number("priority") or 0
         delay, ttl, own_id = call.seconds("delay"), call.seconds("ttl"), call.text("id")
-        self._service.refuse_if_stopping()
         settings = self._spool.settings(queue)
         body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
         content_type, attributes = kept_headers(call.request.headers)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 from aiohttp import http_exceptions, web
 from aiohttp.web import BaseRequest, StreamResponse
@@ -12,10 +13,36 @@ from aiohttp.web import BaseRequest, StreamResponse
 from .problems import HttpError, InternalError, MalformedRequest, UnreadableBody, problem
 
 log = logging.getLogger(__name__)
+Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 
 class ProblemServer(web.Server):
-    """A server whose connections tell every error as a problem."""
+    """A server whose connections tell every error as a problem, and which knows its last one."""
+
+    def __init__(self, handler: Handler, **options: Any) -> None:
+        super().__init__(handler, **options)
+        self._connected = 0
+        self._none_connected = asyncio.Event()
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Count a connection."""
+        super().connection_made(handler, transport)
+        self._connected += 1
+
+    def connection_lost(
+        self, handler: web.RequestHandler, exc: BaseException | None = None
+    ) -> None:
+        """Count a connection out."""
+        super().connection_lost(handler, exc)
+        self._connected -= 1
+        if not self._connected:
+            self._none_connected.set()
+
+    async def until_none_connected(self) -> None:
+        """Wait for the end of the last connection."""
+        while self._connected:
+            self._none_connected.clear()
+            await self._none_connected.wait()
 
     def __call__(self) -> web.RequestHandler:
         return Connection(self, loop=self._loop, **self._kwargs)

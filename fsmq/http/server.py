@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 _KEEPALIVE_S = 75.0
 # After an answer that refuses a body, so long is read on for the client to notice.
 _LINGER_S = 2.0
+# How long a silent connection may still send a request after the stop has begun.
+_MOMENT_S = 0.5
 # When the time for open requests is over, answers on their way may take so long.
 _LAST_WORDS_S = 1.0
 _BACKLOG = 4096
@@ -44,17 +46,15 @@ class Server:
         System(routers).add_routes(self._native.router)
         self._open = 0
         self._idle = asyncio.Event()
-        self._runner = web.ServerRunner(
-            ProblemServer(
-                self.handle,
-                access_log=None,
-                logger=_quiet(),
-                keepalive_timeout=_KEEPALIVE_S,
-                lingering_time=_LINGER_S,
-                auto_decompress=False,
-            ),
-            shutdown_timeout=_LAST_WORDS_S,
+        self._connections = ProblemServer(
+            self.handle,
+            access_log=None,
+            logger=_quiet(),
+            keepalive_timeout=_KEEPALIVE_S,
+            lingering_time=_LINGER_S,
+            auto_decompress=False,
         )
+        self._runner = web.ServerRunner(self._connections, shutdown_timeout=_LAST_WORDS_S)
 
     async def start(self, sockets: list[socket.socket]) -> None:
         """Begin to serve."""
@@ -64,12 +64,21 @@ class Server:
             await web.SockSite(self._runner, listening, backlog=_BACKLOG).start()
 
     async def stop(self, timeout: float) -> None:
-        """Accept no more, answer what is open within ``timeout`` seconds, then close everything."""
+        """Accept no more, answer what was accepted within ``timeout`` seconds, close everything.
+
+        Every answer from now on ends its connection. One that is silent may have a request on its
+        way at this very moment, which closing would leave without an answer: it gets a moment.
+        """
         for site in list(self._runner.sites):
             await site.stop()
         self.service.begin_stop()
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(min(_MOMENT_S, timeout)):
+                await self._connections.until_none_connected()
+        except TimeoutError:
+            pass  # the silent ones; who is being answered gets its time now
+        try:
+            async with asyncio.timeout(max(0.0, timeout - _MOMENT_S)):
                 while self._open:
                     self._idle.clear()
                     await self._idle.wait()

@@ -12,7 +12,7 @@ from fsmq.spool import browse
 from fsmq.spool.claim import MAX_CLAIMS
 from fsmq.spool.context import Pending, join
 from fsmq.spool.counts import Counts
-from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, telling, unavailable
+from fsmq.spool.errors import FsmqError, NoSuchQueue, telling, unavailable
 from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
@@ -88,7 +88,7 @@ class Service:
         self._threads.shutdown()
 
     def begin_stop(self) -> None:
-        """Take no new messages and let no one wait any more."""
+        """Let no one wait any more."""
         self.stopping = True
         self.waiters.wake_all()
 
@@ -96,10 +96,6 @@ class Service:
         """Let other keys hold from now on, also for those that wait."""
         self.access.replace(ring)
         self.waiters.wake_all()
-
-    def refuse_if_stopping(self) -> None:
-        if self.stopping:
-            raise Unavailable("the server is shutting down", 1)
 
     # -- verbs -----------------------------------------------------------------------------------
 

@@ -84,7 +84,6 @@ class NativeTopics:
             check_seconds("delay", delay, MAX_DELAY_S)
         if ttl is not None:
             check_seconds("ttl", ttl, MAX_TTL_S)
-        self._service.refuse_if_stopping()
         limit = self._spool.context.max_message_bytes
         body = await call.body(limit, self._service.read_timeout)
         content_type, attributes = kept_headers(call.request.headers)

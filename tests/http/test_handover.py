@@ -1,0 +1,219 @@
+"""Socket activation: whoever started mq keeps the listening socket, so a restart loses nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.http.helpers import Answer, Wire
+from tests.suite import HOME, PATIENCE_S, Suite, eventually
+
+_RESTARTS = 5
+# As systemd does it: the socket stands at 3, and the variables name the very process.
+_ACTIVATE = """
+import os, sys
+number, *command = sys.argv[1:]
+os.dup2(int(number), 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES="http")
+os.execv(command[0], command)
+"""
+
+
+class Activated:
+    """mq on a listening socket that this process keeps, as systemd would."""
+
+    def __init__(self, suite: Suite, *options: str) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self._command = [sys.executable, "-m", "fsmq.daemons.mq", f"--root={suite.root}", *options]
+        self._log = suite.root.parent / "activated.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start mq and do not wait: the socket takes connections all the same."""
+        number = str(self.socket.fileno())
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _ACTIVATE, number, *self._command],
+                cwd=HOME,
+                env=os.environ | {"PYTHONPATH": str(HOME)},
+                pass_fds=[self.socket.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def begin_to_stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+
+    def wait(self) -> int:
+        assert self._process is not None
+        return self._process.wait(PATIENCE_S)
+
+    def stop(self) -> int:
+        self.begin_to_stop()
+        return self.wait()
+
+    def children(self) -> list[int]:
+        """The processes that serve."""
+        assert self._process is not None
+        task = f"/proc/{self._process.pid}/task/{self._process.pid}"
+        return [int(child) for child in Path(f"{task}/children").read_text().split()]
+
+    def close(self) -> None:
+        self.socket.close()
+        if self._process is not None and self._process.poll() is None:
+            self.stop()
+
+
+@contextlib.contextmanager
+def activated(root: Path, *options: str) -> Iterator[Activated]:
+    """mover and reaper as ever; mq by its socket, with the queue ``q``."""
+    with Suite(root) as suite:
+        suite.terminate("mq")
+        mq = Activated(suite, *options)
+        try:
+            mq.start()
+            with Wire(mq.url) as wire:
+                assert wire.ask("PUT", "/q").status == 201
+            yield mq
+        finally:
+            mq.close()
+
+
+@dataclass
+class Load:
+    """Clients that never try anything twice, and what became of their requests."""
+
+    url: str
+    told: list[str] = field(default_factory=list)
+    fetched: list[int] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def fresh(self, name: str) -> None:
+        """Post, each time on a new connection."""
+        n = 0
+        while not self.over.is_set():
+            n += 1
+            with Wire(self.url, PATIENCE_S) as wire:
+                self._post(wire, f"{name}-{n}")
+
+    def kept(self, name: str) -> None:
+        """Post on one connection as long as the server does not announce its end."""
+        n = 0
+        while not self.over.is_set():
+            with Wire(self.url, PATIENCE_S) as wire:
+                ends = False
+                while not ends and not self.over.is_set():
+                    n += 1
+                    ends = self._post(wire, f"{name}-{n}").headers["Connection"] == "close"
+
+    def polling(self, name: str) -> None:
+        """Wait for messages in a queue that gets none, so that every restart finds it waiting."""
+        while not self.over.is_set():
+            with Wire(self.url, PATIENCE_S) as wire:
+                self.fetched.append(wire.ask("GET", "/empty/messages?wait=20").status)
+
+    def _post(self, wire: Wire, own: str) -> Answer:
+        answer = wire.ask("POST", f"/q/messages?id={own}", {}, b"x")
+        assert answer.status == 201, f"{own}: {answer}"
+        self.told.append(own)
+        return answer
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Have all kinds of clients at work."""
+        kinds = (self.fresh, self.fresh, self.fresh, self.kept, self.kept, self.kept, self.polling)
+        clients = [
+            threading.Thread(target=self._watched, args=(kind, f"c{number}"))
+            for number, kind in enumerate(kinds)
+        ]
+        for client in clients:
+            client.start()
+        try:
+            yield
+        finally:
+            self.over.set()
+            for client in clients:
+                client.join()
+
+    def _watched(self, client: Callable[[str], None], name: str) -> None:
+        try:
+            client(name)
+        except (OSError, AssertionError) as error:
+            self.lost.append(f"{client.__name__}: {type(error).__name__}: {error}")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_no_connection_and_no_answer_is_lost_over_restarts(root: Path, processes: int) -> None:
+    with activated(root, f"--processes={processes}") as mq:
+        with Wire(mq.url) as wire:
+            assert wire.ask("PUT", "/empty").status == 201
+        load = Load(mq.url)
+        with load.running():
+            for number in range(_RESTARTS):
+                enough = len(load.told) + 50
+                eventually(lambda n=enough: len(load.told) > n or load.lost)
+                if number == _RESTARTS - 1:
+                    load.over.set()  # before the stop, which then ends the last fetch, too
+                assert mq.stop() == 0
+                mq.start()
+        assert load.lost == []
+        assert load.fetched == [204] * len(load.fetched)
+        assert len(load.fetched) >= _RESTARTS  # each stop ended one
+        eventually(lambda: not list((root / "new").iterdir()))
+        assert sorted(p.name for p in (root / "queues" / "q").iterdir()) == sorted(load.told)
+
+
+def test_a_request_that_comes_while_mq_is_down_waits_for_the_next(root: Path) -> None:
+    with activated(root) as mq:
+        assert mq.stop() == 0
+        with Wire(mq.url) as wire:
+            wire.request("POST", "/q/messages?id=early", {}, b"x")
+            mq.start()
+            answer = wire.answer()
+        assert (answer.status, answer.id) == (201, "early")
+
+
+def test_requests_on_silent_connections_that_cross_the_stop_are_answered(root: Path) -> None:
+    with activated(root) as mq, contextlib.ExitStack() as stack:
+        kept = [stack.enter_context(Wire(mq.url)) for _ in range(40)]
+        assert {wire.ask("GET", "/q").status for wire in kept[::2]} == {200}  # half never spoke
+        mq.begin_to_stop()
+        answers = [wire.ask("POST", "/q/messages", {}, b"x") for wire in kept]
+        assert mq.wait() == 0
+        assert {answer.status for answer in answers} == {201}
+        assert answers[-1].headers["Connection"] == "close"
+
+
+def test_each_process_has_the_inherited_socket(root: Path) -> None:
+    """Both first ones are killed: whoever answers then is a replacement, on the same socket."""
+    with activated(root, "--processes=2") as mq:
+        for victim in mq.children():
+            os.kill(victim, signal.SIGKILL)
+            with Wire(mq.url) as wire:
+                assert wire.ask("GET", "/q").status == 200
+            eventually(lambda gone=victim: len(mq.children()) == 2 and gone not in mq.children())
+
+
+def test_a_silent_connection_delays_a_stop_only_for_a_moment(root: Path) -> None:
+    with activated(root) as mq, Wire(mq.url) as silent, Wire(mq.url) as never_spoke:
+        assert silent.ask("GET", "/q").status == 200
+        started = time.monotonic()
+        assert mq.stop() == 0
+        assert time.monotonic() - started < 5
+        assert silent.is_closed()
+        assert never_spoke.is_closed()
