@@ -38,7 +38,6 @@ class PlainQueues:
 
     async def send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
         """Store messages in their queues, all of them with one sync."""
-        self._service.refuse_if_stopping()
         given = {q: [NewMessage(body) for body in bodies] for q, bodies in batches.items()}
         for queue in given:
             await self._make(queue)
