@@ -11,7 +11,9 @@ from fsmq.spool.names import MAX_PRIORITY, check_queue
 from fsmq.spool.settings import MAX_DELAY_S, MAX_TTL_S, check_number, check_seconds
 from fsmq.spool.topics import as_json
 
+from . import access
 from . import topics_api as api
+from .access import Right
 from .answers import json_answer
 from .native import kept_headers
 from .request import Call
@@ -37,31 +39,34 @@ class NativeTopics:
         router.add("POST", "/_topics/{topic}/messages", self.publish, api.PUBLISH)
 
     async def list_topics(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
         call.expect()
-        return json_answer(200, {"topics": await self._service.in_thread(self._spool.topics)})
+        topics = await self._service.in_thread(self._spool.topics)
+        visible = set(identity.visible([access.topic(topic) for topic in topics]))
+        return json_answer(200, {"topics": [t for t in topics if access.topic(t) in visible]})
 
     async def show(self, call: Call) -> StreamResponse:
+        topic = _topic(call)
         call.expect()
-        topic = check_queue(call.names["topic"], "topic")
         subscriptions = await self._service.in_thread(self._spool.subscriptions, topic)
         return json_answer(200, {"topic": topic, "subscriptions": as_json(subscriptions)})
 
     async def create(self, call: Call) -> StreamResponse:
+        topic = _topic(call, "admin")
         call.expect()
-        topic = check_queue(call.names["topic"], "topic")
         await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_topic, topic)
         return json_answer(201 if created else 200, {"topic": topic, "created": created})
 
     async def delete(self, call: Call) -> StreamResponse:
+        topic = _topic(call, "admin")
         call.expect()
-        topic = check_queue(call.names["topic"], "topic")
         await self._service.in_thread(self._spool.delete_topic, topic)
         return json_answer(200, {"topic": topic, "deleted": True})
 
     async def subscribe(self, call: Call) -> StreamResponse:
+        topic, queue = _topic(call, "admin"), call.queue("admin")
         call.expect()
-        topic, queue = _names(call)
         body = await call.body(MAX_FILTER_BYTES, self._service.read_timeout)
         filter = Filter.parse(body)
         added = await self._service.in_thread(self._spool.subscribe, topic, queue, filter)
@@ -69,15 +74,15 @@ class NativeTopics:
         return json_answer(201 if added else 200, answer)
 
     async def unsubscribe(self, call: Call) -> StreamResponse:
+        topic, queue = _topic(call, "admin"), check_queue(call.names["queue"])
         call.expect()
-        topic, queue = _names(call)
         if not await self._service.in_thread(self._spool.unsubscribe, topic, queue):
             raise NoSuchSubscription(topic, queue)
         return json_answer(200, {"topic": topic, "queue": queue, "deleted": True})
 
     async def publish(self, call: Call) -> StreamResponse:
+        topic = _topic(call, "send")
         call.expect("delay", "priority", "ttl")
-        topic = check_queue(call.names["topic"], "topic")
         priority = check_number("priority", call.number("priority") or 0, 0, MAX_PRIORITY)
         delay, ttl = call.seconds("delay"), call.seconds("ttl")
         if delay is not None:
@@ -93,5 +98,15 @@ class NativeTopics:
         return json_answer(201, {"topic": topic, "messages": quoted})
 
 
-def _names(call: Call) -> tuple[str, str]:
-    return check_queue(call.names["topic"], "topic"), check_queue(call.names["queue"])
+def _topic(call: Call, right: Right | None = None) -> str:
+    """The topic of the path, on which the sender has a right; None means any.
+
+    What is published goes to all subscribed queues; so to subscribe one needs admin on both.
+    """
+    identity = call.identify_bearer()
+    topic = check_queue(call.names["topic"], "topic")
+    if right is None:
+        identity.require_sight(access.topic(topic))
+    else:
+        identity.require(right, access.topic(topic))
+    return topic

@@ -14,7 +14,7 @@ from fsmq.spool.filters import MAX_FILTER_BYTES
 
 from .describe import JSON, Answer, Body, Component, Operation, Parameter, array, or_null, record
 from .native_api import BYTES, MESSAGE_ID, NEW_MESSAGE, QUEUE, QUEUE_NAME
-from .problem_answers import problems
+from .problem_answers import guarded
 from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
 
 _BODY = (UnreadableBody, SlowBody, MessageTooLarge, UnsupportedEncoding, ExpectationFailed)
@@ -54,7 +54,7 @@ LIST_TOPICS = Operation(
     summary="The names of all topics, sorted",
     answers={
         200: Answer("The names", {JSON: record({"topics": array(QUEUE_NAME)})}),
-        **problems(Unavailable),
+        **guarded(Unavailable),
     },
 )
 SHOW_TOPIC = Operation(
@@ -67,7 +67,7 @@ SHOW_TOPIC = Operation(
             "The subscribed queues, sorted",
             {JSON: record({"topic": QUEUE_NAME, "subscriptions": array(_SUBSCRIPTION)})},
         ),
-        **problems(NoSuchTopic, Unavailable),
+        **guarded(NoSuchTopic, Unavailable),
     },
 )
 CREATE_TOPIC = Operation(
@@ -79,7 +79,7 @@ CREATE_TOPIC = Operation(
     answers={
         200: Answer("It was there", _CREATED),
         201: Answer("It was created, durably", _CREATED),
-        **problems(UnreadableBody, SlowBody, Unavailable),
+        **guarded(UnreadableBody, SlowBody, Unavailable),
     },
 )
 DELETE_TOPIC = Operation(
@@ -91,7 +91,7 @@ DELETE_TOPIC = Operation(
         200: Answer(
             "It is gone", {JSON: record({"topic": QUEUE_NAME, "deleted": {"const": True}})}
         ),
-        **problems(NoSuchTopic, Unavailable),
+        **guarded(NoSuchTopic, Unavailable),
     },
 )
 SUBSCRIBE = Operation(
@@ -105,7 +105,7 @@ SUBSCRIBE = Operation(
     answers={
         200: Answer("It was subscribed; the filter is in force", _SUBSCRIBED),
         201: Answer("It is subscribed, durably", _SUBSCRIBED),
-        **problems(NoSuchTopic, NoSuchQueue, Unavailable, *_BODY),
+        **guarded(NoSuchTopic, NoSuchQueue, Unavailable, *_BODY),
     },
 )
 UNSUBSCRIBE = Operation(
@@ -118,7 +118,7 @@ UNSUBSCRIBE = Operation(
             "It has ended",
             {JSON: record({"topic": QUEUE_NAME, "queue": QUEUE_NAME, "deleted": {"const": True}})},
         ),
-        **problems(NoSuchTopic, NoSuchSubscription, Unavailable),
+        **guarded(NoSuchTopic, NoSuchSubscription, Unavailable),
     },
 )
 PUBLISH = Operation(
@@ -140,6 +140,6 @@ PUBLISH = Operation(
                 )
             },
         ),
-        **problems(NoSuchTopic, QueueFull, Unavailable, *_BODY),
+        **guarded(NoSuchTopic, QueueFull, Unavailable, *_BODY),
     },
 )

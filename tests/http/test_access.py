@@ -34,6 +34,14 @@ NEEDS = [
     ("POST", "/jobs/batch", "send"),
     ("POST", "/jobs/ack", "receive"),
 ]
+# The same for topics, whose rights are granted on topics/<name>.
+TOPICS_NEED = [
+    ("PUT", "/_topics/jobs", "admin"),
+    ("DELETE", "/_topics/jobs", "admin"),
+    ("PUT", "/_topics/jobs/queues/jobs", "admin"),
+    ("DELETE", "/_topics/jobs/queues/jobs", "admin"),
+    ("POST", "/_topics/jobs/messages", "send"),
+]
 RIGHTS = ("send", "receive", "admin")
 
 
@@ -55,6 +63,9 @@ class Guarded:
 
 def make_file(file: Path) -> dict[str, str]:
     made = {right: add_key(file, right, f"--{right}=jobs") for right in RIGHTS}
+    made |= {f"topic-{r}": add_key(file, f"topic-{r}", f"--{r}=topics/jobs") for r in RIGHTS}
+    everything = [f"--{right}={pattern}" for right in RIGHTS for pattern in ("*", "topics/*")]
+    made["all-topics"] = add_key(file, "all-topics", *everything)
     made["all"] = add_key(file, "all", "--send=*", "--receive=*", "--admin=*")
     made["team"] = add_key(file, "team", "--send=team.*", "--receive=team.?", "--admin=team.*")
     made["over"] = add_key(file, "over", "--send=*", "--not-after=2020-01-01")
@@ -92,6 +103,32 @@ async def test_nothing_without_a_key(visitor: aiohttp.ClientSession, guarded: Gu
             assert answer.status in (401, 403), f"{method} {path}"
             asked += 1
     assert asked >= len(NEEDS)
+
+
+@pytest.mark.parametrize(("method", "path", "right"), TOPICS_NEED)
+async def test_rights_on_topics(
+    visitor: aiohttp.ClientSession, guarded: Guarded, method: str, path: str, right: str
+) -> None:
+    keys = guarded.keys
+    for other in RIGHTS:  # on the queue of this name, which is another thing
+        assert (await ask(visitor, method, path, headers=bearer(keys[other]))).status == 403
+    for other in RIGHTS:
+        answer = await ask(visitor, method, path, headers=bearer(keys[f"topic-{other}"]))
+        # An admin of the topic alone must not lead messages into a queue.
+        refused = other != right or (path == "/_topics/jobs/queues/jobs" and method == "PUT")
+        assert (answer.status == 403) is refused, other
+    assert (await ask(visitor, method, path, headers=bearer(keys["all-topics"]))).status != 403
+
+
+async def test_topics_that_a_key_sees(visitor: aiohttp.ClientSession, guarded: Guarded) -> None:
+    keys = guarded.keys
+    for topic in ("jobs", "secret"):
+        await ask(visitor, "PUT", f"/_topics/{topic}", headers=bearer(keys["all-topics"]))
+    seen = await ask(visitor, "GET", "/_topics", headers=bearer(keys["topic-send"]))
+    assert seen.json == {"topics": ["jobs"]}
+    for topic, status in (("jobs", 200), ("secret", 403)):
+        shown = await ask(visitor, "GET", f"/_topics/{topic}", headers=bearer(keys["topic-send"]))
+        assert shown.status == status
 
 
 async def test_a_missing_key(visitor: aiohttp.ClientSession) -> None:
