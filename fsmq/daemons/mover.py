@@ -107,7 +107,7 @@ def _run(options: MoverOptions, tree: Tree) -> int:
         if moved:
             log.debug("moved", messages=moved)
         loop.wait(0.0 if moved else delivery.timeout())
-    log.info("stopped", counted=+context.counters)
+    log.info("stopped", counted=context.metrics.totals())
     delivery.close()
     return EXIT_CLEAN
 

@@ -123,7 +123,7 @@ class _Daemon:
             task.cancel()
         await server.stop(options.shutdown_timeout)
         self._leave()
-        log.info("stopped", counted=+spool.context.counters)
+        log.info("stopped", counted=spool.context.metrics.totals())
         return EXIT_CLEAN
 
     def _on_stop(self, number: int) -> None:

@@ -206,7 +206,7 @@ def move_messages(
     except OSError as error:
         raise unavailable(error, f"cannot move from {source!r} to {target!r}") from error
     progress(moved)
-    context.counters["move"] += moved
+    context.metrics.count(("move", source), moved)
     return Moved(moved, conflicts)
 
 

@@ -76,7 +76,7 @@ def claim(
     except BaseException:
         work.close()
         raise
-    context.counters["claim"] += len(messages)
+    context.metrics.count(("claim", queue), len(messages))
 
     def give_back() -> None:
         for message in messages:
@@ -109,7 +109,7 @@ def _claim_ready(
             try:
                 taken = _take_if_alive(context, settings, queue, message_id, deadline_ms)
             except BlockingIOError:
-                context.counters["lost_race"] += 1
+                context.metrics.count(("lost_race", queue))
                 busy.append(message_id)  # its holder was stopped in the middle
                 continue
             except OSError as error:
@@ -156,7 +156,7 @@ def renew(
         work.files.append(fd)
     except OSError as error:
         raise unavailable(error, f"cannot renew in queue {queue!r}") from error
-    context.counters["renew"] += 1
+    context.metrics.count(("renew", queue))
     return Pending(work, lambda: deadline_ms / 1000)
 
 
@@ -187,7 +187,7 @@ def extend(
         raise
     if work.files:
         work.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
-    context.counters["renew"] += len(work.files)
+    context.metrics.count(("renew", queue), len(work.files))
     return Pending(work, lambda: held)
 
 
@@ -225,11 +225,11 @@ def _take_if_alive(
 ) -> _Taken | None:
     if context.is_expired(facts(message_id), settings):
         if context.tree.move(REMOVE_READY, queue, message_id):
-            context.counters["expire"] += 1
+            context.metrics.count(("expire", queue))
         return None
     taken = _take(context, queue, message_id, deadline_ms)
     if taken is None:
-        context.counters["lost_race"] += 1
+        context.metrics.count(("lost_race", queue))
     return taken
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from .errors import FsmqError, NoSuchQueue
+from .metrics import Metrics
 from .names import Facts
 from .ready import Ready
 from .settings import QueueSettings, SettingsStore
@@ -32,8 +32,7 @@ class Context:
     clock: Callable[[], float] = time.time
     network: bool = False
     max_message_bytes: int = 16 * 1024 * 1024
-    # What happened to messages, by verb; for logs, metrics and tests.
-    counters: Counter[str] = field(default_factory=Counter)
+    metrics: Metrics = field(default_factory=Metrics)
 
     def now_ms(self) -> int:
         return int(self.clock() * 1000)

@@ -192,8 +192,8 @@ class Delivery:
         self._recover_due = now + _RECOVER_EVERY_S
         at_start, self._started = not self._started, True
         done = recover(self._tree, self.context.clock(), at_start=at_start)
-        self.context.counters["promote"] += done.promoted
-        self.context.counters["torn"] += done.removed
+        self.context.metrics.count(("promote",), done.promoted)
+        self.context.metrics.count(("torn",), done.removed)
         if done.promoted:
             self._new_due = 0.0
 
@@ -247,13 +247,13 @@ class Delivery:
         known = facts(message_id)
         if known.expires_s is not None and known.expires_s <= self.context.clock():
             if self._tree.move(REMOVE_NEW, queue, message_id):
-                self.context.counters["expire"] += 1
+                self.context.metrics.count(("expire", queue))
             return False
         if self._runs_ahead(path, message_id, found.st_mtime_ns):
             return self._defer(queue, message_id)
         try:
             if self._tree.move(DELIVER, queue, message_id):
-                self.context.counters["deliver"] += 1
+                self.context.metrics.count(("deliver", queue))
                 self.context.ready.add(queue, message_id)
                 return True
         except FileExistsError:
@@ -282,7 +282,7 @@ class Delivery:
         except FileExistsError:
             self._stuck.tell(entry(queue, message_id), "has the id of a message that is in delay")
             return False
-        self.context.counters["defer"] += 1
+        self.context.metrics.count(("defer", queue))
         if self._serves_timers:
             self._schedule(entry(queue, message_id))
         return True
@@ -381,7 +381,7 @@ class Delivery:
         try:
             if context.is_expired(facts(message_id), settings):
                 expired = tree.move(REMOVE_DELAY, queue, message_id)
-                context.counters["expire"] += expired
+                context.metrics.count(("expire", queue), expired)
                 return expired
             dead_letters = settings.dead_letter_queue
             if dead_letters is not None and is_used_up(settings, timer.deliveries):
@@ -390,7 +390,7 @@ class Delivery:
                 except FileExistsError:
                     self._stuck.tell(name, f"has the id of a dead letter in {dead_letters!r}")
             if tree.move(REDELIVER, queue, message_id):
-                context.counters["redeliver"] += 1
+                context.metrics.count(("redeliver" if timer.deliveries else "deliver", queue))
                 context.ready.add(queue, message_id)
                 return True
         except FileExistsError:

@@ -58,6 +58,6 @@ class Sweeper:
                 continue
             if context.is_expired(facts(message_id), settings):
                 expired += context.tree.move(REMOVE_READY, queue, message_id)
-        context.counters["expire"] += expired
+        context.metrics.count(("expire", queue), expired)
         self._queue_due[queue] = now + (time.monotonic() - now) / _SWEEP_SHARE
         return expired

@@ -72,7 +72,7 @@ class _Copies:
         except FsmqError:
             self.abandon()  # those that have been shown, too: the publisher is not told yes
             raise
-        self._context.counters["publish"] += 1
+        self._context.metrics.count(("publish",))
         return ids
 
     def abandon(self) -> None:

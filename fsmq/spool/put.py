@@ -166,7 +166,7 @@ class _Staging:
             self.abandon()
             raise
         self._free()
-        self._context.counters["put"] += len(self._drafts)
+        self._context.metrics.count(("put", self._queue), len(self._drafts))
         return [draft.message_id for draft, _ in self._drafts]
 
     def abandon(self) -> None:

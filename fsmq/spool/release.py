@@ -40,7 +40,7 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
             work.folders.add(tree.folder(QUEUES, target))
     except OSError as error:
         raise unavailable(error, f"cannot release in queue {queue!r}") from error
-    context.counters["release"] += 1
+    context.metrics.count(("release", queue))
     return Pending(work, lambda: None)
 
 
@@ -71,7 +71,7 @@ def release_many(
             released += 1
     except OSError as error:
         raise unavailable(error, f"cannot release in queue {queue!r}") from error
-    context.counters["release"] += released
+    context.metrics.count(("release", queue), released)
     return Pending(Work(folders=folders), lambda: released)
 
 
@@ -144,7 +144,7 @@ def bury(context: Context, queue: str, message_id: str, dead_letters: str) -> bo
         tree.stamp(source, found.st_mtime_ns)
         raise
     context.ready.add(dead_letters, message_id)
-    context.counters["bury"] += 1
+    context.metrics.count(("bury", queue))
     return True
 
 

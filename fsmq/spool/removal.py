@@ -55,7 +55,7 @@ def remove(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[
         # synced, must not come back after a crash without this one.
         work.folders.update(tree.folder(name) for name in (NEW, DELAY, REMOVE))
         work.folders.add(tree.folder(QUEUES, queue))
-    context.counters["remove"] += sum(found)
+    context.metrics.count(("remove", queue), sum(found))
     return Pending(work, lambda: found)
 
 
@@ -92,7 +92,7 @@ def purge(
         context.ready.forget(queue)
     except OSError as error:
         raise unavailable(error, f"cannot purge queue {queue!r}") from error
-    context.counters["purge"] += 1
+    context.metrics.count(("purge",))
     return Pending(_removal_work(tree), lambda: None)
 
 
@@ -127,7 +127,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
             context.settings.forget(queue)
     except OSError as error:
         raise unavailable(error, f"cannot delete queue {queue!r}") from error
-    context.counters["delete_queue"] += 1
+    context.metrics.count(("delete_queue",))
     return Pending(_removal_work(tree), lambda: None)
 
 

@@ -1,0 +1,93 @@
+"""Metrics of one process: what is counted, and how snapshots are kept and summed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fsmq.spool import Queue, Spool
+from fsmq.spool.metrics import METRICS, Metrics, Snapshot
+from tests.spool.helpers import Clock
+
+
+def test_the_life_of_messages_is_counted_by_queue(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    jobs.configure(max_deliveries=2, dead_letter_queue="dead", visibility_timeout=10)
+    jobs.put_many([b"1", b"2", b"3"])
+    jobs.put(b"late", delay=5)
+    jobs.put(b"short", ttl=1)
+    first, *_ = jobs.claim(count=3)
+    jobs.remove(first.id)
+    clock.advance(2)  # "short" expires
+    jobs.claim(count=1)
+    clock.advance(10)
+    jobs.claim(count=10)
+    clock.advance(10)
+    spool.deliver()
+    counted = {key[0]: n for key, n in spool.context.metrics.snapshot().counts.items() if n}
+    assert set(counted) <= set(METRICS)
+    assert counted["put"] == 5
+    assert counted["remove"] == 1
+    assert counted["expire"] == 1
+    assert counted["defer"] == 1
+    assert counted["redeliver"] == 3  # two messages once, "late" once
+    assert counted["bury"] == 2
+    assert counted["deliver"] == 5  # "short" and "late" included
+    assert counted["claim"] == 3 + 3
+    assert spool.context.metrics.value(("put", "jobs")) == 5
+
+
+def test_a_snapshot_survives_json_and_sums_up() -> None:
+    metrics = Metrics()
+    metrics.count(("put", "a:b"), 2)
+    metrics.set(("lag", "new"), 1.5)
+    for value in (0, 0.5, 1, 7):
+        metrics.observe(("batch_fill", "a"), value)
+    snapshot = metrics.snapshot()
+    assert snapshot.histograms == {("batch_fill", "a"): [1, 0, 1, 0, 0, 1, 1, 8.5]}
+    read = Snapshot.from_json(json.loads(json.dumps(snapshot.as_json())))
+    assert read == snapshot
+    both = Snapshot.sum([snapshot, read, Snapshot({("put", "c"): 1}, {("lag", "new"): 1.0}, {})])
+    assert both.counts == {("put", "a:b"): 4, ("put", "c"): 1}
+    assert both.gauges == {("lag", "new"): 1.5}
+    assert both.histograms == {("batch_fill", "a"): [2, 0, 2, 0, 0, 2, 2, 17.0]}
+
+
+def test_queues_that_are_gone_are_forgotten() -> None:
+    metrics = Metrics()
+    for queue in ("stays", "goes"):
+        metrics.count(("put", queue))
+        metrics.observe(("batch_fill", queue), 1)
+        metrics.set(("fill", queue), 100)
+    metrics.count(("purge",))
+    metrics.observe(("sync", "goes"), 1)  # no queue's name
+    metrics.prune(lambda queue: queue == "stays")
+    left = metrics.snapshot()
+    assert set(left.counts) == {("put", "stays"), ("purge",)}
+    assert set(left.gauges) == {("fill", "stays")}
+    assert set(left.histograms) == {("batch_fill", "stays"), ("sync", "goes")}
+
+
+def test_it_tells_whether_anything_changed() -> None:
+    metrics = Metrics()
+    assert not metrics.changed
+    for change in (
+        lambda: metrics.count(("purge",)),
+        lambda: metrics.set(("lag", "new"), 1),
+        lambda: metrics.observe(("group",), 1),
+    ):
+        change()
+        assert metrics.changed
+        metrics.snapshot()
+        assert not metrics.changed
+    metrics.set(("lag", "new"), 1)
+    metrics.count(("purge",), 0)
+    assert not metrics.changed
+
+
+@pytest.mark.parametrize("name", list(METRICS))
+def test_what_every_metric_is_is_said(name: str) -> None:
+    metric = METRICS[name]
+    assert metric.help
+    assert (metric.kind == "histogram") == bool(metric.bounds)
+    assert list(metric.bounds) == sorted(metric.bounds)
