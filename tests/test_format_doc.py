@@ -23,6 +23,7 @@ from fsmq.spool.names import (
     facts,
     is_queue,
     reservation,
+    seal_of,
     split_entry,
     staged_entry,
 )
@@ -164,7 +165,7 @@ def test_limits() -> None:
 
 
 def test_dot_names() -> None:
-    assert staged_entry("jobs", "a", 5) == ".jobs:a:5"
+    assert staged_entry("jobs", "a", seal_of(b"hello")) == ".jobs:a:3610a686"
     assert reservation("jobs", "a") == ".jobs:a:own"
     assert is_reservation(".jobs:a:own")
 

@@ -92,17 +92,20 @@ class Case(NamedTuple):
 
 REPAIRED = {
     "a complete dot-name": Case(
-        file("new/.jobs:a:5"), Kind.COMPLETE, "new/.jobs:a:5", has=("new/jobs:a",)
+        file("new/.jobs:a:3610a686"), Kind.COMPLETE, "new/.jobs:a:3610a686", has=("new/jobs:a",)
     ),
     "a complete empty message": Case(
-        file("new/.jobs:a:0", b""), Kind.COMPLETE, "new/.jobs:a:0", has=("new/jobs:a",)
+        file("new/.jobs:a:00000000", b""),
+        Kind.COMPLETE,
+        "new/.jobs:a:00000000",
+        has=("new/jobs:a",),
     ),
     "a torn dot-name": Case(
-        file("new/.jobs:a:6"),
+        file("new/.jobs:a:c459294f"),
         Kind.TORN,
-        "new/.jobs:a:6",
+        "new/.jobs:a:c459294f",
         Severity.WARNING,
-        has_not=("new/.jobs:a:6", "new/jobs:a"),
+        has_not=("new/.jobs:a:c459294f", "new/jobs:a"),
     ),
     "a stale reservation": Case(
         file("new/.jobs:a:own", b""),
@@ -160,11 +163,11 @@ REPAIRED = {
         has_not=("delay/jobs:a",),
     ),
     "one file in new and under its dot-name": Case(
-        link("new/jobs:a", "new/.jobs:a:5"),
+        link("new/jobs:a", "new/.jobs:a:3610a686"),
         Kind.TWO_NAMES,
-        "new/.jobs:a:5",
+        "new/.jobs:a:3610a686",
         has=("new/jobs:a",),
-        has_not=("new/.jobs:a:5",),
+        has_not=("new/.jobs:a:3610a686",),
     ),
     "a timer that lies too far ahead": Case(far, Kind.FAR_TIMER, "delay/jobs:a"),
     "no dead-letter queue": Case(
@@ -271,7 +274,7 @@ REPORTED = {
         two_files("new/jobs:a", "delay/jobs:a"), Kind.DUPLICATE, "new/jobs:a"
     ),
     "a complete dot-name of a message that is ready": Case(
-        two_files("new/.jobs:a:5", "queues/jobs/a"), Kind.DUPLICATE, "new/.jobs:a:5"
+        two_files("new/.jobs:a:3610a686", "queues/jobs/a"), Kind.DUPLICATE, "new/.jobs:a:3610a686"
     ),
     "one file as two messages": Case(
         link("new/jobs:a", "queues/jobs/b"), Kind.LINKED, "new/jobs:a"
@@ -337,7 +340,7 @@ def test_messages_of_an_unknown_queue_are_one_finding_and_never_deleted(
 
 
 def test_what_a_living_writer_may_hold_is_no_finding(root: Path) -> None:
-    for name in (".jobs:a:5", ".jobs:b:9", ".jobs:c:own", ".copy", ".nfs0000000012"):
+    for name in (".jobs:a:3610a686", ".jobs:b:00000000", ".jobs:c:own", ".copy", ".nfs0000000012"):
         write(root / "new" / name)
     write(root / "config" / ".019aa000-0000-7000-8000-000000000000.tmp")
     report = check(root, repair=True, pause=0.01)
@@ -356,8 +359,8 @@ def test_a_reservation_that_is_held_is_no_finding_whatever_its_age(root: Path) -
 
 
 def test_offline_everything_is_old_enough(root: Path) -> None:
-    write(root / "new" / ".jobs:a:5")
-    write(root / "new" / ".jobs:b:9")
+    write(root / "new" / ".jobs:a:3610a686")
+    write(root / "new" / ".jobs:b:00000000")
     report = check(root, repair=True, offline=True)
     assert {f.kind for f in report.repaired} == {Kind.COMPLETE, Kind.TORN}
     assert sorted(p.name for p in (root / "new").iterdir()) == ["jobs:a"]
@@ -439,7 +442,7 @@ def test_a_bind_mount_of_the_same_filesystem_is_an_error(
 def test_a_failed_repair_is_told_and_counts_as_left(root: Path, mount: Mount) -> None:  # noqa: F811
     mount(root)
     Spool(root, sync="none").close()
-    write(root / "new" / ".jobs:a:5")
+    write(root / "new" / ".jobs:a:3610a686")
     subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
     report = look(root, repair=True)
     assert [f.kind for f in report.findings] == [Kind.COMPLETE]
@@ -521,16 +524,16 @@ def fsmq(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_tells_and_repairs(root: Path) -> None:
-    write(root / "new" / ".jobs:a:5")
+    write(root / "new" / ".jobs:a:3610a686")
     done = fsmq("fsck", "--root", root, "--offline")
     assert done.returncode == 1
-    assert "complete-dot-name: new/.jobs:a:5" in done.stdout
+    assert "complete-dot-name: new/.jobs:a:3610a686" in done.stdout
     assert "--repair will: promote it" in done.stdout
     assert done.stdout.endswith("1 error, 0 warnings\n")
     done = fsmq("fsck", "--root", root, "--offline", "--repair")
     assert (done.returncode, done.stdout.splitlines()[0]) == (
         0,
-        "repaired complete-dot-name: new/.jobs:a:5: promote it",
+        "repaired complete-dot-name: new/.jobs:a:3610a686: promote it",
     )
     done = fsmq("fsck", "--root", root)
     assert (done.returncode, done.stderr) == (0, "")

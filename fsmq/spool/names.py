@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from typing import NamedTuple
 from uuid import UUID
 
@@ -32,7 +33,7 @@ _our_id = re.compile(
     rf"(?:p(?P<priority>0[1-9]|[1-9][0-9])\.)?(?P<uuid>{UUID7})"
     r"(?:\.x(?P<expires>[0-9a-f]{1,10}))?(?P<headed>\.h)?(?P<packed>\.z)?"
 )
-_staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<length>[0-9]{1,18})")
+_staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<seal>[0-9a-f]{8})")
 
 
 class Facts(NamedTuple):
@@ -181,19 +182,24 @@ def split_entry(name: str) -> tuple[str, str] | None:
     return queue, message_id
 
 
-def staged_entry(queue: str, message_id: str, length: int) -> str:
+def seal_of(content: bytes, before: int = 0) -> int:
+    """The CRC-32 of a file's bytes; ``before`` is that of the bytes in front of ``content``."""
+    return zlib.crc32(content, before)
+
+
+def staged_entry(queue: str, message_id: str, seal: int) -> str:
     """The dot-name under which a message is written; it tells a complete file from a torn one."""
-    return f".{queue}:{message_id}:{length}"
+    return f".{queue}:{message_id}:{seal:08x}"
 
 
 def split_staged(name: str) -> tuple[str, int] | None:
-    """Split a dot-name into the entry that it will become and its length in bytes."""
+    """Split a dot-name into the entry that it will become and the seal of its bytes."""
     match = _staged_name.fullmatch(name)
     if match is None or split_entry(match["entry"]) is None:
         return None
-    return match["entry"], int(match["length"])
+    return match["entry"], int(match["seal"], 16)
 
 
 def reservation(queue: str, message_id: str) -> str:
-    """The dot-name that keeps two puts of one own id apart. It has no length: never complete."""
+    """The dot-name that keeps two puts of one own id apart. It has no seal: never complete."""
     return f".{queue}:{message_id}:own"

@@ -1,7 +1,7 @@
 """Put: write under a dot-name, sync, rename into ``new/``.
 
-Whatever the moment of a crash, ``new/`` shows a whole message or none: a dot-name carries its
-length, and the mover promotes what is complete.
+Whatever the moment of a crash, ``new/`` shows a whole message or none: a dot-name carries a
+checksum of the file, and the mover promotes what is complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .errors import (
     unavailable,
 )
 from .message import NewMessage, pack_header
-from .names import MAX_PRIORITY, check_queue, new_id, siblings, staged_entry
+from .names import MAX_PRIORITY, check_queue, new_id, seal_of, siblings, staged_entry
 from .recovery import promote
 from .reservation import Reservation, reserve
 from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
@@ -44,10 +44,7 @@ class _Draft(NamedTuple):
     body: bytes
     deadline_ms: int | None
     own: bool
-
-    @property
-    def length(self) -> int:
-        return len(self.header) + len(self.body)
+    seal: int
 
 
 def put(
@@ -109,7 +106,8 @@ def _draft(context: Context, message: NewMessage, settings: QueueSettings) -> _D
     header = pack_header(message.content_type, message.attributes)
     message_id = new_id(own=message.id, priority=priority, ttl=ttl, headed=bool(header))
     deadline_ms = context.now_ms() + round(delay * 1000) if delay else None
-    return _Draft(message_id, header, message.body, deadline_ms, message.id is not None)
+    seal = seal_of(message.body, seal_of(header))
+    return _Draft(message_id, header, message.body, deadline_ms, message.id is not None, seal)
 
 
 class _Staging:
@@ -246,7 +244,7 @@ class _Staging:
         self._reserved = {}
 
     def _staged_path(self, draft: _Draft) -> str:
-        return self._tree.folder(NEW, staged_entry(self._queue, draft.message_id, draft.length))
+        return self._tree.folder(NEW, staged_entry(self._queue, draft.message_id, draft.seal))
 
 
 def _stands(context: Context, queue: str, message_id: str, *, gone_too: bool = False) -> bool:

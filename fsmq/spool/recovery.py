@@ -1,24 +1,27 @@
 """Recovery: what happens to dot-names that a crash left in ``new/``.
 
-A dot-name whose file has the length in the name is complete: it may have been acknowledged, so it
-is promoted, at any time (its writer, if alive, notices and is content). One of another length is
-torn: no one was told that it was stored, so it is removed once no writer can be at work on it.
+A dot-name whose file has the checksum in the name is complete: it may have been acknowledged, so it
+is promoted, at any time (its writer, if alive, notices and is content). Any other is torn: no one
+was told that it was stored, so it is removed once no writer can be at work on it. A length would
+not do: ext4 and xfs may bring a file back at its full length with zeros for bytes.
 A reservation whose holder is gone goes at once.
 """
 
 from __future__ import annotations
 
+import os
 import stat
 from typing import NamedTuple
 
-from .names import split_staged
+from .names import seal_of, split_staged
 from .reservation import clear_stale, is_reservation
-from .tree import NEW, Tree
+from .tree import NEW, STRAY, Tree
 
 # Writing one message takes milliseconds. A writer that was stopped for longer finds its file gone
 # and answers 503.
 TORN_AFTER_S = 60.0
 COMPLETE_AFTER_S = 10.0
+_CHUNK_BYTES = 1024 * 1024
 
 
 class Recovered(NamedTuple):
@@ -29,17 +32,43 @@ class Recovered(NamedTuple):
 def promote(tree: Tree, staged: str) -> bool:
     """Promote one dot-name of ``new/`` if it is complete. Raises OSError."""
     parts = split_staged(staged)
-    path = tree.folder(NEW, staged)
-    found = tree.stat(path)
-    if parts is None or found is None or not stat.S_ISREG(found.st_mode):
+    if parts is None:
         return False
-    name, length = parts
-    if found.st_size != length:
+    name, seal = parts
+    path = tree.folder(NEW, staged)
+    if not is_complete(tree, path, seal, durably=True):
         return False
     try:
         return tree.rename(path, tree.folder(NEW, name))
     except FileExistsError:
         return False
+
+
+def is_complete(tree: Tree, path: str, seal: int, *, durably: bool = False) -> bool:
+    """Whether a file has the bytes that its dot-name tells; False if it is gone. Raises OSError.
+
+    durably: sync it, too. Its writer may be alive and about to; the name without the dot, which is
+        believed for what it is, must not be on stable media before the bytes are.
+    """
+    try:
+        fd = tree.open(path)
+    except OSError as error:
+        if error.errno in STRAY:
+            return False
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return False
+        found = 0
+        while chunk := os.read(fd, _CHUNK_BYTES):
+            found = seal_of(chunk, found)
+        if found != seal:
+            return False
+        if durably:
+            os.fsync(fd)
+        return True
+    finally:
+        os.close(fd)
 
 
 def recover(tree: Tree, now: float, *, at_start: bool = False) -> Recovered:

@@ -62,7 +62,7 @@ def test_two_movers_and_a_reaper_with_one_folder_each(root: Path) -> None:
 
 def test_a_mover_of_arrivals_alone_recovers_what_a_crash_left(root: Path) -> None:
     with suite_of(root, mover=False) as suite:
-        (root / "new" / ".q:left-by-a-crash:5").write_bytes(b"whole")
+        (root / "new" / ".q:left-by-a-crash:c459294f").write_bytes(b"whole")
         into = f"--destination={root / 'queues'}"
         suite.add("deliver", "mover", [f"--source={root / 'new'}", into])
         suite.start("deliver")
@@ -266,8 +266,8 @@ def test_unfinished_files_of_a_crash(root: Path) -> None:
     with suite_of(root) as suite:
         suite.kill("mq")
         suite.kill("mover")
-        (root / "new" / ".q:whole:5").write_bytes(b"whole")
-        (root / "new" / ".q:torn:5").write_bytes(b"to")
+        (root / "new" / ".q:whole:c459294f").write_bytes(b"whole")
+        (root / "new" / ".q:torn:c459294f").write_bytes(b"to")
         suite.restart("mq")
         suite.restart("mover")
         assert ask(suite, "GET", "/q/messages?wait=15").body == b"whole"

@@ -228,10 +228,22 @@ def test_a_complete_dot_name_of_a_crash_is_promoted_at_the_start(
         assert [m.body for m in again.queue("jobs").claim()] == [b"whole"]
 
 
+def test_a_dot_name_of_full_length_with_other_bytes_is_torn(root: Path, spool: Spool) -> None:
+    """What ext4 leaves when the power fails during the sync: the length is there, the bytes not."""
+    spool.create_queue("jobs")
+    pending = spool.put("jobs", [NewMessage(b"whole")])
+    [staged] = (root / "new").iterdir()
+    staged.write_bytes(b"\0" * 5)
+    with Spool(root, sync="none") as again:
+        assert again.queue("jobs").claim() == []
+    assert list((root / "new").iterdir()) == [staged]
+    pending.abandon()
+
+
 def test_a_torn_dot_name_is_removed_once_no_writer_can_be_at_work(
     root: Path, spool: Spool, jobs: Queue, clock: Clock
 ) -> None:
-    torn = root / "new" / ".jobs:torn:100"
+    torn = root / "new" / ".jobs:torn:c459294f"
     torn.write_bytes(b"half")
     left = root / "new" / ".jobs:one:own"
     left.touch()

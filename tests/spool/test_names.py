@@ -51,8 +51,8 @@ def test_every_id_of_ours_round_trips_through_its_file_names(
     message_id = names.new_id(own=uuid, priority=priority, ttl=ttl, headed=headed)
     entry = names.entry(queue, message_id)
     assert names.split_entry(entry) == (queue, message_id)
-    staged = names.staged_entry(queue, message_id, 16 * 1024 * 1024)
-    assert names.split_staged(staged) == (entry, 16 * 1024 * 1024)
+    staged = names.staged_entry(queue, message_id, 0xC459294F)
+    assert names.split_staged(staged) == (entry, 0xC459294F)
     assert len(os.fsencode(staged)) <= names.MAX_FILE_NAME_BYTES
     assert names.check_id(queue, message_id) == message_id
 
@@ -184,7 +184,19 @@ def test_an_entry_splits_at_its_last_colon() -> None:
     assert names.split_entry("a:b:c") == ("a:b", "c")
 
 
-@pytest.mark.parametrize("name", ["a:b:1", ".a:b", ".a:b:", ".a:b:x", ".a:b:own", ".b:1", ".a::1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a:b:c459294f",
+        ".a:b",
+        ".a:b:",
+        ".a:b:x",
+        ".a:b:1",
+        ".a:b:own",
+        ".b:c459294f",
+        ".a::c459294f",
+    ],
+)
 def test_what_is_no_staged_name_is_not_split(name: str) -> None:
     assert names.split_staged(name) is None
 

@@ -24,7 +24,7 @@ from ..names import (
     split_staged,
 )
 from ..probe import is_scratch, remove_scratch
-from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S, recover_one
+from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S, is_complete, recover_one
 from ..reservation import is_reservation, is_stale
 from ..settings import MAX_DELAY_S
 from ..stamps import Stamps
@@ -185,14 +185,14 @@ class MessageRules:
         parts = split_staged(name)
         if parts is None or not stat.S_ISREG(found.st_mode):
             return hidden(scene, path, name, found)
-        target, length = parts
-        if found.st_size != length:
-            if not scene.is_older(found, TORN_AFTER_S):
-                return None
-            reason = f"was never finished: it has {found.st_size} of {length} bytes"
-            return self._left(Kind.TORN, Severity.WARNING, path, reason, "remove it")
+        target, seal = parts
         if not scene.is_older(found, COMPLETE_AFTER_S):
             return None
+        if not is_complete(self._tree, path, seal):
+            if not scene.is_older(found, TORN_AFTER_S) or self._tree.stat(path) is None:
+                return None
+            reason = f"was never finished: its {found.st_size} bytes have another checksum"
+            return self._left(Kind.TORN, Severity.WARNING, path, reason, "remove it")
         return self._complete(path, target, found)
 
     def _complete(self, path: str, target: str, found: os.stat_result) -> Fault | None:
