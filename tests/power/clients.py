@@ -1,0 +1,494 @@
+"""Clients of a mixed load, each a process of its own that writes down what it does.
+
+Before each request a client writes a line that says what it asks, after the answer one that says
+what was answered, both with the time: what has no answer may have happened or not. The lines go to
+a file outside the spool in single writes, so that nothing of them is lost with the client.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, urlencode, urlsplit
+
+from fsmq.spool import (
+    DuplicateMessage,
+    NewMessage,
+    NoSuchMessage,
+    NoSuchQueue,
+    Queue,
+    Spool,
+    Unavailable,
+)
+from tests.power import bodies
+
+MAIN = "main"
+MIXED = {
+    "post": 30,
+    "batch": 5,
+    "fetch": 15,
+    "renew": 5,
+    "release": 5,
+    "delete": 12,
+    "delete_any": 4,
+    "brief": 2,
+    "purge": 2,
+    "configure": 2,
+}
+"""How often each deed is done, in proportion."""
+_SIZES = (0, 10, 100, 1000, 5000, 70_000)
+_SIZE_WEIGHTS = (2, 6, 6, 4, 3, 1)
+_DELAYS = (None, None, None, None, 0.2, 300.0)
+_HOLDS = (0.3, 60.0, 600.0)
+_TIMEOUT_S = 10.0
+_PAUSE_S = 0.02
+_TYPE, _TRACE = "text/x-power", "Trace"
+
+
+class Got(NamedTuple):
+    """A message as a client got it; ``key`` is None and ``fault`` says why if it was broken."""
+
+    id: str
+    key: str | None
+    deadline: float
+    fault: str = ""
+
+
+class Refused(Exception):
+    """No answer, or one that leaves open whether it was done."""
+
+
+class Verbs(Protocol):
+    """What a client can do; each gives the HTTP status, and what it was told."""
+
+    def create(self, queue: str) -> int: ...
+    def delete_queue(self, queue: str) -> int: ...
+    def purge(self, queue: str) -> int: ...
+    def configure(self, queue: str, visibility: float) -> int: ...
+    def post(
+        self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
+    ) -> tuple[int, str]: ...
+    def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]: ...
+    def fetch(self, queue: str, count: int, visibility: float) -> list[Got]: ...
+    def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]: ...
+    def release(self, queue: str, id: str) -> int: ...
+    def delete(self, queue: str, id: str) -> int: ...
+
+
+class OverHttp:
+    """One connection to mq."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._connection = http.client.HTTPConnection(
+            parts.hostname or "", parts.port, timeout=_TIMEOUT_S
+        )
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        try:
+            self._connection.request(method, path, body, dict(headers or {}))
+            response = self._connection.getresponse()
+            answer = response.status, response.headers, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise Refused(str(error)) from error
+        if answer[0] == 503:
+            raise Refused("503")
+        return answer
+
+    def create(self, queue: str) -> int:
+        return self.ask("PUT", f"/{queue}")[0]
+
+    def delete_queue(self, queue: str) -> int:
+        return self.ask("DELETE", f"/{queue}")[0]
+
+    def purge(self, queue: str) -> int:
+        return self.ask("DELETE", f"/{queue}/messages")[0]
+
+    def configure(self, queue: str, visibility: float) -> int:
+        settings = json.dumps({"visibility_timeout": visibility}).encode()
+        return self.ask("PATCH", f"/{queue}", settings)[0]
+
+    def post(
+        self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
+    ) -> tuple[int, str]:
+        query: dict[str, object] = {} if delay is None else {"delay": delay}
+        headers = {}
+        if id is not None:
+            query["id"] = id
+        elif rich:
+            query |= {"priority": 7, "ttl": 9000}
+            headers = {"Content-Type": _TYPE, f"X-Message-Attribute-{_TRACE}": "4bf92f35"}
+        status, told, _ = self.ask("POST", _messages(queue, query), body, headers)
+        return status, told["X-Message-Id"] or ""
+
+    def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]:
+        batch = [{"body_base64": base64.b64encode(body).decode()} for body in sent]
+        status, _, told = self.ask("POST", f"/{queue}/batch", json.dumps(batch).encode())
+        return status, json.loads(told)["ids"] if status == 201 else []
+
+    def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
+        query: dict[str, object] = {"visibility": visibility}
+        if count == 1:
+            status, told, body = self.ask("GET", _messages(queue, query))
+            if status != 200:
+                return []
+            deadline = _seconds(told["X-Message-Deadline"])
+            return [_got(told["X-Message-Id"], body, deadline)]
+        status, _, body = self.ask("GET", _messages(queue, query | {"count": count}))
+        return [_from_json(m) for m in json.loads(body)["messages"]] if status == 200 else []
+
+    def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
+        status, told, _ = self.ask("PATCH", _message(queue, id) + f"?visibility={visibility}")
+        return status, _seconds(told["X-Message-Deadline"]) if status == 204 else 0.0
+
+    def release(self, queue: str, id: str) -> int:
+        return self.ask("PATCH", _message(queue, id) + "?visibility=0")[0]
+
+    def delete(self, queue: str, id: str) -> int:
+        return self.ask("DELETE", _message(queue, id))[0]
+
+
+class InProcess:
+    """The embedded library, on the same tree as the daemons."""
+
+    def __init__(self, root: str, sync: str) -> None:
+        self._spool = Spool(root, sync=sync, delivers=False)  # type: ignore[arg-type]
+
+    def create(self, queue: str) -> int:
+        return self._status(lambda: self._spool.create_queue(queue), 201)
+
+    def delete_queue(self, queue: str) -> int:
+        return self._status(lambda: self._spool.delete_queue(queue), 200)
+
+    def purge(self, queue: str) -> int:
+        return self._status(Queue(self._spool, queue).purge, 200)
+
+    def configure(self, queue: str, visibility: float) -> int:
+        return self._status(
+            lambda: Queue(self._spool, queue).configure(visibility_timeout=visibility), 200
+        )
+
+    def post(
+        self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
+    ) -> tuple[int, str]:
+        told: list[str] = []
+
+        def put() -> None:
+            more: dict[str, Any] = {}
+            if rich and id is None:
+                more = {"priority": 7, "content_type": _TYPE, "attributes": {_TRACE: "4bf92f35"}}
+            told.append(Queue(self._spool, queue).put(body, id=id, delay=delay, **more))
+
+        return self._status(put, 201), "".join(told)
+
+    def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]:
+        told: list[str] = []
+        messages = [NewMessage(body) for body in sent]
+        status = self._status(
+            lambda: told.extend(Queue(self._spool, queue).put_many(messages)), 201
+        )
+        return status, told
+
+    def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
+        got: list[Got] = []
+
+        def claim() -> None:
+            for m in Queue(self._spool, queue).claim(count, visibility):
+                got.append(_got(m.id, m.body, m.deadline or 0.0))
+
+        self._status(claim, 200)
+        return got
+
+    def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
+        told = [0.0]
+
+        def renew() -> None:
+            told[0] = Queue(self._spool, queue).renew(id, visibility)
+
+        return self._status(renew, 204), told[0]
+
+    def release(self, queue: str, id: str) -> int:
+        return self._status(lambda: Queue(self._spool, queue).release(id), 204)
+
+    def delete(self, queue: str, id: str) -> int:
+        there: list[int] = []
+        status = self._status(lambda: there.append(Queue(self._spool, queue).remove(id)), 202)
+        return 404 if there == [0] else status
+
+    def _status(self, verb: Callable[[], object], done: int) -> int:
+        try:
+            verb()
+        except (NoSuchMessage, NoSuchQueue):
+            return 404
+        except DuplicateMessage:
+            return 409
+        except (Unavailable, OSError) as error:
+            raise Refused(str(error)) from error
+        return done
+
+
+class Recorder:
+    """Does verbs and writes them down; an unanswered one raises Refused."""
+
+    def __init__(self, verbs: Verbs, name: str, file: int) -> None:
+        self._verbs = verbs
+        self._name = name
+        self._file = file
+        self.number = 0
+
+    def create(self, queue: str) -> int:
+        return self._do({"verb": "create", "queue": queue}, lambda v: (v.create(queue), {}))
+
+    def delete_queue(self, queue: str) -> int:
+        asked = {"verb": "delete_queue", "queue": queue}
+        return self._do(asked, lambda v: (v.delete_queue(queue), {}))
+
+    def purge(self, queue: str) -> int:
+        return self._do({"verb": "purge", "queue": queue}, lambda v: (v.purge(queue), {}))
+
+    def configure(self, queue: str, visibility: float) -> int:
+        asked = {"verb": "configure", "queue": queue, "visibility": visibility}
+        return self._do(asked, lambda v: (v.configure(queue, visibility), {}))
+
+    def post(
+        self,
+        queue: str,
+        key: str,
+        size: int,
+        *,
+        id: str | None = None,
+        delay: float | None = None,
+        rich: bool = False,
+    ) -> str:
+        told: list[str] = []
+
+        def post(verbs: Verbs) -> tuple[int, dict[str, Any]]:
+            status, message_id = verbs.post(queue, bodies.make(key, size), id, delay, rich)
+            told.append(message_id)
+            return status, {"ids": [message_id]}
+
+        asked = {"verb": "post", "queue": queue, "keys": [key], "delay": delay, "ids": [id]}
+        self._do(asked, post)
+        return told[0]
+
+    def batch(self, queue: str, keys: Sequence[str], size: int) -> list[str]:
+        told: list[str] = []
+
+        def batch(verbs: Verbs) -> tuple[int, dict[str, Any]]:
+            status, ids = verbs.batch(queue, [bodies.make(key, size) for key in keys])
+            told.extend(ids)
+            return status, {"ids": ids}
+
+        self._do({"verb": "post", "queue": queue, "keys": list(keys)}, batch)
+        return told
+
+    def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
+        told: list[Got] = []
+
+        def fetch(verbs: Verbs) -> tuple[int, dict[str, Any]]:
+            told.extend(verbs.fetch(queue, count, visibility))
+            return 200, {"got": told}
+
+        self._do({"verb": "fetch", "queue": queue}, fetch)
+        return told
+
+    def renew(self, queue: str, id: str, visibility: float) -> int:
+        def renew(verbs: Verbs) -> tuple[int, dict[str, Any]]:
+            status, deadline = verbs.renew(queue, id, visibility)
+            return status, {"deadline": deadline}
+
+        return self._do({"verb": "renew", "queue": queue, "ids": [id]}, renew)
+
+    def release(self, queue: str, id: str) -> int:
+        asked = {"verb": "release", "queue": queue, "ids": [id]}
+        return self._do(asked, lambda v: (v.release(queue, id), {}))
+
+    def delete(self, queue: str, id: str) -> int:
+        asked = {"verb": "delete", "queue": queue, "ids": [id]}
+        return self._do(asked, lambda v: (v.delete(queue, id), {}))
+
+    def _do(
+        self, asked: dict[str, Any], verb: Callable[[Verbs], tuple[int, dict[str, Any]]]
+    ) -> int:
+        self.number += 1
+        which = {"client": self._name, "n": self.number}
+        self._write(which | asked | {"called": time.monotonic(), "called_wall": time.time()})
+        status, told = verb(self._verbs)
+        when = {"answered": time.monotonic(), "answered_wall": time.time()}
+        self._write(which | when | {"status": status} | told)
+        return status
+
+    def _write(self, line: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+class Worker:
+    """One client at work, for ever."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        name: str,
+        weights: Mapping[str, int],
+        mine: Sequence[str] = (),
+        held: Sequence[str] = (),
+    ) -> None:
+        self._do = recorder
+        self._name = name
+        self._home = name.partition("-")[0]
+        self._deeds = list(weights)
+        self._weights = list(weights.values())
+        self._chance = random.Random(name)
+        self._posted = self._done = 0
+        self._mine = list(mine)
+        self._held = list(held)
+
+    def run(self) -> None:
+        while True:
+            [deed] = self._chance.choices(self._deeds, self._weights)
+            before = self._do.number
+            try:
+                getattr(self, deed)()
+                refused = False
+            except Refused:
+                refused = True
+            if refused or self._do.number == before:
+                time.sleep(_PAUSE_S)  # a daemon is down, or there is nothing left to do
+
+    def post(self) -> None:
+        key = self._key()
+        kind = self._chance.random()
+        own = f"own-{key}" if kind < 0.2 else None
+        delay = self._chance.choice(_DELAYS)
+        message_id = self._do.post(MAIN, key, self._size(), id=own, delay=delay, rich=kind > 0.8)
+        if message_id:
+            self._mine.append(message_id)
+
+    def batch(self) -> None:
+        keys = [self._key() for _ in range(self._chance.randint(2, 20))]
+        self._mine += self._do.batch(MAIN, keys, self._size())
+
+    def fetch(self) -> None:
+        count = self._chance.choice((1, 1, 1, 5))
+        for got in self._do.fetch(MAIN, count, self._chance.choice(_HOLDS)):
+            self._held.append(got.id)
+
+    def renew(self) -> None:
+        if self._held:
+            self._do.renew(MAIN, self._chance.choice(self._held), self._chance.choice(_HOLDS))
+
+    def release(self) -> None:
+        if self._held:
+            self._do.release(MAIN, self._take(self._held))
+
+    def delete(self) -> None:
+        if self._held:
+            self._do.delete(MAIN, self._take(self._held))
+
+    def delete_any(self) -> None:
+        """Delete what this client has posted, in whatever state it is by now."""
+        if self._mine:
+            self._do.delete(MAIN, self._take(self._mine))
+
+    def brief(self) -> None:
+        """A queue that comes and goes with what is in it."""
+        queue = f"brief-{self._home}"
+        self._fill(queue)
+        self._do.delete_queue(queue)
+
+    def purge(self) -> None:
+        self.fill()
+        self.empty()
+
+    def fill(self) -> None:
+        self._fill(f"purged-{self._home}")
+
+    def empty(self) -> None:
+        if self._may(1):
+            self._do.purge(f"purged-{self._home}")
+
+    def drop(self) -> None:
+        if self._may(1):
+            self._do.delete_queue(f"purged-{self._home}")
+
+    def configure(self) -> None:
+        queue = f"set-{self._home}"
+        self.create()
+        self._do.configure(queue, self._chance.randint(10, 1000))
+
+    def create(self) -> None:
+        self._do.create(f"set-{self._home}")
+
+    def create_new(self) -> None:
+        if self._may(20):
+            self._do.create(f"fresh-{self._key()}")
+
+    def _may(self, times: int) -> bool:
+        """Whether this was done less than so many times: much work makes a log commit itself."""
+        self._done += 1
+        return self._done <= times
+
+    def _fill(self, queue: str) -> None:
+        self._do.create(queue)
+        for _ in range(self._chance.randint(0, 3)):
+            self._do.post(queue, self._key(), 10)
+        self._do.fetch(queue, 1, 600.0)
+
+    def _take(self, ids: list[str]) -> str:
+        return ids.pop(self._chance.randrange(len(ids)))
+
+    def _size(self) -> int:
+        return self._chance.choices(_SIZES, _SIZE_WEIGHTS)[0]
+
+    def _key(self) -> str:
+        self._posted += 1
+        return f"{self._name}-{self._posted}"
+
+
+def main(
+    program: str, name: str, target: str, sync: str, events: str, weights: str, known: str
+) -> None:
+    """Work until killed.
+
+    name: the client's, ``<home>-<anything>``; each home has some queues of its own.
+    target: the URL of mq, or for ``library`` the root.
+    known: JSON with the ids that it has posted already, and those that it holds.
+    """
+    verbs: Verbs = OverHttp(target) if program == "http" else InProcess(target, sync)
+    file = os.open(events, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    Worker(Recorder(verbs, name, file), name, json.loads(weights), **json.loads(known)).run()
+
+
+def _got(message_id: str, body: bytes, deadline: float) -> Got:
+    try:
+        return Got(message_id, bodies.key_of(body), deadline)
+    except bodies.BrokenBody as error:
+        return Got(message_id, None, deadline, str(error))
+
+
+def _from_json(message: dict[str, Any]) -> Got:
+    text = message.get("body")
+    body = base64.b64decode(message["body_base64"]) if text is None else text.encode()
+    return _got(message["id"], body, _seconds(message["deadline"]))
+
+
+def _seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def _messages(queue: str, query: Mapping[str, object]) -> str:
+    return f"/{queue}/messages?{urlencode(query)}"
+
+
+def _message(queue: str, message_id: str) -> str:
+    return f"/{queue}/messages/{quote(message_id)}"

@@ -1,0 +1,277 @@
+"""What a load has done, as its clients wrote it down, and what may and may not come out of it.
+
+An operation is certain if its answer came before the horizon: the moment of a power cut. What was
+asked and not answered, or answered later, may have happened or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_DONE = (200, 201, 202, 204)
+_NEVER = float("inf")
+ACCURACY_S = 0.0011  # deadlines are kept in whole milliseconds
+
+
+@dataclass
+class Op:
+    """One operation; times are time.monotonic(), the same for all processes, and Unix seconds."""
+
+    verb: str
+    queue: str
+    client: str
+    called: float
+    called_wall: float
+    keys: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    delay: float | None = None
+    visibility: float = 0.0
+    answered: float = _NEVER
+    answered_wall: float = _NEVER
+    status: int = 0
+    deadline: float = 0.0
+    got: list[list[Any]] = field(default_factory=list)  # id, key, deadline, fault
+
+
+class Hold(NamedTuple):
+    """A time before which a message must not be handed out, and the operation that said so."""
+
+    until: float  # Unix seconds
+    op: Op
+
+
+class Finding(NamedTuple):
+    """A promise that was broken: its kind and the story."""
+
+    kind: str
+    text: str
+
+
+def read(files: Iterable[Path]) -> list[Op]:
+    """The operations of all clients, in the order in which they were asked for."""
+    ops: dict[tuple[str, int], Op] = {}
+    for file in files:
+        for line in file.read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n"):  # a killed client may leave half a line
+                _take(ops, json.loads(line))
+    return sorted(ops.values(), key=lambda op: op.called)
+
+
+def _take(ops: dict[tuple[str, int], Op], line: dict[str, Any]) -> None:
+    number = (line["client"], line.pop("n"))
+    if "called" in line:
+        line["ids"] = [i for i in line.get("ids", []) if i is not None]
+        ops[number] = Op(**line)
+        return
+    for name, value in line.items():
+        if name != "client":
+            setattr(ops[number], name, value)
+
+
+class Message:
+    """All that happened to one message."""
+
+    def __init__(self, key: str, post: Op) -> None:
+        self.key = key
+        self.post = post
+        self.id: str | None = None
+        self.deletes: list[Op] = []
+        self.fetches: list[tuple[Op, float]] = []  # with the deadline
+        self.others: list[Op] = []  # renewals and releases
+
+    @property
+    def queue(self) -> str:
+        return self.post.queue
+
+    def story(self) -> str:
+        ops = [self.post, *self.deletes, *(f for f, _ in self.fetches), *self.others]
+        ops.sort(key=lambda op: op.called)
+        told = ", ".join(
+            f"{op.verb} by {op.client} {op.called:.4f}..{op.answered:.4f} ({op.status})"
+            for op in ops
+        )
+        return f"{self.key} ({self.queue}:{self.id}): {told}"
+
+
+class History:
+    """Operations of one round, sorted out by message.
+
+    horizon: monotonic time from which on answers do not count.
+    gone: keys of earlier rounds, all of which were deleted with an acknowledgement.
+    """
+
+    def __init__(self, ops: Sequence[Op], horizon: float, gone: set[str]) -> None:
+        self.ops = ops
+        self.horizon = horizon
+        self.gone = gone
+        self.messages: dict[str, Message] = {}
+        self.findings: list[Finding] = []
+        self._by_id: dict[tuple[str, str], Message] = {}
+        self._ends: dict[str, list[Op]] = defaultdict(list)  # purges and deletions by queue
+        for op in ops:
+            self._add_posts(op)
+        for op in ops:
+            self._add(op)
+
+    def certain(self, op: Op) -> bool:
+        return op.status in _DONE and op.answered < self.horizon
+
+    def find(self, problem: str, text: str) -> None:
+        self.findings.append(Finding(problem, text))
+
+    # -- sorting out -----------------------------------------------------------------------------
+
+    def _add_posts(self, op: Op) -> None:
+        if op.verb != "post":
+            return
+        for number, key in enumerate(op.keys):
+            message = self.messages[key] = Message(key, op)
+            if number < len(op.ids) and op.ids[number]:
+                message.id = op.ids[number]
+                self._by_id[op.queue, message.id] = message
+
+    def _add(self, op: Op) -> None:
+        if op.verb == "fetch":
+            for message_id, key, deadline, fault in op.got:
+                self.came_out(op, message_id, key, deadline, fault)
+        elif op.verb in ("purge", "delete_queue"):
+            self._ends[op.queue].append(op)
+        elif op.verb in ("delete", "renew", "release"):
+            message = self._by_id.get((op.queue, op.ids[0]))
+            if message is None:
+                self.find("foreign", f"{op.verb} of {op.ids[0]}, which no one has posted")
+            elif op.verb == "delete":
+                message.deletes.append(op)
+            else:
+                message.others.append(op)
+
+    def came_out(
+        self, op: Op, message_id: str, key: str | None, deadline: float, fault: str
+    ) -> Message | None:
+        """Note that a message was handed out."""
+        message = self.identify(op.queue, message_id, key, fault)
+        if message is not None:
+            message.fetches.append((op, deadline))
+        return message
+
+    def identify(
+        self, queue: str, message_id: str, key: str | None, fault: str = ""
+    ) -> Message | None:
+        """Whose message stands or came out; what is no one's is a finding."""
+        if key is None:
+            self.find("torn", f"{queue}:{message_id}: {fault}")
+        elif key in self.gone:
+            self.find("resurrected", f"{queue}:{message_id} is {key} of an earlier round")
+        elif key not in self.messages:
+            self.find("foreign", f"{queue}:{message_id} is {key}, which no one has posted")
+        else:
+            message = self.messages[key]
+            if message.queue != queue or message.id not in (None, message_id):
+                self.find("mixed", f"{message.story()} came out as {queue}:{message_id}")
+            message.id = message_id
+            self._by_id[queue, message_id] = message
+            return message
+        return None
+
+    # -- what must be ----------------------------------------------------------------------------
+
+    def removals(self, message: Message) -> Iterator[Op]:
+        """What may have removed a message: its deletes, and purges and deletions of its queue."""
+        yield from (op for op in message.deletes if op.status != 404)
+        for op in self._ends[message.queue]:
+            if op.status != 404 and op.answered > message.post.called:
+                yield op
+
+    def is_stored(self, message: Message) -> bool:
+        """Whether it must be there: its post is certain, and no one has tried to remove it."""
+        return self.certain(message.post) and not any(self.removals(message))
+
+    def removed_by(self, message: Message) -> list[Op]:
+        """What has certainly removed a message."""
+        certain = [op for op in self.removals(message) if self.certain(op)]
+        if message.post.answered == _NEVER:
+            # It may have been stored after its queue was purged; only its own delete tells.
+            return [op for op in certain if op in message.deletes]
+        return [op for op in certain if op in message.deletes or op.called > message.post.answered]
+
+    def hold(self, message: Message, before: float) -> Hold | None:
+        """Until when a message must be hidden, as far as operations called by ``before`` tell."""
+        ops: list[tuple[Op, float]] = [(op, d) for op, d in message.fetches if op.called < before]
+        ops += [(op, op.deadline) for op in message.others if op.called < before]
+        if message.post.delay and not ops:
+            ops.append((message.post, message.post.called_wall + message.post.delay))
+        if not ops or any(op.answered >= min(before, self.horizon) for op, _ in ops):
+            return None  # one of them is under way, or uncertain
+        ops = [(op, deadline) for op, deadline in ops if op.status in _DONE]
+        if not ops:
+            return None
+        last = max((op for op, _ in ops), key=lambda op: op.answered)
+        # Of several at the same time any may have been the last.
+        near = [(op, d) for op, d in ops if op.answered >= last.called]
+        if any(op.verb == "release" for op, _ in near):
+            return None
+        return Hold(min(d for _, d in near), last)
+
+    def is_undone_release(self, message: Message, deadline: float) -> bool:
+        """Whether it was released at last, and yet has the deadline of a hold before that."""
+        holds = [*((op, op.deadline) for op in message.others), *message.fetches]
+        if not holds or any(op.answered >= self.horizon for op, _ in holds):
+            return False
+        last = max((op for op, _ in holds), key=lambda op: op.answered)
+        if last.verb != "release" or last.status not in _DONE:
+            return False
+        before = [d for op, d in holds if op.answered < last.called]
+        return any(abs(deadline - d) < ACCURACY_S for d in before)
+
+    def check_load(self) -> None:
+        """What must hold while the daemons run: one holder at a time, no live message missing."""
+        for message in self.messages.values():
+            for op, _ in message.fetches:
+                self.check_fetch(message, op)
+            for op in message.deletes:
+                if op.status == 404 and self._must_be_there(message, op):
+                    self.find("lost", f"404 for a message that is there: {message.story()}")
+
+    def check_fetch(self, message: Message, op: Op) -> None:
+        """A message that was handed out must not have been held, or removed."""
+        hold = self.hold(message, op.called)
+        overlapping = [
+            other
+            for other in message.others
+            if other.called < op.answered and other.answered > op.called
+        ]
+        if hold is not None and not overlapping and op.answered_wall < hold.until:
+            early = hold.until - op.answered_wall
+            self.find("held twice", f"{early:.3f} s before its deadline: {message.story()}")
+        if any(removal.answered < op.called for removal in self.removed_by(message)):
+            self.find("resurrected", message.story())
+
+    def _must_be_there(self, message: Message, op: Op) -> bool:
+        if not (message.post.status in _DONE and message.post.answered < op.called):
+            return False
+        others = (o for o in self.removals(message) if o is not op)
+        return not any(o.called < op.answered for o in others)
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    def queues(self) -> dict[str, bool | None]:
+        """Whether each queue that was created or deleted exists; None: it may."""
+        told: dict[str, bool | None] = {}
+        for op in self.ops:  # a queue is created and deleted by one client only
+            if op.verb in ("create", "delete_queue"):
+                told[op.queue] = (op.verb == "create") if self.certain(op) else None
+        return told
+
+    def visibilities(self, told: dict[str, set[float]]) -> None:
+        """Bring up to date which visibility timeouts each queue may have."""
+        for op in self.ops:
+            if op.verb == "configure":
+                if self.certain(op):
+                    told[op.queue] = {op.visibility}
+                else:
+                    told.setdefault(op.queue, {30.0}).add(op.visibility)

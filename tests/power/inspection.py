@@ -1,0 +1,159 @@
+"""What comes out of a spool after a crash, and what stands in it, held against its history."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from fsmq.spool.fsck import check
+from fsmq.spool.message import unpack
+from fsmq.spool.names import facts, split_entry
+from fsmq.spool.stamps import Stamps
+from tests.power import bodies
+from tests.power.clients import MAIN, OverHttp
+from tests.power.history import ACCURACY_S, History, Message, Op
+from tests.suite import PATIENCE_S
+
+_HELD_S = 3600.0
+# What is hidden for no longer is waited for; the rest is looked at where it stands.
+_SOON_S = 1.0
+_stamps = Stamps()
+
+
+class Standing(NamedTuple):
+    """A message's file in the tree."""
+
+    folder: str
+    queue: str
+    id: str
+    deadline: float  # Unix seconds; 0: none
+    path: Path
+
+
+class Inspection:
+    """One look at a spool whose daemons run again; what is wrong goes to the history's findings."""
+
+    def __init__(self, history: History, root: Path, http: OverHttp) -> None:
+        self.came_out = 0
+        self.hidden = 0
+        self._history = history
+        self._root = root
+        self._http = http
+        self._out: set[tuple[str, str]] = set()
+
+    def run(self, queues: Mapping[str, bool | None], settings: Mapping[str, set[float]]) -> None:
+        """Look at everything.
+
+        queues: whether each exists (None: it may). settings: the visibility timeouts that each
+        queue may have.
+        """
+        self._check_queues(queues)
+        self._check_settings(settings)
+        for queue in {MAIN, *queues}:
+            self._http.create(queue)  # what is left of a deleted queue would show itself
+        self._drain({MAIN, *queues})
+        self._check_what_stands()
+        for finding in check(self._root).findings:
+            if finding.severity.value == "error":
+                self._history.find("fsck", str(finding))
+
+    def _check_queues(self, queues: Mapping[str, bool | None]) -> None:
+        for queue, exists in queues.items():
+            if exists is not None and (self._root / "queues" / queue).is_dir() != exists:
+                what = "is gone" if exists else "is back"
+                self._history.find("lost" if exists else "resurrected", f"queue {queue} {what}")
+
+    def _check_settings(self, settings: Mapping[str, set[float]]) -> None:
+        for queue, allowed in settings.items():
+            status, _, body = self._http.ask("GET", f"/{queue}")
+            found = json.loads(body)["settings"]["visibility_timeout"] if status == 200 else None
+            if found not in allowed:
+                self._history.find("lost", f"settings of {queue}: {found}, set to {allowed}")
+
+    def _drain(self, queues: set[str]) -> None:
+        """Fetch until nothing more can come within the next moment."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            fetched = sum(self._fetch(queue) for queue in queues)
+            if not fetched and not any(self._comes_soon(found) for found in self._standing()):
+                return
+            if not fetched:
+                time.sleep(0.02)  # for the mover, and for timers that end soon
+        self._history.find("stuck", "something is ready, or its timer is over, and is not fetched")
+
+    def _comes_soon(self, found: Standing) -> bool:
+        return found.folder != "delay" or found.deadline < time.time() + _SOON_S
+
+    def _fetch(self, queue: str) -> int:
+        op = Op("fetch", queue, "inspection", time.monotonic(), time.time())
+        got = self._http.fetch(queue, 1000, _HELD_S)
+        op.answered, op.answered_wall, op.status = time.monotonic(), time.time(), 200
+        for message_id, key, _, fault in got:
+            if (queue, message_id) in self._out:
+                self._history.find("duplicated", f"{queue}:{message_id} was fetched twice")
+            self._out.add((queue, message_id))
+            self.came_out += 1
+            message = self._history.identify(queue, message_id, key, fault)
+            if message is not None:
+                self._history.check_fetch(message, op)
+        return len(got)
+
+    def _check_no_longer_there(self, message: Message) -> None:
+        if self._history.removed_by(message):
+            self._history.find("resurrected", message.story())
+
+    def _check_what_stands(self) -> None:
+        seen: set[tuple[str, str]] = set()
+        for found in self._standing():
+            if (found.queue, found.id) in seen:
+                self._history.find("duplicated", f"{found.queue}:{found.id} stands twice")
+            seen.add((found.queue, found.id))
+            if (found.queue, found.id) not in self._out:
+                self.hidden += 1
+                self._check_hidden(found)
+        for message in self._history.messages.values():
+            if (message.queue, message.id) not in seen and self._history.is_stored(message):
+                self._history.find("lost", message.story())
+
+    def _check_hidden(self, found: Standing) -> None:
+        message = self._history.identify(found.queue, found.id, *_key_of(found))
+        if message is None:
+            return
+        self._check_no_longer_there(message)
+        if self._history.is_undone_release(message, found.deadline):
+            self._history.find("undone", f"a release: {message.story()}")
+        hold = self._history.hold(message, float("inf"))
+        if hold is not None and found.deadline < hold.until - ACCURACY_S:
+            early = hold.until - found.deadline
+            self._history.find("held twice", f"{early:.3f} s too early: {message.story()}")
+
+    def _standing(self) -> Iterator[Standing]:
+        """The messages in the tree, those that this look has claimed included."""
+        for folder in ("new", "delay"):
+            for path in (self._root / folder).iterdir():
+                parts = split_entry(path.name)
+                if parts is not None:
+                    yield from _look(folder, *parts, path)
+        for queue in (self._root / "queues").iterdir():
+            for path in queue.iterdir():
+                yield from _look("queues", queue.name, path.name, path)
+
+
+def _look(folder: str, queue: str, message_id: str, path: Path) -> Iterator[Standing]:
+    try:
+        mtime_ns = path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return  # it has just moved on
+    stamp = _stamps.decode(message_id, mtime_ns)
+    yield Standing(folder, queue, message_id, stamp.deadline_ms / 1000 if stamp else 0.0, path)
+
+
+def _key_of(found: Standing) -> tuple[str | None, str]:
+    body, _, _ = unpack(found.path.read_bytes(), facts(found.id))
+    try:
+        return bodies.key_of(body), ""
+    except bodies.BrokenBody as error:
+        return None, str(error)

@@ -1,0 +1,124 @@
+"""The harness's side of the zygote: programs that start in milliseconds and end at a word."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from fsmq.daemons.notify import Listener
+from tests.suite import HOME, PATIENCE_S
+
+
+class Nursery:
+    """Starts and kills programs; ends them all at the end of its ``with``."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        logs.mkdir(parents=True, exist_ok=True)
+        self._running: list[int] = []
+
+    def __enter__(self) -> Nursery:
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
+        self._zygote = subprocess.Popen(
+            [sys.executable, "-m", "tests.power.zygote"],
+            cwd=HOME,
+            env={**environ, "PYTHONPATH": str(HOME)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._zygote.stdin is not None
+        assert self._zygote.stdout is not None
+        self._zygote.stdin.close()
+        try:
+            self._zygote.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._zygote.kill()
+            self._zygote.wait()
+        self._zygote.stdout.close()
+
+    def daemon(self, name: str, program: str, argv: Sequence[str], without: Sequence[str]) -> int:
+        """Start a daemon and wait until it is ready; its process id."""
+        listener = Listener()
+        try:
+            pid = self._start(name, program, argv, listener.address, without)
+            end = time.monotonic() + PATIENCE_S
+            while not listener.is_ready:
+                select.select([listener], [], [], 1.0)
+                listener.receive()
+                is_alive = self.is_running(pid) and time.monotonic() < end
+                assert is_alive, f"{program} did not start: {self.log(name)}"
+            return pid
+        finally:
+            listener.close()
+
+    def client(
+        self, name: str, program: str, argv: Sequence[str], without: Sequence[str] = ()
+    ) -> int:
+        """Start a client of the load; its process id."""
+        return self._start(name, program, argv, "", without)
+
+    def kill(self, pid: int) -> None:
+        """SIGKILL; returns when the process is gone."""
+        self._running.remove(pid)
+        self._ask({"kill": pid})
+
+    def kill_all(self) -> None:
+        for pid in list(self._running):
+            self.kill(pid)
+
+    def is_running(self, pid: int) -> bool:
+        return _state(pid) not in ("Z", "")
+
+    def log(self, name: str) -> str:
+        """What a program has said on stderr, in all of its lives."""
+        return (self._logs / f"{name}.log").read_text()
+
+    def _start(
+        self, name: str, program: str, argv: Sequence[str], notify: str, without: Sequence[str]
+    ) -> int:
+        log = str(self._logs / f"{name}.log")
+        pid = self._ask(
+            {
+                "start": program,
+                "argv": list(argv),
+                "log": log,
+                "notify": notify,
+                "without": list(without),
+            }
+        )
+        self._running.append(pid)
+        return pid
+
+    def _ask(self, command: dict[str, object]) -> int:
+        assert self._zygote.stdin is not None
+        assert self._zygote.stdout is not None
+        self._zygote.stdin.write(json.dumps(command) + "\n")
+        answer = self._zygote.stdout.readline()
+        assert answer, "the zygote has died; its traceback is above"
+        return int(answer)
+
+
+def _state(pid: int) -> str:
+    """The letter that tells a process's state: Z for a dead one; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

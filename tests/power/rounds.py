@@ -1,0 +1,250 @@
+"""Rounds of load, power cut and inspection on one image, with the real daemons."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.power.clients import MAIN, MIXED, OverHttp
+from tests.power.disk import Disk
+from tests.power.history import Finding, History, Op, read
+from tests.power.inspection import Inspection
+from tests.power.nursery import Nursery
+
+_HTTP_CLIENTS = 3
+_LIBRARY_CLIENTS = 1
+_PREPARE_S = 0.15
+
+
+@dataclass
+class Tally:
+    """What the rounds of a campaign came to."""
+
+    rounds: int = 0
+    operations: int = 0
+    acknowledged: int = 0
+    uncertain: int = 0
+    came_out: int = 0
+    hidden: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        for name in ("rounds", "operations", "acknowledged", "uncertain", "came_out", "hidden"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.findings += other.findings
+
+    @property
+    def kinds(self) -> Counter[str]:
+        return Counter(finding.kind for finding in self.findings)
+
+    def __str__(self) -> str:
+        kinds = self.kinds
+        return (
+            f"{self.rounds} rounds, {self.operations} operations, {self.acknowledged} acknowledged,"
+            f" {self.came_out} came out, {self.hidden} stayed hidden;"
+            f" {kinds['lost']} lost, {kinds['duplicated'] + kinds['held twice']} duplicated,"
+            f" {kinds['torn'] + kinds['mixed'] + kinds['foreign']} torn or foreign,"
+            f" {kinds['resurrected']} resurrected,"
+            f" {sum(kinds.values())} findings in all"
+        )
+
+
+class Daemons:
+    """The daemons of one host on a root, started from a nursery.
+
+    without: a sync to leave out, by its name in `tests.power.syncs`.
+    """
+
+    def __init__(
+        self, nursery: Nursery, root: Path, *, sync: str, processes: int = 1, without: str = ""
+    ) -> None:
+        self.root = root
+        self.sync = sync
+        self._nursery = nursery
+        self._processes = processes
+        self.without = (str(root), without) if without else ()
+        self._port = 0
+        self._holder: socket.socket | None = None
+        if processes > 1:
+            # Bound and not listening: it keeps the port for all of them, as mq's parent does.
+            self._holder = socket.socket()
+            self._holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._holder.bind(("127.0.0.1", 0))
+            self._port = self._holder.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        for index in range(self._processes):
+            self.start_mq(index)
+        self.start_one("mover", "mover")
+        self.start_one("reaper", "reaper")
+
+    def start_mq(self, index: int) -> int:
+        options = [f"--port={self._port}", f"--sync={self.sync}"]
+        if self._processes > 1:
+            options += [f"--processes={self._processes}", f"--process-index={index}"]
+        name = f"mq-{index}"
+        pid = self.start_one(name, "mq", *options)
+        if not self._port:
+            told = [json.loads(line) for line in self._nursery.log(name).splitlines()]
+            urls = [event["listening"] for event in told if "listening" in event]
+            self._port = int(urls[-1].rpartition(":")[2])
+        return pid
+
+    def start_one(self, name: str, program: str, *options: str) -> int:
+        argv = [f"--root={self.root}", *options]
+        return self._nursery.daemon(name, program, argv, self.without)
+
+    def close(self) -> None:
+        if self._holder is not None:
+            self._holder.close()
+
+
+class Campaign:
+    """Rounds on one image. Use it in a ``with`` of its disk and its nursery.
+
+    weights: what the clients do, see `tests.power.clients.MIXED`.
+    before: what they do before that, to be brought to stable media by the harness itself.
+    without: a sync that the daemons leave out, by its name in `tests.power.syncs`.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        nursery: Nursery,
+        folder: Path,
+        *,
+        sync: str,
+        processes: int = 1,
+        weights: Mapping[str, int] = MIXED,
+        before: Mapping[str, int] | None = None,
+        without: str = "",
+        seed: object = 0,
+        longest_s: float = 0.4,
+    ) -> None:
+        self._disk = disk
+        self._nursery = nursery
+        self._folder = folder
+        self._weights = weights
+        self._before = before
+        self._daemons = Daemons(
+            nursery, disk.place / "mq", sync=sync, processes=processes, without=without
+        )
+        self._chance = random.Random(str(seed))
+        self._longest_s = longest_s
+        self._round = 0
+        self._clients: list[int] = []
+        self._gone: set[str] = set()
+        self._seen_queues: dict[str, bool | None] = {}
+        self._visibilities: dict[str, set[float]] = {}
+
+    @property
+    def _root(self) -> Path:
+        return self._disk.place / "mq"
+
+    def run(self, rounds: int) -> Tally:
+        """Start, load, cut, look; so many times. The disk's own check comes at the end."""
+        tally = Tally()
+        self._daemons.start()
+        self._ask("create", MAIN)
+        self._disk.sync()
+        try:
+            for _ in range(rounds):
+                tally.add(self.one_round())
+        finally:
+            self._nursery.kill_all()
+            self._daemons.close()
+        damage = self._disk.check()
+        if damage:
+            tally.findings.append(Finding("filesystem", damage))
+        return tally
+
+    def one_round(self) -> Tally:
+        self._round += 1
+        files = self._prepare() if self._before is not None else []
+        files += self._load(self._weights, "", read(files))
+        time.sleep(self._chance.uniform(0.03, self._longest_s))  # the moment is to be arbitrary
+        cut = self._disk.cut_power()
+        self._nursery.kill_all()
+        self._disk.unmount()
+        self._disk.mount()
+        # On xfs an fsync that is under way at the cut may say that all is well.
+        horizon = cut if self._disk.kind == "xfs" else float("inf")
+        ops = read(files)
+        history = History(ops, horizon, self._gone)
+        history.check_load()
+        self._daemons.start()
+        inspection = Inspection(history, self._root, OverHttp(self._daemons.url))
+        self._seen_queues |= history.queues()
+        history.visibilities(self._visibilities)
+        inspection.run(self._seen_queues, self._visibilities)
+        self._forget(history)
+        return Tally(
+            rounds=1,
+            operations=len(ops),
+            acknowledged=sum(history.certain(op) for op in ops),
+            uncertain=sum(not history.certain(op) for op in ops),
+            came_out=inspection.came_out,
+            hidden=inspection.hidden,
+            findings=history.findings,
+        )
+
+    def _prepare(self) -> list[Path]:
+        assert self._before is not None
+        files = self._load(self._before, "-before", [])
+        time.sleep(_PREPARE_S)
+        for pid in self._clients:
+            self._nursery.kill(pid)
+        self._disk.sync()
+        return files
+
+    def _load(self, weights: Mapping[str, int], suffix: str, known: Sequence[Op]) -> list[Path]:
+        """Start the clients; the files to which they write."""
+        files = []
+        self._clients = []
+        for number in range(_HTTP_CLIENTS + _LIBRARY_CLIENTS):
+            home = f"c{number}"
+            name = f"{home}-r{self._round}{suffix}"
+            library = number >= _HTTP_CLIENTS
+            target = str(self._root) if library else self._daemons.url
+            file = self._folder / f"{name}.events"
+            argv = [name, target, self._daemons.sync, str(file), json.dumps(weights)]
+            argv.append(json.dumps(_known(home, known)))
+            program = "library" if library else "http"
+            client = self._nursery.client(name, program, argv, self._daemons.without)
+            self._clients.append(client)
+            files.append(file)
+        return files
+
+    def _forget(self, history: History) -> None:
+        """Delete everything, so that whatever of it is seen again has come back."""
+        for queue in list(self._seen_queues):
+            if queue != MAIN and queue.partition("-")[0] != "set":
+                self._ask("create", queue)
+                self._ask("delete_queue", queue)
+                self._seen_queues[queue] = False
+        self._ask("purge", MAIN)
+        self._gone |= history.messages.keys()
+        for file in self._folder.glob("*.events"):
+            file.unlink()
+
+    def _ask(self, verb: str, queue: str) -> None:
+        status = getattr(OverHttp(self._daemons.url), verb)(queue)
+        assert status in (200, 201), f"{verb} {queue}: {status}"
+
+
+def _known(home: str, ops: Sequence[Op]) -> dict[str, list[str]]:
+    """The ids of the main queue that a client has posted and that it holds."""
+    mine = [op for op in ops if op.queue == MAIN and op.client.startswith(f"{home}-")]
+    posted = [i for op in mine if op.verb == "post" for i in op.ids]
+    held = [got[0] for op in mine if op.verb == "fetch" for got in op.got]
+    return {"mine": [i for i in posted if i not in held], "held": held}

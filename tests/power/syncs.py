@@ -1,0 +1,44 @@
+"""Every sync of the spool by a name, and how to take one away: what a harness must notice.
+
+With ``--sync fsync`` each sync is an fsync of one path, and its path tells what it is for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from fsmq.spool.sync import Syncer
+
+# Relative to the root, as the descriptor's path shows it.
+SYNCS = {
+    "message": r"new/\..+",  # the bytes of a message that is being stored
+    "stamp": r"delay/.+",  # the deadline of a claim or a renewal
+    "settings": r"config/\..+",
+    "new": r"new",
+    "queues": r"queues",
+    "queue": r"queues/[^/]+",
+    "delay": r"delay",
+    "remove": r"remove",
+    "config": r"config",
+    "folders": r"(new|queues|queues/[^/]+|delay|remove|config)",
+    "all": r".*",
+}
+
+
+def take_away(root: str, name: str) -> None:
+    """Let this process leave out one sync on a spool; for the rest of its life.
+
+    name: a key of ``SYNCS``, or ``syncfs``.
+    """
+    if name == "syncfs":
+        Syncer._syncfs = lambda self: None  # type: ignore[method-assign]
+        return
+    pattern = re.compile(re.escape(os.path.realpath(root)) + "/" + SYNCS[name])
+    fsync = os.fsync
+
+    def selective(fd: int) -> None:
+        if pattern.fullmatch(os.readlink(f"/proc/self/fd/{fd}")) is None:
+            fsync(fd)
+
+    os.fsync = selective  # type: ignore[assignment]

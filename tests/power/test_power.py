@@ -1,0 +1,134 @@
+"""Power cuts on real filesystems, under a mixed load, with the real daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.power.clients import MIXED
+from tests.power.disk import CannotMount, Disk
+from tests.power.nursery import Nursery
+from tests.power.rounds import Campaign, Tally
+
+ROUNDS = 5  # for each of the eight configurations
+FILESYSTEMS = ("ext4", "xfs")
+SYNCS = ("fsync", "syncfs")
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("logs")) as started:
+        yield started
+
+
+def cut(
+    nursery: Nursery,
+    folder: Path,
+    filesystem: str,
+    rounds: int,
+    *,
+    sync: str,
+    processes: int = 1,
+    weights: Mapping[str, int] = MIXED,
+    before: Mapping[str, int] | None = None,
+    without: str = "",
+) -> Tally:
+    """Run a campaign; skipped where this machine cannot."""
+    try:
+        with Disk(folder, filesystem) as disk:
+            campaign = Campaign(
+                disk,
+                nursery,
+                folder,
+                sync=sync,
+                processes=processes,
+                weights=weights,
+                before=before,
+                without=without,
+                seed=(filesystem, sync, processes),
+            )
+            return campaign.run(rounds)
+    except CannotMount as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def print_total() -> Iterator[Tally]:
+    total = Tally()
+    yield total
+    print(f"\npower cuts: {total}")
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "sync", "processes"), list(product(FILESYSTEMS, SYNCS, (1, 2)))
+)
+def test_nothing_acknowledged_is_lost(
+    nursery: Nursery,
+    tmp_path: Path,
+    filesystem: str,
+    sync: str,
+    processes: int,
+    print_total: Tally,
+) -> None:
+    tally = cut(nursery, tmp_path, filesystem, ROUNDS, sync=sync, processes=processes)
+    print_total.add(tally)
+    assert tally.findings == []
+    assert tally.rounds == ROUNDS
+    assert tally.acknowledged > 20 * ROUNDS, f"the load was too light to tell anything: {tally}"
+    assert tally.came_out > 0
+
+
+# -- the harness can see ---------------------------------------------------------------------------
+
+POSTS = {"post": 1}
+
+
+class Blind(NamedTuple):
+    """A sync to be left out, and the load that shows it.
+
+    A file's fsync commits the whole journal of ext4 and xfs, with all that was left unsynced before
+    it, so the load is nothing but the verb, and what it needs is on stable media before.
+    """
+
+    filesystem: str
+    without: str
+    weights: Mapping[str, int]
+    seen: set[str]
+    before: Mapping[str, int] | None = None
+    sync: str = "fsync"
+
+
+BLIND = {
+    "all, ext4": Blind("ext4", "", MIXED, {"lost", "torn"}, sync="none"),
+    "all, xfs": Blind("xfs", "", MIXED, {"lost", "torn"}, sync="none"),
+    "syncfs": Blind("xfs", "syncfs", MIXED, {"lost", "torn"}, sync="syncfs"),
+    "messages, ext4": Blind("ext4", "message", POSTS, {"lost", "torn"}),
+    "messages, xfs": Blind("xfs", "message", POSTS, {"lost", "torn"}),
+    "new queues": Blind("ext4", "queues", {"create_new": 1}, {"lost"}),
+    "settings": Blind("xfs", "config", {"configure": 1}, {"lost"}, {"configure": 1}),
+    "deletes": Blind("ext4", "folders", {"delete_any": 1}, {"resurrected"}, POSTS),
+    "claims": Blind("xfs", "all", {"fetch": 1}, {"held twice"}, POSTS),
+    "releases": Blind("ext4", "folders", {"release": 1}, {"undone"}, {"post": 1, "fetch": 1}),
+    "purges": Blind("xfs", "folders", {"empty": 1}, {"resurrected"}, {"fill": 1}),
+    "deleted queues": Blind("ext4", "folders", {"drop": 1}, {"resurrected"}, {"fill": 1}),
+}
+
+
+@pytest.mark.parametrize("what", BLIND)
+def test_a_missing_sync_is_seen(nursery: Nursery, tmp_path: Path, what: str) -> None:
+    blind = BLIND[what]
+    tally = cut(
+        nursery,
+        tmp_path,
+        blind.filesystem,
+        2,
+        sync=blind.sync,
+        without=blind.without,
+        weights=blind.weights,
+        before=blind.before,
+    )
+    assert blind.seen & set(tally.kinds), f"{tally} {tally.kinds}"
