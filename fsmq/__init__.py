@@ -6,8 +6,60 @@
 >>> for message in jobs.claim(count=10, visibility=60):
 ...     print(message.body)
 ...     jobs.remove(message.id)
+
+Or over HTTP, with the same words:
+
+>>> from fsmq import Client
+>>> jobs = Client("http://127.0.0.1:8080").queue("jobs")
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import spool as _spool
 from ._version import __version__ as __version__
 from .spool import *  # noqa: F403
-from .spool import __all__ as __all__
+
+if TYPE_CHECKING:
+    from .client.aio import AsyncClient as AsyncClient
+    from .client.aio import AsyncQueue as AsyncQueue
+    from .client.client import Client as Client
+    from .client.client import ClientQueue as ClientQueue
+    from .client.errors import AccessDenied as AccessDenied
+    from .client.errors import ConnectionFailed as ConnectionFailed
+    from .client.errors import UnexpectedAnswer as UnexpectedAnswer
+    from .client.threads import Worker as Worker
+    from .client.work import Bury as Bury
+    from .client.work import Claim as Claim
+    from .client.work import Retry as Retry
+    from .client.worker import AsyncWorker as AsyncWorker
+
+# Imported when they are first asked for: who uses the spool alone needs no HTTP library.
+_CLIENT = {
+    "AccessDenied": "errors",
+    "AsyncClient": "aio",
+    "AsyncQueue": "aio",
+    "AsyncWorker": "worker",
+    "Bury": "work",
+    "Claim": "work",
+    "Client": "client",
+    "ClientQueue": "client",
+    "ConnectionFailed": "errors",
+    "Retry": "work",
+    "UnexpectedAnswer": "errors",
+    "Worker": "threads",
+}
+__all__ = [*_spool.__all__, *_CLIENT]
+
+
+def __getattr__(name: str) -> Any:
+    module = _CLIENT.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f".client.{module}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_CLIENT})

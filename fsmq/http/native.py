@@ -128,10 +128,14 @@ class Native:
 
     async def look(self, call: Call) -> StreamResponse:
         queue, message_id = self._target(call)
-        call.expect()
+        call.expect("json")
+        if call.text("json") not in (None, "true"):
+            raise InvalidValue("json", "can only be true")
         message = await self._service.in_thread(self._service.find, queue, message_id)
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")
+        if call.text("json"):
+            return json_answer(200, as_json(message))
         return _raw(message, {"X-Message-State": message.state})
 
     async def change(self, call: Call) -> StreamResponse:

@@ -309,12 +309,20 @@ LOOK = Operation(
     tag="Messages",
     summary="Look at a message without claiming it",
     description=_ATTRIBUTES,
-    parameters=(QUEUE, ID),
+    parameters=(
+        QUEUE,
+        ID,
+        Parameter("json", "answer JSON instead of the bare message", text(enum=["true"])),
+    ),
     answers={
         200: Answer(
-            "The message as it was posted",
-            {**BYTES, "*/*": {}},
-            {**MESSAGE_HEADERS, "X-Message-State": Header("its state", STATE, always=True)},
+            "The message as it was posted, or with `json` in JSON. The headers are those of the"
+            " first form",
+            {**BYTES, "*/*": {}, JSON: MESSAGE},
+            {
+                **{n: Header(h.description, h.schema) for n, h in MESSAGE_HEADERS.items()},
+                "X-Message-State": Header("its state", STATE),
+            },
         ),
         **guarded(NoSuchQueue, NoSuchMessage, Unavailable),
     },

@@ -188,6 +188,16 @@ async def test_a_fetched_message_is_seen_in_flight(
     assert seen.headers["X-Message-Deadline"] == fetched.headers["X-Message-Deadline"]
 
 
+async def test_a_message_is_looked_at_in_json(client: aiohttp.ClientSession, queue: str) -> None:
+    attributes = {f"a{n}": "x" * 500 for n in range(120)}  # more than headers can hold
+    content = [{"body": "x", "attributes": attributes}]
+    [message_id] = (await ask(client, "POST", f"/{queue}/batch", json=content)).json["ids"]
+    path = f"/{queue}/messages/{message_id}?json="
+    seen = (await ask(client, "GET", path + "true")).json
+    assert (seen["id"], seen["body"], seen["attributes"]) == (message_id, "x", attributes)
+    assert (await ask(client, "GET", path + "false")).status == 400
+
+
 async def test_a_deleted_message_cannot_be_looked_at(
     client: aiohttp.ClientSession, queue: str
 ) -> None:

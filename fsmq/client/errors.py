@@ -1,0 +1,93 @@
+"""The spool's errors, made again from the answers that told them, and those of the way there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fsmq.spool.errors import (
+    DuplicateMessage,
+    FsmqError,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchMessage,
+    NoSuchQueue,
+    QueueFull,
+    Unavailable,
+)
+
+from .exchange import Answer
+
+_PROBLEM = "urn:fsmq:problem:"
+_KINDS: dict[str, type[FsmqError]] = {
+    "invalid-value": InvalidValue,
+    "no-such-queue": NoSuchQueue,
+    "no-such-message": NoSuchMessage,
+    "duplicate-message": DuplicateMessage,
+    "message-too-large": MessageTooLarge,
+    "queue-full": QueueFull,
+    "unavailable": Unavailable,
+}
+_FIELDS = ("index", "queue", "message_id", "field", "limit")
+
+
+class ConnectionFailed(FsmqError, ConnectionError):
+    """No answer came: the server cannot be reached, or broke off, or took too long.
+
+    maybe_done: whether the request may have reached the server.
+    lasting: whether another try would end in the same way (a certificate that does not fit).
+    """
+
+    def __init__(self, reason: str, *, maybe_done: bool = True, lasting: bool = False) -> None:
+        super().__init__(reason)
+        self.maybe_done = maybe_done
+        self.lasting = lasting
+
+
+class AccessDenied(FsmqError, PermissionError):
+    """The server wants a key, or the key does not allow this."""
+
+
+class UnexpectedAnswer(FsmqError):
+    """The answer is none of fsmq's; ``status`` is its HTTP status."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(f"the server answered {status}: {detail}")
+        self.status = status
+
+
+def error_of(answer: Answer) -> FsmqError:
+    """The error that an answer tells."""
+    told = _problem(answer.body)
+    detail = str(told.get("detail") or answer.body[:200].decode("utf-8", "replace").strip())
+    kind = _KINDS.get(str(told.get("type", "")).removeprefix(_PROBLEM))
+    if kind is not None:
+        return _rebuilt(kind, detail, told, answer)
+    if answer.status in (401, 403):
+        return AccessDenied(detail or f"the server answered {answer.status}")
+    if answer.is_temporary:
+        seconds = round(answer.retry_after or 1)
+        return Unavailable(detail or f"the server answered {answer.status}", seconds)
+    return UnexpectedAnswer(answer.status, detail or "nothing more")
+
+
+def _rebuilt(kind: type[FsmqError], detail: str, told: dict[str, Any], answer: Answer) -> FsmqError:
+    # Not by __init__: that makes the text from parts, and here the text is what came.
+    error: FsmqError = kind.__new__(kind)
+    index = told.get("index")
+    prefix = "" if index is None else f"message {index}: "
+    error.args = (detail.removeprefix(prefix),)
+    for name in _FIELDS:
+        if name in told:
+            setattr(error, name, told[name])
+    if isinstance(error, Unavailable):
+        error.retry_after = round(answer.retry_after or told.get("retry_after") or 1)
+    return error
+
+
+def _problem(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,429 @@
+"""Every verb over HTTP, once for all transports: what is asked, and what the answers mean.
+
+What may be asked twice is the point here. An answer can be lost after the server did what it was
+asked for, so each verb says what its second try will find then.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from itertools import islice
+from typing import Any
+from urllib.parse import urlencode
+
+from uuid6 import uuid7
+
+from fsmq.http.wire import MAX_BATCH_BYTES, MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
+from fsmq.spool.counts import Counts
+from fsmq.spool.errors import DuplicateMessage, FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue
+from fsmq.spool.message import Message, NewMessage, pack_header
+from fsmq.spool.names import check_id, check_queue
+from fsmq.spool.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
+from fsmq.spool.tree import State
+
+from .errors import UnexpectedAnswer, error_of
+from .exchange import Answer, Outcome, Pause, Request, Verb
+from .options import Options
+from .retry import back_off, persist
+
+MAX_COUNT = 1000
+# As in the embedded library: one sync, and so many open files of the server, for each part.
+_PART = 250
+# Several times what a part usually has; the server's limit lies far behind.
+_PART_BYTES = MAX_BATCH_BYTES // 2
+_MAX_WAIT_S = 86_400.0
+# A page of a peek that has so many bytes may have ended for that.
+_FULL_PAGE_BYTES = 64 * 1024 * 1024
+# Attributes that are more than this are too much for headers; JSON has no such limits.
+_HEADER_BYTES, _HEADERS = 4096, 50
+
+
+class Verbs:
+    """Generators that a transport drives; see :mod:`fsmq.client.exchange`.
+
+    ``retry_for`` of a verb replaces the client's own.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    def queues(self) -> Verb[list[str]]:
+        answer = yield from self._done(self._request("GET", "/"))
+        return list(_member(answer, "queues"))
+
+    def create_queue(self, name: str) -> Verb[bool]:
+        """A second try after a lost answer finds the queue there: False, though it was ours."""
+        answer = yield from self._done(self._request("PUT", _queue(name)))
+        return bool(_member(answer, "created"))
+
+    def delete_queue(self, name: str) -> Verb[None]:
+        outcome = yield from self._ask(self._request("DELETE", _queue(name)))
+        if outcome.answer.status != 200:
+            error = error_of(outcome.answer)
+            # A second try after a lost answer finds none.
+            if not (outcome.again and isinstance(error, NoSuchQueue)):
+                raise error
+
+    def has_queue(self, name: str) -> Verb[bool]:
+        outcome = yield from self._ask(self._request("GET", _queue(name)))
+        if outcome.answer.status == 200:
+            return True
+        error = error_of(outcome.answer)
+        if isinstance(error, NoSuchQueue):
+            return False
+        raise error
+
+    def counts(self, queue: str) -> Verb[Counts]:
+        answer = yield from self._done(self._request("GET", _queue(queue)))
+        counted = _member(answer, "messages")
+        return Counts(**{state: counted[state] for state in Counts._fields})
+
+    def settings(self, queue: str) -> Verb[QueueSettings]:
+        answer = yield from self._done(self._request("GET", _queue(queue)))
+        return _settings(answer)
+
+    def configure(self, queue: str, changes: Mapping[str, Any]) -> Verb[QueueSettings]:
+        body = json.dumps(dict(changes)).encode()
+        answer = yield from self._done(self._request("PATCH", _queue(queue), body=body))
+        return _settings(answer)
+
+    def purge(self, queue: str) -> Verb[None]:
+        """A second try removes what came meanwhile too."""
+        yield from self._done(self._request("DELETE", f"{_queue(queue)}/messages"))
+
+    # -- put -------------------------------------------------------------------------------------
+
+    def put(self, queue: str, message: NewMessage, *, again: bool = False) -> Verb[str]:
+        """All tries carry one id, so a second one finds the first: then the message is there.
+
+        again: an earlier try may have been carried out already.
+        """
+        named = _named(message)
+        if not _fits_headers(named):
+            content = b"[" + _as_json(named) + b"]"
+            request = self._request("POST", f"{_queue(queue)}/batch", body=content)
+        else:
+            request = self._request(
+                "POST", f"{_queue(queue)}/messages", _parameters(named), named.body, _headers(named)
+            )
+        outcome = yield from self._ask(request)
+        if outcome.answer.status == 201:
+            message_id = outcome.answer.headers.get("x-message-id")
+            if message_id is None:
+                message_id = _member(outcome.answer, "ids")[0]
+            return unquote_id(message_id)
+        error = error_of(outcome.answer)
+        if isinstance(error, DuplicateMessage) and (again or outcome.again):
+            return error.message_id
+        error.index = None
+        raise error
+
+    def put_many(self, queue: str, messages: Iterable[bytes | NewMessage]) -> Verb[list[str]]:
+        waiting = (m if isinstance(m, NewMessage) else NewMessage(m) for m in messages)
+        ids: list[str] = []
+        while part := list(islice(waiting, _PART)):
+            try:
+                for batch in _batches([_named(message) for message in part]):
+                    ids += yield from self._put_batch(queue, batch)
+            except FsmqError as error:
+                if error.index is not None:
+                    error.index += len(ids)
+                raise
+        return ids
+
+    def _put_batch(self, queue: str, batch: list[tuple[NewMessage, bytes]]) -> Verb[list[str]]:
+        messages = [message for message, _ in batch]
+        if len(batch) > 1:
+            content = b"[" + b",".join(written for _, written in batch) + b"]"
+            outcome = yield from self._ask(
+                self._request("POST", f"{_queue(queue)}/batch", body=content)
+            )
+            if outcome.answer.status == 201:
+                return [unquote_id(i) for i in _member(outcome.answer, "ids")]
+            error = error_of(outcome.answer)
+            if not (outcome.again and isinstance(error, DuplicateMessage)):
+                raise error
+            # The server may have died in the middle of an earlier try: some stand, some do not.
+        again = len(batch) > 1
+        ids: list[str] = []
+        for index, message in enumerate(messages):
+            try:
+                ids.append((yield from self.put(queue, message, again=again)))
+            except FsmqError as error:
+                error.index = index
+                raise
+        return ids
+
+    # -- claim and what follows ------------------------------------------------------------------
+
+    def claim(
+        self,
+        queue: str,
+        count: int,
+        visibility: float | None,
+        wait: float,
+        retry_for: float | None = None,
+    ) -> Verb[list[Message]]:
+        """What a lost answer claimed comes back at its deadline; a second try claims others."""
+        check_number("count", count, 1, MAX_COUNT)
+        check_seconds("wait", wait, _MAX_WAIT_S)
+        end = time.monotonic() + wait
+        early = 0
+        while True:
+            left = min(max(0.0, end - time.monotonic()), MAX_WAIT_S)
+            parameters = {"count": count, "visibility": visibility, "wait": left or None}
+            request = self._request("GET", f"{_queue(queue)}/messages", parameters, wait=left)
+            asked_at = time.monotonic()
+            answer = yield from self._done(request, retry_for)
+            if answer.status == 200:
+                return _messages(queue, answer)
+            now = time.monotonic()
+            if now >= end:
+                return []
+            # A server that stops lets nobody wait: not to ask it as fast as it can answer.
+            early = early + 1 if now - asked_at < left / 2 else 0
+            if early:
+                yield Pause(min(back_off(early), end - now))
+
+    def renew(
+        self,
+        queue: str,
+        message_id: str,
+        visibility: float | None,
+        retry_for: float | None = None,
+    ) -> Verb[float]:
+        if visibility == 0:
+            visibility = 0.001  # 0 would be a release
+        request = self._change(queue, message_id, {"visibility": visibility})
+        answer = yield from self._done(request, retry_for)
+        deadline = answer.headers.get("x-message-deadline")
+        if deadline is None:
+            raise UnexpectedAnswer(answer.status, "no deadline; is this a server of fsmq?")
+        return seconds(deadline)
+
+    def release(
+        self, queue: str, message_id: str, delay: float, retry_for: float | None = None
+    ) -> Verb[None]:
+        check_seconds("delay", delay, MAX_DELAY_S)
+        request = self._change(queue, message_id, {"release": delay})
+        yield from self._once(request, retry_for)
+
+    def bury(self, queue: str, message_id: str, retry_for: float | None = None) -> Verb[None]:
+        request = self._change(queue, message_id, {"bury": "true"})
+        yield from self._once(request, retry_for)
+
+    def remove(
+        self, queue: str, message_ids: Iterable[str], retry_for: float | None = None
+    ) -> Verb[int]:
+        """Those that a second try after a lost answer does not find count as removed by the first.
+
+        So at most too many are counted, and then only those that were removed before.
+        """
+        path = f"{_queue(queue)}/ack"
+        waiting = iter([check_id(queue, message_id) for message_id in message_ids])
+        found = 0
+        while part := list(islice(waiting, MAX_COUNT)):
+            body = json.dumps({"ids": [quote_id(message_id) for message_id in part]}).encode()
+            request = self._request("POST", path, body=body)
+            outcome = yield from self._ask(request, retry_for)
+            if outcome.answer.status != 200:
+                raise error_of(outcome.answer)
+            found += len(part) if outcome.again else len(_member(outcome.answer, "removed"))
+        return found
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def peek(self, queue: str, limit: int, state: State | str, after: str) -> Verb[list[Message]]:
+        if limit < 1:
+            raise InvalidValue("limit", "must be at least 1")
+        name = state.value if isinstance(state, State) else state
+        result: list[Message] = []
+        while True:
+            asked = min(limit - len(result), MAX_COUNT)
+            parameters = {
+                "state": name,
+                "count": asked,
+                "after": quote_id(result[-1].id if result else after) or None,
+            }
+            answer = yield from self._done(
+                self._request("GET", f"{_queue(queue)}/peek", parameters)
+            )
+            page = _messages(queue, answer)
+            result += page
+            full = sum(len(message.body) for message in page) >= _FULL_PAGE_BYTES
+            if len(result) >= limit or (len(page) < asked and not full):
+                return result
+
+    def find(self, queue: str, message_id: str) -> Verb[Message | None]:
+        outcome = yield from self._ask(
+            self._request("GET", _message(queue, message_id), {"json": "true"})
+        )
+        if outcome.answer.status == 200:
+            return from_json(queue, _parsed(outcome.answer))
+        error = error_of(outcome.answer)
+        if isinstance(error, NoSuchMessage):
+            return None
+        raise error
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, Any] | None = None,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        wait: float = 0.0,
+    ) -> Request:
+        given = {n: v for n, v in (parameters or {}).items() if v is not None}
+        query = "?" + urlencode(given, errors="surrogateescape") if given else ""
+        return Request(
+            method,
+            self._options.prefix + path + query,
+            self._options.timeout + wait,
+            body,
+            headers or {},
+        )
+
+    def _change(self, queue: str, message_id: str, parameters: Mapping[str, Any]) -> Request:
+        return self._request("PATCH", _message(queue, message_id), parameters)
+
+    def _ask(self, request: Request, retry_for: float | None = None) -> Verb[Outcome]:
+        patience = self._options.retry_for if retry_for is None else retry_for
+        return (yield from persist(request, patience))
+
+    def _done(self, request: Request, retry_for: float | None = None) -> Verb[Answer]:
+        """The answer to what can be asked again without harm; raises what it tells."""
+        outcome = yield from self._ask(request, retry_for)
+        if not 200 <= outcome.answer.status < 300:
+            raise error_of(outcome.answer)
+        return outcome.answer
+
+    def _once(self, request: Request, retry_for: float | None) -> Verb[None]:
+        """What can be done once: a second try after a lost answer finds the message gone."""
+        outcome = yield from self._ask(request, retry_for)
+        if outcome.answer.status != 204:
+            error = error_of(outcome.answer)
+            if not (outcome.again and isinstance(error, NoSuchMessage)):
+                raise error
+
+
+def _queue(name: str) -> str:
+    return "/" + check_queue(name)
+
+
+def _message(queue: str, message_id: str) -> str:
+    return f"{_queue(queue)}/messages/{quote_id(check_id(queue, message_id))}"
+
+
+# -- messages on their way there -------------------------------------------------------------------
+
+
+def _named(message: NewMessage) -> NewMessage:
+    """The message with an id, checked as far as it has to be in order to be sent.
+
+    Raises:
+        InvalidValue
+    """
+    if not isinstance(message.body, bytes):
+        raise InvalidValue("body", f"must be bytes, not {type(message.body).__name__}")
+    pack_header(message.content_type, message.attributes)
+    return NewMessage(
+        message.body,
+        message.delay,
+        message.priority,
+        message.ttl,
+        message.id if message.id is not None else str(uuid7()),
+        message.content_type,
+        message.attributes,
+    )
+
+
+def _fits_headers(message: NewMessage) -> bool:
+    block = pack_header(message.content_type, message.attributes)
+    few = len(message.attributes) <= _HEADERS and len(block) <= _HEADER_BYTES
+    # Libraries differ in how they write anything else into a header.
+    return few and block.isascii()
+
+
+def _parameters(message: NewMessage) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "delay": message.delay,
+        "priority": message.priority or None,
+        "ttl": message.ttl,
+    }
+
+
+def _headers(message: NewMessage) -> dict[str, str]:
+    headers = {f"X-Message-Attribute-{n}": value for n, value in message.attributes.items()}
+    # The one that counts as none; some libraries would send one of their own otherwise.
+    headers["Content-Type"] = message.content_type or "application/octet-stream"
+    return headers
+
+
+def _as_json(message: NewMessage) -> bytes:
+    described: dict[str, Any] = {
+        **_parameters(message),
+        "content_type": message.content_type,
+        "attributes": dict(message.attributes) or None,
+    }
+    try:
+        described["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        described["body_base64"] = base64.b64encode(message.body).decode()
+    given = {name: value for name, value in described.items() if value is not None}
+    return json.dumps(given, ensure_ascii=False).encode()
+
+
+def _batches(messages: list[NewMessage]) -> Iterable[list[tuple[NewMessage, bytes]]]:
+    """Messages with their JSON, in groups of no more bytes than a batch may have."""
+    batch: list[tuple[NewMessage, bytes]] = []
+    size = 0
+    for message in messages:
+        written = _as_json(message)
+        if batch and size + len(written) > _PART_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append((message, written))
+        size += len(written) + 1
+    if batch:
+        yield batch
+
+
+# -- what answers hold -----------------------------------------------------------------------------
+
+
+def _parsed(answer: Answer) -> Any:
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError):
+        raise UnexpectedAnswer(answer.status, "no JSON; is this a server of fsmq?") from None
+
+
+def _member(answer: Answer, name: str) -> Any:
+    found = _parsed(answer)
+    if not isinstance(found, dict) or name not in found:
+        raise UnexpectedAnswer(answer.status, f"no {name!r} in it; is this a server of fsmq?")
+    return found[name]
+
+
+def _messages(queue: str, answer: Answer) -> list[Message]:
+    try:
+        return [from_json(queue, message) for message in _member(answer, "messages")]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnexpectedAnswer(answer.status, f"no messages of fsmq: {error!r}") from error
+
+
+def _settings(answer: Answer) -> QueueSettings:
+    told = _member(answer, "settings")
+    # A younger server may have more of them.
+    known = {f.name for f in fields(QueueSettings)}
+    return QueueSettings(**{name: value for name, value in told.items() if name in known})

@@ -1,0 +1,186 @@
+"""What a worker's handler is given, what it may raise, and how fast a worker goes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fsmq.spool.errors import FsmqError
+from fsmq.spool.message import Message
+from fsmq.spool.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
+
+MAX_CONCURRENCY = 1000
+_SHORTEST_VISIBILITY_S = 0.1
+
+
+class Retry(FsmqError):
+    """Raised by a handler: give the message back, to be tried again after ``delay`` seconds."""
+
+    def __init__(self, delay: float = 0.0) -> None:
+        super().__init__(f"try again in {delay:g} seconds")
+        self.delay = check_seconds("delay", delay, MAX_DELAY_S)
+
+
+class Bury(FsmqError):
+    """Raised by a handler: no try will help, send the message to the dead letters now."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a worker goes about it.
+
+    concurrency: messages in work at a time, 1 to 1000.
+    visibility: seconds of a claim; a third of it is between two renewals.
+    back_off: seconds after a first failure; doubled with each delivery, up to ``max_back_off``.
+    stop_timeout: seconds that handlers may take when the worker stops.
+
+    Raises:
+        InvalidValue
+    """
+
+    concurrency: int = 4
+    visibility: float = 60.0
+    back_off: float = 1.0
+    max_back_off: float = 300.0
+    stop_timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_number("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
+        check_seconds("visibility", self.visibility, MAX_VISIBILITY_S)
+        # What would end before it can be renewed would be worked on twice, always.
+        check_seconds("visibility", self.visibility - _SHORTEST_VISIBILITY_S, MAX_VISIBILITY_S)
+        check_seconds("back_off", self.back_off, MAX_DELAY_S)
+        check_seconds("max_back_off", self.max_back_off, MAX_DELAY_S)
+        check_seconds("stop_timeout", self.stop_timeout, MAX_VISIBILITY_S)
+
+    def delay_after(self, deliveries: int | None) -> float:
+        """Seconds until a message that failed so often is tried again.
+
+        Up to a fifth less than said: what failed together need not come back together.
+        """
+        doubled = self.back_off * 2.0 ** (max(1, deliveries or 1) - 1)
+        return min(doubled, self.max_back_off) * random.uniform(0.8, 1.0)
+
+
+class Claim:
+    """A handler's hold on its message."""
+
+    def __init__(self, visibility: float, stopping: asyncio.Event) -> None:
+        self._until = time.monotonic() + visibility
+        self._lost = threading.Event()
+        self._stopping = stopping
+
+    @property
+    def lost(self) -> bool:
+        """Whether the message is not ours any more: it was deleted, or its claim has ended.
+
+        Somebody else may be working on it then. A handler that takes long looks here before it does
+        what cannot be undone.
+        """
+        return self._lost.is_set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the worker wants to end: what can be left for later should be (raise Retry)."""
+        return self._stopping.is_set()
+
+    def wait_lost(self, seconds: float) -> bool:
+        """Sleep until the message is lost, at most so long; whether it is. For threads."""
+        return self._lost.wait(seconds)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the claim ends, if it is not renewed before."""
+        return max(0.0, self._until - time.monotonic())
+
+    def renewed(self, at: float, visibility: float) -> None:
+        """Note a renewal that was asked for at a moment of the monotonic clock."""
+        self._until = at + visibility
+
+    def lose(self) -> None:
+        """Tell the handler."""
+        self._lost.set()
+
+
+class Handler(NamedTuple):
+    """A handler as a worker calls it; ``stoppable``: cancelling it ends it."""
+
+    call: Callable[[Message, Claim], Awaitable[object]]
+    stoppable: bool
+
+
+def on_loop(handler: Callable[[Message, Claim], Awaitable[object]]) -> Handler:
+    """A coroutine function. Raises TypeError if it is none."""
+    if not _is_coroutine_function(handler):
+        raise TypeError("the handler must be an async function; for others there is fsmq.Client")
+    _check_arguments(handler)
+    return Handler(handler, stoppable=True)
+
+
+def in_thread(handler: Callable[[Message, Claim], object]) -> Handler:
+    """A function that is called in a thread of its own. Raises TypeError if it is none."""
+    if _is_coroutine_function(handler):
+        raise TypeError("the handler is an async function: use fsmq.AsyncClient for it")
+    _check_arguments(handler)
+
+    async def call(message: Message, claim: Claim) -> None:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[BaseException | None] = loop.create_future()
+
+        def end(error: BaseException | None) -> None:
+            if not ended.done():
+                ended.set_result(error)
+
+        def run() -> None:
+            error: BaseException | None = None
+            try:
+                handler(message, claim)
+            except BaseException as raised:
+                error = raised
+            try:
+                loop.call_soon_threadsafe(end, error)
+            except RuntimeError:
+                pass  # the worker has given up on us
+
+        # Not from a pool: its threads would keep a program alive that wants to end.
+        context = contextvars.copy_context()
+        thread = threading.Thread(
+            target=context.run, args=[run], name=f"fsmq-{message.id}", daemon=True
+        )
+        thread.start()
+        error = await ended
+        if error is not None:
+            raise Failed(error)
+
+    return Handler(call, stoppable=False)
+
+
+class Failed(Exception):
+    """Carries what a handler in a thread raised: not all of that may travel through a future."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(repr(error))
+        self.error = error
+
+
+def _is_coroutine_function(handler: object) -> bool:
+    call = getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def _check_arguments(handler: Callable[..., object]) -> None:
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return  # a builtin that does not tell
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        raise TypeError("the handler must take two arguments: message and claim") from None

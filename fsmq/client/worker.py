@@ -1,0 +1,307 @@
+"""The worker: claims messages, hands them to a handler, and sees to what becomes of them.
+
+One implementation, on an event loop; handlers run there or in threads (``threads.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fsmq.http.wire import MAX_WAIT_S
+from fsmq.spool.errors import FsmqError, InvalidValue, Unavailable
+from fsmq.spool.message import Message
+
+from .errors import ConnectionFailed
+from .retry import back_off
+from .work import Bury, Claim, Failed, Handler, Pace, Retry
+
+if TYPE_CHECKING:
+    from .aio import AsyncQueue
+
+log = logging.getLogger(__name__)
+# A removal is tried until it is answered: the work is done, and should not be done again.
+_FOR_EVER_S = float("inf")
+# When a handler has ended, a renewal on its way is waited for, or it would undo a back-off.
+_RENEWAL_S = 2.0
+# When the time of a stop is over, what was cancelled may take so long to end and be given back.
+_LAST_WORDS_S = 2.0
+
+
+class AsyncWorker:
+    """Calls a coroutine for each message of a queue.
+
+    - While a handler runs its claim is renewed, every third of ``visibility``.
+    - When it returns, the message is removed. When it raises, the message is released, with a
+      back-off that doubles with each delivery; :class:`Retry` names another, and :class:`Bury`
+      sends it to the dead letters. How often it is tried at all is the queue's ``max_deliveries``.
+    - When the message is lost (somebody deleted it, or the server was away for longer than the
+      claim lasts), ``claim.lost`` says so and the handler is cancelled. If it returns all the same,
+      its message is removed: the work is done.
+    - While the server cannot be reached it tries again for ever, every 5 seconds at last.
+    - On :meth:`stop`, SIGTERM or SIGINT it claims no more, gives back what no handler has begun,
+      and ends when the handlers have, after ``stop_timeout`` seconds at most; those that still run
+      are cancelled and their messages given back. A second signal does what it did before.
+
+    Make one with :meth:`~fsmq.client.AsyncQueue.worker`; it runs once.
+    """
+
+    def __init__(self, queue: AsyncQueue, handler: Handler, pace: Pace) -> None:
+        self._queue = queue
+        self._verbs = queue.client.verbs
+        self._handler = handler
+        self._pace = pace
+        self._stopping = asyncio.Event()
+        self._working: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    async def run(self, *, signals: bool = True) -> None:
+        """Work until stopped.
+
+        signals: whether SIGTERM and SIGINT stop it (if this is the main thread).
+
+        Raises:
+            NoSuchQueue, AccessDenied, InvalidValue and all else that another try would not change;
+            the handlers are let finish before.
+        """
+        with self._lock:
+            if self._loop is not None:
+                raise RuntimeError("a worker runs once: make another")
+            self._loop = asyncio.get_running_loop()
+        patience = self._pace.stop_timeout
+        with _stopped_by_signals(self._loop, self.stop, wanted=signals):
+            try:
+                await self._claim_until_stopped()
+            except asyncio.CancelledError:
+                patience = 0.0
+                raise
+            finally:
+                self._stopping.set()
+                await self._drain(patience)
+
+    def stop(self) -> None:
+        """Let it end; returns at once. Safe in threads, and before :meth:`run`."""
+        with self._lock:
+            if self._loop is None:
+                self._stopping.set()
+                return
+        try:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        except RuntimeError:
+            pass  # it has ended
+
+    # -- claiming --------------------------------------------------------------------------------
+
+    async def _claim_until_stopped(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            free = self._pace.concurrency - len(self._working)
+            if free == 0:
+                await self._unless_stopping(_first(self._working))
+                continue
+            try:
+                messages = await self._unless_stopping(self._claim(free))
+            except (ConnectionFailed, Unavailable) as error:
+                if isinstance(error, ConnectionFailed) and error.lasting:
+                    raise
+                if not failures:
+                    log.warning("cannot claim from %r, trying on: %s", self._queue.name, error)
+                pause = back_off(failures, getattr(error, "retry_after", None))
+                failures += 1
+                await self._unless_stopping(asyncio.sleep(pause))
+                continue
+            if failures:
+                log.info("claiming from %r again", self._queue.name)
+            failures = 0
+            for message in messages or ():
+                self._begin(message)
+
+    async def _claim(self, count: int) -> list[Message]:
+        pace = self._pace
+        verb = self._verbs.claim(
+            self._queue.name, count, pace.visibility, MAX_WAIT_S, retry_for=0.0
+        )
+        return await self._queue.client.run(verb)
+
+    def _begin(self, message: Message) -> None:
+        work = self._give_back if self._stopping.is_set() else self._work
+        task = asyncio.create_task(work(message))
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    async def _unless_stopping(self, awaited: Coroutine[Any, Any, Any]) -> Any:
+        """The result, or None when the worker is stopped before there is one.
+
+        A claim that is given up hangs up, and the server gives back what it had claimed for it.
+        """
+        task = asyncio.create_task(awaited)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+            return await task if task.done() else None
+        finally:
+            task.cancel()
+            stopping.cancel()
+
+    async def _drain(self, patience: float) -> None:
+        if not self._working:
+            return
+        _, unfinished = await asyncio.wait(self._working, timeout=patience)
+        if unfinished:
+            log.warning("%d handlers did not end in %g seconds", len(unfinished), patience)
+            for task in unfinished:
+                task.cancel()
+            await asyncio.wait(unfinished, timeout=_LAST_WORDS_S)
+
+    # -- one message -----------------------------------------------------------------------------
+
+    async def _work(self, message: Message) -> None:
+        claim = Claim(self._pace.visibility, self._stopping)
+        handler = asyncio.ensure_future(self._handler.call(message, claim))
+        ended = asyncio.Event()
+        handler.add_done_callback(lambda _: ended.set())
+        heart = asyncio.create_task(self._renew(message, claim, handler, ended))
+        try:
+            await ended.wait()
+        except asyncio.CancelledError:  # the time of a stop is over
+            handler.cancel()
+            if self._handler.stoppable:
+                await ended.wait()
+            else:
+                # Its thread goes on; the message comes back when its claim ends.
+                heart.cancel()
+                log.warning("message %s is left to a thread that does not end", message.id)
+                return
+        error = _raised(handler)
+        try:
+            if error is not None:
+                await asyncio.wait([heart], timeout=_RENEWAL_S)
+        finally:
+            heart.cancel()
+        try:
+            await self._settle(message, claim, error)
+        except FsmqError as failure:
+            log.warning("message %s comes back when its claim ends: %s", message.id, failure)
+
+    async def _renew(
+        self, message: Message, claim: Claim, handler: asyncio.Future[Any], ended: asyncio.Event
+    ) -> None:
+        pace = self._pace
+        while not await _happens(ended, pace.visibility / 3):
+            asked_at = time.monotonic()
+            left = claim.seconds_left
+            try:
+                async with asyncio.timeout(left):
+                    await self._queue.client.run(
+                        self._verbs.renew(self._queue.name, message.id, pace.visibility, left)
+                    )
+            except (FsmqError, TimeoutError) as error:
+                if not ended.is_set():
+                    claim.lose()
+                    reason = str(error) or "the server did not answer before the claim ended"
+                    log.warning("message %s is lost: %s", message.id, reason)
+                    if self._handler.stoppable:
+                        handler.cancel()
+                return
+            claim.renewed(asked_at, pace.visibility)
+
+    async def _settle(self, message: Message, claim: Claim, error: BaseException | None) -> None:
+        """Do what the handler's end means for its message."""
+        queue, run = self._queue.name, self._queue.client.run
+        if error is None:
+            await run(self._verbs.remove(queue, [message.id], retry_for=_FOR_EVER_S))
+        elif claim.lost:
+            pass  # somebody else may have it: it is not ours to give back
+        elif isinstance(error, Bury):
+            await self._bury(message, claim, error)
+        elif isinstance(error, asyncio.CancelledError):
+            await self._release(message, claim, 0.0)
+        elif isinstance(error, Retry):
+            await self._release(message, claim, error.delay)
+        else:
+            delay = self._pace.delay_after(message.deliveries)
+            log.error(
+                "the handler failed on message %s (delivery %s), again in %.1f seconds",
+                message.id,
+                message.deliveries,
+                delay,
+                exc_info=error,
+            )
+            await self._release(message, claim, delay)
+
+    async def _bury(self, message: Message, claim: Claim, error: Bury) -> None:
+        log.warning("message %s goes to the dead letters: %s", message.id, error)
+        try:
+            await self._queue.client.run(
+                self._verbs.bury(self._queue.name, message.id, claim.seconds_left)
+            )
+        except InvalidValue as failure:
+            delay = self._pace.max_back_off
+            log.error("message %s cannot be buried, again in %g s: %s", message.id, delay, failure)
+            await self._release(message, claim, delay)
+
+    async def _release(self, message: Message, claim: Claim, delay: float) -> None:
+        # Not for longer than the claim lasts: after that it would be taken from somebody else.
+        await self._queue.client.run(
+            self._verbs.release(self._queue.name, message.id, delay, claim.seconds_left)
+        )
+
+    async def _give_back(self, message: Message) -> None:
+        claim = Claim(self._pace.visibility, self._stopping)
+        try:
+            await self._release(message, claim, 0.0)
+        except FsmqError as failure:
+            log.warning("message %s comes back when its claim ends: %s", message.id, failure)
+
+
+def _raised(handler: asyncio.Future[Any]) -> BaseException | None:
+    if handler.cancelled():
+        return asyncio.CancelledError()
+    error = handler.exception()
+    return error.error if isinstance(error, Failed) else error
+
+
+async def _first(tasks: set[asyncio.Task[None]]) -> None:
+    await asyncio.wait(set(tasks), return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+@contextmanager
+def _stopped_by_signals(
+    loop: asyncio.AbstractEventLoop, stop: Callable[[], None], *, wanted: bool
+) -> Iterator[None]:
+    before: dict[signal.Signals, Any] = {}
+
+    def restore() -> None:
+        while before:
+            number, action = before.popitem()
+            loop.remove_signal_handler(number)
+            signal.signal(number, action if action is not None else signal.SIG_DFL)
+
+    def first() -> None:
+        restore()
+        stop()
+
+    if wanted and threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.getsignal(number)
+            loop.add_signal_handler(number, first)
+    try:
+        yield
+    finally:
+        restore()

@@ -1,0 +1,78 @@
+"""Both clients, spoken to in one way: what one does the other does too."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from fsmq import AsyncClient, Client
+from tests.client.proxy import Proxy
+from tests.suite import Suite
+
+Make = Callable[..., Any]
+
+
+class Threaded:
+    """The client for threads, or one of its queues, with methods to await."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def queue(self, name: str) -> Threaded:
+        return Threaded(self.wrapped.queue(name))
+
+    def settings(self) -> Any:
+        return asyncio.to_thread(lambda: self.wrapped.settings)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.wrapped, name)
+        return lambda *of, **more: asyncio.to_thread(method, *of, **more)
+
+
+@pytest.fixture(params=["threads", "loop"])
+async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
+    """``make(url, ...)`` makes a client; it is closed at the end."""
+    made: list[Any] = []
+
+    def do(url: str, **options: Any) -> Any:
+        client: Any
+        if request.param == "threads":
+            client = Threaded(Client(url, **options))
+        else:
+            client = AsyncClient(url, **options)
+        made.append(client)
+        return client
+
+    yield do
+    for client in made:
+        closing = client.close()
+        if inspect.isawaitable(closing):
+            await closing
+
+
+@pytest.fixture
+def remote(make: Make, suite: Suite) -> Any:
+    """A client of the module's suite."""
+    return make(suite.url)
+
+
+@pytest.fixture
+def jobs(remote: Any, queue: str) -> Any:
+    """A queue of the test's own, as a client sees it."""
+    return remote.queue(queue)
+
+
+@pytest.fixture
+def proxy(suite: Suite) -> Any:
+    with Proxy(suite.port) as opened:
+        yield opened
+
+
+@pytest.fixture
+def far(make: Make, proxy: Proxy, queue: str) -> Any:
+    """The test's own queue, seen through the proxy."""
+    return make(proxy.url).queue(queue)
