@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -12,6 +13,7 @@ import click
 from fsmq.cli import output
 from fsmq.cli.output import json_option, many, span
 from fsmq.cli.place import Place, Root, at_option, open_place
+from fsmq.cli.server import Server
 from fsmq.spool import QueueSettings
 from fsmq.spool.alive import look
 from fsmq.spool.fsck import printable
@@ -25,6 +27,7 @@ _PATIENCE_S = 3.0
 _MANY_DELIVERIES = 10
 _NEARLY_FULL = 0.9
 _ALONE = " (which is well where only the library and this command use the spool)"
+_LOG = "see the log of mq"
 _NAMED = 5  # queues that one finding names
 
 
@@ -95,9 +98,24 @@ def _findings(place: Place) -> Iterator[Finding]:
         yield from _standing_still(lag)
         yield from _unreadable(place)
         redelivered = lag.redelivered
+    elif isinstance(place, Server):
+        yield from _health(place)
     overviews = place.survey()
     settings = {name: place.queue(name).settings for name in overviews}
     yield from _queues(overviews, settings, redelivered)
+
+
+def _health(server: Server) -> Iterator[Finding]:
+    server.queues()  # raises what stands against it
+    yield Finding("mq", Health.OK, f"{server.where} answers")
+    status, told = server.page("/_health/ready")
+    if status == 200:
+        yield Finding("ready", Health.OK, "it says that it is ready")
+    elif status == 503:
+        detail = json.dumps(told) if told is not None else "it does not say why"
+        yield Finding("ready", Health.ERROR, f"it says that it is not ready: {detail}", _LOG)
+    text = "the disk, the mover and the reaper can be looked at on the folder alone"
+    yield Finding("folder", Health.NOTE, text, "on the server's host: fsmq doctor --at FOLDER")
 
 
 def _programs(root: Root, lag: Lag) -> Iterator[Finding]:
