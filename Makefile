@@ -7,12 +7,14 @@ SHELL := /bin/bash
 PYTHON ?= python3
 ROOT ?= /tmp/mq
 PORT ?= 8080
+PREFIX ?= /usr/local
+DESTDIR ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PROGRAMS := bin/mq bin/mq-mover bin/mq-reaper
 
-export ROOT PORT
+export ROOT PORT PYTHON PREFIX DESTDIR
 
 .PHONY: help
 help: ## list the targets
@@ -60,13 +62,21 @@ format: setup ## put all code into its form
 	$(BIN)/ruff check --fix . $(PROGRAMS)
 	$(BIN)/ruff format . $(PROGRAMS)
 
-.PHONY: docs
-docs: setup ## build the documentation site, and all of it in one document for paper
-	$(BIN)/python -m website --pdf
-
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)
 	$(BIN)/python -m benchmarks --write
+
+.PHONY: install
+install: ## put fsmq on this machine: program, units, user (as root; DESTDIR, PREFIX)
+	@systemd/install.sh
+
+.PHONY: uninstall
+uninstall: ## take it off again; spools and settings stay
+	@systemd/install.sh uninstall
+
+.PHONY: bundle
+bundle: setup ## make an archive in dist/ that installs without a network
+	@PYTHON=$(BIN)/python systemd/bundle.sh
 
 .PHONY: clean
 clean: ## remove the environment and whatever tools have left (stops fsmq first)

@@ -8,15 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.http.helpers import Answer, Wire
+from tests.http.helpers import Wire
+from tests.http.load import Load
 from tests.suite import HOME, PATIENCE_S, Suite, eventually
 
 _RESTARTS = 5
@@ -87,86 +86,21 @@ def activated(root: Path, *options: str) -> Iterator[Activated]:
         try:
             mq.start()
             with Wire(mq.url) as wire:
-                assert wire.ask("PUT", "/q").status == 201
+                for queue in ("q", "empty"):
+                    assert wire.ask("PUT", f"/{queue}").status == 201
             yield mq
         finally:
             mq.close()
 
 
-@dataclass
-class Load:
-    """Clients that never try anything twice, and what became of their requests."""
-
-    url: str
-    told: list[str] = field(default_factory=list)
-    fetched: list[int] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    over: threading.Event = field(default_factory=threading.Event)
-
-    def fresh(self, name: str) -> None:
-        """Post, each time on a new connection."""
-        n = 0
-        while not self.over.is_set():
-            n += 1
-            with Wire(self.url, PATIENCE_S) as wire:
-                self._post(wire, f"{name}-{n}")
-
-    def kept(self, name: str) -> None:
-        """Post on one connection as long as the server does not announce its end."""
-        n = 0
-        while not self.over.is_set():
-            with Wire(self.url, PATIENCE_S) as wire:
-                ends = False
-                while not ends and not self.over.is_set():
-                    n += 1
-                    ends = self._post(wire, f"{name}-{n}").headers["Connection"] == "close"
-
-    def polling(self, name: str) -> None:
-        """Wait for messages in a queue that gets none, so that every restart finds it waiting."""
-        while not self.over.is_set():
-            with Wire(self.url, PATIENCE_S) as wire:
-                self.fetched.append(wire.ask("GET", "/empty/messages?wait=20").status)
-
-    def _post(self, wire: Wire, own: str) -> Answer:
-        answer = wire.ask("POST", f"/q/messages?id={own}", {}, b"x")
-        assert answer.status == 201, f"{own}: {answer}"
-        self.told.append(own)
-        return answer
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Have all kinds of clients at work."""
-        kinds = (self.fresh, self.fresh, self.fresh, self.kept, self.kept, self.kept, self.polling)
-        clients = [
-            threading.Thread(target=self._watched, args=(kind, f"c{number}"))
-            for number, kind in enumerate(kinds)
-        ]
-        for client in clients:
-            client.start()
-        try:
-            yield
-        finally:
-            self.over.set()
-            for client in clients:
-                client.join()
-
-    def _watched(self, client: Callable[[str], None], name: str) -> None:
-        try:
-            client(name)
-        except (OSError, AssertionError) as error:
-            self.lost.append(f"{client.__name__}: {type(error).__name__}: {error}")
-
-
 @pytest.mark.parametrize("processes", [1, 2])
 def test_no_connection_and_no_answer_is_lost_over_restarts(root: Path, processes: int) -> None:
     with activated(root, f"--processes={processes}") as mq:
-        with Wire(mq.url) as wire:
-            assert wire.ask("PUT", "/empty").status == 201
-        load = Load(mq.url)
+        load = Load(mq.url, "q", "empty")
         with load.running():
             for number in range(_RESTARTS):
-                enough = len(load.told) + 50
-                eventually(lambda n=enough: len(load.told) > n or load.lost)
+                enough = len(load.stored) + 50
+                eventually(lambda n=enough: len(load.stored) > n or load.lost)
                 if number == _RESTARTS - 1:
                     load.over.set()  # before the stop, which then ends the last fetch, too
                 assert mq.stop() == 0
@@ -175,7 +109,7 @@ def test_no_connection_and_no_answer_is_lost_over_restarts(root: Path, processes
         assert load.fetched == [204] * len(load.fetched)
         assert len(load.fetched) >= _RESTARTS  # each stop ended one
         eventually(lambda: not list((root / "new").iterdir()))
-        assert sorted(p.name for p in (root / "queues" / "q").iterdir()) == sorted(load.told)
+        assert sorted(p.name for p in (root / "queues" / "q").iterdir()) == sorted(load.stored)
 
 
 def test_a_request_that_comes_while_mq_is_down_waits_for_the_next(root: Path) -> None:

@@ -1,0 +1,297 @@
+"""fsmq on a machine that systemd has booted: installed, started, hung, killed, restarted, removed.
+
+The machine has no network. The tests stand in the order of its life, each on what the last left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq import __version__
+from tests.pages import blocks
+from tests.suite import HOME, eventually
+from tests.systemd.machine import (
+    Machine,
+    booted,
+    copy_of_the_clone,
+    skip_where_impossible,
+    system_python,
+)
+
+pytestmark = pytest.mark.timeout(300)
+SERVICES = ("fsmq-mq@main", "fsmq-mover@main", "fsmq-reaper@main")
+URL = "http://127.0.0.1:8080"
+PYTHON = "/usr/local/lib/fsmq/bin/python"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive for machines without a network, made from a copy of this clone."""
+    skip_where_impossible()
+    clone = tmp_path_factory.mktemp("clone")
+    copy_of_the_clone(clone)
+    done = subprocess.run(
+        ["systemd/bundle.sh"],
+        cwd=clone,
+        env=os.environ | {"PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def machine(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A machine with the unpacked bundle in /opt and a clone in /srv, nothing installed."""
+    with booted(tmp_path_factory.mktemp("machine")) as machine:
+        with tarfile.open(bundle) as archive:
+            archive.extractall(machine.path("/opt"), filter="data")
+        shutil.copytree(bundle.parents[1], machine.path("/srv/fsmq"), ignore=lambda *_: ["dist"])
+        yield machine
+
+
+def unpacked(machine: Machine) -> str:
+    return f"/opt/fsmq-{__version__}"
+
+
+def curl(machine: Machine, *arguments: str) -> str:
+    return machine.run("curl", "--silent", "--show-error", "--fail", "--max-time", "30", *arguments)
+
+
+def is_refused(machine: Machine, url: str) -> bool:
+    return machine.attempt("curl", "--silent", f"{url}/").returncode == 7
+
+
+def processes(machine: Machine) -> dict[str, int]:
+    """The main process of each service, by its number in the machine."""
+    return {service: int(machine.show(service, "MainPID")) for service in SERVICES}
+
+
+def replaced(machine: Machine, before: dict[str, int]) -> bool:
+    """Whether every service runs as a new process, and is ready."""
+    now = processes(machine)
+    return all(
+        now[service] not in (0, before[service]) and machine.is_active(service) for service in now
+    )
+
+
+def test_the_bundle_installs_without_a_network(machine: Machine) -> None:
+    said = machine.run(f"{unpacked(machine)}/systemd/install.sh", env={"PYTHON": system_python()})
+    assert "systemctl enable --now fsmq@main.target" in said
+    assert machine.run("fsmq", "--version").strip() == f"fsmq {__version__}"
+    assert machine.attempt("ip", "route").stdout == ""
+    assert not any(machine.is_active(service) for service in SERVICES)
+
+
+def test_the_target_starts_the_suite(machine: Machine) -> None:
+    machine.run("systemctl", "enable", "--now", "fsmq@main.target")
+    eventually(lambda: all(machine.is_active(service) for service in SERVICES))
+    # Active means ready: each has said so itself.
+    assert machine.show("fsmq-mq@main", "StatusText") == f"listening on {URL}"
+    assert machine.show("fsmq-mover@main", "StatusText") == "serving /var/lib/fsmq/main"
+    assert machine.run("systemctl", "is-enabled", "fsmq@main.target").strip() == "enabled"
+
+
+def test_one_user_owns_the_spool_and_nobody_else_sees_it(machine: Machine) -> None:
+    root = machine.path("/var/lib/fsmq/main")
+    [fsmq] = [
+        line.split(":")
+        for line in machine.path("/etc/passwd").read_text().splitlines()
+        if line.startswith("fsmq:")
+    ]
+    for folder in (root, *(root / name for name in ("new", "queues", "delay", "remove"))):
+        assert folder.stat().st_mode & 0o777 == 0o700, folder
+        assert folder.stat().st_uid == int(fsmq[2]), folder
+
+
+def test_a_message_goes_through(machine: Machine) -> None:
+    curl(machine, "-X", "PUT", f"{URL}/jobs")
+    posted = curl(
+        machine, "--data-binary", "hello", "-w", "%header{x-message-id}", f"{URL}/jobs/messages"
+    )
+    assert curl(machine, f"{URL}/jobs/messages?wait=20") == "hello"
+    curl(machine, "-X", "DELETE", f"{URL}/jobs/messages/{posted}")
+    curl(machine, "--data-binary", "stays", f"{URL}/jobs/messages")
+
+
+def test_the_journal_knows_the_levels(machine: Machine) -> None:
+    def entries() -> list[dict[str, str]]:
+        printed = machine.run("journalctl", "--output=json", "--unit=fsmq-mq@main")
+        return [json.loads(line) for line in printed.splitlines()]
+
+    def started() -> list[dict[str, str]]:
+        return [e for e in entries() if str(e["MESSAGE"]).startswith(f"started listening={URL}")]
+
+    [entry] = eventually(started)
+    assert entry["PRIORITY"] == "6"
+    assert entry["SYSLOG_IDENTIFIER"] == "mq"
+
+
+def test_what_hangs_is_killed_and_started_again(machine: Machine) -> None:
+    quick = "[Service]\nWatchdogSec=2s\n"
+    for service in SERVICES:
+        name = service.replace("main", "main.service")
+        machine.write(f"/etc/systemd/system/{name}.d/quick.conf", quick)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", *SERVICES)
+    before = processes(machine)
+    machine.run("kill", "-STOP", *map(str, before.values()))
+    eventually(lambda: replaced(machine, before))
+    for service in SERVICES:
+        assert machine.show(service, "NRestarts") == "1"
+        assert "Watchdog timeout" in machine.run("journalctl", f"--unit={service}")
+        shutil.rmtree(machine.path(f"/etc/systemd/system/{service}.service.d"))
+    machine.run("systemctl", "daemon-reload")
+
+
+def test_what_dies_is_started_again_and_who_asks_meanwhile_waits(machine: Machine) -> None:
+    before = processes(machine)
+    machine.run("kill", f"-{signal.SIGKILL:d}", *map(str, before.values()))
+    curl(machine, "--data-binary", "meanwhile", f"{URL}/jobs/messages")
+    eventually(lambda: replaced(machine, before))
+
+
+def test_a_restart_under_load_loses_nobody(machine: Machine) -> None:
+    for queue in ("busy", "empty"):
+        curl(machine, "-X", "PUT", f"{URL}/{queue}")
+    command = machine.command(
+        [PYTHON, "-m", "tests.http.load", URL, "busy", "empty"], {"PYTHONPATH": "/srv/fsmq"}
+    )
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as load:
+        assert load.stdin is not None
+        assert load.stdout is not None
+
+        def stored() -> int:
+            load.stdin.write("\n")
+            return int(load.stdout.readline())
+
+        for unit in ("fsmq-mq@main.service", "fsmq@main.target", "fsmq-mq@main.service"):
+            least = stored() + 50
+            eventually(lambda enough=least: stored() > enough)
+            before = machine.show("fsmq-mq@main", "MainPID")
+            machine.run("systemctl", "restart", unit)
+            eventually(lambda old=before: machine.show("fsmq-mq@main", "MainPID") != old)
+        load.stdin.close()
+        # The fetch that waits is the last to end: by its time, or by one more restart.
+        eventually(lambda: machine.is_active("fsmq-mq@main"))
+        machine.run("systemctl", "restart", "fsmq-mq@main.service")
+        result = json.loads(load.stdout.read())
+    assert result["lost"] == []
+    assert set(result["fetched"]) == {204}
+
+    def delivered() -> bool:
+        counted = json.loads(curl(machine, f"{URL}/busy"))["messages"]
+        return bool(counted["ready"] == len(result["stored"]))
+
+    eventually(delivered)
+
+
+def test_a_second_spool_is_a_second_instance(machine: Machine) -> None:
+    machine.write(
+        "/etc/systemd/system/fsmq-mq@orders.socket.d/address.conf",
+        "[Socket]\nListenStream=\nListenStream=127.0.0.1:8081\n",
+    )
+    machine.write("/etc/fsmq/orders.env", "FSMQ_PROCESSES=2\n")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "enable", "--now", "fsmq@orders.target")
+    other = "http://127.0.0.1:8081"
+    curl(machine, "-X", "PUT", f"{other}/second")
+    curl(machine, "--data-binary", "elsewhere", f"{other}/second/messages")
+    assert curl(machine, f"{other}/second/messages?wait=20") == "elsewhere"
+    assert machine.path("/var/lib/fsmq/orders/queues/second").is_dir()
+    assert not machine.path("/var/lib/fsmq/main/queues/second").exists()
+    main = machine.show("fsmq-mq@orders", "MainPID")
+    assert len(machine.run("ps", "--ppid", main, "-o", "pid=").split()) == 2
+
+
+def test_a_stop_of_the_target_closes_the_socket(machine: Machine) -> None:
+    machine.run("systemctl", "stop", "fsmq@orders.target")
+    eventually(lambda: is_refused(machine, "http://127.0.0.1:8081"))
+    eventually(lambda: not machine.is_active("fsmq-mover@orders"))
+    assert machine.is_active("fsmq-mq@main")
+
+
+def test_a_spool_that_cannot_be_used_is_not_tried_for_ever(machine: Machine) -> None:
+    machine.write("/etc/fsmq/orders.env", "FSMQ_WORKERS=many\n")
+    machine.attempt("systemctl", "start", "fsmq@orders.target")
+    eventually(lambda: machine.show("fsmq-mq@orders", "ExecMainStatus") == "2")
+    said = machine.run("journalctl", "--unit=fsmq-mq@orders")
+    assert "expected a whole number" in said
+    assert machine.show("fsmq-mq@orders", "NRestarts") == "0"
+    machine.run("systemctl", "stop", "fsmq@orders.target")
+    machine.path("/etc/fsmq/orders.env").write_text("")
+
+
+def test_uninstall_leaves_the_messages_and_make_install_finds_them(machine: Machine) -> None:
+    said = machine.run(f"{unpacked(machine)}/systemd/install.sh", "uninstall")
+    assert "/var/lib/fsmq" in said
+    assert is_refused(machine, URL)
+    for gone in (
+        "/usr/local/lib/fsmq",
+        "/usr/local/bin/mq",
+        "/usr/local/lib/systemd/system/*fsmq*",
+    ):
+        assert not list(machine.root.glob(gone.lstrip("/"))), gone
+    links = list(machine.path("/etc/systemd/system").rglob("fsmq*.target"))
+    assert not links
+    assert machine.path("/etc/fsmq/orders.env").exists()
+    assert list(machine.path("/var/lib/fsmq/main/queues/jobs").iterdir())
+
+    # The clone's own way, made to do without the network by the bundle's wheels.
+    machine.run("cp", "-r", f"{unpacked(machine)}/wheels", "/srv/fsmq/wheels")
+    make = ["make", "--directory=/srv/fsmq", f"PYTHON={system_python()}"]
+    machine.run(*make, "install")
+    machine.run("systemctl", "start", "fsmq@main.target")
+    got = {curl(machine, f"{URL}/jobs/messages?wait=20") for _ in range(2)}
+    assert got == {"stays", "meanwhile"}
+    assert "systemctl restart" in machine.run(*make, "install")  # over itself: an upgrade
+    machine.run("systemctl", "restart", "fsmq@main.target")
+    assert json.loads(curl(machine, f"{URL}/jobs"))["messages"]["in_flight"] == 2
+    machine.run(*make, "uninstall")
+    assert not machine.path("/usr/local/lib/fsmq").exists()
+
+
+def test_a_packager_can_stage_it(machine: Machine) -> None:
+    env = {"PYTHON": system_python(), "DESTDIR": "/root/stage", "PREFIX": "/usr"}
+    machine.run("/srv/fsmq/systemd/install.sh", env=env)
+    stage = machine.path("/root/stage")
+    unit = (stage / "usr/lib/systemd/system/fsmq-mq@.service").read_text()
+    assert "ExecStart=/usr/lib/fsmq/bin/mq\n" in unit
+    assert os.readlink(stage / "usr/bin/mq") == "/usr/lib/fsmq/bin/mq"
+    named = machine.attempt(
+        "grep", "--recursive", "--files-with-matches", "/root/stage", "/root/stage"
+    )
+    assert named.stdout == ""
+    # Moved to where it says that it is, it runs.
+    machine.run("cp", "-r", "/root/stage/usr/lib/fsmq", "/usr/lib/fsmq")
+    assert machine.run("/usr/lib/fsmq/bin/mq", "--version").strip() == f"mq {__version__}"
+    machine.run("/srv/fsmq/systemd/install.sh", "uninstall", env=env)
+    assert [p for p in stage.rglob("*") if p.is_file()] == [stage / "etc/fsmq/main.env"]
+
+
+def test_the_page_does_what_it_says(bundle: Path, machine: Machine) -> None:
+    page = HOME / "docs" / "systemd.md"
+    script = "\n".join("\n".join(block.lines) for block in blocks(page))
+    shutil.copy(bundle, machine.path("/srv/fsmq"))
+    machine.write("/srv/page.sh", f"set -eux -o pipefail; cd /srv/fsmq\n{script}\n")
+    env = {"PYTHON": system_python()}
+    said = machine.run("bash", "/srv/page.sh", env=env)
+    assert "hello" in said
+    assert '{"queue": "orders", "created": true}' in said
+    assert "clean" in said
+    assert machine.path("/var/lib/fsmq/orders/queues/orders").is_dir()
+    assert not machine.path("/usr/local/lib/fsmq").exists()

@@ -1,0 +1,58 @@
+"""The units as files: systemd understands every word of them, and finds little to fear."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.suite import HOME
+
+UNITS = sorted((HOME / "systemd").glob("*.service"))
+pytestmark = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    """The units with programs in them that are there to be started."""
+    for unit in (HOME / "systemd").glob("*@.*"):
+        text = re.sub(r"/usr/local/lib/fsmq/bin/[a-z-]+", sys.executable, unit.read_text())
+        (tmp_path / unit.name).write_text(text)
+    return tmp_path
+
+
+def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", *arguments], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_systemd_understands_the_units(units: Path) -> None:
+    done = analyze(units, "verify", *(f"./{unit.name}" for unit in units.iterdir()))
+    # It says success where it did not know a word.
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_word_that_systemd_does_not_know_would_be_found(units: Path) -> None:
+    unit = units / UNITS[0].name
+    unit.write_text(unit.read_text().replace("WatchdogSec", "WatchdogSecs"))
+    assert "WatchdogSecs" in analyze(units, "verify", f"./{unit.name}").stderr
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_program_is_exposed_to_little(units: Path, unit: Path) -> None:
+    done = analyze(units, "security", "--offline=yes", "--threshold=20", f"./{unit.name}")
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_sandbox_is_the_same_for_all() -> None:
+    begin = "# What the three programs may do"
+    sandboxes = {unit.read_text().partition(begin)[2].split("\n\n")[0] for unit in UNITS}
+    assert len(sandboxes) == 1
+    assert "ProtectSystem=strict" in sandboxes.pop()

@@ -1,1 +1,0 @@
-"""Builds the documentation site: ``python -m website``."""
