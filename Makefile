@@ -62,6 +62,10 @@ format: setup ## put all code into its form
 	$(BIN)/ruff check --fix . $(PROGRAMS)
 	$(BIN)/ruff format . $(PROGRAMS)
 
+.PHONY: docs
+docs: setup ## build the documentation site, and all of it in one document for paper
+	$(BIN)/python -m website --pdf
+
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)
 	$(BIN)/python -m benchmarks --write

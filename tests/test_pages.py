@@ -19,6 +19,10 @@ REASONS = {
 }
 
 
+# What the site has and the repository has not.
+MADE = {"http-reference.md", "paper.html"}
+
+
 def name(page: Path) -> str:
     return str(page.relative_to(HOME))
 
@@ -46,7 +50,7 @@ def test_what_is_not_run_says_why(page: Path) -> None:
 @pytest.mark.parametrize("page", pages(), ids=name)
 def test_a_link_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+        assert (page.parent / target).exists() or target in MADE, target
 
 
 def test_a_wrong_example_is_found(tmp_path: Path) -> None:

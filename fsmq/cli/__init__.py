@@ -28,13 +28,16 @@ COMMANDS = {
         "create": "fsmq.cli.queues:create",
         "config": "fsmq.cli.config:config",
         "delete": "fsmq.cli.queues:delete",
+        "top": "fsmq.cli.top:top",
     },
     "Spools and programs": {
         "up": "fsmq.cli.up:up",
+        "doctor": "fsmq.cli.doctor:doctor",
         "fsck": "fsmq.cli.fsck:fsck",
         "probe": "fsmq.cli.probe:probe",
         "bench": "fsmq.cli.bench:bench",
         "keys": "fsmq.cli.keys:keys",
+        "completion": "fsmq.cli.completion:completion",
     },
 }
 """Every verb, under the heading that ``fsmq --help`` lists it with; loaded when it is used."""

@@ -74,9 +74,23 @@ _ADVICE: dict[type[FsmqError], tuple[Exit, str]] = {
     UnusableSpool: (Exit.UNUSABLE, "fsmq probe tells what a folder lacks"),
 }
 
+_CLIENTS = {
+    "ConnectionFailed": (
+        Exit.UNAVAILABLE,
+        "is mq running there? fsmq up starts it; --at or FSMQ_AT name another place",
+    ),
+    "AccessDenied": (Exit.FORBIDDEN, "give a key that may do this in FSMQ_KEY"),
+    "UnexpectedAnswer": (Exit.UNAVAILABLE, "is this a server of fsmq, and not older than fsmq?"),
+}
+
 
 def failure(error: FsmqError) -> Failure:
     """The failure that tells an error of the spool or of a server."""
+    # By name: whoever works on a folder has not loaded the client.
+    name = type(error).__name__
+    if name in _CLIENTS:
+        code, advice = _CLIENTS[name]
+        return Failure(str(error), code, advice)
     if isinstance(error, NoSuchQueue):
         message = f"there is no queue named {error.queue!r}"
         return Failure(message, Exit.NOT_FOUND, f"create it: fsmq create {error.queue}")

@@ -186,7 +186,10 @@ def open_place(at: str | None, *, create: bool = False, patience: float | None =
     """
     said = at or _variable(VARIABLE)
     if said is not None and is_url(said):
-        raise Failure(f"no server can be reached yet: {said}", Exit.USAGE)
+        # Only here: it brings an HTTP library along, which takes its time to load.
+        from fsmq.cli.server import Server
+
+        return Server(said, patience)
     return Root(_folder(said), create=create)
 
 

@@ -104,18 +104,26 @@ class _Storing:
         try:
             ids = self._queue.put_many(messages)
         except FsmqError as error:
-            if not self._stored:
-                raise
-            told = failure(error)
-            stored = f"{output.many(self._stored, 'message')} of this input are stored: go on there"
-            told.advice = f"{told.advice}; {stored}" if told.advice else stored
-            raise told from error
+            raise self._told(error, len(bodies)) from error
         for message_id in ids:
             if self._as_json:
                 output.line({"queue": self._name, "id": message_id})
             else:
                 click.echo(message_id)
         self._stored += len(ids)
+
+    def _told(self, error: FsmqError, of: int) -> Failure:
+        """The failure of one of a call's messages: which, and how many are stored already."""
+        # Counted from 0 and within this call; a person counts from 1 and within the input.
+        index, error.index = error.index, None
+        told = failure(error)
+        message, advice = told.message, [told.advice] if told.advice else []
+        if index is not None and self._stored + of > 1:
+            message = f"message {self._stored + index + 1} of the input: {message}"
+        if self._stored:
+            stored = output.many(self._stored, "message")
+            advice.append(f"{stored} of this input are stored: go on behind those")
+        return Failure(message, told.code, "; ".join(advice))
 
     def lines_of(self, source: BinaryIO) -> None:
         """Store every line as soon as it has come, in batches."""

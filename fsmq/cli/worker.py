@@ -28,6 +28,7 @@ _LOOK_EVERY_S = 1.0
 # A claim is renewed when a third of its time is over, so that two renewals may fail.
 _RENEWALS = 3
 _MAX_DOUBLINGS = 30
+_STOPPING = b"fsmq: stopping when what runs has finished; a second signal ends it\n"
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -244,6 +245,9 @@ class Worker:
         if not self._stop.is_set():
             self._signal = number
             self._stop.set()
+            if self._running:
+                # Not by a stream: its lock may be held by what this handler has interrupted.
+                os.write(2, _STOPPING)
             return
         self._kill.set()
         for process in list(self._running.values()):

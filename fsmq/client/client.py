@@ -257,6 +257,10 @@ class ClientQueue:
         """Remove (acknowledge) messages in whatever state they are; how many were there."""
         return self._run(self._verbs.remove(self.name, message_ids))
 
+    def remove_each(self, message_ids: Iterable[str]) -> list[bool]:
+        """Remove (acknowledge) messages; for each whether it was there."""
+        return self._run(self._verbs.remove_each(self.name, message_ids))
+
     def purge(self) -> None:
         """Remove all messages."""
         self._run(self._verbs.purge(self.name))

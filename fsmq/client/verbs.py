@@ -221,20 +221,27 @@ class Verbs:
     def remove(
         self, queue: str, message_ids: Iterable[str], retry_for: float | None = None
     ) -> Verb[int]:
-        """Those that a second try after a lost answer does not find count as removed by the first.
+        """How many were there; at most too many are counted, see :meth:`remove_each`."""
+        return sum((yield from self.remove_each(queue, message_ids, retry_for)))
 
-        So at most too many are counted, and then only those that were removed before.
+    def remove_each(
+        self, queue: str, message_ids: Iterable[str], retry_for: float | None = None
+    ) -> Verb[list[bool]]:
+        """For each whether it was there.
+
+        Those that a second try after a lost answer does not find count as removed by the first.
         """
         path = f"{_queue(queue)}/ack"
         waiting = iter([check_id(queue, message_id) for message_id in message_ids])
-        found = 0
+        found: list[bool] = []
         while part := list(islice(waiting, MAX_COUNT)):
             body = json.dumps({"ids": [quote_id(message_id) for message_id in part]}).encode()
             request = self._request("POST", path, body=body)
             outcome = yield from self._ask(request, retry_for)
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
-            found += len(part) if outcome.again else len(_member(outcome.answer, "removed"))
+            removed = {unquote_id(i) for i in _member(outcome.answer, "removed")}
+            found += [outcome.again or message_id in removed for message_id in part]
         return found
 
     # -- looking ---------------------------------------------------------------------------------

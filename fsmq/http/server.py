@@ -43,7 +43,8 @@ class Server:
         others = [DIALECTS[name](service) for name in dialects]
         self._by_prefix = {prefix: one for one in others for prefix in one.prefixes}
         routers = [one.router for one in (self._native, *others)]
-        System(routers).add_routes(self._native.router)
+        self.system = System(routers)
+        self.system.add_routes(self._native.router)
         self._open = 0
         self._idle = asyncio.Event()
         self._connections = ProblemServer(

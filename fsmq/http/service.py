@@ -71,6 +71,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         ready = self.spool.context.ready
         ready.on_arrival = self._arrived
+        ready.on_lost = self.rescan
         fileno = self.spool.events_fileno()
         if fileno is not None:
             self._loop.add_reader(fileno, self._on_events)

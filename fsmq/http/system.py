@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
@@ -32,10 +33,13 @@ class System:
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/_openapi.json", self.openapi, _OPENAPI)
 
+    def document(self) -> dict[str, Any]:
+        """The OpenAPI document of all routes that are served."""
+        return document(route for router in self._routers for route in router.routes())
+
     async def openapi(self, call: Call) -> StreamResponse:
         call.expect()
         if not self._openapi:
             # Not before all dialects have added their routes.
-            routes = [route for router in self._routers for route in router.routes()]
-            self._openapi = json.dumps(document(routes)).encode()
+            self._openapi = json.dumps(self.document()).encode()
         return Response(body=self._openapi + b"\n", content_type=JSON)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .context import Context, Pending
@@ -39,6 +39,8 @@ MAX_CLAIM_BYTES = 64 * 1024 * 1024
 # A claim passes over so many messages that cannot be claimed: a file that only another user may
 # read or stamp must not hold up those behind it.
 _MAX_FAULTS = 100
+# A claim removes so many expired messages that it meets; others it passes over, for the sweep.
+_MAX_EXPIRED = 200
 
 
 @dataclass(slots=True)
@@ -101,13 +103,14 @@ def _claim_ready(
     size = 0
     faults: list[tuple[str, OSError]] = []
     busy: list[str] = []
+    alive = _alive(context, settings, queue)
     try:
         while len(messages) < count and size < MAX_CLAIM_BYTES and len(faults) < _MAX_FAULTS:
-            message_id = context.ready.pop(queue)
+            message_id = next(alive, None)
             if message_id is None:
                 break
             try:
-                taken = _take_if_alive(context, settings, queue, message_id, deadline_ms)
+                taken = _take(context, queue, message_id, deadline_ms)
             except BlockingIOError:
                 context.metrics.count(("lost_race", queue))
                 busy.append(message_id)  # its holder was stopped in the middle
@@ -115,10 +118,12 @@ def _claim_ready(
             except OSError as error:
                 faults.append((message_id, error))
                 continue
-            if taken is not None:
-                work.files.append(taken.fd)
-                messages.append(_read(context, queue, taken))
-                size += taken.size
+            if taken is None:
+                context.metrics.count(("lost_race", queue))
+                continue
+            work.files.append(taken.fd)
+            messages.append(_read(context, queue, taken))
+            size += taken.size
     finally:
         for message_id in busy:
             context.ready.postpone(queue, message_id)
@@ -220,17 +225,16 @@ def _deadline_ms(context: Context, settings: QueueSettings, visibility: float | 
     return context.now_ms() + round(seconds * 1000)
 
 
-def _take_if_alive(
-    context: Context, settings: QueueSettings, queue: str, message_id: str, deadline_ms: int
-) -> _Taken | None:
-    if context.is_expired(facts(message_id), settings):
-        if context.tree.move(REMOVE_READY, queue, message_id):
+def _alive(context: Context, settings: QueueSettings, queue: str) -> Iterator[str]:
+    """Pop ids that have not expired."""
+    expired = 0
+    while (message_id := context.ready.pop(queue)) is not None:
+        if not context.is_expired(facts(message_id), settings):
+            yield message_id
+            continue
+        expired += 1
+        if expired <= _MAX_EXPIRED and context.tree.move(REMOVE_READY, queue, message_id):
             context.metrics.count(("expire", queue))
-        return None
-    taken = _take(context, queue, message_id, deadline_ms)
-    if taken is None:
-        context.metrics.count(("lost_race", queue))
-    return taken
 
 
 def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _Taken | None:

@@ -13,9 +13,9 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from .context import Context
+from .deadlines import Deadline, Deadlines
 from .events import Event, Events, Kind
 from .expiry import Sweeper
 from .hold import hold
@@ -51,13 +51,6 @@ _MAX_STEP = 2000
 _MAX_WAIT_S = 1.0
 
 
-class _Timer(NamedTuple):
-    """When an entry of ``delay/`` is due (Unix milliseconds), and its count of deliveries."""
-
-    due_ms: int
-    deliveries: int
-
-
 class Delivery:
     """Delivers on one tree; call :meth:`step` when ``fileno()`` is readable or ``timeout()`` over.
 
@@ -84,7 +77,7 @@ class Delivery:
         self.context = context
         self.timers = Timers()
         self._tree = context.tree
-        self._delay_ms = round(delay * 1000)
+        self._deadlines = Deadlines(context.tree, context.stamps, round(delay * 1000))
         self._serves_new = new
         self._serves_timers = timers
         self._poll_interval = poll_interval
@@ -294,11 +287,10 @@ class Delivery:
         if now < self._delay_due:
             return
         full = now >= self._full_due
-        names = {n for n in self._tree.names(self._tree.folder(DELAY)) if n[0] != "."}
-        self.timers.keep(names)
-        for name in names:
-            if full or name not in self.timers:
-                self._schedule(name)
+        names = [n for n in self._tree.names(self._tree.folder(DELAY)) if n[0] != "."]
+        if self.timers:
+            self.timers.keep(set(names))
+        self._schedule_all(names if full else [n for n in names if n not in self.timers])
         cost = time.monotonic() - now
         self._delay_due = now + cost + self._pause(cost)
         if full:
@@ -311,6 +303,15 @@ class Delivery:
             return max(self._poll_interval, cost / _POLL_SHARE)
         return max(_DISTRUST_S, cost / _DISTRUST_SHARE)
 
+    def _schedule_all(self, names: list[str]) -> None:
+        due = []
+        for name, due_ms in zip(names, self._deadlines.due_ms(names), strict=True):
+            if due_ms is None:
+                self._schedule(name)  # reports what is no message
+            else:
+                due.append((due_ms, name))
+        self.timers.start_all(due)
+
     def _schedule(self, name: str) -> None:
         timer = self._look(name)
         if timer is None:
@@ -318,21 +319,16 @@ class Delivery:
         else:
             self.timers.start(name, timer.due_ms)
 
-    def _look(self, name: str) -> _Timer | None:
+    def _look(self, name: str) -> Deadline | None:
         """The timer of an entry; None for what is not there or is no message."""
         found = self._tree.stat(self._tree.folder(DELAY, name))
         return None if found is None else self._timer(name, found)
 
-    def _timer(self, name: str, found: os.stat_result) -> _Timer | None:
-        parts = split_entry(name)
-        if parts is None or not stat.S_ISREG(found.st_mode):
+    def _timer(self, name: str, found: os.stat_result) -> Deadline | None:
+        timer = self._deadlines.read(name, found)
+        if timer is None:
             self._stuck.tell(name, "is no message: neither a file nor named <queue>:<id>")
-            return None
-        stamp = self.context.stamps.decode(parts[1], found.st_mtime_ns)
-        floor_ms = found.st_ctime_ns // 1_000_000 + self._delay_ms if self._delay_ms else 0
-        if stamp is None:
-            return _Timer(floor_ms, 0)
-        return _Timer(max(stamp.deadline_ms, floor_ms), stamp.deliveries or 0)
+        return timer
 
     def _run_due(self, now: float) -> None:
         first: OSError | None = None
@@ -373,7 +369,7 @@ class Delivery:
         finally:
             os.close(held.fd)
 
-    def _redeliver(self, name: str, timer: _Timer) -> bool:
+    def _redeliver(self, name: str, timer: Deadline) -> bool:
         """delay → queues, or → the dead letters, or → remove if it has expired."""
         context, tree = self.context, self._tree
         queue, _, message_id = name.rpartition(":")

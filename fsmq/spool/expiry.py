@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 
 from .context import Context
-from .names import facts
-from .tree import REMOVE_READY
+from .names import facts, is_id
+from .tree import QUEUES, REMOVE_READY
 
 # Sweeping may take at most this share of the time.
 _SWEEP_SHARE = 0.01
 
 
+# So many names are looked at in one step; deliveries wait for its end.
+_MAX_STEP = 2000
+
+
 class Sweeper:
-    """Looks through all queues every ``interval`` seconds, one queue a :meth:`step`."""
+    """Looks through all queues every ``interval`` seconds, a part of a queue a :meth:`step`."""
 
     def __init__(self, context: Context, interval: float) -> None:
         self._context = context
         self._interval = interval
         self._due = time.monotonic() + interval
-        self._rest: Iterator[str] | None = None
+        self._rest: Iterator[str] | None = None  # queues of this round
+        self._queue = ""
+        self._names: Iterator[str] = iter(())  # what is left of the queue
+        self._cost = 0.0  # seconds for the queue so far
         self._queue_due: dict[str, float] = {}
 
     @property
@@ -32,7 +40,7 @@ class Sweeper:
         return self._rest is not None
 
     def step(self, now: float) -> int:
-        """Sweep the next queue if one is due; how many messages expired. Raises OSError.
+        """Sweep a part of a queue if one is due; how many messages expired. Raises OSError.
 
         now: in monotonic seconds.
         """
@@ -42,22 +50,38 @@ class Sweeper:
             queues = self._context.tree.queues()
             self._queue_due = {q: self._queue_due.get(q, 0.0) for q in queues}
             self._rest = iter(queues)
-        for queue in self._rest:
-            if now >= self._queue_due[queue]:
-                return self._sweep(queue, now)
-        self._rest = None
-        self._due = now + self._interval
-        return 0
+        part = list(islice(self._names, _MAX_STEP))
+        if not part:
+            if not self._next_queue(now):
+                self._rest = None
+                self._due = now + self._interval
+                return 0
+            part = list(islice(self._names, _MAX_STEP))
+        return self._sweep(part, now)
 
-    def _sweep(self, queue: str, now: float) -> int:
-        context = self._context
+    def _next_queue(self, now: float) -> bool:
+        """Begin with the next queue that is due; False at the end of the round."""
+        if self._queue:
+            self._queue_due[self._queue] = now + self._cost / _SWEEP_SHARE
+        self._queue = next((q for q in self._rest or () if now >= self._queue_due[q]), "")
+        self._names = self._ids() if self._queue else iter(())
+        self._cost = 0.0
+        return bool(self._queue)
+
+    def _ids(self) -> Iterator[str]:
+        # As the disk gives them: a listing of a million names would hold deliveries up.
+        tree = self._context.tree
+        return (e.name for e in tree.walk(tree.folder(QUEUES, self._queue)) if is_id(e.name))
+
+    def _sweep(self, names: list[str], now: float) -> int:
+        context, queue = self._context, self._queue
         settings = context.settings.get(queue)
         expired = 0
-        for message_id in context.tree.ready_names(queue) or ():
+        for message_id in names:
             if settings.retention is None and ".x" not in message_id:
                 continue
             if context.is_expired(facts(message_id), settings):
                 expired += context.tree.move(REMOVE_READY, queue, message_id)
         context.metrics.count(("expire", queue), expired)
-        self._queue_due[queue] = now + (time.monotonic() - now) / _SWEEP_SHARE
+        self._cost += time.monotonic() - now
         return expired

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -64,6 +65,7 @@ def check_queue(name: str, field: str = "queue") -> str:
     )
 
 
+@lru_cache(4096)  # a listing asks for the same few queues a million times
 def is_queue(name: str) -> bool:
     return _queue_name.fullmatch(name) is not None
 
@@ -177,7 +179,7 @@ def entry(queue: str, message_id: str) -> str:
 def split_entry(name: str) -> tuple[str, str] | None:
     """Split ``<queue>:<id>`` at the last colon; None for what is no message's name."""
     queue, colon, message_id = name.rpartition(":")
-    if not colon or not message_id or message_id[0] == "." or not _queue_name.fullmatch(queue):
+    if not colon or not message_id or message_id[0] == "." or not is_queue(queue):
         return None
     return queue, message_id
 

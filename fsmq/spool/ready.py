@@ -151,6 +151,9 @@ class Ready:
     ``on_arrival`` is called with a queue's name, a number and seconds: in so many seconds so many
     messages may be claimed there that could not before (or the queue was deleted). It is called
     in whatever thread noticed it.
+
+    ``on_lost`` is called when events were dropped, and must see to it that :meth:`rescan` runs; by
+    default that is done at once, which takes seconds where millions of messages wait.
     """
 
     def __init__(
@@ -162,6 +165,7 @@ class Ready:
         poll_interval: float = 0.25,
     ) -> None:
         self.on_arrival: Callable[[str, int, float], None] | None = None
+        self.on_lost: Callable[[], None] = self.rescan
         self._tree = tree
         self._share = share
         self._events = events
@@ -257,7 +261,7 @@ class Ready:
                     lost |= event.kind is Kind.LOST
                     self._apply(event)
         if lost:
-            self.rescan()
+            self.on_lost()
         self._drop_idle()
 
     def poll(self, queues: Iterable[str]) -> None:

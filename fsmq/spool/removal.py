@@ -80,20 +80,25 @@ def purge(
     """
     check_queue(queue)
     tree = context.tree
+    work = _removal_work(tree)
     try:
         if not tree.has_queue(queue):
             raise NoSuchQueue(queue)
         # With the stream, so that no message travels past us; and the queue's folder once more
         # for what a timer brought back there before delay/ was swept.
         done = _sweep(tree, queue, NEW, progress=progress)
-        _swap_out(tree, queue)
+        _swap_out(tree, queue, work)
         _sweep(tree, queue, DELAY, progress=lambda swept: progress(done + swept))
-        _swap_out(tree, queue)
+        _swap_out(tree, queue, work)
         context.ready.forget(queue)
     except OSError as error:
+        work.close()
         raise unavailable(error, f"cannot purge queue {queue!r}") from error
+    except BaseException:
+        work.close()
+        raise
     context.metrics.count(("purge",))
-    return Pending(_removal_work(tree), lambda: None)
+    return Pending(work, lambda: None)
 
 
 def delete_queue(context: Context, queue: str) -> Pending[None]:
@@ -104,6 +109,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     """
     check_queue(queue)
     tree = context.tree
+    work = _removal_work(tree)
     try:
         if not tree.has_queue(queue):
             raise NoSuchQueue(queue)
@@ -114,6 +120,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
         _end_subscriptions(context, queue)
         context.settings.forget(queue)
         grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
+        _sync_afterwards(tree, queue, work)
         if not tree.rename(tree.folder(QUEUES, queue), grave):
             raise NoSuchQueue(queue)
         # From here on no put and no delivery finds the queue, so one sweep sees all that is left.
@@ -126,17 +133,22 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
         if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
             context.settings.forget(queue)
     except OSError as error:
+        work.close()
         raise unavailable(error, f"cannot delete queue {queue!r}") from error
+    except BaseException:
+        work.close()
+        raise
     context.metrics.count(("delete_queue",))
-    return Pending(_removal_work(tree), lambda: None)
+    return Pending(work, lambda: None)
 
 
-def _swap_out(tree: Tree, queue: str) -> None:
+def _swap_out(tree: Tree, queue: str, work: Work) -> None:
     """Empty a queue's folder: at once by an exchange with an empty one, or file by file."""
     while True:
         grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
         os.mkdir(grave, 0o700, dir_fd=tree.fd)
         try:
+            _sync_afterwards(tree, queue, work)
             swapped = tree.exchange(tree.folder(QUEUES, queue), grave)
             break
         except FileNotFoundError:
@@ -148,6 +160,18 @@ def _swap_out(tree: Tree, queue: str) -> None:
     tree.remove_folder(grave)
     for message_id in tree.ready_names(queue) or ():
         tree.move(REMOVE_READY, queue, message_id)
+
+
+def _sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
+    """Let a queue's folder be synced, wherever it goes.
+
+    What the mover brought there, which no one synced, must not be back in ``new/`` or ``delay/``
+    after a crash. By its descriptor: a reaper may be quicker than the sync.
+    """
+    try:
+        work.moved_folders.append(tree.open_folder(tree.folder(QUEUES, queue)))
+    except NotADirectoryError:
+        raise NoSuchQueue(queue) from None
 
 
 def _sweep(

@@ -37,19 +37,22 @@ class Work:
     files: list[int] = field(default_factory=list)  # open descriptors; closed by the group
     folders: set[str] = field(default_factory=set)  # paths relative to the root
     closed: list[str] = field(default_factory=list)  # of files that are too many to be kept open
+    # Descriptors of folders that have gone elsewhere, open like those of files.
+    moved_folders: list[int] = field(default_factory=list)
 
     def take(self, other: Work) -> None:
         """Take over all that another work has; nothing is left of it."""
         self.files += other.files
         self.folders |= other.folders
         self.closed += other.closed
-        other.files, other.folders, other.closed = [], set(), []
+        self.moved_folders += other.moved_folders
+        other.files, other.folders, other.closed, other.moved_folders = [], set(), [], []
 
     def close(self) -> None:
         """Close the files; afterwards nothing is left to be synced."""
-        for fd in self.files:
+        for fd in (*self.files, *self.moved_folders):
             os.close(fd)
-        self.files, self.closed = [], []
+        self.files, self.closed, self.moved_folders = [], [], []
 
 
 class Group:
@@ -148,6 +151,8 @@ class Syncer:
         self._each(os.fsync, files)
         self._each(self.tree.sync_file, [path for work in group.works for path in work.closed])
         # Folders after files: a name must never be durable before what it names.
+        moved = [fd for work in group.works for fd in work.moved_folders]
+        self._each(self.tree.sync_opened, moved)
         folders = sorted({folder for work in group.works for folder in work.folders})
         self._each(self.tree.sync_folder, folders)
 
@@ -166,7 +171,7 @@ class Syncer:
 
 def _size(group: Group) -> int:
     """How many fsync calls the group would need."""
-    files = sum(len(work.files) + len(work.closed) for work in group.works)
+    files = sum(len(w.files) + len(w.closed) + len(w.moved_folders) for w in group.works)
     return files + len({folder for work in group.works for folder in work.folders})
 
 

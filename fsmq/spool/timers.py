@@ -23,6 +23,13 @@ class Timers:
             self._due[name] = due_ms
             heappush(self._heap, (due_ms, name))
 
+    def start_all(self, due: list[tuple[int, str]]) -> None:
+        """Start many at once, each as its deadline and its name."""
+        new = [(due_ms, name) for due_ms, name in due if self._due.get(name) != due_ms]
+        self._due.update((name, due_ms) for due_ms, name in new)
+        self._heap.extend(new)
+        heapify(self._heap)
+
     def cancel(self, name: str) -> None:
         """Forget an entry. Its place in the heap goes when it comes up, or with a rebuild."""
         if self._due.pop(name, None) is not None and len(self._heap) > 2 * len(self._due) + 1024:

@@ -166,16 +166,25 @@ class Tree:
     def sync_folder(self, folder: str) -> None:
         """fsync a folder; one that is gone needs none."""
         try:
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+            fd = self.open_folder(folder)
         except FileNotFoundError:
             return  # a deleted queue: its folder went to remove/, and with it what was changed
         try:
-            os.fsync(fd)
+            self.sync_opened(fd)
+        finally:
+            os.close(fd)
+
+    def open_folder(self, folder: str) -> int:
+        """A descriptor of a folder, which stays its wherever the folder goes."""
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+
+    def sync_opened(self, folder: int) -> None:
+        """fsync a folder by its descriptor."""
+        try:
+            os.fsync(folder)
         except OSError as error:
             if error.errno != errno.EINVAL:  # some network filesystems cannot fsync a folder
                 raise
-        finally:
-            os.close(fd)
 
     def sync_file(self, path: str) -> None:
         """fsync a file that is not open."""

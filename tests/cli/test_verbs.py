@@ -1,4 +1,4 @@
-"""The verbs, on the folder of a spool in which no program runs and on the one of a suite."""
+"""The verbs, on the folder of a spool that nobody serves and on a server."""
 
 from __future__ import annotations
 
@@ -6,31 +6,28 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.helpers import FSMQ, Command, environment
-from tests.suite import HOME, eventually
+from tests.suite import HOME, Suite, eventually
 
 BINARY = bytes(range(256)) * 300
 
 
-@pytest.fixture(params=["alone", "suite"])
-def fsmq(request: pytest.FixtureRequest, root: Path) -> Iterator[Command]:
-    """The command at a root with the queue ``jobs``; alone, or beside the three programs."""
-    (root / "queues" / "jobs").mkdir(parents=True)
-    if request.param == "alone":
+@pytest.fixture(params=["root", "server"])
+def fsmq(request: pytest.FixtureRequest, root: Path) -> Command:
+    """The command with the queue ``jobs``, on a folder that nobody serves or on a server."""
+    if request.param == "root":
         command = Command(root)
         command("create", "jobs")
-        yield command
-    else:
-        running = request.getfixturevalue("suite")
-        (running.root / "queues" / "jobs").mkdir(exist_ok=True)
-        command = Command(running.root)
-        command("purge", "jobs", "--yes")
-        yield command
+        return command
+    suite: Suite = request.getfixturevalue("suite")
+    (suite.root / "queues" / "jobs").mkdir(exist_ok=True)
+    command = Command(suite.url)
+    command("purge", "jobs", "--yes")
+    return command
 
 
 @pytest.fixture
@@ -118,6 +115,15 @@ def test_a_delay_hides_and_a_release_with_a_delay_too(fsmq: Command) -> None:
     fsmq("release", "jobs", put, "--delay=1h")
     assert fsmq.counts("jobs") == {"in_flight": 1}
     assert fsmq.out("peek", "jobs", "--state=in_flight").splitlines()[1].split()[2] == "x"
+
+
+def test_the_line_that_does_not_fit_is_named(alone: Command) -> None:
+    alone("config", "jobs", "max_message_bytes=3")
+    done = alone("put", "jobs", "--lines", code=2, stdin=b"ab\n" * 251 + b"abcd\n")
+    assert len(done.stdout.split()) == 250
+    told = done.stderr.decode()
+    assert "message 252 of the input: a body of 4 bytes is more than the 3 bytes" in told
+    assert "250 messages of this input are stored" in told
 
 
 def test_a_second_put_of_an_id_says_that_it_is_stored(fsmq: Command) -> None:
@@ -292,14 +298,53 @@ def test_ctrl_c_while_waiting_ends_at_once(alone: Command) -> None:
     process = subprocess.Popen(
         [*FSMQ, "get", "jobs", "--wait=60"], env=environment(FSMQ_AT=alone.at), cwd=HOME
     )
-    watches = Path(f"/proc/{process.pid}/fdinfo")
-    eventually(lambda: any("inotify" in f.read_text() for f in list(watches.iterdir())))
+    # From here on it waits: it looks for events.
+    eventually(lambda: has_watches(process.pid))
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
 
 
-def test_every_verb_explains_itself() -> None:
+def has_watches(pid: int) -> bool:
+    try:
+        return any("inotify" in os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:
+        return False  # one was closed meanwhile
+
+
+def test_every_verb_is_listed_and_explains_itself() -> None:
     listed = Command("").out("--help")
     for verb in ("put", "get", "ack", "mv", "fsck", "up"):
         assert f"  {verb} " in listed
-        assert "Usage: " in Command("").out(verb, "--help")
+    assert "65     to the dead letters" in Command("").out("get", "--help")
+
+
+def test_a_server_does_all_that_a_folder_does(suite: Suite, tmp_path: Path) -> None:
+    url = Command(suite.url)
+    url("create", "web", "max_deliveries=9", "dead_letter_queue=web.dead", "visibility_timeout=5m")
+    ids = url.out("put", "web", "--lines", stdin=b"a\nb\nc\nd\n").split()
+    assert url.out("get", "web", "--wait=9") == "a"
+    eventually(lambda: url.counts("web") == {"ready": 3, "in_flight": 1})
+    assert [m["id"] for m in url.lines("peek", "web")] == ids[1:]
+    assert [m["id"] for m in url.lines("peek", "web", "--state=in_flight")] == ids[:1]
+    done = url("ack", "web", "--json", ids[1], "nope", ids[2], code=3)
+    assert [json.loads(line)["done"] for line in done.stdout.splitlines()] == [True, False, True]
+    url("bury", "web", ids[0])
+    assert url.counts("web.dead") == {"ready": 1}
+    [row] = url.json("ls", "web")["queues"]
+    assert (row["messages"]["ready"], row["oldest_seconds"] < 60) == (1, True)
+    assert b"--at FOLDER" in url("mv", "web.dead", "web", code=2).stderr
+    assert url.out("get", "web", "--exec", "tr a-z A-Z; echo", "--count=1") == "D\n"
+    assert url.counts("web") == {}
+    told = {f["name"]: f["health"] for f in url.json("doctor", code=None)["findings"]}
+    assert told["mq"] == "ok"
+    url("delete", "web", "-y")
+    url("stat", "web", code=3)
+
+
+def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    done = Command("http://127.0.0.1:1")("--version")
+    assert done.stdout.startswith(b"fsmq ")
+    told = Command("http://127.0.0.1:1")("ls", code=69).stderr.decode()
+    assert "refused" in told
+    assert "is mq running there?" in told
+    assert b"url:" in Command("http://")("ls", code=2).stderr

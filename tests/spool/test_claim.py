@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NoSuchMessage, NoSuchQueue, Queue, Spool, State
+from fsmq.spool import InvalidValue, NewMessage, NoSuchMessage, NoSuchQueue, Queue, Spool, State
 from tests.spool.helpers import Clock, tree_of
 
 
@@ -323,3 +323,12 @@ def test_a_symbolic_link_in_place_of_a_message_is_not_followed(jobs: Queue, root
     assert jobs.find("link") is None
     assert jobs.peek(state=State.DELAY) == []
     assert secret.stat().st_mtime_ns == before
+
+
+def test_many_expired_messages_hold_up_no_claim(jobs: Queue, clock: Clock, root: Path) -> None:
+    jobs.put_many([NewMessage(b"x", ttl=10) for _ in range(400)])
+    kept = jobs.put(b"y")
+    clock.advance(12)
+    assert [m.id for m in jobs.claim(2)] == [kept]
+    # The rest is the sweep's.
+    assert 0 < len(list((root / "remove").iterdir())) < 400

@@ -283,6 +283,24 @@ def test_expired_messages_are_swept_from_their_queues(
     assert [m.body for m in jobs.peek()] == [b"stays"]
 
 
+def test_a_sweep_takes_a_large_queue_in_parts(
+    spool: Spool, jobs: Queue, clock: Clock, root: Path
+) -> None:
+    for n in range(5000):
+        (root / "queues" / "jobs" / str(n)).touch()
+    old = jobs.put_many([NewMessage(b"x", ttl=5)] * 3)
+    spool.deliver()
+    clock.advance(7)
+    delivery = Delivery(spool.context, sweep_interval=0)
+    steps = 0
+    while any((root / "queues" / "jobs" / name).exists() for name in old):
+        delivery.step()
+        steps += 1
+        assert steps < 10
+    delivery.close()
+    assert len(os.listdir(root / "queues" / "jobs")) == 5000
+
+
 def test_the_dead_letters_of_the_dead_letters_are_buried_too(
     spool: Spool, jobs: Queue, clock: Clock
 ) -> None:

@@ -93,16 +93,35 @@ def test_a_queue_that_is_replaced_is_read_anew(root: Path, spool: Spool, jobs: Q
 
 def test_a_lost_event_costs_a_listing_and_no_message(spool: Spool, jobs: Queue, root: Path) -> None:
     assert jobs.claim() == []
+    make_noise(root / "queues" / "jobs")
+    (root / "queues" / "jobs" / "late").write_bytes(b"x")
+    assert [m.id for m in jobs.claim(5)] == ["late"]
+
+
+def test_who_is_told_of_lost_events_may_list_elsewhere(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    assert jobs.claim() == []
+    told: list[bool] = []
+    spool.context.ready.on_lost = lambda: told.append(True)
+    make_noise(root / "queues" / "jobs")
+    (root / "queues" / "jobs" / "late").write_bytes(b"x")
+    assert jobs.claim(5) == []
+    assert told
+    spool.context.ready.rescan()
+    assert [m.id for m in jobs.claim(5)] == ["late"]
+
+
+def make_noise(folder: Path) -> None:
+    """Make more events than the kernel keeps."""
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    file = root / "queues" / "jobs" / "0-noise"
+    file = folder / "0-noise"
     # Two names in turn: the kernel merges events that are the same.
     for _ in range(limit // 4 + 100):
         file.touch()
         file.rename(file.with_name("0-more"))
         file.with_name("0-more").rename(file)
     file.unlink()
-    (root / "queues" / "jobs" / "late").write_bytes(b"x")
-    assert [m.id for m in jobs.claim(5)] == ["late"]
 
 
 def test_a_waiting_queue_is_announced(spool: Spool, jobs: Queue) -> None:

@@ -213,9 +213,9 @@ def test_the_order_of_writes_syncs_and_renames(root: Path, tmp_path: Path, mode:
     sync = ["syncfs ."] if mode == "syncfs" else None
     # Folders are synced side by side, in any order; files are not folders, and come before them.
     assert _folders_sorted(steps) == [
-        "write new/.jobs:one:4",
-        *(sync or ["fsync new/.jobs:one:4", "fsync new"]),
-        "rename new/.jobs:one:4 new/jobs:one",
+        "write new/.jobs:one:dba80bb2",
+        *(sync or ["fsync new/.jobs:one:dba80bb2", "fsync new"]),
+        "rename new/.jobs:one:dba80bb2 new/jobs:one",
         "rename new/jobs:one queues/jobs/one",
         "rename queues/jobs/one delay/jobs:one",
         *(sync or ["fsync delay/jobs:one", "fsync delay", "fsync queues/jobs"]),

@@ -1,0 +1,102 @@
+"""What `fsmq top` shows: counts of all queues, and how many messages come and go."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Protocol
+
+from fsmq.cli.place import Place, Root
+from fsmq.spool.events import Events, Kind
+from fsmq.spool.names import split_entry
+from fsmq.spool.survey import Overview
+from fsmq.spool.tree import NEW, REMOVE
+
+# Counting may take this share of the time: with millions of messages it takes seconds.
+_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One queue. Rates are messages a second since the last sample; None where none is known."""
+
+    queue: str
+    overview: Overview
+    in_rate: float | None
+    out_rate: float | None
+
+    @property
+    def age(self) -> float | None:
+        """Seconds that the oldest message has waited."""
+        oldest = self.overview.oldest
+        return None if oldest is None else max(0.0, time.time() - oldest)
+
+
+class Traffic(Protocol):
+    """Counts the messages that came into each queue and left it."""
+
+    def take_in(self) -> None:
+        """Note what has happened; to be called often."""
+
+    def totals(self) -> tuple[Counter[str], Counter[str]] | None:
+        """How many came and left since the last call, by queue; None if that is not known."""
+
+
+class TreeTraffic:
+    """Counts by file events: arrivals in ``new/`` and in ``remove/``.
+
+    A purge and the deletion of a queue, which remove a whole folder, count as one message.
+    """
+
+    def __init__(self, root: Root) -> None:
+        tree = root.spool.tree
+        self._new, self._remove = tree.folder(NEW), tree.folder(REMOVE)
+        self._events = None if root.spool.polls else Events(tree)
+        self._came: Counter[str] = Counter()
+        self._left: Counter[str] = Counter()
+        self._whole = True
+        if self._events is not None:
+            self._events.watch(self._new)
+            self._events.watch(self._remove)
+
+    def take_in(self) -> None:
+        """Count the events that have come."""
+        for event in self._events.read() if self._events is not None else ():
+            if event.kind is Kind.LOST:
+                self._whole = False
+            parts = split_entry(event.name)
+            if event.kind is Kind.ARRIVED and parts is not None:
+                (self._came if event.folder == self._new else self._left)[parts[0]] += 1
+
+    def totals(self) -> tuple[Counter[str], Counter[str]] | None:
+        """How many came and left since the last call; None without events, or if some were lost."""
+        self.take_in()
+        came, left, whole = self._came, self._left, self._whole
+        self._came, self._left, self._whole = Counter(), Counter(), True
+        return (came, left) if whole and self._events is not None else None
+
+
+class Sampler:
+    """Takes samples of a place."""
+
+    def __init__(self, place: Place, interval: float) -> None:
+        self._place = place
+        self._interval = interval
+        self.traffic: Traffic | None = TreeTraffic(place) if isinstance(place, Root) else None
+        self._last: float | None = None
+
+    def sample(self) -> tuple[list[Row], float]:
+        """All queues, sorted by name, and the seconds until the next sample is due."""
+        started = time.monotonic()
+        totals = self.traffic.totals() if self.traffic is not None else None
+        elapsed = None if self._last is None else started - self._last
+        self._last = started
+        rows = []
+        for name, overview in self._place.survey().items():
+            rates: list[float | None] = [None, None]
+            if totals is not None and elapsed:
+                rates = [counted[name] / elapsed for counted in totals]
+            rows.append(Row(name, overview, *rates))
+        cost = time.monotonic() - started
+        return rows, max(self._interval, cost / _SHARE) - cost

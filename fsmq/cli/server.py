@@ -1,0 +1,106 @@
+"""A server as the place of a verb."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from fsmq.cli.failures import Exit, Failure
+from fsmq.client.client import Client, ClientQueue
+from fsmq.client.errors import ConnectionFailed
+from fsmq.client.exchange import Answer, Request, Verb
+from fsmq.spool import Moved, NoSuchQueue
+from fsmq.spool.survey import Overview
+
+# A person waits for a server that is being restarted, and no longer.
+_PATIENCE_S = 5.0
+# The first messages of these states are looked at for the age of the oldest.
+_WAITING = ("new", "ready")
+
+
+class ServerQueue(ClientQueue):
+    """A queue of a server, with what the verbs need besides."""
+
+    def purge(self, *, progress: Callable[[int], None] = lambda done: None) -> None:
+        """Remove all messages; a server tells of no progress."""
+        super().purge()
+
+    def move_to(
+        self,
+        target: str,
+        *,
+        only: Sequence[str] | None = None,
+        in_flight: bool = False,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> Moved:
+        """Refuse: a server cannot do it. Raises Failure."""
+        message = "messages can be moved on the folder of the spool only"
+        advice = f"on the server's host: fsmq mv --at FOLDER {self.name} {target}"
+        raise Failure(message, Exit.USAGE, advice)
+
+
+class Server:
+    """A server of fsmq; the key comes from FSMQ_KEY."""
+
+    def __init__(self, url: str, patience: float | None = None) -> None:
+        """Take a URL. Raises InvalidValue."""
+        retry_for = _PATIENCE_S if patience is None else patience
+        self.client = Client(url, retry_for=retry_for)
+        self.where = self.client.options.origin + self.client.options.prefix
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.client.close()
+
+    def queues(self) -> list[str]:
+        """The names of all queues, sorted."""
+        return self.client.queues()
+
+    def queue(self, name: str) -> ServerQueue:
+        """A queue; whether it exists is seen by its first use."""
+        return ServerQueue(self.client, name)
+
+    def create(self, name: str) -> bool:
+        """Create a queue; False if it was there."""
+        return self.client.create_queue(name)
+
+    def survey(self, queue: str | None = None) -> dict[str, Overview]:
+        """Counts of all queues, or of one, and the age of what stands first in it.
+
+        Where messages have priorities another one may be older.
+        """
+        found = {}
+        for name in [queue] if queue is not None else self.queues():
+            opened = self.queue(name)
+            try:
+                counts = opened.counts()
+                waiting = [s for s in _WAITING if getattr(counts, s)]
+                first = [m for state in waiting for m in opened.peek(1, state=state)]
+            except NoSuchQueue:
+                if queue is not None:
+                    raise
+                continue  # deleted meanwhile
+            ages = (m.created_at for m in first)
+            oldest = min((age for age in ages if age is not None), default=None)
+            found[name] = Overview(counts, oldest)
+        return found
+
+    def page(self, path: str) -> tuple[int, Any]:
+        """The status and the JSON of a page about the server, 0 where it does not answer."""
+
+        def ask() -> Verb[Answer]:
+            options = self.client.options
+            answer: Answer = yield Request("GET", options.prefix + path, options.timeout)
+            return answer
+
+        try:
+            answer = self.client.run(ask())
+        except ConnectionFailed:
+            return 0, None
+        try:
+            return answer.status, json.loads(answer.body)
+        except ValueError:
+            return answer.status, None

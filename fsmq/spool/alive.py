@@ -1,0 +1,66 @@
+"""Alive: who serves a tree, found out by giving each program something to do.
+
+A mover removes an expired message from ``new/``, a reaper unlinks what is in ``remove/``; so an
+expired message and a piece of rubbish tell both, on whatever host they run, and no one else ever
+sees them. mq says that it lives by touching a file in ``peers/``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+from uuid6 import uuid7
+
+from .names import entry
+from .peers import DEAD_AFTER_S
+from .tree import NEW, PEERS, REMOVE, Tree
+
+# No queue of this name has to exist: an expired message never gets there.
+_QUEUE = "__alive"
+_EXPIRED = ".x1"
+_LOOK_EVERY_S = 0.01
+
+
+class Alive(NamedTuple):
+    """Who answered. ``nodes``: the hosts whose mq lives; ``mover``, ``reaper``: after how many
+    seconds each had done what it was given, or None."""
+
+    nodes: list[str]
+    mover: float | None
+    reaper: float | None
+
+
+def look(tree: Tree, patience: float = 3.0) -> Alive:
+    """Wait for mover and reaper, up to ``patience`` seconds. Leaves nothing. Raises OSError."""
+    expired = entry(_QUEUE, f"{uuid7()}{_EXPIRED}")
+    for_mover = tree.folder(NEW, expired)
+    for_reaper = tree.folder(REMOVE, entry(_QUEUE, str(uuid7())))
+    given = [for_mover, for_reaper]
+    started = time.monotonic()
+    done: dict[str, float] = {}
+    try:
+        for path in given:
+            os.close(tree.create(path))
+        found = tree.stat(for_mover) or tree.stat(for_reaper)
+        while len(done) < len(given) and time.monotonic() - started < patience:
+            time.sleep(_LOOK_EVERY_S)
+            for path in given:
+                if path not in done and tree.stat(path) is None:
+                    done[path] = time.monotonic() - started
+    finally:
+        for path in (*given, tree.folder(REMOVE, expired)):
+            tree.unlink(path)
+    # By the time of the filesystem, which has set the other files' times too.
+    now = found.st_mtime if found is not None else time.time()
+    return Alive(_nodes(tree, now), done.get(for_mover), done.get(for_reaper))
+
+
+def _nodes(tree: Tree, now: float) -> list[str]:
+    nodes = []
+    for name in tree.names(tree.folder(PEERS)):
+        found = tree.stat(tree.folder(PEERS, name))
+        if name[0] != "." and found is not None and now - found.st_mtime < DEAD_AFTER_S:
+            nodes.append(name)
+    return sorted(nodes)

@@ -1,0 +1,166 @@
+"""`fsmq doctor`, `top` and the completion of shells."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.helpers import FSMQ, Command, environment
+from tests.suite import Suite
+
+
+def findings(command: Command, code: int | None = None) -> dict[str, tuple[str, str]]:
+    """What the doctor says, by the name of the finding; what this machine's disk is, left out."""
+    done = command("doctor", "--json", code=code)
+    machine = ("filesystem", "space", "inodes", "access")
+    told = json.loads(done.stdout)["findings"]
+    return {f["name"]: (f["health"], f["text"]) for f in told if f["name"] not in machine}
+
+
+@pytest.fixture
+def alone(root: Path) -> Command:
+    command = Command(root)
+    command("create", "jobs", "max_deliveries=5", "dead_letter_queue=jobs.dead")
+    return command
+
+
+def test_the_doctor_finds_all_three_programs_at_work(suite: Suite) -> None:
+    Command(suite.root)("create", "jobs")
+    told = findings(Command(suite.root))
+    assert {told[name][0] for name in ("mq", "mover", "reaper", "rename", "queues")} == {"ok"}
+    assert not {"delivery", "timers"} & set(told)
+    assert list((suite.root / "new").iterdir()) == []
+
+
+def test_the_doctor_finds_dead_programs(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq", mover=False, reaper=False) as half:
+        command = Command(half.root)
+        (half.root / "queues" / "jobs").mkdir()
+        told = findings(command, 1)
+        assert (told["mq"][0], told["mover"][0], told["reaper"][0]) == ("ok", "warning", "warning")
+        for folder in ("new", "remove"):
+            assert list((half.root / folder).iterdir()) == []
+
+
+def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None:
+    alone("config", "jobs", "visibility_timeout=0.5", "max_depth=2", "default_delay=1h")
+    alone("config", "jobs", "retention=60")
+    alone("put", "jobs", "--lines", stdin=b"a\nb\n")
+    alone("put", "jobs.dead", "--body=x")
+    (root / "new" / "lost:a").touch()
+    alone("create", "endless")
+    (root / "config" / "endless.json").write_text("{")
+    done = alone("doctor", code=2)
+    shown = done.stdout.decode()
+    for line in (
+        "warning  depth: jobs holds 2 of 2 messages",
+        "warning  visibility: claims of jobs hold 0.5 s",
+        "warning  retention: messages of jobs expire before",
+        "warning  dead letters: 1 dead letter in jobs.dead",
+        "warning  homeless: 1 message wait for the queue lost",
+        "         → fsmq create lost",
+        "error    settings: the settings of endless cannot be understood",
+        "note     dead letters: a message that always fails comes back for ever in endless",
+    ):
+        assert line in shown, shown
+
+
+def test_top_counts_what_comes_and_goes(suite: Suite) -> None:
+    command = Command(suite.root)
+    command("create", "busy")
+    process = subprocess.Popen(
+        [*FSMQ, "top", "--json", "-d", "1"],
+        stdout=subprocess.PIPE,
+        env=environment(FSMQ_AT=command.at),
+    )
+    assert process.stdout is not None
+    first = json.loads(process.stdout.readline())
+    command("put", "busy", "--lines", stdin=b"a\nb\nc\n")
+    command("get", "busy", "--wait=9", "--ack")
+    seen: list[dict[str, Any]] = []
+    while sum(row["in_per_second"] or 0 for row in seen) < 2 or seen[-1]["messages"]["ready"] != 2:
+        sample = json.loads(process.stdout.readline())
+        seen += [row for row in sample["queues"] if row["queue"] == "busy"]
+    process.terminate()
+    process.communicate()
+    [before] = [row for row in first["queues"] if row["queue"] == "busy"]
+    assert before["in_per_second"] is None
+    assert sum(row["in_per_second"] for row in seen) == pytest.approx(3, rel=0.5)
+    assert sum(row["out_per_second"] for row in seen) == pytest.approx(1, rel=0.5)
+    assert seen[-1]["messages"]["ready"] == 2
+
+
+def test_top_once_fits_eighty_columns(alone: Command) -> None:
+    alone("create", "q" * 100)
+    alone("put", "jobs", "--body=x")
+    title, total, head, *rows = alone.out("top", "--once", "-d0.2").splitlines()
+    assert title.startswith("fsmq /")
+    assert total == "3 queues: 0 ready, 0 in flight, 0 delayed, 1 new"
+    assert head.split()[-1] == "OLDEST"
+    assert max(map(len, (title, total, head, *rows))) <= 80
+    assert [row.split()[0] for row in rows] == ["jobs", "jobs.dead", "q" * 20 + "…"]
+    assert b"--once" in alone("top", code=2).stderr
+
+
+def test_top_on_a_terminal_sorts_and_quits(alone: Command) -> None:
+    alone("put", "jobs.dead", "--body=x")
+    alone("get", "jobs.dead")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(FSMQ[0], [*FSMQ, "top"], environment(FSMQ_AT=alone.at, TERM="xterm"))
+    shown = b""
+
+    def until(text: bytes) -> None:
+        nonlocal shown
+        while text not in re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b" ", shown):
+            shown += os.read(terminal, 65536)
+        shown = b""
+
+    until(b"q quit")
+    os.write(terminal, b"s")
+    until(b"ready")
+    os.write(terminal, b"q")
+    assert os.waitpid(pid, 0)[1] == 0
+    os.close(terminal)
+
+
+def completed(shell: str, words: list[str], alone: Command) -> list[str]:
+    env = {
+        "_FSMQ_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    return alone.out(**env).split()
+
+
+def test_a_shell_completes_verbs_queues_settings_and_ids(alone: Command, tmp_path: Path) -> None:
+    assert "plain,release" in completed("bash", ["fsmq", "rel"], alone)
+    assert completed("bash", ["fsmq", "get", "jobs"], alone) == ["plain,jobs", "plain,jobs.dead"]
+    Command(tmp_path / "b")("create", "elsewhere")
+    words = ["fsmq", "get", "--at", str(tmp_path / "b"), "e"]
+    assert completed("bash", words, alone) == ["plain,elsewhere"]
+    assert completed("bash", ["fsmq", "config", "jobs", "ret"], alone) == ["plain,retention="]
+    message_id = alone.out("put", "jobs", "--body=x").strip()
+    alone("get", "jobs")
+    assert completed("bash", ["fsmq", "ack", "jobs", ""], alone) == [f"plain,{message_id}"]
+    nowhere = ["fsmq", "get", "--at", str(tmp_path / "nowhere"), "e"]
+    assert completed("bash", nowhere, alone) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_read_its_script(shell: str, tmp_path: Path) -> None:
+    script = Command("").out("completion", shell)
+    assert "_FSMQ_COMPLETE" in script
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"there is no {shell}")
+    (tmp_path / "script").write_text(script)
+    subprocess.run([found, "-n", tmp_path / "script"], check=True)

@@ -1,0 +1,190 @@
+"""`fsmq get --exec`: what becomes of a message is what its command says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import FSMQ, Command, environment
+from tests.suite import eventually
+
+Worker = subprocess.Popen[bytes]
+
+
+@pytest.fixture
+def fsmq(root: Path) -> Command:
+    """The command at a root with the queue ``jobs``; no program runs."""
+    command = Command(root)
+    command("create", "jobs", "max_deliveries=3", "dead_letter_queue=dead")
+    return command
+
+
+@pytest.fixture
+def worker(fsmq: Command, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Start a worker on ``jobs`` in a folder of its own, for a shell's command."""
+    running: list[Worker] = []
+
+    def start(command: str, *options: str) -> Worker:
+        running.append(
+            subprocess.Popen(
+                [*FSMQ, "get", "jobs", "--exec", command, *options],
+                cwd=tmp_path,
+                env=environment(FSMQ_AT=fsmq.at),
+                stderr=subprocess.PIPE,
+            )
+        )
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def settled(process: Worker, code: int = 0) -> str:
+    """Wait for the end of a worker; what it said on stderr."""
+    told = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == code, told
+    return told
+
+
+def test_a_command_gets_body_and_facts(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    body = bytes(range(256)) * 1000
+    message_id = fsmq.out("put", "jobs", "-atrace-id=8f2", "--priority=7", stdin=body).strip()
+    facts = "$FSMQ_ID $FSMQ_QUEUE $FSMQ_DELIVERIES $FSMQ_PRIORITY $FSMQ_ATTRIBUTE_TRACE_ID"
+    told = settled(worker(f'cat > body; echo "{facts}" > facts', "--count=1"))
+    assert told == ""
+    assert (tmp_path / "body").read_bytes() == body
+    assert (tmp_path / "facts").read_text() == f"{message_id} jobs 1 7 8f2\n"
+    assert fsmq.counts("jobs") == {}
+
+
+def test_a_failure_is_tried_again_later_and_then_buried(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    fsmq("put", "jobs", "--body=x")
+    process = worker("date +%s.%N >> tries; exit 9", "--wait=2", "--backoff=0.4")
+    told = settled(process).splitlines()
+    assert [line.partition(": ")[2].partition(": ")[2] for line in told] == [
+        "exit code 9, delivery 1: again in 0.4 s",
+        "exit code 9, delivery 2: again in 0.8 s",
+        "exit code 9, delivery 3: its deliveries are used up",
+    ]
+    tries = [float(line) for line in (tmp_path / "tries").read_text().split()]
+    assert tries[1] - tries[0] >= 0.4
+    assert tries[2] - tries[1] >= 0.8
+    assert (fsmq.counts("jobs"), fsmq.counts("dead")) == ({}, {"ready": 1})
+
+
+def test_exit_code_65_goes_to_the_dead_letters_at_once(
+    fsmq: Command, worker: Callable[..., Worker]
+) -> None:
+    fsmq("put", "jobs", "--body=x")
+    assert "exit code 65: sent to the dead letters" in settled(worker("exit 65", "--count=1"))
+    assert (fsmq.counts("jobs"), fsmq.counts("dead")) == ({}, {"ready": 1})
+
+
+def test_without_dead_letters_65_is_a_failure_like_others(
+    fsmq: Command, worker: Callable[..., Worker]
+) -> None:
+    fsmq("config", "jobs", "max_deliveries=default", "dead_letter_queue=default")
+    fsmq("put", "jobs", "--body=x")
+    told = settled(worker("exit 65", "--count=1", "--backoff=1h", "--backoff-limit=2h"))
+    assert "cannot be buried" in told
+    assert "again in 3600 s" in told
+    assert fsmq.counts("jobs") == {"in_flight": 1}
+
+
+def test_so_many_run_at_a_time(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    fsmq("put", "jobs", "--lines", stdin=b"a\nb\nc\nd\n")
+    # Each waits until all three are there; a fourth must not be.
+    (tmp_path / "gate").mkdir()
+    wait = "while [ $(ls gate | wc -l) -lt 3 ]; do sleep 0.02; done; sleep 0.3; ls gate | wc -l"
+    script = f"touch gate/$FSMQ_ID; {wait} >> seen"
+    process = worker(script, "--count=3", "--concurrency=3")
+    settled(process)
+    assert (tmp_path / "seen").read_text() == "3\n3\n3\n"
+    assert sum(fsmq.counts("jobs").values()) == 1
+
+
+def test_a_claim_is_renewed_while_the_command_runs(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    message_id = fsmq.out("put", "jobs", "--body=x").strip()
+    process = worker("read go < gate", "--visibility=1", "--count=1")
+    delay = Path(fsmq.at) / "delay" / f"jobs:{message_id}"
+    eventually(delay.exists)
+    first = delay.stat().st_mtime
+    # Several times as long as the claim would have held.
+    eventually(lambda: delay.stat().st_mtime > first + 2.5)
+    (tmp_path / "gate").write_text("go\n")
+    assert settled(process) == ""
+    assert fsmq.counts("jobs") == {}
+
+
+def test_a_stop_lets_the_command_finish(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    fsmq("put", "jobs", "--lines", stdin=b"a\nb\n")
+    process = worker("touch started; read go < gate; touch done")
+    eventually((tmp_path / "started").exists)
+    process.send_signal(signal.SIGTERM)
+    (tmp_path / "gate").write_text("go\n")
+    settled(process)
+    assert (tmp_path / "done").exists()
+    # The second had not been begun.
+    assert fsmq.lines("get", "jobs")[0]["body"] == "b"
+
+
+def test_a_second_signal_ends_the_command_and_gives_back(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    fsmq("put", "jobs", "--body=x")
+    process = worker("touch started; exec sleep 60")
+    eventually((tmp_path / "started").exists)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert b"a second signal ends it" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    settled(process, 130)
+    assert fsmq.counts("jobs") == {"ready": 1}
+
+
+def test_a_killed_worker_takes_its_command_along_and_the_message_comes_back(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    fsmq("put", "jobs", "--body=x")
+    process = worker("echo $$ > pid; exec sleep 60", "--visibility=1")
+    pid = eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    process.kill()
+    process.wait()
+    eventually(lambda: not Path(f"/proc/{pid}").exists() or is_zombie(int(pid)))
+    assert fsmq.lines("get", "jobs", "--wait=10")[0]["deliveries"] == 2
+
+
+def is_zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_worker_ends_when_its_queue_is_deleted(
+    fsmq: Command, worker: Callable[..., Worker]
+) -> None:
+    process = worker("true")
+    started = time.monotonic()
+    fsmq("put", "jobs", "--body=x")
+    eventually(lambda: fsmq.counts("jobs") == {})
+    fsmq("delete", "jobs", "-y")
+    assert "there is no queue named 'jobs'" in settled(process, 3)
+    assert time.monotonic() - started < 30

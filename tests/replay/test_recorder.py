@@ -1,0 +1,78 @@
+"""The recorder tells the truth: strace, watching the same process, sees the same calls."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.replay.story import VERBS
+from tests.suite import HOME
+
+CALLS = "openat,write,pwrite64,writev,fsync,fdatasync,syncfs,sync,rename,renameat,renameat2,link,"
+CALLS += "linkat,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,utimensat,ftruncate,truncate"
+KINDS = {
+    "write": "Write",
+    "fsync": "Sync",
+    "renameat": "Rename",
+    "renameat2": "Rename",
+    "rename": "Rename",
+    "unlinkat": "Unlink",
+    "unlink": "Unlink",
+    "mkdirat": "Create",
+    "mkdir": "Create",
+    "utimensat": "Stamp",
+}
+
+
+def traced(lines: list[str]) -> list[str]:
+    """The kinds of the calls that succeeded and changed something in the story's tree."""
+    kinds = []
+    creating: set[str] = set()
+    for line in lines:
+        match = re.match(r"(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)", line)
+        if match is None or int(match[3]) < 0 or "/mq" not in line:
+            continue
+        call, arguments = match[1], match[2]
+        if call == "openat":
+            path = " ".join(re.findall(r"(?<=<)[^>]*|\"[^\"]*\"", line))
+            if "O_CREAT" in arguments and path not in creating:
+                creating.add(path)
+                kinds.append("Create")
+        else:
+            kinds.append(KINDS.get(call, call))
+    return kinds
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_the_kernel_sees_what_is_recorded(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    verbs = [verb for verb in VERBS if verb != "delete_queue"]
+    strace = ["strace", "-f", "-y", "-o", str(trace), "-e", f"trace={CALLS}", "--seccomp-bpf"]
+    tell = [sys.executable, "-m", "tests.replay.tell", *verbs, "delete_queue"]
+    told = subprocess.run(
+        [*strace, *tell],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+    )
+    if "PTRACE" in told.stderr:
+        pytest.skip(f"strace may not trace here: {told.stderr.strip()[:200]}")
+    assert told.returncode == 0, told.stderr
+    recorded = [kind for kind, _ in json.loads(told.stdout)]
+    seen = traced(trace.read_text().splitlines())
+    assert len(recorded) > 50
+    # The story is the last that the process does on a tree named mq, but for removing that tree.
+    assert recorded == _between(seen, recorded)
+
+
+def _between(seen: list[str], recorded: list[str]) -> list[str]:
+    """The part of the trace that begins where the record does."""
+    text, wanted = " ".join(seen), " ".join(recorded)
+    at = text.find(wanted)
+    return text[at : at + len(wanted)].split(" ") if at >= 0 else seen

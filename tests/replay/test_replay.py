@@ -1,0 +1,95 @@
+"""Every crash state of every verb: nothing acknowledged is lost, torn, held twice or back again.
+
+Needs no root: the calls of a story are recorded, and every tree is built that a filesystem may
+leave if everything ends after any of them. This sees what ext4 and xfs forgive: a missing fsync of
+a folder, which the next fsync of any file makes up for there.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+
+from tests.power.syncs import SYNCS
+from tests.replay.recorder import Step, Sync
+from tests.replay.story import VERBS, Checked, Story, check_story, record
+
+# Verbs that share their code, and so their syncs.
+FAMILIES = {
+    "put": ("put", "put_own", "put_delayed", "put_batch"),
+    "claim": ("claim",),
+    "renew": ("renew", "renew_ready"),
+    "release": ("release",),
+    "remove": ("remove_held", "remove_ready", "remove_new"),
+    "purge": ("purge",),
+    "delete a queue": ("delete_queue",),
+    "create a queue": ("create_queue",),
+    "configure": ("configure",),
+}
+EACH = [name for name in SYNCS if name not in ("folders", "all")]
+
+
+@pytest.fixture(scope="module")
+def seen() -> set[object]:
+    """States that were looked at already."""
+    return set()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_crash_state_of_a_verb_breaks_a_promise(verb: str, seen: set[object]) -> None:
+    assert check_story(record([verb]), seen=seen).broken == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_nor_beside_a_mover_that_syncs_nothing(verb: str, seen: set[object]) -> None:
+    for verbs in (["deliver", verb], [verb, "deliver"], ["deliver", verb, "deliver", "reap"]):
+        assert check_story(record(verbs), seen=seen).broken == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_nor_with_syncfs(verb: str, seen: set[object]) -> None:
+    assert check_story(record(["deliver", verb], "syncfs"), seen=seen).broken == []
+
+
+def without(name: str) -> re.Pattern[str]:
+    return re.compile(SYNCS[name])
+
+
+def uses(story: Story, pattern: re.Pattern[str]) -> bool:
+    return any(isinstance(s, Sync) and pattern.fullmatch(s.path) for s in story.steps)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_sync_that_is_left_out_is_seen(family: str) -> None:
+    stories = [record(["deliver"] * n + [verb]) for n, verb in product((0, 1), FAMILIES[family])]
+    used = [name for name in EACH if any(uses(story, without(name)) for story in stories)]
+    assert used
+    blind = [name for name in used if not any(breaks(story, name) for story in stories)]
+    assert blind == [], "what is left out here is not noticed"
+
+
+def breaks(story: Story, name: str) -> bool:
+    pattern = without(name)
+
+    def is_left_out(step: Step) -> bool:
+        return isinstance(step, Sync) and pattern.fullmatch(step.path) is not None
+
+    if not uses(story, pattern):
+        return False
+    checked: Checked = check_story(story, without=is_left_out, first_only=True)
+    return checked.broken != []
+
+
+def test_a_promotion_that_is_not_synced_is_seen() -> None:
+    story = record(["put_promoted"])
+    first = next(step for step in story.steps if isinstance(step, Sync))
+    assert check_story(story, without=lambda step: step is first, first_only=True).broken
+
+
+def test_without_syncs_nothing_holds() -> None:
+    story = record(["put", "remove_held"], "none")
+    told = " ".join(check_story(story).broken)
+    assert "lost" in told
+    assert "torn, or back" in told

@@ -1,0 +1,64 @@
+"""Lag and survey: what waits, where, and for how long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Counts, NewMessage, Spool
+from fsmq.spool.lag import measure
+
+LATER_S = 100.0
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    """A spool that nobody serves."""
+    with Spool(tmp_path / "mq", sync="none", delivers=False) as opened:
+        opened.queue("jobs")
+        yield opened
+
+
+def test_what_waits_for_a_mover_has_an_age(spool: Spool) -> None:
+    with Spool(spool.tree.root, sync="none") as delivering:
+        jobs = delivering.queue("jobs")
+        jobs.put_many([b"claimed", NewMessage(b"held", delay=2 * LATER_S)])
+        jobs.claim(visibility=10)
+    assert (lag := measure(spool.context)).undelivered == lag.overdue == 0
+    spool.queue("jobs").put(b"new")
+    (spool.tree.root / "new" / "nowhere:a").touch()
+    spool.context.clock = lambda: time.time() + LATER_S
+    lag = measure(spool.context)
+    assert lag.undelivered == pytest.approx(LATER_S, abs=5)
+    assert lag.overdue == pytest.approx(LATER_S - 10, abs=5)
+    assert (lag.homeless, lag.redelivered, lag.removed) == ({"nowhere": 1}, {"jobs": 1}, 0)
+
+
+def test_a_survey_counts_as_a_count_does(spool: Spool) -> None:
+    with Spool(spool.tree.root, sync="none") as delivering:
+        jobs = delivering.queue("jobs")
+        jobs.put_many([b"a", b"b", NewMessage(b"c", priority=5), NewMessage(b"d", delay=60)])
+        jobs.put(b"own", id="0-comes-first")
+        delivering.queue("other").put(b"x")
+        jobs.claim(count=2)
+        jobs.put(b"last")
+    found = spool.survey()
+    assert list(found) == ["jobs", "other"]
+    assert found["jobs"].counts == Counts(new=1, ready=2, in_flight=2, delayed=1)
+    assert found["jobs"].counts == spool.counts("jobs")
+    assert found["jobs"].oldest == pytest.approx(time.time(), abs=5)
+    assert spool.survey("other")["other"].counts == spool.counts("other")
+
+
+def test_the_oldest_is_found_behind_priorities_and_plain_names(spool: Spool) -> None:
+    assert spool.survey("jobs")["jobs"].oldest is None
+    queue = spool.tree.root / "queues" / "jobs"
+    (queue / "a-plain-name").touch()
+    assert spool.survey("jobs")["jobs"].oldest is None
+    (queue / "01977420-dc00-7abc-8def-0123456789ab").touch()
+    assert spool.survey("jobs")["jobs"].oldest == 1750000000
+    (queue / "p09.01900000-0000-7000-8000-000000000000").touch()
+    assert spool.survey("jobs")["jobs"].oldest == 1717986918.4

@@ -1,0 +1,58 @@
+"""The documentation site is built without a warning, has every page, and asks nobody else."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from fsmq.spool import tree
+from tests.suite import HOME
+
+SITE = HOME / "build" / "site"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "website"], cwd=HOME, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_page_is_there() -> None:
+    for page in (HOME / "docs").rglob("*.md"):
+        name = page.relative_to(HOME / "docs").with_suffix(".html")
+        assert (SITE / name).exists(), f"zensical.toml does not name {name}"
+
+
+def test_every_request_is_in_the_reference() -> None:
+    page = (SITE / "http-reference.html").read_text()
+    document = json.loads((SITE / "openapi.json").read_text())
+    assert len(document["paths"]) > 5
+    for path, methods in document["paths"].items():
+        for method in set(methods) - {"head"}:
+            assert f"<code>{method.upper()} {path}</code>" in page
+
+
+def test_links_within_the_document_for_paper_lead_somewhere() -> None:
+    paper = (SITE / "paper.html").read_text()
+    ids = set(re.findall(r'\bid="([^"]*)"', paper))
+    targets = set(re.findall(r'href="#([^"]*)"', paper))
+    assert len(targets) > 10
+    assert targets <= ids
+
+
+def test_the_drawing_has_every_transition() -> None:
+    drawing = (HOME / "docs" / "lifecycle.svg").read_text()
+    verbs = set(re.findall(r'class="verb[^"]*"[^>]*>(\w+)<', drawing))
+    transitions = {
+        name.lower().partition("_")[0]
+        for name, value in vars(tree).items()
+        if isinstance(value, tree.Transition)
+    }
+    # Moves to another queue change no state; a put, a renewal and a reap are no rename of a state.
+    assert verbs == (transitions - {"move"}) | {"put", "renew", "reap"}
