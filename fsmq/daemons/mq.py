@@ -11,9 +11,10 @@ import uvloop
 from fsmq.daemons import logs
 from fsmq.daemons.notify import Notifier, listen_fds
 from fsmq.daemons.options import MqOptions, program
-from fsmq.daemons.protection import Protection
+from fsmq.daemons.protection import Protection, limits_of
 from fsmq.daemons.start import probed, raise_file_limit, settle_memory, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
+from fsmq.http.admission import Admission
 from fsmq.http.keys import KeysError
 from fsmq.http.server import Server
 from fsmq.http.service import Service
@@ -95,8 +96,9 @@ class _Daemon:
             poll_interval=options.poll_interval,
             read_timeout=options.read_timeout,
             access=self._protection.access,
+            admission=Admission(limits_of(options)),
         )
-        server = Server(service, options.dialects)
+        server = Server(service, options.dialects, host_names=self._protection.host_names)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop, number)

@@ -16,6 +16,7 @@ import click
 
 from fsmq.daemons.commandline import O, Origin, Origins, Setting, Values, command, nearer
 from fsmq.daemons.kinds import Choice, Location, Number, Several, Text, Whole
+from fsmq.daemons.limits import LIMITS
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
 Watch = Literal["auto", "events", "poll"]
@@ -37,7 +38,7 @@ _EVERY = tuple(COMMANDS)
 _LOOPS = ("mover", "reaper")
 _DAEMONS = ("mq", *_LOOPS)
 
-_SPOOL, _NETWORK, _ACCESS, _LIMITS = "The spool", "The network", "Who gets in", "Limits"
+_SPOOL, _NETWORK, _ACCESS = "The spool", "The network", "Who gets in"
 _EVENTS, _LOGS = "Noticing new files", "Logs and configuration"
 
 
@@ -196,6 +197,14 @@ SETTINGS: tuple[Setting, ...] = (
         ("mq", "up"),
     ),
     Setting(
+        "host-names",
+        Text("NAMES", r"[A-Za-z0-9_.-]{1,253}(,[A-Za-z0-9_.-]{1,253})*", "names with , between"),
+        None,
+        "Without --keys: names by which clients may call mq, besides localhost and its addresses.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
         "let-anyone-in",
         Choice("no", "yes"),
         "no",
@@ -212,38 +221,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("mq",),
         hidden=True,
     ),
-    Setting(
-        "max-message-bytes",
-        Whole(1, 2**40, "bytes"),
-        16 * 2**20,
-        "The longest body that is accepted; a queue's own limit can only be lower.",
-        _LIMITS,
-        ("mq",),
-    ),
-    Setting(
-        "read-timeout",
-        Number(0.1, 3600, "seconds"),
-        30.0,
-        "How long a client may take to send the body of a request.",
-        _LIMITS,
-        ("mq",),
-    ),
-    Setting(
-        "max-waiters",
-        Whole(0, 1_000_000, "count"),
-        10_000,
-        "Fetches that may wait for a message at the same time.",
-        _LIMITS,
-        ("mq",),
-    ),
-    Setting(
-        "shutdown-timeout",
-        Number(0, 3600, "seconds"),
-        10.0,
-        "How long open requests may take to end after SIGTERM.",
-        _LIMITS,
-        ("mq", "up"),
-    ),
+    *LIMITS,
     Setting(
         "watch",
         Choice(*get_args(Watch)),
@@ -312,11 +290,22 @@ class MqOptions:
     process_index: int | None
     listening: str | None
     keys: Path | None
+    host_names: str | None
     let_anyone_in: Literal["no", "yes"]
     max_message_bytes: int
     read_timeout: float
     max_waiters: int
     shutdown_timeout: float
+    max_connections: int
+    idle_timeout: float
+    header_timeout: float
+    write_timeout: float
+    max_header_bytes: int
+    max_headers: int
+    max_body_memory: int
+    max_requests_per_key: int
+    max_waiters_per_key: int
+    max_body_memory_per_key: int
     watch: Watch
     poll_interval: float
     log_level: LogLevel
@@ -390,6 +379,7 @@ class UpOptions:
     port: int
     processes: int
     keys: Path | None
+    host_names: str | None
     let_anyone_in: Literal["no", "yes"]
     shutdown_timeout: float
     log_level: LogLevel

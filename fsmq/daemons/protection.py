@@ -1,20 +1,28 @@
 """What stands between mq and those who may not use it: keys, and where it listens without them."""
 
 import ipaddress
+import resource
 import socket
 from collections.abc import Sequence
 
 from fsmq.daemons.logs import get_logger
 from fsmq.daemons.options import MqOptions
 from fsmq.http.access import Access
+from fsmq.http.admission import Limits
 from fsmq.http.keys import KeysError, load
 from fsmq.http.service import Service
 
 log = get_logger(__name__)
+# For the files of messages that are being written or read, and for what the process itself needs.
+_SPARE_FILES = 256
 
 
 class Protection:
-    """The files that protect one process of mq, read at the start and again on SIGHUP."""
+    """The files that protect one process of mq, read at the start and again on SIGHUP.
+
+    access: who may do what.
+    host_names: by which mq may be called besides its own and its addresses; None: by any.
+    """
 
     def __init__(self, options: MqOptions, listening: Sequence[socket.socket]) -> None:
         """Read the files. Raises KeysError: the message says what to do about it."""
@@ -22,6 +30,7 @@ class Protection:
         if options.keys is None and options.let_anyone_in == "no":
             _refuse_strangers(listening)
         self.access = Access(None if options.keys is None else load(options.keys))
+        self.host_names = _host_names(options, listening)
 
     def reload(self, service: Service) -> None:
         """Read the files again; one that cannot be used changes nothing."""
@@ -44,6 +53,39 @@ def _refuse_strangers(listening: Sequence[socket.socket]) -> None:
                 " messages: give --keys FILE, or --address=127.0.0.1 for this host alone, or let"
                 " them with --let-anyone-in=yes"
             )
+
+
+def limits_of(options: MqOptions) -> Limits:
+    """The limits that the options set; fewer connections where fewer files may be open."""
+    connections = min(options.max_connections, _files() - _SPARE_FILES)
+    if connections < options.max_connections:
+        log.warning("fewer connections than --max-connections", files=_files(), held=connections)
+    return Limits(
+        connections=connections,
+        idle_timeout=options.idle_timeout,
+        header_timeout=options.header_timeout,
+        write_timeout=options.write_timeout,
+        header_bytes=options.max_header_bytes,
+        headers=options.max_headers,
+        memory=options.max_body_memory,
+        requests_per_key=options.max_requests_per_key,
+        waiters_per_key=options.max_waiters_per_key,
+        memory_per_key=options.max_body_memory_per_key,
+    )
+
+
+def _files() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if soft == resource.RLIM_INFINITY else soft
+
+
+def _host_names(options: MqOptions, listening: Sequence[socket.socket]) -> list[str] | None:
+    # With keys, a page in a browser has none to send. A browser cannot reach a Unix socket.
+    if options.keys is not None or all(place.family == socket.AF_UNIX for place in listening):
+        return None
+    names = options.host_names.split(",") if options.host_names else []
+    return [*names, options.address]
 
 
 def _is_private(place: socket.socket) -> bool:

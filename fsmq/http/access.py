@@ -14,13 +14,12 @@ may see it: its name in listings, its counts and its settings. Topics are named 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable
 
 from .keys import Grants, Key, KeyRing, Right
-from .problems import Forbidden, TooManyRequests, Unauthorized
+from .problems import Forbidden, Unauthorized
 
-__all__ = ["Access", "Forbidden", "Identity", "Right", "TooManyRequests", "Unauthorized", "topic"]
+__all__ = ["Access", "Identity", "Right", "topic"]
 
 _ANONYMOUS = "anonymous"
 
@@ -49,6 +48,11 @@ class Identity:
     @property
     def is_anonymous(self) -> bool:
         return self._key is None
+
+    @property
+    def account(self) -> str | None:
+        """Whose limits hold; None where there are no keys, and only limits in all."""
+        return None if self._grants is None else self.name
 
     @property
     def key(self) -> Key | None:
@@ -100,14 +104,9 @@ class Identity:
 
 
 class Access:
-    """The identities of a file of keys; without one everybody may do everything.
+    """The identities of a file of keys; without one everybody may do everything."""
 
-    max_requests: requests of one key that may be open at a time.
-    """
-
-    def __init__(self, ring: KeyRing | None = None, *, max_requests: int = 8192) -> None:
-        self._max_requests = max_requests
-        self._open: Counter[str] = Counter()
+    def __init__(self, ring: KeyRing | None = None) -> None:
         self._ring = ring
         self._identities: dict[str, Identity] = {}
         self._anonymous = self._make_anonymous(ring)
@@ -134,25 +133,6 @@ class Access:
         if identity is None:
             identity = self._identities[key.name] = Identity(key.name, key.grants, key)
         return identity
-
-    def enter(self, identity: Identity) -> None:
-        """Count a request as open; :meth:`leave` takes that back. Raises TooManyRequests."""
-        if self._ring is None:
-            return
-        if self._open[identity.name] >= self._max_requests:
-            raise TooManyRequests(
-                f"{self._max_requests} requests of {identity.name!r} are open already"
-            )
-        self._open[identity.name] += 1
-
-    def leave(self, identity: Identity) -> None:
-        """Count a request as answered."""
-        if self._ring is None:
-            return
-        if self._open[identity.name] > 1:
-            self._open[identity.name] -= 1
-        else:
-            del self._open[identity.name]
 
     def replace(self, ring: KeyRing) -> None:
         """Take another file's keys; requests that were admitted by the old ones are answered."""

@@ -40,6 +40,7 @@ class Many:
         count = call.number("count")
         count = api.PEEK_COUNT if count is None else check_number("count", count, 1, MAX_COUNT)
         after = unquote_id(call.text("after") or "")
+        call.admit()
         messages = await self._service.in_thread(
             browse.peek, self._spool.context, queue, state, count, after, MAX_CLAIM_BYTES
         )

@@ -131,6 +131,7 @@ class Native:
         call.expect("json")
         if call.text("json") not in (None, "true"):
             raise InvalidValue("json", "can only be true")
+        call.admit()
         message = await self._service.in_thread(self._service.find, queue, message_id)
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")

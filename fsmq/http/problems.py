@@ -99,6 +99,31 @@ class ExpectationFailed(HttpError):
     kind = "expectation-failed"
 
 
+class SlowHead(HttpError):
+    """The client took too long to send the head of a request."""
+
+    status = 408
+    kind = "slow-head"
+
+
+class CrossSite(HttpError):
+    """A browser sends this for a page that comes from elsewhere."""
+
+    status = 403
+    kind = "cross-site"
+
+
+class UnknownHost(HttpError):
+    """The request calls this server by a name that nobody gave it."""
+
+    status = 421
+    kind = "unknown-host"
+
+
+class Overloaded(Unavailable):
+    """The server has more going on than it may; nothing was begun."""
+
+
 class Unauthorized(HttpError):
     """No key was sent where one is needed, or (``unknown``) one that opens nothing."""
 
@@ -146,6 +171,10 @@ STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
     UnreadableBody: (400, UnreadableBody.kind, "The body cannot be read"),
     UnsupportedEncoding: (415, UnsupportedEncoding.kind, "The encoding is not supported"),
     MalformedRequest: (400, MalformedRequest.kind, "This is not HTTP as it should be"),
+    SlowHead: (408, SlowHead.kind, "The request did not arrive in time"),
+    CrossSite: (403, CrossSite.kind, "Pages of other sites are not served"),
+    UnknownHost: (421, UnknownHost.kind, "The server is not known by this name"),
+    Overloaded: (503, "overloaded", "The server has too much going on"),
     InternalError: (500, InternalError.kind, "Internal error"),
     SlowBody: (408, SlowBody.kind, "The body did not arrive in time"),
     ExpectationFailed: (417, ExpectationFailed.kind, "The expectation cannot be met"),

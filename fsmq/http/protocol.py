@@ -5,75 +5,208 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from aiohttp import http_exceptions, web
-from aiohttp.web import BaseRequest, StreamResponse
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web import BaseRequest, Response, StreamResponse
 
-from .problems import HttpError, InternalError, MalformedRequest, UnreadableBody, problem
+from fsmq.spool.errors import FsmqError
+
+from .admission import Limits
+from .problems import (
+    HttpError,
+    InternalError,
+    MalformedRequest,
+    Overloaded,
+    SlowHead,
+    UnreadableBody,
+    problem,
+)
 
 log = logging.getLogger(__name__)
 Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
+_MAX_LINE_BYTES = 8190
 
 
 class ProblemServer(web.Server):
-    """A server whose connections tell every error as a problem, and which knows its last one."""
+    """A server whose connections tell every error as a problem, and keep the limits."""
 
-    def __init__(self, handler: Handler, **options: Any) -> None:
-        super().__init__(handler, **options)
-        self._connected = 0
-        self._none_connected = asyncio.Event()
-
-    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Count a connection."""
-        super().connection_made(handler, transport)
-        self._connected += 1
-
-    def connection_lost(
-        self, handler: web.RequestHandler, exc: BaseException | None = None
-    ) -> None:
-        """Count a connection out."""
-        super().connection_lost(handler, exc)
-        self._connected -= 1
-        if not self._connected:
-            self._none_connected.set()
-
-    async def until_none_connected(self) -> None:
-        """Wait for the end of the last connection."""
-        while self._connected:
-            self._none_connected.clear()
-            await self._none_connected.wait()
+    def __init__(self, handler: Handler, limits: Limits, **options: Any) -> None:
+        super().__init__(
+            handler,
+            keepalive_timeout=limits.idle_timeout,
+            max_line_size=_MAX_LINE_BYTES,
+            max_field_size=_MAX_LINE_BYTES,
+            max_headers=limits.headers,
+            **options,
+        )
+        self.limits = limits
+        self.open: dict[Connection, None] = {}  # the oldest first
+        self._none_open = asyncio.Event()
 
     def __call__(self) -> web.RequestHandler:
         return Connection(self, loop=self._loop, **self._kwargs)
 
+    def forget(self, connection: Connection) -> None:
+        """Count a connection out."""
+        self.open.pop(connection, None)
+        if not self.open:
+            self._none_open.set()
+
+    async def until_none_open(self) -> None:
+        """Wait for the end of the last connection."""
+        while self.open:
+            self._none_open.clear()
+            await self._none_open.wait()
+
+    def make_room(self) -> bool:
+        """Whether one more connection may be open; if need be the oldest idle one is closed."""
+        if len(self.open) < self.limits.connections:
+            return True
+        for connection in self.open:
+            if connection.is_idle:
+                connection.force_close()
+                self.forget(connection)
+                return True
+        return False
+
+    def look_after(self) -> None:
+        """End the connections whose clients are too slow."""
+        now = self._loop.time()
+        for connection in list(self.open):
+            connection.look_after(now)
+
 
 class Connection(web.RequestHandler):
-    """``on_hang_up``: what the request that is being answered wants done when the client goes."""
+    """One connection.
 
-    __slots__ = ("on_hang_up",)
+    on_hang_up: what the request that is being answered wants done when the client goes.
+    on_written: what is to be done when the answer is written, or cannot be.
+    """
 
-    def __init__(self, manager: web.Server, **options: Any) -> None:
-        super().__init__(manager, **options)
+    __slots__ = (
+        "_head_bytes",
+        "_head_since",
+        "_limits",
+        "_payload",
+        "_server",
+        "_unsent",
+        "_unsent_since",
+        "_wire",
+        "on_hang_up",
+        "on_written",
+    )
+
+    def __init__(self, server: ProblemServer, **options: Any) -> None:
+        super().__init__(server, **options)
         self.on_hang_up: Callable[[], None] | None = None
+        self.on_written: Callable[[], None] | None = None
+        self._server = server
+        self._limits = server.limits
+        self._wire: asyncio.Transport | None = None
+        self._payload = EMPTY_PAYLOAD  # of the request that came last
+        self._head_bytes = 0  # of a head that has not come to its end
+        self._head_since = 0.0
+        self._unsent = 0  # bytes that wait for the client to take them
+        self._unsent_since = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered, or is on its way."""
+        return self._waiter is not None and not self._messages and not self._head_bytes
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve, if there is room."""
+        self._wire = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        if self._server.make_room():
+            self._server.open[self] = None
+            super().connection_made(transport)
+        else:
+            self._force_close = True
+            self._manager = None  # aiohttp has never heard of it
+            limit = self._limits.connections
+            self._say_last(Overloaded(f"{limit} connections are open and busy"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell the request, if it has asked for that."""
         super().connection_lost(exc)
+        self._server.forget(self)
+        self._wire = None
         if self.on_hang_up is not None:
             self.on_hang_up()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in; a body that turns out to be broken ends the request that reads it."""
-        before = len(self._messages)
-        super().data_received(data)
-        # aiohttp puts the error in line behind the request, and lets that one wait for its body.
-        request = self._current_request
-        if request is None or len(self._messages) == before or request.content.is_eof():
+        if self._force_close:
             return
-        error = getattr(self._messages[-1][0], "exc", None)
-        if error is not None:
+        before = len(self._messages)
+        in_body = not self._payload.is_eof()
+        super().data_received(data)
+        if len(self._messages) == before:
+            if not in_body and data:
+                self._count_head(len(data))
+            return
+        self._head_bytes = 0
+        newest, self._payload = self._messages[-1]
+        # aiohttp puts the error in line behind the request, and lets that one wait for its body.
+        error = getattr(newest, "exc", None)
+        request = self._current_request
+        if error is not None and request is not None and not request.content.is_eof():
             request.content.set_exception(error)
+
+    def look_after(self, now: float) -> None:
+        """End it if the client takes too long to send a head, or takes nothing of an answer."""
+        wire = self._wire
+        if wire is None:
+            return
+        if self._head_bytes and now - self._head_since > self._limits.header_timeout:
+            seconds = self._limits.header_timeout
+            self._refuse(SlowHead(f"the request did not arrive within {seconds:g} seconds"))
+        unsent = wire.get_write_buffer_size()
+        if not unsent or not self._unsent or unsent < self._unsent:
+            self._unsent_since = now
+        elif now - self._unsent_since > self._limits.write_timeout:
+            wire.abort()
+        self._unsent = unsent
+
+    async def finish_response(
+        self, request: BaseRequest, resp: StreamResponse, start_time: float | None
+    ) -> tuple[StreamResponse, bool]:
+        """Write an answer."""
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            written, self.on_written = self.on_written, None
+            if written is not None:
+                written()
+
+    def _count_head(self, size: int) -> None:
+        if not self._head_bytes:
+            self._head_since = self._loop.time()
+        self._head_bytes += size
+        limit = self._limits.header_bytes
+        if self._head_bytes > limit:
+            self._refuse(MalformedRequest(f"the head has more than {limit} bytes"))
+
+    def _refuse(self, error: HttpError) -> None:
+        """End a connection on which there is half a head."""
+        if self.is_answering:
+            # Its answer must be the next thing here; what comes behind it, nobody waits for yet.
+            self.close()
+            self._head_bytes = 0
+        else:
+            self._say_last(error)
+            self.force_close()
+
+    @property
+    def is_answering(self) -> bool:
+        return self._current_request is not None or bool(self._messages)
+
+    def _say_last(self, error: FsmqError) -> None:
+        assert self._wire is not None
+        self._wire.write(_bare(problem(error)))
+        self._wire.close()
 
     def handle_error(
         self,
@@ -90,6 +223,20 @@ class Connection(web.RequestHandler):
         response = problem(_error_for(status, exc, message))
         response.force_close()
         return response
+
+
+def _bare(answer: Response) -> bytes:
+    """An answer as bytes, for where no request is that aiohttp could answer."""
+    body = answer.body
+    assert isinstance(body, bytes)
+    head = [
+        f"HTTP/1.1 {answer.status} {answer.reason}",
+        *(f"{name}: {value}" for name, value in answer.headers.items()),
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
+        "Connection: close",
+    ]
+    return "\r\n".join([*head, "", ""]).encode("latin-1") + body
 
 
 def _error_for(status: int, exc: BaseException | None, message: str | None) -> HttpError:

@@ -15,6 +15,7 @@ from fsmq.spool.errors import InvalidValue, MessageTooLarge
 from fsmq.spool.names import check_queue
 
 from .access import Access, Identity
+from .admission import Admission
 from .encodings import Decoder, decoder
 from .keys import Right
 from .problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
@@ -28,16 +29,32 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Call:
     """One request: ``names`` from the path, ``query`` from behind the question mark."""
 
-    __slots__ = ("_access", "_query", "identity", "names", "raw_query", "request")
+    __slots__ = (
+        "_access",
+        "_admission",
+        "_held",
+        "_query",
+        "identity",
+        "names",
+        "raw_query",
+        "request",
+    )
 
     def __init__(
-        self, request: BaseRequest, names: Mapping[str, str], raw_query: str, access: Access
+        self,
+        request: BaseRequest,
+        names: Mapping[str, str],
+        raw_query: str,
+        access: Access,
+        admission: Admission,
     ) -> None:
         self.request = request
         self.names = names
         self.raw_query = raw_query
         self.identity: Identity | None = None
         self._access = access
+        self._admission = admission
+        self._held = 0
         self._query: dict[str, str] | None = None
 
     @property
@@ -63,7 +80,7 @@ class Call:
         """
         identity = self._access.identify(token)
         if self.identity is None:
-            self._access.enter(identity)
+            self._admission.enter(identity.account)
             self.identity = identity
         return identity
 
@@ -96,10 +113,42 @@ class Call:
             identity.require(right, queue)
         return queue
 
+    # -- limits ----------------------------------------------------------------------------------
+
+    @property
+    def account(self) -> str | None:
+        """Whose limits hold; None for those in all only."""
+        return None if self.identity is None else self.identity.account
+
+    def admit(self) -> None:
+        """Make sure that there is memory for messages to answer with; before they are claimed.
+
+        Raises:
+            Overloaded, TooManyRequests
+        """
+        self._admission.check(self.account)
+
+    def hold(self, size: int, *, sure: bool = False) -> None:
+        """Count bytes of bodies as held until this is answered; ``sure``: they are there already.
+
+        Raises:
+            Overloaded, TooManyRequests
+        """
+        self._admission.hold(self.account, size, sure=sure)
+        self._held += size
+
+    def answer_with(self, size: int) -> None:
+        """Hold the body of the answer, as far as its messages are not held already."""
+        if size > self._held:
+            self.hold(size - self._held, sure=True)
+
     def end(self) -> None:
-        """Count this as answered."""
+        """Count this as answered, and what it held as no longer held."""
+        self._admission.give_back(self.account, self._held)
+        self._held = 0
         if self.identity is not None:
-            self._access.leave(self.identity)
+            self._admission.leave(self.identity.account)
+            self.identity = None
 
     # -- parameters ------------------------------------------------------------------------------
 
@@ -152,6 +201,7 @@ class Call:
 
         Raises:
             MessageTooLarge: as early as it is known; no more of the body is read.
+            Overloaded, TooManyRequests: there is no memory for it now; as early.
             UnreadableBody, UnsupportedEncoding, SlowBody, ExpectationFailed
         """
         request = self.request
@@ -163,6 +213,8 @@ class Call:
         if headers.get(hdrs.TRANSFER_ENCODING, "chunked").lower() != "chunked":
             # "gzip, chunked" would be stored with its first layer on and no word about it.
             raise UnreadableBody("no transfer encoding is taken but chunked")
+        if length is not None and decode is None:
+            self.hold(length)
         if hdrs.EXPECT in headers and request.version >= HttpVersion11:
             await self._answer_expect(headers[hdrs.EXPECT])
         if decode is None and request.content.is_eof() and request.content.exception() is None:
@@ -192,6 +244,7 @@ class Call:
         first = await content.readany()
         if len(first) > limit:
             raise MessageTooLarge(None, limit)
+        self._keep(len(first))
         if content.at_eof():
             return first
         parts, size = [first], len(first)
@@ -199,13 +252,22 @@ class Call:
             size += len(part)
             if size > limit:
                 raise MessageTooLarge(None, limit)
+            self._keep(size)
             parts.append(part)
         return b"".join(parts)
 
+    def _keep(self, size: int) -> None:
+        """Hold the so many bytes of a body that have come: all of them are, if it said how many."""
+        if size > self._held:
+            self.hold(size - self._held)
+
     async def _read_encoded(self, decode: Decoder) -> bytes:
-        parts = []
-        while part := await self.request.content.readany():
-            parts.append(decode.feed(part))
+        parts, size = [], 0
+        while packed := await self.request.content.readany():
+            part = decode.feed(packed)
+            size += len(part)
+            self._keep(size)
+            parts.append(part)
         decode.finish()
         return b"".join(parts)
 

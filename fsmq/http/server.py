@@ -8,36 +8,53 @@ import socket
 from collections.abc import Iterable
 
 from aiohttp import hdrs, web
-from aiohttp.web import BaseRequest, StreamResponse
+from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq._version import __version__
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 
 from .dialect import Dialect
 from .dialects import DIALECTS, NativeDialect
-from .problems import InternalError, SlowBody, UnreadableBody, UnsupportedEncoding
-from .protocol import ProblemServer
+from .origin import Origins
+from .problems import (
+    InternalError,
+    Overloaded,
+    SlowBody,
+    UnreadableBody,
+    UnsupportedEncoding,
+)
+from .protocol import Connection, ProblemServer
 from .request import Call, split_target
 from .service import Service
 from .system import System
 
 log = logging.getLogger(__name__)
-_KEEPALIVE_S = 75.0
 # After an answer that refuses a body, so long is read on for the client to notice.
 _LINGER_S = 2.0
 # How long a silent connection may still send a request after the stop has begun.
 _MOMENT_S = 0.5
 # When the time for open requests is over, answers on their way may take so long.
 _LAST_WORDS_S = 1.0
+# How often connections are looked at that may have been too slow.
+_LOOK_EVERY_S = 1.0
 _BACKLOG = 4096
-_BODY_LEFT = (MessageTooLarge, SlowBody, UnreadableBody, UnsupportedEncoding)
+_BODY_LEFT = (MessageTooLarge, Overloaded, SlowBody, UnreadableBody, UnsupportedEncoding)
 _SOFTWARE = f"fsmq/{__version__}"
 
 
 class Server:
-    """Serves one :class:`Service` on listening sockets, in the native dialect and others."""
+    """Serves one :class:`Service` on listening sockets, in the native dialect and others.
 
-    def __init__(self, service: Service, dialects: Iterable[str] = ()) -> None:
+    host_names: names of this server besides its own and its addresses; None: any will do.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        dialects: Iterable[str] = (),
+        *,
+        host_names: Iterable[str] | None = None,
+    ) -> None:
         self.service = service
         self._native = NativeDialect(service)
         others = [DIALECTS[name](service) for name in dialects]
@@ -45,13 +62,15 @@ class Server:
         routers = [one.router for one in (self._native, *others)]
         self.system = System(routers)
         self.system.add_routes(self._native.router)
+        self._origins = Origins(host_names)
         self._open = 0
         self._idle = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
         self._connections = ProblemServer(
             self.handle,
+            service.admission.limits,
             access_log=None,
             logger=_quiet(),
-            keepalive_timeout=_KEEPALIVE_S,
             lingering_time=_LINGER_S,
             auto_decompress=False,
         )
@@ -60,6 +79,7 @@ class Server:
     async def start(self, sockets: list[socket.socket]) -> None:
         """Begin to serve."""
         self.service.start()
+        self._keeper = asyncio.create_task(self._look_after_connections())
         await self._runner.setup()
         for listening in sockets:
             await web.SockSite(self._runner, listening, backlog=_BACKLOG).start()
@@ -75,7 +95,7 @@ class Server:
         self.service.begin_stop()
         try:
             async with asyncio.timeout(min(_MOMENT_S, timeout)):
-                await self._connections.until_none_connected()
+                await self._connections.until_none_open()
         except TimeoutError:
             pass  # the silent ones; who is being answered gets its time now
         try:
@@ -85,13 +105,21 @@ class Server:
                     await self._idle.wait()
         except TimeoutError:
             log.warning("%d requests were still open after %g seconds", self._open, timeout)
+        if self._keeper is not None:
+            self._keeper.cancel()
         await self._runner.cleanup()
         await self.service.stop()
 
     async def handle(self, request: BaseRequest) -> StreamResponse:
         self._open += 1
+        service = self.service
+        path, query = split_target(_raw_target(request))
+        call = Call(request, {}, query, service.access, service.admission)
         try:
-            response = await self._answer(request)
+            response = await self._answer(call, path)
+        except BaseException:
+            call.end()
+            raise
         finally:
             self._open -= 1
             if not self._open:
@@ -101,24 +129,26 @@ class Server:
         if hdrs.EXPECT in request.headers and not request.content.is_eof():
             # Nobody can tell whether a body follows now, or the next request.
             response.force_close()
-        if self.service.stopping:
+        if service.stopping:
             response.force_close()
+        _end_when_written(call, response)
         return response
 
-    async def _answer(self, request: BaseRequest) -> StreamResponse:
-        path, query = split_target(_raw_target(request))
+    async def _answer(self, call: Call, path: str) -> StreamResponse:
+        request = call.request
         dialect = self._dialect(path)
-        call: Call | None = None
         try:
-            handler, names = dialect.find(request.method, path)
-            call = Call(request, names, query, self.service.access)
+            self._origins.check(request.headers)
+            handler, call.names = dialect.find(request.method, path)
             return await handler(call)
         except FsmqError as error:
             response = dialect.problem(error)
-            if isinstance(error, _BODY_LEFT):
+            if isinstance(error, _BODY_LEFT) and not (
+                isinstance(error, Overloaded) and request.content.is_eof()
+            ):
                 # The rest of the body is not read, so nothing can follow on this connection.
                 response.force_close()
-            if isinstance(error, Unavailable):
+            if isinstance(error, Unavailable) and not isinstance(error, Overloaded):
                 log.warning("%s %s: %s", request.method, path, error)
             return response
         except (ConnectionError, asyncio.CancelledError):
@@ -126,14 +156,31 @@ class Server:
         except Exception:
             log.exception("%s %s failed", request.method, path)
             return dialect.problem(InternalError())
-        finally:
-            if call is not None:
-                call.end()
 
     def _dialect(self, path: str) -> Dialect:
         # A matrix parameter (";…") is no part of a segment's name.
         first = path[1:].partition("/")[0].partition(";")[0]
         return self._by_prefix.get(first, self._native)
+
+    async def _look_after_connections(self) -> None:
+        limits = self.service.admission.limits
+        timeouts = (limits.header_timeout, limits.write_timeout)
+        pause = min(_LOOK_EVERY_S, min(timeouts) / 4)
+        while True:
+            await asyncio.sleep(pause)
+            self._connections.look_after()
+
+
+def _end_when_written(call: Call, response: StreamResponse) -> None:
+    """Hold what the answer holds until the client has taken it."""
+    body = response.body if isinstance(response, Response) else None
+    if isinstance(body, bytes | bytearray):
+        call.answer_with(len(body))
+    connection = call.request.protocol
+    if isinstance(connection, Connection):
+        connection.on_written = call.end
+    else:
+        call.end()
 
 
 def _raw_target(request: BaseRequest) -> str:

@@ -18,6 +18,7 @@ from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
 
 from .access import Access
+from .admission import Admission
 from .commit import Commits
 from .keys import KeyRing
 from .request import Call
@@ -41,6 +42,7 @@ class Service:
     poll_interval: seconds between two listings where the spool polls.
     read_timeout: seconds that a client may take to send a body.
     access: who may do what; without it everybody may do everything.
+    admission: how much may go on at a time.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class Service:
         poll_interval: float = 0.25,
         read_timeout: float = 30.0,
         access: Access | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self.spool = spool
         self.waiters = Waiters(max_waiters)
         self.read_timeout = read_timeout
         self.access = access or Access()
+        self.admission = admission or Admission()
         self.stopping = False
         self._commits = Commits(spool.syncer)
         self._threads = ThreadPoolExecutor(workers, "fsmq-fetch")
@@ -201,7 +205,10 @@ class Service:
         again = False
         while True:
             await self._load(queue)
-            messages = await self.complete(self.spool.claim(queue, count, visibility))
+            call.admit()
+            claimed = self.spool.claim(queue, count, visibility)
+            call.hold(claimed.size, sure=True)
+            messages = await self.complete(claimed)
             if messages:
                 return await self._unless_gone(call, queue, messages)
             left = end - time.monotonic()
@@ -209,7 +216,8 @@ class Service:
                 return []
             ripens_in = self.spool.context.ready.ripens_in(queue)
             pause = left if ripens_in is None else min(left, ripens_in)
-            woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
+            with self.admission.waiting(call.account):
+                woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
             if call.is_gone or (call.identity is not None and call.identity.stale):
                 if woken:
                     self.waiters.wake(queue, 1)  # what woke us is for the next in line

@@ -87,7 +87,8 @@ def claim(
             except (OSError, FsmqError):
                 continue  # its timer brings it back
 
-    return Pending(work if messages else Work(), lambda: messages, give_back)
+    size = sum(len(message.body) for message in messages)
+    return Pending(work if messages else Work(), lambda: messages, give_back, size)
 
 
 def _claim_ready(

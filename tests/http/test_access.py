@@ -96,7 +96,7 @@ async def test_nothing_without_a_key(visitor: aiohttp.ClientSession, guarded: Gu
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             if "401" not in operation["responses"] and "403" not in operation["responses"]:
-                assert operation["tags"] == ["System"], f"{method} {path} asks for no key"
+                assert path == "/ping" or operation["tags"] == ["System"], f"{method} {path}"
                 continue
             where = re.sub(r"\{\w+\}", "jobs", path)
             answer = await ask(visitor, method.upper(), where)

@@ -93,7 +93,7 @@ def test_a_post_on_a_kept_connection_is_answered_and_ends_it(root: Path) -> None
     with suite_of(root) as suite, Wire(suite.url) as half, Wire(suite.url) as kept:
         half.request("POST", "/q/messages", {"Content-Length": "1"})
         # A request that was sent before the signal, and is read after it.
-        kept.send("POST /q/messages HTTP/1.1\r\nHost: x\r\n")
+        kept.send("POST /q/messages HTTP/1.1\r\nHost: localhost\r\n")
         with Wire(suite.url) as other:
             other.ask("GET", "/")
         stopping(suite)

@@ -1,0 +1,123 @@
+"""The settings that limit what clients can ask of mq."""
+
+from fsmq.daemons.commandline import Setting
+from fsmq.daemons.kinds import Number, Whole
+from fsmq.http.admission import Limits
+
+_LIMITS = "Limits"
+_DEFAULTS = Limits()
+
+LIMITS: tuple[Setting, ...] = (
+    Setting(
+        "max-message-bytes",
+        Whole(1, 2**40, "bytes"),
+        16 * 2**20,
+        "The longest body that is accepted; a queue's own limit can only be lower.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "read-timeout",
+        Number(0.1, 3600, "seconds"),
+        30.0,
+        "How long a client may take to send the body of a request.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "max-waiters",
+        Whole(0, 1_000_000, "count"),
+        10_000,
+        "Fetches that may wait for a message at the same time.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "shutdown-timeout",
+        Number(0, 3600, "seconds"),
+        10.0,
+        "How long open requests may take to end after SIGTERM.",
+        _LIMITS,
+        ("mq", "up"),
+    ),
+    Setting(
+        "max-connections",
+        Whole(1, 1_000_000, "count"),
+        _DEFAULTS.connections,
+        "Connections that one process keeps open; beyond them the oldest idle one is closed.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "idle-timeout",
+        Number(0.1, 86_400, "seconds"),
+        _DEFAULTS.idle_timeout,
+        "How long a connection is kept on which no request comes.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "header-timeout",
+        Number(0.1, 3600, "seconds"),
+        _DEFAULTS.header_timeout,
+        "How long a client may take to send the head of a request.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "write-timeout",
+        Number(0.1, 3600, "seconds"),
+        _DEFAULTS.write_timeout,
+        "How long a client may take nothing of an answer before it is cut off.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "max-header-bytes",
+        Whole(1024, 16 * 2**20, "bytes"),
+        _DEFAULTS.header_bytes,
+        "The longest head of a request; a line of it has at most 8190.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "max-headers",
+        Whole(10, 10_000, "count"),
+        _DEFAULTS.headers,
+        "Header fields that a request may have.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "max-body-memory",
+        Whole(2**20, 2**45, "bytes"),
+        _DEFAULTS.memory,
+        "Memory of one process for bodies of requests and answers; beyond it: 503.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "max-requests-per-key",
+        Whole(1, 1_000_000, "count"),
+        _DEFAULTS.requests_per_key,
+        "Requests of one key that may be open in one process; beyond them: 429.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "max-waiters-per-key",
+        Whole(0, 1_000_000, "count"),
+        _DEFAULTS.waiters_per_key,
+        "Fetches of one key that may wait for a message in one process.",
+        _LIMITS,
+        ("mq",),
+    ),
+    Setting(
+        "max-body-memory-per-key",
+        Whole(2**20, 2**45, "bytes"),
+        _DEFAULTS.memory_per_key,
+        "What one key may have of the memory for bodies.",
+        _LIMITS,
+        ("mq",),
+    ),
+)

@@ -1,0 +1,137 @@
+"""Admission: how much may go on at a time, in all and for one key.
+
+Every limit is checked before the work that it limits: a body is refused before it is read, a fetch
+before it claims. So memory has an upper end that no number of clients moves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from .problems import Overloaded, TooManyRequests
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one process; those ``per_key`` hold where there is a file of keys.
+
+    Attributes:
+        connections: that may be open; beyond them the oldest idle one is closed.
+        idle_timeout: seconds that a connection is kept without a request.
+        header_timeout: seconds from the first byte of a request's head to its last.
+        write_timeout: seconds that a client may take nothing of an answer that waits for it.
+        header_bytes: of the whole head of a request.
+        headers: fields of a request.
+        memory: bytes of all bodies that are held, of requests and of answers.
+        requests_per_key: that may be open.
+        waiters_per_key: fetches that may wait for a message.
+        memory_per_key: as ``memory``.
+    """
+
+    connections: int = 10_000
+    idle_timeout: float = 75.0
+    header_timeout: float = 10.0
+    write_timeout: float = 30.0
+    header_bytes: int = 128 * 1024
+    headers: int = 128
+    memory: int = 256 * _MIB
+    requests_per_key: int = 8192
+    waiters_per_key: int = 5000
+    memory_per_key: int = 128 * _MIB
+
+
+class Admission:
+    """Counts what goes on, and refuses what would be too much.
+
+    ``who`` is the name of a key; None stands for everybody, where there are no keys.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.memory = 0
+        self._requests: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        self._memory: Counter[str] = Counter()
+
+    def enter(self, who: str | None) -> None:
+        """Count a request as open. Raises TooManyRequests."""
+        if who is not None:
+            limit = self.limits.requests_per_key
+            if self._requests[who] >= limit:
+                raise TooManyRequests(f"{limit} requests of {who!r} are open already")
+            self._requests[who] += 1
+
+    def leave(self, who: str | None) -> None:
+        """Count a request as answered."""
+        if who is not None:
+            _subtract(self._requests, who, 1)
+
+    @contextmanager
+    def waiting(self, who: str | None) -> Iterator[None]:
+        """Count a fetch as waiting. Raises TooManyRequests."""
+        if who is None:
+            yield
+            return
+        limit = self.limits.waiters_per_key
+        if self._waiting[who] >= limit:
+            raise TooManyRequests(f"{limit} fetches of {who!r} wait already", 5)
+        self._waiting[who] += 1
+        try:
+            yield
+        finally:
+            _subtract(self._waiting, who, 1)
+
+    def check(self, who: str | None) -> None:
+        """Make sure that there is room for an answer of any size. Raises as :meth:`hold`.
+
+        How large it will be is not known before its messages are claimed, so one answer may go
+        beyond the limit.
+        """
+        if self.memory >= self.limits.memory:
+            raise Overloaded(f"bodies take up all {self.limits.memory} bytes of memory for them")
+        if who is not None and self._memory[who] >= self.limits.memory_per_key:
+            raise TooManyRequests(
+                f"bodies of {who!r} take up all {self.limits.memory_per_key} bytes for one key"
+            )
+
+    def hold(self, who: str | None, size: int, *, sure: bool = False) -> None:
+        """Count bytes of a body as held. One alone is always admitted, whatever its size.
+
+        sure: they are there already.
+
+        Raises:
+            Overloaded: there is no room for so many.
+            TooManyRequests: there is none for this key.
+        """
+        if not sure:
+            if self.memory and self.memory + size > self.limits.memory:
+                raise Overloaded(
+                    f"there is no room for a body of {size} bytes now: others take up"
+                    f" {self.memory} of {self.limits.memory}"
+                )
+            mine = 0 if who is None else self._memory[who]
+            if mine and mine + size > self.limits.memory_per_key:
+                raise TooManyRequests(
+                    f"there is no room for a body of {size} bytes now: {who!r} takes up {mine} of"
+                    f" {self.limits.memory_per_key}"
+                )
+        self.memory += size
+        if who is not None:
+            self._memory[who] += size
+
+    def give_back(self, who: str | None, size: int) -> None:
+        """Count bytes of a body as no longer held."""
+        self.memory -= size
+        if who is not None:
+            _subtract(self._memory, who, size)
+
+
+def _subtract(counter: Counter[str], name: str, number: int) -> None:
+    counter[name] -= number
+    if counter[name] <= 0:
+        del counter[name]  # names come and go with the file of keys

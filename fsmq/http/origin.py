@@ -1,0 +1,69 @@
+"""Origins: requests that a web page makes its visitor's browser send are not served.
+
+A browser lets any page send requests to any address that its host reaches, 127.0.0.1 included, and
+without keys ``mq`` serves whoever is there. Three things give such requests away: where they come
+from (``Origin``, ``Sec-Fetch-Site``), and under which name the page believes to know us (``Host``),
+when its own name was made to point to our address (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable, Mapping
+
+from aiohttp import hdrs
+
+from .problems import CrossSite, UnknownHost
+
+_SEC_FETCH_SITE = "Sec-Fetch-Site"
+# "none": the person at the browser typed the address, or followed a bookmark.
+_OWN_SITE = ("same-origin", "none")
+_PORT = re.compile(r":[0-9]{0,5}\Z")
+_MAX_KNOWN = 1000
+
+
+class Origins:
+    """Knows under which names this server is reached.
+
+    names: those that requests may call it by, besides localhost, this host's own name and
+        addresses; None: any.
+    """
+
+    def __init__(self, names: Iterable[str] | None) -> None:
+        self._any = names is None
+        self._names = {"localhost", socket.gethostname().lower(), *(n.lower() for n in names or ())}
+        self._known: set[str] = set()
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raises CrossSite and UnknownHost."""
+        host = headers.get(hdrs.HOST)
+        if host is not None and not self._any and host not in self._known:
+            self._check_host(host)
+        if hdrs.ORIGIN in headers and not _is_same(headers[hdrs.ORIGIN], host):
+            raise CrossSite("a browser sends this for a page of another site")
+        if _SEC_FETCH_SITE in headers and headers[_SEC_FETCH_SITE] not in _OWN_SITE:
+            raise CrossSite("a browser sends this for a page of another site")
+
+    def _check_host(self, host: str) -> None:
+        name = _PORT.sub("", host).lower().rstrip(".")
+        if not (name in self._names or name.endswith(".localhost") or _is_address(name)):
+            raise UnknownHost(
+                f"this server is not known as {name[:200]!r}: name it in --host-names, or use keys"
+            )
+        if len(self._known) < _MAX_KNOWN:
+            self._known.add(host)
+
+
+def _is_same(origin: str, host: str | None) -> bool:
+    return host is not None and origin.lower().partition("://")[2] == host.lower()
+
+
+def _is_address(name: str) -> bool:
+    # A page cannot come from an address that is ours: only names can be made to point to us.
+    try:
+        ipaddress.ip_address(name[1:-1] if name.startswith("[") else name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,129 @@
+"""Web pages: what a browser sends for a page of another site is not served."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.http.helpers import Wire
+from tests.http.keyfile import add_key, bearer
+from tests.http.test_errors import is_problem
+from tests.suite import Suite
+
+# What a page can send without asking first: a form, an image, fetch() in mode no-cors.
+FOREIGN = [
+    {"Origin": "https://evil.example", "Content-Type": "text/plain"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "http://localhost"},
+    {"Origin": "http://{host}.evil.example"},
+    {"Origin": ""},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"},
+    {"Origin": "https://evil.example", "Sec-Fetch-Site": "none"},
+]
+OWN = [
+    {},
+    {"Origin": "http://{host}"},
+    {"Origin": "HTTP://{host}", "Sec-Fetch-Site": "same-origin"},
+    {"Sec-Fetch-Site": "none"},
+]
+
+
+def filled(wire: Wire, headers: dict[str, str]) -> dict[str, str]:
+    return {name: value.replace("{host}", wire.host) for name, value in headers.items()}
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+def test_a_page_of_another_site_reaches_nothing(
+    suite: Suite, queue: str, headers: dict[str, str]
+) -> None:
+    with Wire(suite.url) as wire:
+        for method, path in (
+            ("POST", f"/{queue}/messages"),
+            ("GET", f"/{queue}/messages"),
+            ("GET", "/"),
+            ("DELETE", f"/{queue}"),
+            ("GET", "/_openapi.json"),
+        ):
+            assert is_problem(wire.ask(method, path, filled(wire, headers)), 403, "cross-site")
+        # Nor does it get a permission to go on.
+        asked = wire.ask("OPTIONS", f"/{queue}", filled(wire, headers))
+        assert asked.status in (403, 405)
+        assert not [name for name in asked.headers if name.lower().startswith("access-control")]
+    assert (suite.root / "queues" / queue).is_dir()
+    assert not list((suite.root / "new").glob(f"*{queue}*"))
+
+
+@pytest.mark.parametrize("headers", OWN, ids=str)
+def test_what_is_no_page_of_another_site(suite: Suite, headers: dict[str, str]) -> None:
+    with Wire(suite.url) as wire:
+        assert wire.ask("GET", "/", filled(wire, headers)).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", ""],
+)
+def test_a_name_that_was_made_to_point_here(suite: Suite, host: str) -> None:
+    with Wire(suite.url) as wire:
+        wire.host = host
+        assert is_problem(wire.ask("GET", "/"), 421, "unknown-host")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LocalHost:8080",
+        "localhost.:1",
+        "app.localhost",
+        "127.0.0.1",
+        "127.0.0.2:99",
+        "[::1]",
+        "[::1]:8080",
+        "192.168.1.7",
+        socket.gethostname(),
+    ],
+)
+def test_names_that_are_ours(suite: Suite, host: str) -> None:
+    with Wire(suite.url) as wire:
+        wire.host = host
+        assert wire.ask("GET", "/").status == 200
+
+
+def test_http_1_0_without_a_host(suite: Suite) -> None:
+    with Wire(suite.url) as wire:
+        wire.send("GET / HTTP/1.0\r\n\r\n")
+        assert wire.answer().status == 200
+
+
+def test_two_hosts_are_none(suite: Suite) -> None:
+    with Wire(suite.url) as wire:
+        wire.send("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        assert wire.answer().status == 400
+
+
+def test_names_that_were_given(root: Path) -> None:
+    options = ["--host-names=mq.example,other"]
+    with Suite(root, mq_options=options, mover=False, reaper=False) as suite:
+        for host, status in (("MQ.example:80", 200), ("other", 200), ("evil.example", 421)):
+            with Wire(suite.url) as wire:
+                wire.host = host
+                assert wire.ask("GET", "/").status == status
+
+
+def test_with_keys_any_name_will_do(tmp_path: Path) -> None:
+    key = bearer(add_key(tmp_path / "keys.toml", "all", "--receive=*"))
+    options = [f"--keys={tmp_path}/keys.toml"]
+    with (
+        Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite,
+        Wire(suite.url) as wire,
+    ):
+        wire.host = "mq.behind-a-proxy.example"
+        assert wire.ask("GET", "/", key).status == 200
+        foreign = key | {"Origin": "https://evil.example"}
+        assert wire.ask("GET", "/", foreign).status == 403
