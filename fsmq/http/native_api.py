@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsmq.spool.claim import MAX_CLAIMS
+from fsmq.spool.compression import METHODS
 from fsmq.spool.errors import (
     DuplicateMessage,
     MessageTooLarge,
@@ -12,7 +13,7 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.names import MAX_FILE_NAME_BYTES, MAX_OWN_ID_BYTES, MAX_PRIORITY, MAX_QUEUE_BYTES
-from fsmq.spool.settings import DEFAULTS, MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
+from fsmq.spool.settings import DEFAULTS, MAX_DELAY_S, MAX_PARTITIONS, MAX_TTL_S, MAX_VISIBILITY_S
 from fsmq.spool.stamps import MAX_COUNT
 
 from .describe import (
@@ -98,6 +99,19 @@ QUEUE_SETTINGS = {
     ),
     "max_message_bytes": or_null(integer(1, 2**40, description="the largest body")),
     "max_depth": or_null(integer(1, 2**40, description="messages in all states")),
+    "compression": {"enum": [*METHODS, None], "description": "of bodies put from now on, on disk"},
+    "min_partitions": integer(
+        1, MAX_PARTITIONS, default=DEFAULTS.min_partitions, description="parts of the ids"
+    ),
+    "max_partitions": integer(
+        1, MAX_PARTITIONS, default=DEFAULTS.max_partitions, description="parts of the ids"
+    ),
+    "max_partition_age": number(
+        0,
+        MAX_TTL_S,
+        default=DEFAULTS.max_partition_age,
+        description="seconds without a fetch until a process forgets its part",
+    ),
 }
 SETTINGS = Component("QueueSettings", record(QUEUE_SETTINGS))
 COUNTS = Component(

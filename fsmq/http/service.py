@@ -282,7 +282,9 @@ class Service:
 
     def _load_blocking(self, queue: str) -> None:
         try:
-            self.spool.context.ready.load(queue)
+            ready = self.spool.context.ready
+            ready.divide(queue, self.spool.context.settings_of(queue))
+            ready.load(queue)
         except OSError as error:
             raise unavailable(error, f"cannot list queue {queue!r}") from error
 

@@ -55,7 +55,7 @@ def look(context: Context, queue: str, message_id: str, state: State) -> Message
     finally:
         os.close(fd)
     known = facts(message_id)
-    body, content_type, attributes = unpack(raw, known)
+    body, content_type, attributes = unpack(raw, known, context.max_plain_bytes)
     stamp = context.stamps.decode(message_id, found.st_mtime_ns)
     if stamp is not None and state is State.NEW:
         # Nothing in new/ has been delivered: a count there is a chance hit.

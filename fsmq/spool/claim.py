@@ -100,6 +100,7 @@ def _claim_ready(
     work: Work,
 ) -> None:
     settings = context.settings_of(queue)
+    context.ready.divide(queue, settings)
     deadline_ms = _deadline_ms(context, settings, visibility)
     size = 0
     faults: list[tuple[str, OSError]] = []
@@ -123,8 +124,9 @@ def _claim_ready(
                 context.metrics.count(("lost_race", queue))
                 continue
             work.files.append(taken.fd)
-            messages.append(_read(context, queue, taken))
-            size += taken.size
+            message = _read(context, queue, taken)
+            messages.append(message)
+            size += max(taken.size, len(message.body))
     finally:
         for message_id in busy:
             context.ready.postpone(queue, message_id)
@@ -298,7 +300,7 @@ def _take_back(context: Context, queue: str, message_id: str, deadline_ms: int) 
 def _read(context: Context, queue: str, taken: _Taken) -> Message:
     known = facts(taken.message_id)
     raw = read_all(taken.fd, taken.size)
-    body, content_type, attributes = unpack(raw, known)
+    body, content_type, attributes = unpack(raw, known, context.max_plain_bytes)
     return Message(
         queue=queue,
         id=taken.message_id,

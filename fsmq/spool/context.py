@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from .compression import MAX_PLAIN_BYTES
 from .errors import FsmqError, NoSuchQueue
 from .metrics import Metrics
 from .names import Facts
@@ -33,6 +34,11 @@ class Context:
     network: bool = False
     max_message_bytes: int = 16 * 1024 * 1024
     metrics: Metrics = field(default_factory=Metrics)
+
+    @property
+    def max_plain_bytes(self) -> int:
+        """What a compressed body may unpack to; a bomb in the tree must not fill the memory."""
+        return max(self.max_message_bytes, MAX_PLAIN_BYTES)
 
     def now_ms(self) -> int:
         return int(self.clock() * 1000)

@@ -8,10 +8,10 @@ the body's bytes and nothing else.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .compression import MAX_PLAIN_BYTES, decompress
 from .errors import InvalidValue
 from .names import Facts
 
@@ -99,11 +99,14 @@ def _check_value(field_name: str, value: str) -> None:
         raise InvalidValue(field_name, "has control characters, or space at an end")
 
 
-def unpack(raw: bytes, facts: Facts) -> tuple[bytes, str | None, dict[str, str]]:
+def unpack(
+    raw: bytes, facts: Facts, limit: int = MAX_PLAIN_BYTES
+) -> tuple[bytes, str | None, dict[str, str]]:
     """Split a file's bytes into body, content type and attributes, as its id announces them.
 
-    What is not a header block (someone wrote the file by hand) is left in the body: a message is
-    never lost over its form.
+    What is not a header block (someone wrote the file by hand) is left in the body, and what is
+    not compressed, or would have more than ``limit`` bytes, as it is: a message is never lost over
+    its form.
     """
     content_type: str | None = None
     attributes: dict[str, str] = {}
@@ -119,8 +122,6 @@ def unpack(raw: bytes, facts: Facts) -> tuple[bytes, str | None, dict[str, str]]
                 else:
                     attributes[name] = value
     if facts.packed:
-        try:
-            raw = zlib.decompress(raw)
-        except zlib.error:
-            pass
+        plain = decompress(raw, limit)
+        raw = raw if plain is None else plain
     return raw, content_type, attributes

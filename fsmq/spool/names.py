@@ -101,6 +101,7 @@ def new_id(
     priority: int = 0,
     ttl: float | None = None,
     headed: bool = False,
+    packed: bool = False,
 ) -> str:
     """Make the id of a new message: a fresh UUIDv7, or the caller's ``own``.
 
@@ -114,7 +115,7 @@ def new_id(
     elif _uuid7.fullmatch(own):
         uuid = own
     else:
-        return _plain_own_id(own, priority != 0 or ttl is not None or headed)
+        return _plain_own_id(own, priority != 0 or ttl is not None or headed or packed)
     expiry = ""
     if ttl is not None:
         expires_s = -int(-(created_ms(uuid) / 1000 + ttl) // 1)
@@ -122,7 +123,12 @@ def new_id(
             raise InvalidValue("ttl", "ends after the year 9999, or before 1970")
         expiry = f".x{expires_s:x}"
     prefix = f"p{priority:02}." if priority else ""
-    return f"{prefix}{uuid}{expiry}{'.h' if headed else ''}"
+    return f"{prefix}{uuid}{expiry}{'.h' if headed else ''}{'.z' if packed else ''}"
+
+
+def can_carry(own: str | None) -> bool:
+    """Whether a message with this own id, or None for one of ours, can have flags."""
+    return own is None or _uuid7.fullmatch(own) is not None
 
 
 def _plain_own_id(own: str, carries: bool) -> str:

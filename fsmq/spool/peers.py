@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from .ready import Share
+from .share import Share
 from .tree import PEERS, Tree
 
 BEAT_S = 5.0

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+from .compression import compress
 from .context import Context, Pending
 from .counts import Depths
 from .errors import (
@@ -21,7 +22,7 @@ from .errors import (
     unavailable,
 )
 from .message import NewMessage, pack_header
-from .names import MAX_PRIORITY, check_queue, new_id, seal_of, siblings, staged_entry
+from .names import MAX_PRIORITY, can_carry, check_queue, new_id, seal_of, siblings, staged_entry
 from .recovery import promote
 from .reservation import Reservation, reserve
 from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
@@ -104,10 +105,17 @@ def _draft(context: Context, message: NewMessage, settings: QueueSettings) -> _D
     if len(message.body) > limit:
         raise MessageTooLarge(len(message.body), limit)
     header = pack_header(message.content_type, message.attributes)
-    message_id = new_id(own=message.id, priority=priority, ttl=ttl, headed=bool(header))
+    body, packed = message.body, False
+    if settings.compression is not None and body and can_carry(message.id):
+        smaller = compress(body, settings.compression)
+        if len(smaller) < len(body):
+            body, packed = smaller, True
+    message_id = new_id(
+        own=message.id, priority=priority, ttl=ttl, headed=bool(header), packed=packed
+    )
     deadline_ms = context.now_ms() + round(delay * 1000) if delay else None
-    seal = seal_of(message.body, seal_of(header))
-    return _Draft(message_id, header, message.body, deadline_ms, message.id is not None, seal)
+    seal = seal_of(body, seal_of(header))
+    return _Draft(message_id, header, body, deadline_ms, message.id is not None, seal)
 
 
 class _Staging:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
 from .errors import NoSuchQueue
 from .events import Event, Events, Kind
 from .names import is_id
+from .settings import QueueSettings
+from .share import USUAL, WHOLE, Division, Share
 from .tree import QUEUES, Tree
 
-# An index that saw no use for so long is dropped, and its watch with it.
-_IDLE_S = 900.0
 # How long an id that others prefer is left to them.
 GRACE_S = 0.05
 # Announced when a queue was deleted or replaced: all that wait for it must look.
@@ -30,21 +28,6 @@ EVERYONE = 1 << 30
 _DISTRUST_S = 30.0
 # A listing may take at most this share of the time.
 _SCAN_SHARE = 0.02
-
-
-class Share(NamedTuple):
-    """Which ids a process prefers: those that hash to ``rank`` of ``of``. (0, 1) is all of them."""
-
-    rank: int = 0
-    of: int = 1
-
-    def prefers(self, message_id: str) -> bool:
-        return (
-            self.of == 1 or zlib.crc32(message_id.encode("utf-8", "replace")) % self.of == self.rank
-        )
-
-
-WHOLE = Share()
 
 
 class ReadyIndex:
@@ -171,6 +154,7 @@ class Ready:
         self._events = events
         self._poll_interval = poll_interval
         self._entries: dict[str, _Entry] = {}
+        self._divisions: dict[str, Division] = {}  # where a queue's is not the usual one
         self._lock = threading.RLock()
         self._swept = time.monotonic()
         if events is not None:
@@ -194,7 +178,7 @@ class Ready:
         with self._lock:
             if self.is_loaded(queue):
                 return
-            entry = self._entries.setdefault(queue, _Entry(self._share))
+            entry = self._entries.setdefault(queue, _Entry(self._share_of(queue)))
         self._scan(queue, entry)
 
     def pop(self, queue: str) -> str | None:
@@ -248,9 +232,21 @@ class Ready:
             if share == self._share:
                 return
             self._share = share
-            for entry in self._entries.values():
-                entry.index.share = share
-                entry.index.load(entry.index.present)
+            for queue in self._entries:
+                self._divide(queue)
+
+    def divide(self, queue: str, settings: QueueSettings) -> None:
+        """Divide a queue's ids as its settings say; costs a microsecond when that is so already."""
+        division = Division.of(settings)
+        if self._divisions.get(queue, USUAL) == division:
+            return
+        with self._lock:
+            self._divisions[queue] = division
+            self._divide(queue)
+
+    def partitions(self, settings: QueueSettings) -> int:
+        """Into how many parts the ids of a queue with these settings are divided now."""
+        return self._share.within(settings.min_partitions, settings.max_partitions).partitions or 1
 
     def refresh(self) -> None:
         """Take in what file events tell; costs a microsecond when there are none."""
@@ -362,5 +358,18 @@ class Ready:
             return
         with self._lock:
             self._swept = now
-            for queue in [q for q, e in self._entries.items() if now - e.used > _IDLE_S]:
-                self.forget(queue)
+            for queue, entry in list(self._entries.items()):
+                if now - entry.used > self._divisions.get(queue, USUAL).idle_s:
+                    self.forget(queue)
+            for queue in self._divisions.keys() - self._entries.keys():
+                del self._divisions[queue]
+
+    def _share_of(self, queue: str) -> Share:
+        division = self._divisions.get(queue, USUAL)
+        return self._share.within(division.min_partitions, division.max_partitions)
+
+    def _divide(self, queue: str) -> None:
+        entry, share = self._entries.get(queue), self._share_of(queue)
+        if entry is not None and entry.index.share != share:
+            entry.index.share = share
+            entry.index.load(entry.index.present)

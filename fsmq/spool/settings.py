@@ -6,8 +6,9 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
+from .compression import METHODS, Method
 from .errors import InvalidValue
 from .names import check_queue
 from .stamps import MAX_COUNT
@@ -15,6 +16,7 @@ from .tree import CONFIG, Tree
 
 MAX_VISIBILITY_S = 7 * 86_400.0
 MAX_DELAY_S = 366 * 86_400.0
+MAX_PARTITIONS = 10_000
 MAX_TTL_S = 100 * 366 * 86_400.0
 _MAX_SETTINGS_BYTES = 64 * 1024
 
@@ -30,6 +32,11 @@ class QueueSettings:
     default_delay: seconds that a put without a delay is hidden.
     max_message_bytes: largest body; None leaves it to the server.
     max_depth: most messages that the queue may hold in all states; None is no limit.
+    compression: how bodies that are put from now on are kept on disk, "zlib" or "zstd"; None: as
+        they are. Each message says for itself whether it is compressed.
+    min_partitions, max_partitions: into how many parts the ids are divided among the processes that
+        fetch from the queue: as many as there are processes, within these bounds.
+    max_partition_age: seconds after which a process that fetches nothing forgets its part.
     """
 
     visibility_timeout: float = 30.0
@@ -39,6 +46,10 @@ class QueueSettings:
     default_delay: float = 0.0
     max_message_bytes: int | None = None
     max_depth: int | None = None
+    compression: Method | None = None
+    min_partitions: int = 1
+    max_partitions: int = 10
+    max_partition_age: float = 432_000.0
 
     def changed(self, changes: Mapping[str, Any]) -> QueueSettings:
         """These settings with some changed.
@@ -55,6 +66,13 @@ class QueueSettings:
         if (result.max_deliveries is None) != (result.dead_letter_queue is None):
             raise InvalidValue(
                 "max_deliveries", "needs a dead_letter_queue, and the other way round: set both"
+            )
+        if result.min_partitions > result.max_partitions:
+            field = "min_partitions" if "min_partitions" in changes else "max_partitions"
+            raise InvalidValue(
+                field,
+                f"min_partitions {result.min_partitions} is more than"
+                f" max_partitions {result.max_partitions}",
             )
         return result
 
@@ -93,6 +111,12 @@ def _optional_queue(field: str, value: Any) -> str | None:
     return check_queue(value, field)
 
 
+def _optional_method(field: str, value: Any) -> str | None:
+    if value is not None and value not in METHODS:
+        raise InvalidValue(field, f"must be one of {', '.join(METHODS)}, or null")
+    return cast("str | None", value)
+
+
 _RULES: dict[str, Any] = {
     "visibility_timeout": lambda f, v: check_seconds(f, v, MAX_VISIBILITY_S),
     "max_deliveries": _optional_number(MAX_COUNT),
@@ -101,6 +125,10 @@ _RULES: dict[str, Any] = {
     "default_delay": lambda f, v: check_seconds(f, v, MAX_DELAY_S),
     "max_message_bytes": _optional_number(2**40),
     "max_depth": _optional_number(2**40),
+    "compression": _optional_method,
+    "min_partitions": lambda f, v: check_number(f, v, 1, MAX_PARTITIONS),
+    "max_partitions": lambda f, v: check_number(f, v, 1, MAX_PARTITIONS),
+    "max_partition_age": lambda f, v: check_seconds(f, v, MAX_TTL_S),
 }
 DEFAULTS = QueueSettings()
 

@@ -21,8 +21,9 @@ from .filters import Filter
 from .message import Message, NewMessage
 from .names import check_queue
 from .queue import Queue
-from .ready import WHOLE, Ready, Share
+from .ready import Ready
 from .settings import QueueSettings, SettingsStore
+from .share import WHOLE, Share
 from .stamps import Stamps
 from .survey import Overview, survey
 from .sync import Syncer, SyncMode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsmq.spool import NoSuchQueue, Queue, Spool
-from fsmq.spool.ready import GRACE_S, ReadyIndex, Share
+from fsmq.spool import InvalidValue, NoSuchQueue, Queue, Spool
+from fsmq.spool.ready import GRACE_S, ReadyIndex
+from fsmq.spool.share import Share
 from tests.spool.helpers import Clock
 from tests.suite import eventually
 
@@ -163,3 +165,37 @@ def test_what_others_prefer_is_left_to_them_for_a_moment() -> None:
     assert ripens_in is not None
     assert eventually(index.pop, patience=10.0) == foreign
     assert index.ripens_in() is None
+
+
+def test_partitions_follow_the_number_of_processes_within_the_bounds() -> None:
+    names = [str(n) for n in range(3000)]
+    for of, low, high, partitions in ((4, 1, 10, 4), (4, 8, 10, 8), (4, 1, 2, 2), (4, 1, 1, 1)):
+        shares = [Share(rank, of).within(low, high) for rank in range(of)]
+        assert {share.partitions for share in shares} == {partitions}
+        owned = [sum(share.prefers(name) for name in names) for share in shares]
+        assert sum(owned) == len(names)  # each id has one owner
+        owners = [count for count in owned if count]
+        assert len(owners) == min(of, partitions)
+        assert min(owners) > 0.8 * len(names) / len(owners)
+
+
+def test_a_share_is_a_range_of_the_places() -> None:
+    for of in (2, 3, 5):
+        for rank in range(of):
+            share = Share(rank, of)
+            for name in map(str, range(500)):
+                place = zlib.crc32(name.encode()) / 2**32
+                assert share.prefers(name) is (rank / of <= place < (rank + 1) / of)
+
+
+def test_settings_divide_a_queue(spool: Spool, jobs: Queue) -> None:
+    ready = spool.context.ready
+    ready.set_share(Share(1, 3))
+    assert ready.partitions(jobs.settings) == 3
+    jobs.configure(max_partitions=1)
+    assert ready.partitions(jobs.settings) == 1
+    ids = jobs.put_many([b"x"] * 20)
+    # The process whose part is empty takes what is left over, in the order of all.
+    assert [m.id for m in jobs.claim(count=20, wait=5)] == ids
+    with pytest.raises(InvalidValue, match="min_partitions: min_partitions 2 is more than"):
+        jobs.configure(min_partitions=2)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
+from ..compression import ZSTD_MAGIC, decompress
 from ..message import MAX_HEADER_BYTES, unpack
 from ..names import (
     MAX_FILE_NAME_BYTES,
@@ -250,6 +251,11 @@ def _problem_of_body(fd: int, known: Facts) -> str | None:
 
 
 def _problem_of_packed(fd: int, offset: int) -> str | None:
+    if os.pread(fd, len(ZSTD_MAGIC), offset) == ZSTD_MAGIC:
+        packed = os.pread(fd, os.fstat(fd).st_size, offset)
+        if decompress(packed) is None:
+            return "is announced as compressed (.z) and is not, ends too early, or is too large"
+        return None
     unpacker = zlib.decompressobj()
     try:
         while chunk := os.pread(fd, _CHUNK, offset):

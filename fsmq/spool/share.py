@@ -1,0 +1,53 @@
+"""Shares: which ids of a queue a process prefers, so that processes and hosts rarely race."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+from .settings import QueueSettings
+
+# A ready index that saw no use for so long is dropped, and its watch with it.
+IDLE_S = 900.0
+
+
+class Share(NamedTuple):
+    """Which ids a process prefers: those in the ``rank``-th of ``of`` slices. (0, 1) is all.
+
+    An id's place among all is its CRC. The places are cut into ``partitions`` (None: as many as
+    there are slices) of one size, and each slice has those that begin in it.
+    """
+
+    rank: int = 0
+    of: int = 1
+    partitions: int | None = None
+
+    def prefers(self, message_id: str) -> bool:
+        if self.of == 1:
+            return True
+        count = self.partitions or self.of
+        partition = zlib.crc32(message_id.encode("utf-8", "replace")) * count >> 32
+        return partition * self.of // count == self.rank
+
+    def within(self, low: int, high: int) -> Share:
+        """The same with no fewer and no more partitions than this."""
+        return self._replace(partitions=min(max(self.of, low), high))
+
+
+WHOLE = Share()
+
+
+class Division(NamedTuple):
+    """How a queue's ids are divided, by its settings."""
+
+    min_partitions: int = 1
+    max_partitions: int = 10
+    idle_s: float = IDLE_S  # an index that saw no use for so long is dropped
+
+    @classmethod
+    def of(cls, settings: QueueSettings) -> Division:
+        idle_s = min(IDLE_S, settings.max_partition_age)
+        return cls(settings.min_partitions, settings.max_partitions, idle_s)
+
+
+USUAL = Division()
