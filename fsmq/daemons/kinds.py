@@ -56,6 +56,22 @@ class Whole:
         return number
 
 
+class WholeOr(Whole):
+    """A whole number within a range, or one word."""
+
+    native: tuple[type, ...] = (int, str)
+
+    def __init__(self, low: int, high: int, unit: str, word: str) -> None:
+        super().__init__(low, high, unit)
+        self.word = word
+        self.metavar = f"{self.metavar}|{word}"
+        self.expected = f"{self.expected}, or {word}"
+
+    def parse(self, raw: Raw) -> int | str:  # type: ignore[override]
+        """Return the number or the word; raise ``ValueError`` for anything else."""
+        return self.word if raw == self.word else super().parse(raw)
+
+
 class Number:
     """A number within a range, both ends included; infinity and NaN are none."""
 

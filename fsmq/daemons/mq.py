@@ -97,6 +97,8 @@ class _Daemon:
             read_timeout=options.read_timeout,
             access=self._protection.access,
             admission=Admission(limits_of(options)),
+            node=options.node,
+            processes=options.processes,
         )
         server = Server(service, options.dialects, host_names=self._protection.host_names)
         loop = asyncio.get_running_loop()
@@ -160,9 +162,10 @@ class _Daemon:
         failing = False
         while True:
             try:
-                peers.beat(tree, options.node)
+                peers.beat(tree, options.node, _url(self._listening[0]).rpartition("/")[2])
                 nodes = peers.alive(tree, options.node)
-                share = peers.share(nodes, options.node, options.peers, process, options.processes)
+                others = None if options.peers == "auto" else options.peers
+                share = peers.share(nodes, options.node, others, process, options.processes)
                 self._spool.context.ready.set_share(share)
                 failing = False
             except OSError as error:

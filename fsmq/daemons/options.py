@@ -15,7 +15,7 @@ from typing import Literal, Self, get_args
 import click
 
 from fsmq.daemons.commandline import O, Origin, Origins, Setting, Values, command, nearer
-from fsmq.daemons.kinds import Choice, Location, Number, Several, Text, Whole
+from fsmq.daemons.kinds import Choice, Location, Number, Several, Text, Whole, WholeOr
 from fsmq.daemons.limits import LIMITS
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
@@ -123,9 +123,10 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "peers",
-        Whole(0, 10_000, "count"),
+        WholeOr(0, 10_000, "count", "auto"),
         0,
-        "Other hosts that fetch from the same spool; with 0, messages come strictly in order.",
+        "Other hosts that fetch from the same spool; with 0, messages come strictly in order, and"
+        " auto counts those that live.",
         _SPOOL,
         ("mq",),
     ),
@@ -280,7 +281,7 @@ class MqOptions:
     root: Path
     sync: SyncMode
     workers: int
-    peers: int
+    peers: int | Literal["auto"]
     node: str
     address: str
     port: int

@@ -9,6 +9,7 @@ from aiohttp.web import Response
 from fsmq.spool.errors import FsmqError
 
 from .dialect import Dialect
+from .dynamiq.dialect import Dynamiq
 from .emodb.dialect import EmoDb
 from .many import Many
 from .native import Native
@@ -33,4 +34,4 @@ class NativeDialect(Dialect):
 
 
 # Beside the native one.
-DIALECTS: Mapping[str, type[Dialect]] = {dialect.name: dialect for dialect in (EmoDb,)}
+DIALECTS: Mapping[str, type[Dialect]] = {dialect.name: dialect for dialect in (EmoDb, Dynamiq)}

@@ -43,6 +43,7 @@ class Service:
     read_timeout: seconds that a client may take to send a body.
     access: who may do what; without it everybody may do everything.
     admission: how much may go on at a time.
+    node, processes: the name of this host among its peers, and how many processes serve on it.
     """
 
     def __init__(
@@ -55,12 +56,16 @@ class Service:
         read_timeout: float = 30.0,
         access: Access | None = None,
         admission: Admission | None = None,
+        node: str = "localhost",
+        processes: int = 1,
     ) -> None:
         self.spool = spool
         self.waiters = Waiters(max_waiters)
         self.read_timeout = read_timeout
         self.access = access or Access()
         self.admission = admission or Admission()
+        self.node = node
+        self.processes = processes
         self.stopping = False
         self._commits = Commits(spool.syncer)
         self._threads = ThreadPoolExecutor(workers, "fsmq-fetch")

@@ -46,26 +46,26 @@ class NativeTopics:
         return json_answer(200, {"topics": [t for t in topics if access.topic(t) in visible]})
 
     async def show(self, call: Call) -> StreamResponse:
-        topic = _topic(call)
+        topic = topic_of(call)
         call.expect()
         subscriptions = await self._service.in_thread(self._spool.subscriptions, topic)
         return json_answer(200, {"topic": topic, "subscriptions": as_json(subscriptions)})
 
     async def create(self, call: Call) -> StreamResponse:
-        topic = _topic(call, "admin")
+        topic = topic_of(call, "admin")
         call.expect()
         await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_topic, topic)
         return json_answer(201 if created else 200, {"topic": topic, "created": created})
 
     async def delete(self, call: Call) -> StreamResponse:
-        topic = _topic(call, "admin")
+        topic = topic_of(call, "admin")
         call.expect()
         await self._service.in_thread(self._spool.delete_topic, topic)
         return json_answer(200, {"topic": topic, "deleted": True})
 
     async def subscribe(self, call: Call) -> StreamResponse:
-        topic, queue = _topic(call, "admin"), call.queue("admin")
+        topic, queue = topic_of(call, "admin"), call.queue("admin")
         call.expect()
         body = await call.body(MAX_FILTER_BYTES, self._service.read_timeout)
         filter = Filter.parse(body)
@@ -74,14 +74,14 @@ class NativeTopics:
         return json_answer(201 if added else 200, answer)
 
     async def unsubscribe(self, call: Call) -> StreamResponse:
-        topic, queue = _topic(call, "admin"), check_queue(call.names["queue"])
+        topic, queue = topic_of(call, "admin"), check_queue(call.names["queue"])
         call.expect()
         if not await self._service.in_thread(self._spool.unsubscribe, topic, queue):
             raise NoSuchSubscription(topic, queue)
         return json_answer(200, {"topic": topic, "queue": queue, "deleted": True})
 
     async def publish(self, call: Call) -> StreamResponse:
-        topic = _topic(call, "send")
+        topic = topic_of(call, "send")
         call.expect("delay", "priority", "ttl")
         priority = check_number("priority", call.number("priority") or 0, 0, MAX_PRIORITY)
         delay, ttl = call.seconds("delay"), call.seconds("ttl")
@@ -98,7 +98,7 @@ class NativeTopics:
         return json_answer(201, {"topic": topic, "messages": quoted})
 
 
-def _topic(call: Call, right: Right | None = None) -> str:
+def topic_of(call: Call, right: Right | None = None) -> str:
     """The topic of the path, on which the sender has a right; None means any.
 
     What is published goes to all subscribed queues; so to subscribe one needs admin on both.

@@ -7,21 +7,32 @@ given by the filesystem, so the clocks of hosts do not matter.
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from .share import Share
 from .tree import PEERS, Tree
 
 BEAT_S = 5.0
 DEAD_AFTER_S = 20.0
+_MAX_ADDRESS_BYTES = 300
 
 
-def beat(tree: Tree, node: str) -> None:
-    """Say that a node is alive. Raises OSError."""
+class Host(NamedTuple):
+    """A host that lives, and where its mq answers (``host:port``; empty if it does not say)."""
+
+    name: str
+    address: str
+
+
+def beat(tree: Tree, node: str, address: str = "") -> None:
+    """Say that a node is alive, and where it answers. Raises OSError."""
     path = tree.folder(PEERS, node)
-    fd = os.open(
-        path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=tree.fd
-    )
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=tree.fd)
     try:
+        line = address.encode() + b"\n"
+        if os.pread(fd, _MAX_ADDRESS_BYTES, 0) != line:
+            os.pwrite(fd, line, 0)
+            os.ftruncate(fd, len(line))
         os.utime(fd)  # the time of the server, on a network filesystem
     finally:
         os.close(fd)
@@ -45,9 +56,31 @@ def alive(tree: Tree, node: str) -> list[str]:
     return sorted(names)
 
 
-def share(nodes: list[str], node: str, peers: int, process: int, processes: int) -> Share:
-    """What one of ``processes`` on ``node`` prefers when ``peers`` other nodes fetch as well."""
-    if peers == 0 and processes == 1:
+def hosts(tree: Tree, node: str) -> list[Host]:
+    """The nodes that live, sorted by name. Raises OSError."""
+    return [Host(name, _address(tree, name)) for name in alive(tree, node)]
+
+
+def share(nodes: list[str], node: str, peers: int | None, process: int, processes: int) -> Share:
+    """What one of ``processes`` on ``node`` prefers when ``peers`` other nodes fetch as well.
+
+    peers: None means all that live.
+    """
+    count = len(nodes) if peers is None else peers + 1
+    if count == 1 and processes == 1:
         return Share()
-    rank = nodes.index(node) % (peers + 1)
-    return Share(rank * processes + process, (peers + 1) * processes)
+    rank = nodes.index(node) % count
+    return Share(rank * processes + process, count * processes)
+
+
+def _address(tree: Tree, node: str) -> str:
+    try:
+        fd = tree.open(tree.folder(PEERS, node))
+    except OSError:
+        return ""  # it left just now
+    try:
+        said = os.read(fd, _MAX_ADDRESS_BYTES)
+    finally:
+        os.close(fd)
+    first = said.decode("utf-8", "replace").partition("\n")[0]
+    return first if first.isprintable() else ""

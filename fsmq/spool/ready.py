@@ -161,6 +161,11 @@ class Ready:
             events.watch(QUEUES, files=False, departures=True)
 
     @property
+    def share(self) -> Share:
+        """What this process prefers."""
+        return self._share
+
+    @property
     def polls(self) -> bool:
         """Whether arrivals are found by listings instead of events."""
         return self._events is None

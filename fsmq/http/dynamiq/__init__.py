@@ -1,0 +1,1 @@
+"""Dynamiq's v1 REST API; docs/dynamiq.md is the specification."""

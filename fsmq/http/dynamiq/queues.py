@@ -1,0 +1,168 @@
+"""Queues and messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.errors import InvalidValue, NoSuchQueue
+from fsmq.spool.message import Message, NewMessage
+from fsmq.spool.names import check_id, check_queue
+from fsmq.spool.settings import QueueSettings
+
+from ..native import kept_headers
+from ..native_api import MAX_SETTINGS_BYTES
+from ..problems import UnreadableBody
+from ..request import Call
+from ..service import MAX_COUNT, Service
+from ..wire import quote_id
+from .answers import Refused, answer, no_such_queue, plain
+
+_whole = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+class Queues:
+    """Translates requests into verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._spool = service.spool
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    async def list(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        queues = await self._service.in_thread(self._spool.queues)
+        return answer(200, {"queues": identity.visible(queues)})
+
+    async def show(self, call: Call) -> StreamResponse:
+        queue = call.queue()
+        try:
+            settings = self._spool.settings(queue)
+        except NoSuchQueue:
+            raise Refused(404, no_such_queue(queue), bare=True) from None
+        ready = self._spool.context.ready
+        return answer(
+            200,
+            {
+                "VisibilityTimeout": _short(settings.visibility_timeout),
+                "MinPartitions": settings.min_partitions,
+                "MaxPartitions": settings.max_partitions,
+                "MaxPartitionAge": _short(settings.max_partition_age),
+                "CompressedMessages": settings.compression is not None,
+                "partitions": ready.partitions(settings),
+            },
+        )
+
+    async def create(self, call: Call) -> StreamResponse:
+        queue = call.queue("admin")
+        await call.discard_body(self._service.read_timeout)
+        if not await self._service.in_thread(self._spool.create_queue, queue):
+            raise Refused(422, "Queue already exists.")
+        return answer(201, "created")
+
+    async def configure(self, call: Call) -> StreamResponse:
+        queue = call.queue("admin")
+        body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
+        changes = _changes(body, self._spool.settings(queue))
+        await self._service.in_thread(self._spool.configure, queue, changes)
+        return answer(200, "ok")
+
+    async def delete(self, call: Call) -> StreamResponse:
+        queue = call.queue("admin")
+        try:
+            await self._service.in_thread(self._spool.delete_queue, queue)
+        except NoSuchQueue:
+            raise Refused(404, "Queue did not exist.") from None
+        return answer(200, {"Deleted": True})
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def put(self, call: Call) -> StreamResponse:
+        queue = call.queue("send")
+        try:
+            settings = self._spool.settings(queue)
+            body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
+            content_type, attributes = kept_headers(call.request.headers)
+            message = NewMessage(body, content_type=content_type, attributes=attributes)
+            [message_id] = await self._service.put(queue, [message], settings)
+        except NoSuchQueue:
+            await call.discard_body(self._service.read_timeout)
+            return plain("")
+        return plain(quote_id(message_id))
+
+    async def fetch(self, call: Call) -> StreamResponse:
+        queue = call.queue("receive")
+        asked = call.names["number"]
+        if not _whole.fullmatch(asked) or int(asked) < 1:
+            raise Refused(422, f"{asked[:50]!r} is no batch size: a whole number from 1", bare=True)
+        count = min(int(asked), MAX_COUNT)
+        try:
+            messages = await self._service.fetch(call, queue, count, None, 0.0)
+        except NoSuchQueue:
+            raise Refused(404, no_such_queue(queue), bare=True) from None
+        return answer(200, [_as_json(message) for message in messages])
+
+    async def look(self, call: Call) -> StreamResponse:
+        queue, message_id = call.queue("receive"), call.names["id"]
+        message = None
+        if _can_be(queue, message_id):
+            message = await self._service.in_thread(self._service.find, queue, message_id)
+        if message is None:
+            self._spool.settings(queue)  # that there is no such queue explains it
+            raise Refused(404, f"Message {message_id[:200]} not found.")
+        return answer(200, {"messages": [_as_json(message)]})
+
+    async def remove(self, call: Call) -> StreamResponse:
+        queue, message_id = call.queue("receive"), call.names["id"]
+        if not _can_be(queue, message_id):
+            return answer(200, False)
+        [found] = await self._service.complete(self._spool.remove(queue, [message_id]))
+        return answer(200, found)
+
+    async def remove_many(self, call: Call) -> StreamResponse:
+        queue = call.queue("receive")
+        self._spool.settings(queue)
+        ids = [i for i in dict.fromkeys(call.names["number"].split(",")) if _can_be(queue, i)]
+        found = await self._service.remove(queue, ids)
+        return answer(200, {"deleted": sum(found)})
+
+
+def _as_json(message: Message) -> dict[str, str]:
+    return {"id": quote_id(message.id), "body": message.body.decode("utf-8", "replace")}
+
+
+def _can_be(queue: str, message_id: str) -> bool:
+    """Whether there can be such a message: Dynamiq tells no errors about ids."""
+    try:
+        check_id(check_queue(queue), message_id)
+    except InvalidValue:
+        return False
+    return True
+
+
+def _changes(body: bytes, settings: QueueSettings) -> dict[str, Any]:
+    """The settings of the spool that a PATCH asks for; members that Dynamiq has not are ignored."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableBody(f"the settings are not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise UnreadableBody("the settings are not a JSON object")
+    given = {name: value for name, value in given.items() if value is not None}
+    same = ("visibility_timeout", "min_partitions", "max_partitions", "max_partition_age")
+    changes = {name: given[name] for name in same if name in given}
+    compressed = given.get("compressed_messages")
+    if compressed is not None:
+        if not isinstance(compressed, bool):
+            raise InvalidValue("compressed_messages", "must be true or false")
+        changes["compression"] = (settings.compression or "zlib") if compressed else None
+    return changes
+
+
+def _short(seconds: float) -> float:
+    """Whole seconds as Dynamiq writes them, without a fraction."""
+    return int(seconds) if seconds.is_integer() else seconds

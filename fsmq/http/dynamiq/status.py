@@ -1,0 +1,39 @@
+"""The hosts that serve the spool, and what part of the ids this one prefers."""
+
+from __future__ import annotations
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool import peers
+from fsmq.spool.errors import telling
+
+from ..request import Call
+from ..service import Service
+from .answers import answer, plain
+
+# An id's place among all of them, as Dynamiq counts.
+PLACES = 2**63
+
+
+class Status:
+    """Answers from the heartbeat files."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def servers(self, call: Call) -> StreamResponse:
+        call.identify_bearer().visible(())
+        hosts = await self._service.in_thread(self._hosts)
+        return plain("".join(f"Member: {host.name} {host.address}\n" for host in hosts))
+
+    async def partition_range(self, call: Call) -> StreamResponse:
+        call.identify_bearer().visible(())
+        share, processes = self._service.spool.context.ready.share, self._service.processes
+        first = share.rank - share.rank % processes
+        bottom = first * PLACES // share.of
+        top = (first + processes) * PLACES // share.of - 1
+        return answer(200, {"bottom": str(bottom), "top": str(top)})
+
+    def _hosts(self) -> list[peers.Host]:
+        with telling("cannot list the hosts"):
+            return peers.hosts(self._service.spool.tree, self._service.node)

@@ -1,0 +1,90 @@
+"""Topics and subscriptions."""
+
+from __future__ import annotations
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.errors import NoSuchQueue, NoSuchTopic
+from fsmq.spool.message import NewMessage
+from fsmq.spool.names import check_queue
+
+from .. import access
+from ..native import kept_headers
+from ..request import Call
+from ..service import Service
+from ..topics import topic_of
+from ..wire import quote_id
+from .answers import Refused, answer
+
+
+class Topics:
+    """Translates requests into verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._spool = service.spool
+
+    async def list(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        topics = await self._service.in_thread(self._spool.topics)
+        visible = set(identity.visible([access.topic(topic) for topic in topics]))
+        return answer(200, {"topics": [t for t in topics if access.topic(t) in visible]})
+
+    async def show(self, call: Call) -> StreamResponse:
+        topic = topic_of(call)
+        try:
+            return await self._queues(topic)
+        except NoSuchTopic:
+            raise Refused(404, "Topic did not exist.") from None
+
+    async def create(self, call: Call) -> StreamResponse:
+        topic = topic_of(call, "admin")
+        await call.discard_body(self._service.read_timeout)
+        if not await self._service.in_thread(self._spool.create_topic, topic):
+            raise Refused(422, "Topic already exists.")
+        return answer(201, {"Queues": []})
+
+    async def delete(self, call: Call) -> StreamResponse:
+        topic = topic_of(call, "admin")
+        try:
+            await self._service.in_thread(self._spool.delete_topic, topic)
+        except NoSuchTopic:
+            raise Refused(404, "Topic did not exist.") from None
+        return answer(200, {"Deleted": True})
+
+    async def subscribe(self, call: Call) -> StreamResponse:
+        topic, queue = topic_of(call, "admin"), call.queue("admin")
+        await call.discard_body(self._service.read_timeout)
+        try:
+            # One that is subscribed stays as it is: the native dialect may have given it a filter.
+            if queue not in await self._service.in_thread(self._spool.subscriptions, topic):
+                await self._service.in_thread(self._spool.subscribe, topic, queue)
+            return await self._queues(topic)
+        except NoSuchTopic:
+            raise Refused(422, "Topic does not exist. Please create it first.") from None
+        except NoSuchQueue:
+            raise Refused(422, "Queue does not exist. Please create it first") from None
+
+    async def unsubscribe(self, call: Call) -> StreamResponse:
+        topic, queue = topic_of(call, "admin"), check_queue(call.names["queue"])
+        await self._service.in_thread(self._spool.create_topic, topic)
+        await self._service.in_thread(self._spool.unsubscribe, topic, queue)
+        return await self._queues(topic)
+
+    async def publish(self, call: Call) -> StreamResponse:
+        topic = topic_of(call, "send")
+        limit = self._spool.context.max_message_bytes
+        body = await call.body(limit, self._service.read_timeout)
+        content_type, attributes = kept_headers(call.request.headers)
+        message = NewMessage(body, content_type=content_type, attributes=attributes)
+        try:
+            ids = await self._service.publish(topic, message)
+        except NoSuchTopic:
+            if call.identify_bearer().may("admin", access.topic(topic)):
+                await self._service.in_thread(self._spool.create_topic, topic)
+            ids = {}
+        return answer(200, {queue: quote_id(message_id) for queue, message_id in ids.items()})
+
+    async def _queues(self, topic: str) -> StreamResponse:
+        subscriptions = await self._service.in_thread(self._spool.subscriptions, topic)
+        return answer(200, {"Queues": list(subscriptions)})
