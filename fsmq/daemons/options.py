@@ -31,7 +31,7 @@ COMMANDS = {"mq": "mq", "mover": "mq-mover", "reaper": "mq-reaper", "up": "fsmq 
 TABLES = {"mq": "mq", "mover": "mover", "reaper": "reaper", "up": "mq"}
 """The table of the configuration file that each program reads over the top level."""
 
-DIALECTS = ("emodb",)
+DIALECTS = ("emodb", "dynamiq")
 """What mq can speak beside its native dialect; `fsmq.http.dialects` has them."""
 
 _EVERY = tuple(COMMANDS)

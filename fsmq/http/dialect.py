@@ -32,6 +32,10 @@ class Dialect(ABC):
     def __init__(self, service: Service) -> None:
         self.router = Router()
 
+    def claims(self, method: str, path: str) -> bool:
+        """Whether it has this request although another dialect has the first segment."""
+        return False
+
     def find(self, method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
         """The handler of a request, and the decoded values of the path's named segments.
 

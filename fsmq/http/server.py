@@ -57,9 +57,9 @@ class Server:
     ) -> None:
         self.service = service
         self._native = NativeDialect(service)
-        others = [DIALECTS[name](service) for name in dialects]
-        self._by_prefix = {prefix: one for one in others for prefix in one.prefixes}
-        routers = [one.router for one in (self._native, *others)]
+        self._others = [DIALECTS[name](service) for name in dialects]
+        self._by_prefix = {prefix: one for one in self._others for prefix in one.prefixes}
+        routers = [one.router for one in (self._native, *self._others)]
         self.system = System(routers)
         self.system.add_routes(self._native.router)
         self._origins = Origins(host_names)
@@ -136,7 +136,7 @@ class Server:
 
     async def _answer(self, call: Call, path: str) -> StreamResponse:
         request = call.request
-        dialect = self._dialect(path)
+        dialect = self._dialect(request.method, path)
         try:
             self._origins.check(request.headers)
             handler, call.names = dialect.find(request.method, path)
@@ -157,10 +157,13 @@ class Server:
             log.exception("%s %s failed", request.method, path)
             return dialect.problem(InternalError())
 
-    def _dialect(self, path: str) -> Dialect:
+    def _dialect(self, method: str, path: str) -> Dialect:
         # A matrix parameter (";…") is no part of a segment's name.
         first = path[1:].partition("/")[0].partition(";")[0]
-        return self._by_prefix.get(first, self._native)
+        named = self._by_prefix.get(first)
+        if named is None:
+            return self._native
+        return next((one for one in self._others if one.claims(method, path)), named)
 
     async def _look_after_connections(self) -> None:
         limits = self.service.admission.limits

@@ -56,10 +56,7 @@ class _Copies:
         except NoSuchQueue:
             return
         self._puts[queue] = copy
-        # The files belong to the common work now: they are closed with it, and by no one else.
-        self.work.files += copy.work.files
-        self.work.folders |= copy.work.folders
-        copy.work.files = []
+        self.work.take(copy.work)
 
     def finish(self) -> dict[str, str]:
         ids = {}

@@ -22,7 +22,7 @@ class Dynamiq(Dialect):
     """``/topics``, ``/queues`` and ``/status``, and the same under ``/v1``."""
 
     name = "dynamiq"
-    prefixes = frozenset(("v1", "topics", "queues", "queue", "status"))
+    prefixes = frozenset(("v1", "topics", "queues", "status"))
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
@@ -48,6 +48,12 @@ class Dynamiq(Dialect):
         self._add("DELETE", "/queues/{queue}/message/{id}", queues.remove)
         self._add("GET", "/status/servers", status.servers)
         self._add("GET", "/status/partitionrange", status.partition_range)
+
+    def claims(self, method: str, path: str) -> bool:
+        # Its page deletes a queue there; EmoDB has /queue/1 and what is below.
+        segments = path.split("/")[1:]
+        at = len(segments) == 2 and segments[0] == "queue" and segments[1] != "1"
+        return at and method == "DELETE"
 
     def problem(self, error: FsmqError) -> Response:
         return problem(error)
