@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from fsmq.http.server import Server
 from fsmq.http.service import Service
 from fsmq.spool import Spool
 
+_LIMITS = {"minimum", "maximum", "minLength", "maxLength", "pattern", "default"}
 _HEAD = """# HTTP reference
 
 Every path, parameter and answer of `mq`. This page is generated from the OpenAPI document that a
@@ -64,6 +66,7 @@ def _operation(title: str, also: str, operation: dict[str, Any]) -> Iterator[str
         body = operation["requestBody"]
         kinds = ", ".join(f"`{kind}`: {_type(c['schema'])}" for kind, c in body["content"].items())
         yield f"Body: {body['description']}. {kinds}\n"
+    answers = operation["responses"].items()
     yield _table(
         ("answer", "what", "body", "headers"),
         [
@@ -73,9 +76,13 @@ def _operation(title: str, also: str, operation: dict[str, Any]) -> Iterator[str
                 ", ".join(_content(kind, c) for kind, c in answer.get("content", {}).items()),
                 ", ".join(f"`{name}`" for name in answer.get("headers", {})),
             )
-            for status, answer in operation["responses"].items()
+            for status, answer in answers
+            if status < "400"
         ],
     )
+    errors = [f"{status} {a['description']}" for status, a in answers if status >= "400"]
+    if errors:
+        yield f"Errors: {'; '.join(errors)}.\n"
 
 
 def _content(kind: str, content: dict[str, Any]) -> str:
@@ -131,17 +138,28 @@ def _limits(schema: dict[str, Any]) -> str:
     if "maxLength" in schema:
         words += f" of {schema.get('minLength', 0)} to {schema['maxLength']} characters"
     if "pattern" in schema:
-        words += f" `{schema['pattern']}`"
+        words += f" {_pattern(schema['pattern'])}"
     if "default" in schema:
         words += f"; default `{schema['default']}`"
     return words
 
 
+def _brief(schema: dict[str, Any]) -> str:
+    """A schema within another: without its limits."""
+    return _type({k: v for k, v in schema.items() if k not in _LIMITS})
+
+
+def _pattern(pattern: str) -> str:
+    # Neither a table nor emphasis may take any of its characters for its own.
+    return "<code>" + re.sub(r"[^A-Za-z0-9 ]", lambda m: f"&#{ord(m[0])};", pattern) + "</code>"
+
+
 def _kind(kind: str, schema: dict[str, Any]) -> str:
     if kind == "array":
-        return f"list of {_type(schema['items'])}"
+        return f"list of {_brief(schema['items'])}"
     if kind == "object" and "properties" in schema:
-        return "{" + ", ".join(f"`{n}`: {_type(s)}" for n, s in schema["properties"].items()) + "}"
+        members = (f"`{name}`: {_brief(of)}" for name, of in schema["properties"].items())
+        return "{" + ", ".join(members) + "}"
     if kind == "string" and "format" in schema:
         return str(schema["format"])
     return str(kind)

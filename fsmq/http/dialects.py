@@ -25,9 +25,9 @@ class NativeDialect(Dialect):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        NativeTopics(service).add_routes(self.router)
         Native(service).add_routes(self.router)
         Many(service).add_routes(self.router)
+        NativeTopics(service).add_routes(self.router)
 
     def problem(self, error: FsmqError) -> Response:
         return problem(error)
