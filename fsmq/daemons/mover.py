@@ -9,6 +9,7 @@ from fsmq.daemons.start import probed, settle_memory, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.spool.delivery import Delivery
 from fsmq.spool.errors import UnusableSpool
+from fsmq.spool.reports import Reports
 from fsmq.spool.spool import open_context
 from fsmq.spool.tree import DELAY, NEW, QUEUES, Tree
 
@@ -93,6 +94,7 @@ def _run(options: MoverOptions, tree: Tree) -> int:
     settle_memory()  # a million timers are a million objects that the collector would go through
     log.info("started", serves=served, watch="poll" if polls else "events")
     is_ready = False
+    reports = _reports(options, tree)
     while not loop.stopping:
         try:
             moved = delivery.step()
@@ -106,10 +108,19 @@ def _run(options: MoverOptions, tree: Tree) -> int:
             loop.ready(f"serving {served}")
         if moved:
             log.debug("moved", messages=moved)
+        delivery.measure_lag()
+        reports.tell(context.metrics)
         loop.wait(0.0 if moved else delivery.timeout())
+    reports.leave()
     log.info("stopped", counted=context.metrics.totals())
     delivery.close()
     return EXIT_CLEAN
+
+
+def _reports(options: MoverOptions, tree: Tree) -> Reports:
+    """What this mover tells the others; the movers of two legs are two processes."""
+    leg = "" if options.root is not None else "-new" if _serves_arrivals(options) else "-delay"
+    return Reports(tree, options.node, f"mover{leg}")
 
 
 def _served(options: MoverOptions) -> Path:

@@ -34,8 +34,7 @@ def main(options: MqOptions) -> int:
     for messages to be delivered, and mq-reaper for removed ones to be unlinked; fsmq up runs all
     three.
     """
-    name = "mq" if options.process_index is None else f"mq-{options.process_index}"
-    logs.setup(options.log_level, options.log_format, name)
+    logs.setup(options.log_level, options.log_format, _name(options))
     raise_file_limit()
     if options.processes > 1 and options.process_index is None:
         return _run_many(options)
@@ -98,6 +97,7 @@ class _Daemon:
             access=self._protection.access,
             admission=Admission(limits_of(options)),
             node=options.node,
+            process=_name(options),
             processes=options.processes,
         )
         server = Server(service, options.dialects, host_names=self._protection.host_names)
@@ -138,7 +138,10 @@ class _Daemon:
         self._notifier.stopping()
 
     def _on_sync(self, method: str, changes: int, seconds: float) -> None:
-        """Log what --sync auto does, when it does something else."""
+        """Measure, and log what --sync auto does when it does something else."""
+        metrics = self._spool.context.metrics
+        metrics.observe(("sync", method), seconds)
+        metrics.observe(("group",), changes)
         if method != self._method:
             self._method = method
             log.debug("syncing", method=method, changes=changes, seconds=round(seconds, 4))
@@ -180,6 +183,10 @@ class _Daemon:
                 peers.leave(self._spool.tree, self._options.node)
             except OSError:
                 pass  # the others will notice by our silence
+
+
+def _name(options: MqOptions) -> str:
+    return "mq" if options.process_index is None else f"mq-{options.process_index}"
 
 
 def _run_many(options: MqOptions) -> int:

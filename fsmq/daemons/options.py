@@ -136,7 +136,7 @@ SETTINGS: tuple[Setting, ...] = (
         host_name,
         "The name of this host among its peers.",
         _SPOOL,
-        ("mq",),
+        _DAEMONS,
         default_text="the host's name",
     ),
     Setting(
@@ -333,6 +333,7 @@ class MoverOptions:
     watch: Watch
     poll_interval: float
     sweep_interval: float
+    node: str
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None
@@ -357,6 +358,7 @@ class ReaperOptions:
     source: Path
     watch: Watch
     poll_interval: float
+    node: str
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None

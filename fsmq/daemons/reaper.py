@@ -10,15 +10,17 @@ from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.events import Events
 from fsmq.spool.filesystem import is_network, kind_of
+from fsmq.spool.metrics import Metrics
 from fsmq.spool.removal import reap
+from fsmq.spool.reports import Reports
 from fsmq.spool.tree import REMOVE, Tree
 
 log = logs.get_logger(__name__)
 _PAUSE_AFTER_ERROR_S = 1.0
 # Removals come in bursts: after one is reaped, so long is waited for more.
 _GATHER_S = 0.05
-# Where events arrive the folder is looked at all the same, rarely.
-_DISTRUST_S = 60.0
+# Where events arrive the folder is looked at all the same, when the reaper says that it lives.
+_DISTRUST_S = 5.0
 
 
 @program("reaper", ReaperOptions)
@@ -64,6 +66,7 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
         return loop.stopping
 
     total = 0
+    metrics, reports = Metrics(), Reports(tree, options.node, "reaper")
     while not loop.stopping:
         if events is not None:
             events.read()
@@ -75,10 +78,13 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
             loop.ping()
             continue
         total += reaped
+        metrics.count(("reap",), reaped)
+        reports.tell(metrics)
         if reaped:
             log.debug("reaped", files=reaped)
             loop.pause(_GATHER_S)
         loop.wait(options.poll_interval if events is None else _DISTRUST_S)
+    reports.leave()
     log.info("stopped", reaped=total)
     return EXIT_CLEAN
 

@@ -36,6 +36,7 @@ class Call:
         "_query",
         "identity",
         "names",
+        "operation",
         "raw_query",
         "request",
     )
@@ -50,6 +51,7 @@ class Call:
     ) -> None:
         self.request = request
         self.names = names
+        self.operation = "none"  # the id of what it asks for, as far as that is known
         self.raw_query = raw_query
         self.identity: Identity | None = None
         self._access = access

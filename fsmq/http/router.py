@@ -38,6 +38,7 @@ class Router:
     def __init__(self) -> None:
         self._root = _Node()
         self._routes: list[tuple[str, str, Operation]] = []
+        self.operations: dict[Handler, str] = {}  # the id of each handler's operation
 
     def add(self, method: str, pattern: str, handler: Handler, operation: Operation) -> None:
         """Add a route such as ``GET /{queue}/messages``, with its description.
@@ -56,6 +57,7 @@ class Router:
         if method in node.handlers:
             raise ValueError(f"{method} {pattern} is served already")
         node.handlers[method] = handler
+        self.operations[handler] = operation.id
         self._routes.append((method, pattern, operation))
 
     def routes(self) -> Sequence[tuple[str, str, Operation]]:

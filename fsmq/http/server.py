@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Iterable
 
 from aiohttp import hdrs, web
@@ -15,6 +16,7 @@ from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 
 from .dialect import Dialect
 from .dialects import DIALECTS, NativeDialect
+from .monitor import Monitor
 from .origin import Origins
 from .problems import (
     InternalError,
@@ -62,6 +64,8 @@ class Server:
         routers = [one.router for one in (self._native, *self._others)]
         self.system = System(routers)
         self.system.add_routes(self._native.router)
+        self.monitor = Monitor(service)
+        self.monitor.add_routes(self._native.router)
         self._origins = Origins(host_names)
         self._open = 0
         self._idle = asyncio.Event()
@@ -112,6 +116,7 @@ class Server:
 
     async def handle(self, request: BaseRequest) -> StreamResponse:
         self._open += 1
+        started = time.perf_counter()
         service = self.service
         path, query = split_target(_raw_target(request))
         call = Call(request, {}, query, service.access, service.admission)
@@ -132,6 +137,8 @@ class Server:
         if service.stopping:
             response.force_close()
         _end_when_written(call, response)
+        key = ("request", call.operation, str(response.status))
+        service.spool.context.metrics.observe(key, time.perf_counter() - started)
         return response
 
     async def _answer(self, call: Call, path: str) -> StreamResponse:
@@ -140,6 +147,7 @@ class Server:
         try:
             self._origins.check(request.headers)
             handler, call.names = dialect.find(request.method, path)
+            call.operation = dialect.router.operations.get(handler, "none")
             return await handler(call)
         except FsmqError as error:
             response = dialect.problem(error)

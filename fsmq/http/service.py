@@ -14,6 +14,7 @@ from fsmq.spool.context import Pending, join
 from fsmq.spool.counts import Counts
 from fsmq.spool.errors import FsmqError, NoSuchQueue, telling, unavailable
 from fsmq.spool.message import Message, NewMessage
+from fsmq.spool.reports import EVERY_S, Reports
 from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
 
@@ -43,7 +44,8 @@ class Service:
     read_timeout: seconds that a client may take to send a body.
     access: who may do what; without it everybody may do everything.
     admission: how much may go on at a time.
-    node, processes: the name of this host among its peers, and how many processes serve on it.
+    node, process, processes: the name of this host among its peers, that of this process on it, and
+        how many serve on it.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Service:
         access: Access | None = None,
         admission: Admission | None = None,
         node: str = "localhost",
+        process: str = "mq",
         processes: int = 1,
     ) -> None:
         self.spool = spool
@@ -66,13 +69,14 @@ class Service:
         self.admission = admission or Admission()
         self.node = node
         self.processes = processes
+        self.reports = Reports(spool.tree, node, process)
         self.stopping = False
         self._commits = Commits(spool.syncer)
         self._threads = ThreadPoolExecutor(workers, "fsmq-fetch")
         self._poll_interval = poll_interval
         self._loads: dict[str, asyncio.Future[None]] = {}
         self._counts: dict[str, tuple[float, asyncio.Future[Counts]]] = {}
-        self._poller: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -84,15 +88,16 @@ class Service:
         fileno = self.spool.events_fileno()
         if fileno is not None:
             self._loop.add_reader(fileno, self._on_events)
-        self._poller = self._loop.create_task(self._poll())
+        self._tasks = [self._loop.create_task(work()) for work in (self._poll, self._report)]
 
     async def stop(self) -> None:
         """Give threads and watches back; nothing may be in progress any more."""
         fileno = self.spool.events_fileno()
         if self._loop is not None and fileno is not None:
             self._loop.remove_reader(fileno)
-        if self._poller is not None:
-            self._poller.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await self.in_thread(self.reports.leave)
         self.spool.context.ready.on_arrival = None
         self._commits.close()
         self._threads.shutdown()
@@ -215,9 +220,11 @@ class Service:
             call.hold(claimed.size, sure=True)
             messages = await self.complete(claimed)
             if messages:
+                self._note_fill(queue, len(messages), count)
                 return await self._unless_gone(call, queue, messages)
             left = end - time.monotonic()
             if left <= 0 or self.stopping:
+                self._note_fill(queue, 0, count)
                 return []
             ripens_in = self.spool.context.ready.ripens_in(queue)
             pause = left if ripens_in is None else min(left, ripens_in)
@@ -312,6 +319,19 @@ class Service:
             loop.call_later(seconds, self.waiters.wake, queue, count)
         else:
             self.waiters.wake(queue, count)
+
+    def _note_fill(self, queue: str, got: int, asked: int) -> None:
+        metrics = self.spool.context.metrics
+        metrics.observe(("batch_fill", queue), got / asked)
+        metrics.set(("fill", queue), got / asked)
+
+    async def _report(self) -> None:
+        """Let the other processes of this host know what this one counts."""
+        metrics = self.spool.context.metrics
+        while True:
+            if self.reports.is_due(metrics):
+                await self.in_thread(self.reports.tell, metrics)
+            await asyncio.sleep(EVERY_S)
 
     async def _poll(self) -> None:
         """Where events do not arrive: list the queues that someone waits for."""

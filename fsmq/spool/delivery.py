@@ -122,6 +122,19 @@ class Delivery:
         """Whether messages wait that the last step had no time for."""
         return bool(self._backlog)
 
+    def measure_lag(self) -> None:
+        """Note how late the waiting work is, in seconds, for each kind that is served."""
+        metrics, now = self.context.metrics, self.context.clock()
+        if self._serves_new:
+            first = self._backlog[0] if self._backlog else ""
+            created_ms = facts(first.rpartition(":")[2]).created_ms
+            lag = 0.0 if created_ms is None else max(0.0, now - created_ms / 1000)
+            metrics.set(("lag", "new"), round(lag, 3))
+        if self._serves_timers:
+            due_ms = self.timers.next_ms()
+            lag = 0.0 if due_ms is None else max(0.0, now - due_ms / 1000)
+            metrics.set(("lag", "timers"), round(lag, 3))
+
     def rescan(self) -> None:
         """Let the next step list the folders."""
         self._new_due = self._delay_due = self._full_due = 0.0
@@ -247,6 +260,9 @@ class Delivery:
         try:
             if self._tree.move(DELIVER, queue, message_id):
                 self.context.metrics.count(("deliver", queue))
+                if known.created_ms is not None:
+                    age_s = self.context.clock() - known.created_ms / 1000
+                    self.context.metrics.observe(("delivery",), max(0.0, age_s))
                 self.context.ready.add(queue, message_id)
                 return True
         except FileExistsError:

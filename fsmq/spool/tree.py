@@ -30,7 +30,8 @@ from .names import entry, is_queue
 
 NEW, QUEUES, DELAY, REMOVE = "new", "queues", "delay", "remove"
 TOPICS, CONFIG, JOURNAL, PEERS = "topics", "config", "journal", "peers"
-FOLDERS = (NEW, QUEUES, DELAY, REMOVE, TOPICS, CONFIG, JOURNAL, PEERS)
+METRICS = "metrics"
+FOLDERS = (NEW, QUEUES, DELAY, REMOVE, TOPICS, CONFIG, JOURNAL, PEERS, METRICS)
 MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
 
 
@@ -273,6 +274,14 @@ class Tree:
             self.unlink(draft)
             raise
         self.sync_folder(folder)
+
+    def touch(self, path: str) -> bool:
+        """Set a file's times to now, as the filesystem's server has it; False if it is gone."""
+        try:
+            os.utime(path, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
 
     def stamp(self, path: str, mtime_ns: int) -> bool:
         """Set a message's mtime; False if it is not there (any more).

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from uuid6 import uuid7
 
 from ..names import UUID7
-from ..tree import Tree
+from ..tree import NEW, Tree
 
 _scratch_name = re.compile(rf"\.probe-{UUID7}")
 
@@ -19,6 +20,18 @@ def scratch_name() -> str:
 def is_scratch(name: str) -> bool:
     """Whether a name is one of the probe's own."""
     return _scratch_name.fullmatch(name) is not None
+
+
+def try_to_store(tree: Tree) -> None:
+    """Write and sync a byte where messages are written, and remove it. Raises OSError."""
+    path = tree.folder(NEW, scratch_name())
+    fd = tree.create(path)
+    try:
+        os.write(fd, b"x")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+        tree.unlink(path)
 
 
 def remove_scratch(tree: Tree, path: str) -> bool:

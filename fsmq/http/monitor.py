@@ -1,0 +1,196 @@
+"""Monitoring: the Prometheus page, and whether this server is fit to serve."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import hdrs
+from aiohttp.web import Response, StreamResponse
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+
+from fsmq._version import __version__
+from fsmq.spool.errors import Unavailable, telling, unavailable
+from fsmq.spool.metrics import METRICS, Key, Snapshot
+from fsmq.spool.probe.scratch import try_to_store
+from fsmq.spool.reports import Report
+from fsmq.spool.survey import Overview
+
+from . import monitor_api as api
+from .answers import json_answer
+from .request import Call
+from .router import Router
+from .service import Service
+
+# A survey is at most so old, or older where it would take more than a twentieth of the time.
+_FRESH_S = 1.0
+_SURVEY_SHARE = 0.05
+# A disk that has not taken a byte after so long counts as one that refuses.
+_DISK_PATIENCE_S = 5.0
+# What a mover may serve; each has to be served by one that lives.
+WORKS = ("new", "timers")
+
+
+class Monitor:
+    """What is known about the spool and the processes that serve it."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._spool = service.spool
+        self._reports = service.reports
+        self._survey: tuple[float, dict[str, Overview]] = (0.0, {})
+        self._surveying: asyncio.Lock = asyncio.Lock()
+
+    def add_routes(self, router: Router) -> None:
+        for method in ("GET", "HEAD"):
+            router.add(method, "/_metrics", self.metrics, api.METRICS)
+            router.add(method, "/_health/live", self.live, api.LIVE)
+            router.add(method, "/_health/ready", self.ready, api.READY)
+
+    async def metrics(self, call: Call) -> StreamResponse:
+        call.expect()
+        surveyed = await self.survey()
+        reports = await self._service.in_thread(self._others)
+        mine = Report(
+            self._reports.node, self._reports.process, self._spool.context.metrics.snapshot()
+        )
+        here = [mine, *(report for report in reports if report.node == mine.node)]
+        accept = call.request.headers.get(hdrs.ACCEPT, "")
+        encode, kind = choose_encoder(accept)
+        body = encode(_Page(_by_process(here), surveyed, self._spool.context.clock()))
+        return Response(body=body, headers={hdrs.CONTENT_TYPE: kind})
+
+    async def live(self, call: Call) -> StreamResponse:
+        call.expect()
+        return json_answer(200, {"live": True})
+
+    async def ready(self, call: Call) -> StreamResponse:
+        call.expect()
+        if self._service.stopping:
+            raise Unavailable("the server is shutting down", 1)
+        try:
+            async with asyncio.timeout(_DISK_PATIENCE_S):
+                await self._service.in_thread(self._try_disk)
+        except TimeoutError:
+            raise Unavailable("the disk does not answer", 5) from None
+        reports = await self._service.in_thread(self._others)
+        seen = {key[1] for report in reports for key in report.snapshot.gauges if key[0] == "lag"}
+        missing = [work for work in WORKS if work not in seen]
+        if missing:
+            what = " and ".join(missing)
+            raise Unavailable(f"no mover that serves {what} has been seen: start mq-mover", 5)
+        return json_answer(200, {"ready": True})
+
+    async def survey(self) -> dict[str, Overview]:
+        """Counts of all queues, not older than a second unless counting takes long."""
+        async with self._surveying:
+            until, surveyed = self._survey
+            started = time.monotonic()
+            if started >= until:
+                surveyed = await self._service.in_thread(self._spool.survey)
+                cost = time.monotonic() - started
+                fresh = max(_FRESH_S, cost / _SURVEY_SHARE)
+                self._survey = (time.monotonic() + fresh, surveyed)
+            return surveyed
+
+    def _others(self) -> list[Report]:
+        with telling("cannot read what other processes report"):
+            self._reports.write(self._spool.context.metrics)
+            return self._reports.read()
+
+    def _try_disk(self) -> None:
+        try:
+            try_to_store(self._spool.tree)
+        except OSError as error:
+            raise unavailable(error, "cannot store a message") from error
+
+
+def _by_process(reports: list[Report]) -> dict[str, Snapshot]:
+    named: dict[str, list[Snapshot]] = {}
+    for report in reports:
+        named.setdefault(report.process, []).append(report.snapshot)
+    return {process: Snapshot.sum(snapshots) for process, snapshots in sorted(named.items())}
+
+
+class _Page:
+    """The metrics as a registry of the official library, which writes them."""
+
+    def __init__(
+        self, processes: dict[str, Snapshot], surveyed: dict[str, Overview], now: float
+    ) -> None:
+        self._processes = processes
+        self._surveyed = surveyed
+        self._now = now
+
+    def collect(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily("fsmq_build_info", "The version that runs", labels=["version"])
+        build.add_metric([__version__], 1)
+        yield build
+        up = GaugeMetricFamily("fsmq_process_up", "Processes of this host", labels=["process"])
+        for process in self._processes:
+            up.add_metric([process], 1)
+        yield up
+        yield from self._queues()
+        for what in METRICS:
+            yield self._family(what)
+
+    def _queues(self) -> Iterator[Metric]:
+        counts = GaugeMetricFamily(
+            "fsmq_queue_messages", "Messages of a queue by state", labels=["queue", "state"]
+        )
+        oldest = GaugeMetricFamily(
+            "fsmq_queue_oldest_message_age_seconds",
+            "Age of the oldest message that waits to be received",
+            labels=["queue"],
+        )
+        for queue, found in sorted(self._surveyed.items()):
+            for state, number in found.counts._asdict().items():
+                counts.add_metric([queue, state], number)
+            age = 0.0 if found.oldest is None else self._now - found.oldest
+            oldest.add_metric([queue], max(0.0, age))
+        yield counts
+        yield oldest
+
+    def _family(self, what: str) -> Metric:
+        metric = METRICS[what]
+        name, labels = f"fsmq_{metric.name}", [*metric.labels, "process"]
+        if metric.kind == "counter":
+            counter = CounterMetricFamily(name, metric.help, labels=labels)
+            for process, key, number in self._values(what, "counts"):
+                counter.add_metric([*key[1:], process], number)
+            return counter
+        if metric.kind == "gauge":
+            gauge = GaugeMetricFamily(name, metric.help, labels=labels)
+            for process, key, value in self._values(what, "gauges"):
+                gauge.add_metric([*key[1:], process], value)
+            return gauge
+        histogram = HistogramMetricFamily(name, metric.help, labels=labels)
+        for process, key, cells in self._values(what, "histograms"):
+            histogram.add_metric(
+                [*key[1:], process], _buckets(metric.bounds, cells), sum_value=cells[-1]
+            )
+        return histogram
+
+    def _values(self, what: str, table: str) -> Iterator[tuple[str, Key, Any]]:
+        for process, snapshot in self._processes.items():
+            for key, value in getattr(snapshot, table).items():
+                if key[0] == what and len(key) == len(METRICS[what].labels) + 1:
+                    yield process, key, value
+
+
+def _buckets(bounds: tuple[float, ...], cells: list[float]) -> list[tuple[str, float]]:
+    """Upper bounds and how many values are not above them, as Prometheus counts."""
+    total = 0.0
+    result = []
+    for bound, number in zip((*bounds, float("inf")), cells[:-1], strict=True):
+        total += number
+        result.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
+    return result

@@ -1,0 +1,183 @@
+"""The Prometheus page, parsed by the official parser, and the health pages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from fsmq.spool.metrics import METRICS
+from tests.http.helpers import Wire, ask, fetch, post
+from tests.suite import Suite, eventually
+
+
+class Page:
+    """The metrics at one moment."""
+
+    def __init__(self, text: str) -> None:
+        self.families = {f.name: f for f in text_string_to_metric_families(text)}
+
+    def sum(self, name: str, **labels: str) -> float:
+        """All samples of a name that have these labels."""
+        return sum(
+            sample.value
+            for family in self.families.values()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def processes(self) -> set[str]:
+        return {
+            s.labels["process"]
+            for f in self.families.values()
+            for s in f.samples
+            if "process" in s.labels
+        }
+
+
+async def page(client: aiohttp.ClientSession) -> Page:
+    answer = await ask(client, "GET", "/_metrics")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    return Page(answer.body.decode())
+
+
+async def until(client: aiohttp.ClientSession, name: str, value: float, **labels: str) -> Page:
+    """The first page on which a sum has come to a value: others report once a second."""
+    async with asyncio.timeout(15):
+        while (found := await page(client)).sum(name, **labels) < value:
+            await asyncio.sleep(0.1)
+    assert found.sum(name, **labels) == value
+    return found
+
+
+async def test_the_life_of_messages(client: aiohttp.ClientSession, queue: str) -> None:
+    dead = f"{queue}.dead"
+    await ask(
+        client,
+        "PATCH",
+        f"/{queue}",
+        json={"max_deliveries": 2, "dead_letter_queue": dead, "visibility_timeout": 0.1},
+    )
+    for _ in range(3):
+        await post(client, queue, b"x")
+    await post(client, queue, b"x", delay=3600)
+    first = await fetch(client, queue, visibility=60)
+    await ask(client, "DELETE", f"/{queue}/messages/{first.id}")
+    for _ in range(4):
+        await fetch(client, queue)
+    found = await until(client, "fsmq_messages_dead_lettered_total", 2, queue=queue)
+    assert found.sum("fsmq_messages_sent_total", queue=queue, process="mq") == 4
+    assert found.sum("fsmq_messages_deleted_total", queue=queue) == 1
+    assert found.sum("fsmq_messages_received_total", queue=queue) == 5
+    assert found.sum("fsmq_messages_redelivered_total", queue=queue, process="mover") == 2
+    assert found.sum("fsmq_queue_messages", queue=dead, state="ready") == 2
+    assert found.sum("fsmq_queue_messages", queue=queue, state="delayed") == 1
+    assert 0 < found.sum("fsmq_queue_oldest_message_age_seconds", queue=dead) < 120
+    assert found.sum("fsmq_batch_fill_ratio_count", queue=queue) == 5
+    assert found.sum("fsmq_batch_fill_ratio_sum", queue=queue) == 5
+    assert found.processes() >= {"mq", "mover"}
+    await until(client, "fsmq_files_reaped_total", found.sum("fsmq_files_reaped_total"))
+
+
+async def test_latencies(client: aiohttp.ClientSession, queue: str) -> None:
+    before = (await page(client)).sum
+    await post(client, queue, b"x")
+    await fetch(client, queue)
+    await ask(client, "GET", "/no-such-queue/messages")
+    after = (await page(client)).sum
+    count = "fsmq_http_request_duration_seconds_count"
+    assert after(count, operation="post", status="201") == before(count, operation="post") + 1
+    assert after(count, operation="fetch", status="404") >= 1
+    bucket = "fsmq_http_request_duration_seconds_bucket"
+    assert after(bucket, operation="post", le="+Inf") == after(count, operation="post")
+    assert after("fsmq_sync_duration_seconds_count") > before("fsmq_sync_duration_seconds_count")
+    assert after("fsmq_sync_group_changes_sum") > before("fsmq_sync_group_changes_sum")
+    delivery = "fsmq_delivery_latency_seconds_count"
+    await until(client, delivery, max(after(delivery), before(delivery) + 1))
+
+
+async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> None:
+    found = await page(client)
+    for metric in METRICS.values():
+        name = f"fsmq_{metric.name}"
+        assert found.families[name].type == metric.kind
+        assert found.families[name].documentation == metric.help
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    answer = await ask(client, "GET", "/_metrics", headers=accept)
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+    assert len(list(parse_openmetrics(answer.body.decode()))) == len(METRICS) + 4
+    assert (await ask(client, "HEAD", "/_metrics")).status == 200
+
+
+async def test_a_queue_that_is_gone_is_not_counted(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    await until(client, "fsmq_queue_messages", 0, queue=queue)
+    await ask(client, "DELETE", f"/{queue}")
+    async with asyncio.timeout(15):
+        while "queue" in {
+            s.labels.get("queue") == queue and "queue"
+            for s in (await page(client)).families["fsmq_queue_messages"].samples
+        }:
+            await asyncio.sleep(0.1)
+
+
+async def test_whichever_process_answers_tells_of_all(root: Path) -> None:
+    with Suite(root, mq_options=["--processes=2"]) as suite:
+        url = suite.url
+        async with aiohttp.ClientSession(url) as client:
+            await ask(client, "PUT", "/jobs")
+            for _ in range(8):
+                # A connection of its own for each, so that both processes get some.
+                async with aiohttp.ClientSession(url) as other:
+                    await post(other, "jobs", b"x")
+            for _ in range(6):
+                async with aiohttp.ClientSession(url) as other:
+                    found = await until(other, "fsmq_messages_sent_total", 8, queue="jobs")
+            async with asyncio.timeout(15):
+                while (await page(client)).processes() != {"mq-0", "mq-1", "mover", "reaper"}:
+                    await asyncio.sleep(0.1)
+            assert found.sum("fsmq_queue_messages", queue="jobs") == 8
+        names = sorted(path.name.split(":")[1] for path in (root / "metrics").iterdir())
+        assert names == ["mover", "mq-0", "mq-1", "reaper"]
+
+
+async def test_ready_as_long_as_a_mover_lives(root: Path) -> None:
+    with Suite(root, reaper=False) as suite:
+        wire = Wire(suite.url)
+        assert wire.ask("GET", "/_health/live").json == {"live": True}
+        eventually(lambda: wire.ask("GET", "/_health/ready").status == 200)
+        assert wire.ask("HEAD", "/_health/ready").status == 200
+        suite.terminate("mover")
+        refused = wire.ask("GET", "/_health/ready")
+        assert refused.status == 503
+        assert int(refused.headers["Retry-After"]) > 0
+        assert "no mover that serves new and timers" in refused.json["detail"]
+        assert wire.ask("GET", "/_health/live").status == 200
+        suite.restart("mover")
+        eventually(lambda: wire.ask("GET", "/_health/ready").status == 200)
+        # One that was killed leaves its report, which gets old.
+        suite.kill("mover")
+        assert wire.ask("GET", "/_health/ready").status == 200
+        [report] = (root / "metrics").glob("*:mover:*")
+        then = report.stat().st_mtime - 21
+        os.utime(report, (then, then))
+        assert wire.ask("GET", "/_health/ready").status == 503
+        wire.close()
+
+
+@pytest.mark.parametrize("gone", ["new"])
+def test_not_ready_where_the_disk_refuses(root: Path, gone: str) -> None:
+    with Suite(root, reaper=False) as suite, Wire(suite.url) as wire:
+        eventually(lambda: wire.ask("GET", "/_health/ready").status == 200)
+        (root / gone).rename(root / "elsewhere")
+        (root / gone).write_text("in the way")
+        assert wire.ask("GET", "/_health/ready").status == 503
