@@ -129,6 +129,7 @@ class AsyncClient:
                 data=request.body or None,
                 headers=request.headers,
                 allow_redirects=False,
+                middlewares=(_Once(),),
                 timeout=aiohttp.ClientTimeout(
                     sock_connect=min(_CONNECT_S, request.timeout), sock_read=request.timeout
                 ),
@@ -158,6 +159,25 @@ class AsyncClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+class _Once:
+    """Keeps aiohttp from sending a request again by itself.
+
+    It would do so with GET and DELETE when a connection breaks, and tell nobody; but whether an
+    earlier try may have been carried out is what the meaning of the next answer hangs on.
+    """
+
+    def __init__(self) -> None:
+        self._sent = False
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if self._sent:
+            raise aiohttp.ServerDisconnectedError
+        self._sent = True
+        return await handler(request)
 
 
 class AsyncQueue:

@@ -78,6 +78,8 @@ class Proxy:
         except OSError:
             client.close()
             return
+        for one in (client, server):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             self.connections += 1
             self._open |= {client, server}

@@ -1,0 +1,428 @@
+"""What gets lost on the way: every verb is done once, or its error is told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from uuid6 import uuid7
+
+from fsmq import (
+    AccessDenied,
+    AsyncClient,
+    Client,
+    ConnectionFailed,
+    DuplicateMessage,
+    InvalidValue,
+    NewMessage,
+    NoSuchMessage,
+    Unavailable,
+    UnexpectedAnswer,
+)
+from fsmq.client.exchange import Answer
+from tests.client.proxy import Proxy
+from tests.http.keyfile import add_key
+from tests.http.test_disk_says_no import disk, fill  # noqa: F401 - a fixture
+from tests.suite import Suite, eventually
+
+ARRIVAL_S = 15.0
+
+
+# -- lost answers ----------------------------------------------------------------------------------
+
+
+async def test_a_put_whose_answer_is_lost_is_stored_once(far: Any, jobs: Any, proxy: Proxy) -> None:
+    proxy.lose_answers = 2
+    put = await far.put(b"x", content_type="text/plain")
+    assert proxy.lose_answers == 0
+    [claimed] = await jobs.claim(10, wait=ARRIVAL_S)
+    assert (claimed.id, claimed.body) == (put, b"x")
+    assert await jobs.claim(wait=0.1) == []
+
+
+async def test_a_put_whose_request_is_lost_is_stored(far: Any, jobs: Any, proxy: Proxy) -> None:
+    proxy.lose_requests = 1
+    put = await far.put(b"x")
+    assert [m.id for m in await jobs.claim(10, wait=ARRIVAL_S)] == [put]
+
+
+async def test_a_batch_whose_answer_is_lost_is_stored_once(
+    far: Any, jobs: Any, proxy: Proxy
+) -> None:
+    proxy.lose_answers = 1
+    ids = await far.put_many([b"%d" % n for n in range(100)])
+    found: list[str] = []
+    while len(found) < 100:
+        found += [m.id for m in await jobs.claim(200, wait=ARRIVAL_S)]
+    assert sorted(found) == ids
+    assert await jobs.claim(wait=0.1) == []
+
+
+async def test_a_batch_of_which_a_part_is_stored_is_completed(
+    far: Any, jobs: Any, proxy: Proxy
+) -> None:
+    """As when the server was killed in the middle of it."""
+    messages = [NewMessage(b"%d" % n, id=str(uuid7())) for n in range(5)]
+    await jobs.put(messages[2].body, id=messages[2].id)
+    proxy.lose_requests = 1
+    assert await far.put_many(messages) == [m.id for m in messages]
+    found: list[str] = []
+    while len(found) < 5:
+        found += [m.id for m in await jobs.claim(9, wait=ARRIVAL_S)]
+    assert sorted(found) == sorted(m.id for m in messages)
+
+
+async def test_an_own_id_that_stood_before_is_a_duplicate(
+    make: Any, far: Any, jobs: Any, proxy: Proxy, queue: str
+) -> None:
+    await jobs.put(b"first", id="order-1")
+    with pytest.raises(DuplicateMessage):
+        await far.put(b"second", id="order-1")
+    # Tries that were refused by the network cannot have been the ones that stored it.
+    proxy.hang_up()
+    fresh = make(proxy.url).queue(queue)
+    again = asyncio.create_task(fresh.put(b"second", id="order-1"))
+    await asyncio.sleep(0.3)
+    proxy.listen()
+    with pytest.raises(DuplicateMessage):
+        await again
+
+
+async def test_a_removal_whose_answer_is_lost_is_a_success(
+    far: Any, jobs: Any, proxy: Proxy
+) -> None:
+    ids = await jobs.put_many([b"1", b"2"])
+    proxy.lose_answers = 1
+    assert await far.remove(*ids) == 2
+    assert await far.remove(*ids) == 0
+
+
+async def test_a_claim_whose_answer_is_lost_comes_back_at_its_deadline(
+    far: Any, jobs: Any, proxy: Proxy
+) -> None:
+    put = await jobs.put(b"x")
+    proxy.lose_answers = 1
+    [claimed] = await far.claim(visibility=1, wait=ARRIVAL_S)
+    assert (claimed.id, claimed.deliveries) == (put, 2)
+
+
+async def test_a_release_and_a_burial_whose_answers_are_lost_are_successes(
+    far: Any, jobs: Any, proxy: Proxy, queue: str
+) -> None:
+    await jobs.configure(max_deliveries=9, dead_letter_queue=f"{queue}.dead")
+    put = await jobs.put(b"x")
+    for verb in (far.release, far.bury):
+        await jobs.claim(wait=ARRIVAL_S)
+        proxy.lose_answers = 1
+        await verb(put)
+        assert proxy.lose_answers == 0
+        with pytest.raises(NoSuchMessage):
+            await verb(put)
+
+
+async def test_a_queue_whose_deletion_is_not_answered_is_deleted(
+    make: Any, remote: Any, proxy: Proxy, queue: str
+) -> None:
+    proxy.lose_answers = 1
+    await make(proxy.url).delete_queue(queue)
+    assert not await remote.has_queue(queue)
+
+
+# -- connections -----------------------------------------------------------------------------------
+
+
+async def test_connections_are_kept(far: Any, proxy: Proxy) -> None:
+    for _ in range(20):
+        await far.put(b"x")
+    await far.put_many([b"x", b"y"])
+    await far.claim(5, wait=ARRIVAL_S)
+    assert proxy.connections == 1
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_replaced(far: Any, proxy: Proxy) -> None:
+    await far.put(b"x")
+    proxy.hang_up()
+    proxy.listen()
+    await far.put(b"x")
+    assert proxy.connections == 2
+
+
+async def test_a_server_that_is_away_is_waited_for_and_then_told(make: Any, proxy: Proxy) -> None:
+    proxy.hang_up()
+    started = time.monotonic()
+    with pytest.raises(ConnectionFailed) as caught:
+        await make(proxy.url, retry_for=0.5).queues()
+    assert 0.2 < time.monotonic() - started < 5
+    assert isinstance(caught.value, ConnectionError)
+    assert proxy.url in str(caught.value)
+    with pytest.raises(ConnectionFailed):
+        await make("http://host.invalid", retry_for=0).queues()
+
+
+async def test_a_server_that_says_nothing_is_given_up(make: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = make(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.3, retry_for=0)
+        with pytest.raises(ConnectionFailed, match=r"within 0\.3 seconds") as caught:
+            await client.queue("q").put(b"x")
+    assert caught.value.maybe_done
+
+
+# -- Retry-After -----------------------------------------------------------------------------------
+
+
+class Scripted:
+    """A real HTTP server that answers what it was told to, in order, and then 201."""
+
+    def __init__(self) -> None:
+        self.script: list[tuple[int, dict[str, str]]] = []
+        self.asked: list[tuple[float, str]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                outer.asked.append((time.monotonic(), self.path))
+                status, headers = outer.script.pop(0) if outer.script else (201, {})
+                self.send_response_only(status)
+                for name, value in {"X-Message-Id": "it", "Content-Length": "0", **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *of: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def scripted() -> Iterator[Scripted]:
+    server = Scripted()
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("status", [503, 429, 502])
+async def test_a_retry_waits_as_long_as_it_is_asked_to(
+    make: Any, scripted: Scripted, status: int
+) -> None:
+    scripted.script = [(status, {"Retry-After": "1"})]
+    assert await make(scripted.url).queue("q").put(b"x") == "it"
+    (first, path), (second, same_path) = scripted.asked
+    assert path == same_path
+    assert "id=0" in path
+    assert 1 <= second - first < 3
+
+
+async def test_a_date_to_wait_for_is_read_by_the_servers_clock(
+    make: Any, scripted: Scripted
+) -> None:
+    wrong = datetime.now(UTC) - timedelta(days=1000)
+    dates = {
+        "Date": format_datetime(wrong, usegmt=True),
+        "Retry-After": format_datetime(wrong + timedelta(seconds=1), usegmt=True),
+    }
+    scripted.script = [(503, dates)]
+    await make(scripted.url).queue("q").put(b"x")
+    (first, _), (second, _) = scripted.asked
+    assert 1 <= second - first < 3
+
+
+async def test_who_is_asked_to_wait_too_long_is_told_at_once(make: Any, scripted: Scripted) -> None:
+    scripted.script = [(503, {"Retry-After": "3600"})]
+    started = time.monotonic()
+    with pytest.raises(Unavailable) as caught:
+        await make(scripted.url, retry_for=30).queue("q").put(b"x")
+    assert time.monotonic() - started < 5
+    assert caught.value.retry_after == 3600
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7), ("", None), ("soon", None), ("-1", None), ("1.5", None), ("9" * 99, 999_999_999)],
+)
+def test_what_a_retry_after_says(value: str, seconds: float | None) -> None:
+    assert Answer(503, {"retry-after": value}, b"").retry_after == seconds
+
+
+def test_a_date_that_is_over_asks_for_no_wait() -> None:
+    over = {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT", "date": "nonsense"}
+    assert Answer(503, over, b"").retry_after == 0
+
+
+@pytest.mark.parametrize("status", [500, 418, 301])
+async def test_an_answer_that_nobody_expects_is_no_reason_to_ask_again(
+    make: Any, scripted: Scripted, status: int
+) -> None:
+    scripted.script = [(status, {"Location": "/elsewhere"})]
+    with pytest.raises(UnexpectedAnswer) as caught:
+        await make(scripted.url).queue("q").put(b"x")
+    assert caught.value.status == status
+    assert len(scripted.asked) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small filesystem")
+@pytest.mark.parametrize("disk", ["tmpfs"], indirect=True)
+async def test_a_full_disk_is_waited_for(disk: Path) -> None:  # noqa: F811
+    with Suite(disk / "mq", logs=disk.parent / "logs") as small:
+        (small.root / "queues" / "q").mkdir()
+        ballast = fill(disk)
+        client, loop_client = Client(small.url), AsyncClient(small.url)
+        tries = [
+            asyncio.create_task(asyncio.to_thread(client.queue("q").put, b"x" * 5000)),
+            asyncio.create_task(loop_client.queue("q").put(b"x" * 5000)),
+        ]
+
+        def refused() -> int:
+            return sum(" 503" in str(e) or "full" in str(e) for e in small.logs("mq"))
+
+        while refused() < 2:
+            await asyncio.sleep(0.02)
+        started = time.monotonic()
+        ballast.unlink()
+        ids = await asyncio.gather(*tries)
+        # The server asks for 5 seconds when its disk is full.
+        assert 4 < time.monotonic() - started < 15
+        assert {m.id for m in await loop_client.queue("q").claim(2, wait=5)} <= set(ids)
+        client.close()
+        await loop_client.close()
+
+
+# -- TLS and keys ----------------------------------------------------------------------------------
+
+
+async def test_a_server_with_a_certificate(
+    make: Any, suite: Suite, queue: str, tmp_path: Path
+) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=DNS:localhost"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    with Proxy(suite.port, context) as secure:
+        trusting = make(secure.url, ca=certificate).queue(queue)
+        assert await trusting.find(await trusting.put(b"x")) is not None
+        started = time.monotonic()
+        with pytest.raises(ConnectionFailed, match=r"(?i)certificate") as caught:
+            await make(secure.url).queues()
+        # Another try would end in the same way.
+        assert caught.value.lasting
+        assert time.monotonic() - started < 5
+    with pytest.raises(InvalidValue, match="ca: "):
+        make("https://localhost", ca=tmp_path / "missing")
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, str]]:
+    """A suite that wants keys, and one that may send to the queue ``q``."""
+    folder = tmp_path_factory.mktemp("locked")
+    key = add_key(folder / "keys.toml", "sender", "--send", "q")
+    options = [f"--keys={folder / 'keys.toml'}"]
+    with Suite(folder / "mq", mq_options=options, reaper=False) as running:
+        (running.root / "queues" / "q").mkdir()
+        yield running, key
+
+
+async def test_a_key_opens(
+    make: Any,
+    locked: tuple[Suite, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    suite, key = locked
+    caplog.set_level(logging.DEBUG)
+    assert await make(suite.url, key=key).queue("q").put(b"x")
+    with pytest.raises(AccessDenied) as forbidden:
+        await make(suite.url, key=key).queue("q").claim()
+    with pytest.raises(AccessDenied) as unknown:
+        await make(suite.url, key="nonsense").queue("q").put(b"x")
+    with pytest.raises(AccessDenied):
+        await make(suite.url).queue("q").put(b"x")
+    monkeypatch.setenv("FSMQ_KEY", key)
+    client = make(suite.url)
+    assert await client.queue("q").put_many([b"x", b"y"])
+    real = getattr(client, "wrapped", client)
+    told = [repr(real), repr(real.options), repr(real.queue("q")), caplog.text]
+    told += [str(forbidden.value), str(unknown.value)]
+    assert not [text for text in told if key in text or "nonsense" in text]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"url": "localhost:8080"}, "url"),
+        ({"url": "ftp://host"}, "url"),
+        ({"url": "http://"}, "url"),
+        ({"url": "http://host:99999"}, "url"),
+        ({"url": "http://me:secret@host"}, "url"),
+        ({"url": "http://host/?x=1"}, "url"),
+        ({"url": "http://host", "key": "a b"}, "key"),
+        ({"url": "http://host", "key": "secret\n"}, "key"),
+        ({"url": "http://host", "timeout": 0}, "timeout"),
+        ({"url": "http://host", "timeout": float("nan")}, "timeout"),
+        ({"url": "http://host", "retry_for": -1}, "retry_for"),
+        ({"url": "http://host", "connections": 0}, "connections"),
+    ],
+)
+async def test_options_that_are_refused(make: Any, options: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        make(**options)
+    assert caught.value.field == field
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_server_may_stand_below_a_path(make: Any, scripted: Scripted) -> None:
+    assert await make(f"{scripted.url}/behind/a/proxy/").queue("q").put(b"x") == "it"
+    [(_, path)] = scripted.asked
+    assert path.startswith("/behind/a/proxy/q/messages?id=")
+
+
+async def test_a_restart_of_mq_is_not_noticed(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq", reaper=False) as own, Client(own.url) as client:
+        ready = own.root / "queues" / "q"
+        ready.mkdir()
+        async with AsyncClient(own.url) as loop_client:
+            queue = loop_client.queue("q")
+            bodies = [b"%d" % n for n in range(1500)]
+            putting = asyncio.gather(
+                queue.put_many(bodies), asyncio.to_thread(client.queue("q").put_many, bodies)
+            )
+            await asyncio.to_thread(eventually, lambda: list(ready.iterdir()))
+            await asyncio.to_thread(own.restart, "mq")
+            ids = sorted(itertools.chain(*await putting))
+            assert len(set(ids)) == 3000
+            found: list[str] = []
+            while claimed := await queue.claim(1000, wait=0.5):
+                found += [m.id for m in claimed]
+            assert sorted(found) == ids

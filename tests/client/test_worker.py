@@ -1,0 +1,488 @@
+"""The worker, with handlers in threads and on the loop, against real daemons."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq import AsyncClient, Bury, Claim, Client, InvalidValue, Message, NoSuchQueue, Retry
+from tests.suite import HOME, Suite
+
+Work = Callable[[Message, Claim], Awaitable[None]]
+ARRIVAL_S = 15.0
+
+
+class Team:
+    """Starts workers of one kind whose handlers are given as coroutines; stops them at the end."""
+
+    def __init__(self, url: str, threads: bool) -> None:
+        self.threads = threads
+        self.url = url
+        self.workers: list[tuple[Any, asyncio.Task[None]]] = []
+        self._clients: list[AsyncClient] = []
+
+    def start(self, queue: str, work: Work, **pace: Any) -> Any:
+        """A worker that runs; what it does with each message is awaited, in its thread or here."""
+        if self.threads:
+            worker: Any = (
+                Client(self.url)
+                .queue(queue)
+                .worker(lambda message, claim: asyncio.run(_plain(work, message, claim)), **pace)
+            )
+            running = asyncio.create_task(asyncio.to_thread(worker.run))
+        else:
+            client = AsyncClient(self.url)
+            self._clients.append(client)
+            worker = client.queue(queue).worker(work, **pace)
+            running = asyncio.create_task(worker.run())
+        self.workers.append((worker, running))
+        return worker
+
+    async def stopped(self) -> None:
+        """Stop all workers and wait for their ends."""
+        workers, self.workers = self.workers, []
+        for worker, _ in workers:
+            worker.stop()
+        for _, running in workers:
+            await running
+        for client in self._clients:
+            await client.close()
+
+
+async def _plain(work: Work, message: Message, claim: Claim) -> None:
+    await work(message, claim)
+
+
+@pytest.fixture(params=["threads", "loop"])
+async def team(request: pytest.FixtureRequest, suite: Suite) -> AsyncIterator[Team]:
+    made = Team(suite.url, request.param == "threads")
+    yield made
+    await made.stopped()
+
+
+@pytest.fixture
+async def jobs(suite: Suite, queue: str) -> AsyncIterator[Any]:
+    async with AsyncClient(suite.url) as client:
+        yield client.queue(queue)
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+async def emptied(jobs: Any) -> None:
+    """Wait until a queue has no messages."""
+    while sum(await jobs.counts()):
+        await asyncio.sleep(0.05)
+
+
+async def test_every_message_is_handed_over_once_and_removed(team: Team, jobs: Any) -> None:
+    seen: Counter[bytes] = Counter()
+    running = most = 0
+    lock = threading.Lock()
+
+    async def work(message: Message, claim: Claim) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+            seen[message.body] += 1
+        await asyncio.sleep(0.002)
+        with lock:
+            running -= 1
+
+    await jobs.put_many([b"%d" % n for n in range(200)])
+    team.start(jobs.name, work, concurrency=5)
+    await emptied(jobs)
+    assert seen == Counter(b"%d" % n for n in range(200))
+    assert most == 5
+
+
+async def test_what_a_handler_raises_brings_the_message_back_later_each_time(
+    team: Team, jobs: Any
+) -> None:
+    tries: list[tuple[float, int | None]] = []
+
+    async def work(message: Message, claim: Claim) -> None:
+        tries.append((time.monotonic(), message.deliveries))
+        if len(tries) < 4:
+            raise ValueError("not yet")
+
+    await jobs.put(b"x")
+    team.start(jobs.name, work, back_off=0.25, max_back_off=0.5)
+    await emptied(jobs)
+    assert [deliveries for _, deliveries in tries] == [1, 2, 3, 4]
+    pauses = [b - a for (a, _), (b, _) in pairwise(tries)]
+    for pause, least in zip(pauses, (0.2, 0.4, 0.4), strict=True):
+        assert least <= pause < least + 2
+
+
+async def test_retry_names_the_pause(team: Team, jobs: Any) -> None:
+    tries: list[float] = []
+
+    async def work(message: Message, claim: Claim) -> None:
+        tries.append(time.monotonic())
+        if len(tries) == 1:
+            raise Retry(0.3)
+
+    await jobs.put(b"x")
+    team.start(jobs.name, work, back_off=100, max_back_off=100)
+    await emptied(jobs)
+    assert 0.3 <= tries[1] - tries[0] < 3
+
+
+async def test_bury_sends_the_message_to_the_dead_letters(team: Team, jobs: Any) -> None:
+    await jobs.configure(max_deliveries=9, dead_letter_queue=f"{jobs.name}.dead")
+
+    async def work(message: Message, claim: Claim) -> None:
+        raise Bury("no invoice")
+
+    put = await jobs.put(b"x")
+    team.start(jobs.name, work)
+    [dead] = await jobs.client.queue(f"{jobs.name}.dead").claim(wait=ARRIVAL_S)
+    assert dead.id == put
+
+
+async def test_a_message_that_cannot_be_buried_comes_back(team: Team, jobs: Any) -> None:
+    tries = []
+
+    async def work(message: Message, claim: Claim) -> None:
+        tries.append(message.deliveries)
+        if len(tries) == 1:
+            raise Bury("there are no dead letters")
+
+    await jobs.put(b"x")
+    team.start(jobs.name, work, max_back_off=0.1)
+    await emptied(jobs)
+    assert tries == [1, 2]
+
+
+async def test_a_message_is_held_for_as_long_as_its_handler_runs(suite: Suite, jobs: Any) -> None:
+    """Both kinds of workers at once; each has one of two messages."""
+    seen: list[tuple[bytes, int | None]] = []
+
+    async def work(message: Message, claim: Claim) -> None:
+        seen.append((message.body, message.deliveries))
+        await asyncio.sleep(5)
+        assert not claim.lost
+
+    await jobs.put_many([b"1", b"2"])
+    teams = [Team(suite.url, threads) for threads in (True, False)]
+    for one in teams:
+        one.start(jobs.name, work, visibility=2, concurrency=1)
+    await emptied(jobs)
+    for one in teams:
+        await one.stopped()
+    assert sorted(seen) == [(b"1", 1), (b"2", 1)]
+
+
+async def test_the_handler_of_a_lost_message_is_told(team: Team, jobs: Any) -> None:
+    told = threading.Event()
+
+    async def work(message: Message, claim: Claim) -> None:
+        if team.threads:
+            assert claim.wait_lost(20)
+            told.set()
+            return
+        try:
+            await asyncio.sleep(20)
+        except asyncio.CancelledError:
+            assert claim.lost
+            told.set()
+            raise
+
+    put = await jobs.put(b"x")
+    team.start(jobs.name, work, visibility=0.6)
+    while await jobs.find(put) is not None and not await jobs.peek(state="in_flight"):
+        await asyncio.sleep(0.01)
+    await jobs.remove(put)
+    assert await asyncio.to_thread(told.wait, 20)
+
+
+async def test_a_stop_lets_handlers_finish_and_takes_nothing_new(team: Team, jobs: Any) -> None:
+    began, finish = threading.Event(), threading.Event()
+    done = []
+
+    async def work(message: Message, claim: Claim) -> None:
+        began.set()
+        await asyncio.to_thread(finish.wait, 20)
+        assert claim.stopping
+        done.append(message.body)
+
+    await jobs.put(b"1")
+    worker = team.start(jobs.name, work, concurrency=1)
+    await until(began.is_set)
+    await jobs.put(b"2")
+    worker.stop()
+    [(_, running)] = team.workers
+    await asyncio.sleep(0.1)
+    assert not running.done()
+    finish.set()
+    await running
+    assert done == [b"1"]
+    # The second is there for others, at once and as if it had never been claimed.
+    [left] = await jobs.claim(wait=ARRIVAL_S)
+    assert (left.body, left.deliveries) == (b"2", 1)
+
+
+async def test_an_idle_worker_stops_at_once_and_takes_no_message_with_it(
+    team: Team, jobs: Any
+) -> None:
+    async def work(message: Message, claim: Claim) -> None:
+        raise AssertionError("nothing was there")
+
+    team.start(jobs.name, work)
+    await asyncio.sleep(0.3)
+    started = time.monotonic()
+    await team.stopped()
+    assert time.monotonic() - started < 10
+    await jobs.put(b"x")
+    [claimed] = await jobs.claim(wait=ARRIVAL_S)
+    assert claimed.deliveries == 1
+
+
+async def test_handlers_that_do_not_end_are_left_when_the_time_is_over(
+    team: Team, jobs: Any
+) -> None:
+    began, finish = threading.Event(), threading.Event()
+
+    async def work(message: Message, claim: Claim) -> None:
+        began.set()
+        if team.threads:
+            finish.wait(20)
+        else:
+            await asyncio.sleep(20)
+
+    await jobs.put(b"x")
+    team.start(jobs.name, work, stop_timeout=0.2, visibility=20)
+    await until(began.is_set)
+    started = time.monotonic()
+    await team.stopped()
+    assert time.monotonic() - started < 10
+    # A coroutine has ended, so its message is given back at once; a thread keeps its claim.
+    back = await jobs.claim(wait=0.5)
+    assert [m.deliveries for m in back] == ([] if team.threads else [2])
+    finish.set()
+
+
+async def test_a_missing_queue_ends_the_worker(team: Team) -> None:
+    async def work(message: Message, claim: Claim) -> None: ...
+
+    team.start("nowhere", work)
+    [(_, running)] = team.workers
+    team.workers.clear()
+    with pytest.raises(NoSuchQueue):
+        await running
+
+
+async def test_a_crash_and_restart_of_mq_loses_no_work(
+    request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both kinds of workers at once, while mq is killed and started again twice."""
+    with Suite(tmp_path / "mq") as own:
+        (own.root / "queues" / "q").mkdir()
+        teams = [Team(own.url, threads) for threads in (True, False)]
+        done: Counter[bytes] = Counter()
+        lock = threading.Lock()
+
+        async def work(message: Message, claim: Claim) -> None:
+            await asyncio.sleep(0.02)
+            with lock:
+                done[message.body] += 1
+
+        bodies = {b"%d" % n for n in range(600)}
+        async with AsyncClient(own.url) as client:
+            await client.queue("q").put_many(sorted(bodies))
+            for one in teams:
+                # A claim whose answer died with mq comes back after the visibility.
+                one.start("q", work, concurrency=8, visibility=2)
+            for part in (100, 300):
+                await until(lambda part=part: len(done) >= part)
+                own.kill("mq")
+                await asyncio.to_thread(own.restart, "mq")
+            await until(lambda: len(done) == len(bodies))
+            await emptied(client.queue("q"))
+        for one in teams:
+            await one.stopped()
+    assert set(done) == bodies
+    # At least once; what was done twice is what the crashes had in their hands.
+    assert sum(done.values()) - len(bodies) <= 2 * 16
+
+
+async def test_work_that_ends_while_mq_is_away_is_acknowledged_later(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq") as own:
+        (own.root / "queues" / "q").mkdir()
+        for threads in (True, False):
+            team = Team(own.url, threads)
+            began, finish = threading.Event(), threading.Event()
+            seen = []
+
+            async def work(
+                message: Message,
+                claim: Claim,
+                seen: list[Any] = seen,
+                began: threading.Event = began,
+                finish: threading.Event = finish,
+            ) -> None:
+                seen.append(message.deliveries)
+                began.set()
+                await asyncio.to_thread(finish.wait, 20)
+
+            async with AsyncClient(own.url) as client:
+                await client.queue("q").put(b"x")
+                team.start("q", work, visibility=60)
+                await until(began.is_set)
+                own.kill("mq")
+                finish.set()
+                await asyncio.sleep(0.3)
+                await asyncio.to_thread(own.restart, "mq")
+                await emptied(client.queue("q"))
+            await team.stopped()
+            assert seen == [1]
+
+
+PROGRAM = """
+import asyncio, sys, time
+from fsmq import AsyncClient, Client
+
+url, kind = sys.argv[1:]
+
+def handle(message, claim):
+    print("began", flush=True)
+    time.sleep(0.5)
+    print("ended", flush=True)
+
+async def handle_on_loop(message, claim):
+    print("began", flush=True)
+    await asyncio.sleep(0.5)
+    print("ended", flush=True)
+
+async def main():
+    async with AsyncClient(url) as client:
+        await client.queue("{queue}").worker(handle_on_loop).run()
+    print("stopped", flush=True)
+
+if kind == "threads":
+    Client(url).queue("{queue}").worker(handle).run()
+    print("stopped", flush=True)
+else:
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["threads", "loop"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_stops_a_program_when_its_work_is_done(
+    jobs: Any, suite: Suite, kind: str, number: signal.Signals
+) -> None:
+    await jobs.put(b"x")
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.replace("{queue}", jobs.name), suite.url, kind],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=HOME,
+        env=os.environ | {"PYTHONPATH": str(HOME)},
+    )
+    try:
+        assert program.stdout is not None
+        assert await asyncio.to_thread(program.stdout.readline) == "began\n"
+        program.send_signal(number)
+        printed = await asyncio.to_thread(program.stdout.read)
+        assert await asyncio.to_thread(program.wait, 20) == 0
+    finally:
+        program.kill()
+        program.wait()
+        program.stdout.close()
+    assert printed == "ended\nstopped\n"
+    await emptied(jobs)
+
+
+def test_handlers_that_do_not_fit_are_refused_at_once() -> None:
+    queue, loop_queue = (
+        Client("http://localhost").queue("q"),
+        AsyncClient("http://localhost").queue("q"),
+    )
+
+    async def on_loop(message: Message, claim: Claim) -> None: ...
+
+    async def one(message: Message) -> None: ...
+
+    for refused in (
+        lambda: queue.worker(on_loop),
+        lambda: queue.worker(lambda message: None),
+        lambda: loop_queue.worker(lambda message, claim: None),  # type: ignore[arg-type,return-value]
+        lambda: loop_queue.worker(one),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=r"handler"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [
+        {"concurrency": 0},
+        {"concurrency": 1001},
+        {"visibility": 0},
+        {"visibility": 1e9},
+        {"back_off": -1},
+        {"max_back_off": -1},
+        {"stop_timeout": float("nan")},
+    ],
+)
+def test_a_pace_that_does_not_fit_is_refused(pace: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        Client("http://localhost").queue("q").worker(lambda message, claim: None, **pace)
+    assert caught.value.field in pace
+
+
+async def test_a_worker_runs_once(team: Team, jobs: Any) -> None:
+    async def work(message: Message, claim: Claim) -> None: ...
+
+    worker = team.start(jobs.name, work)
+    await team.stopped()
+    again = asyncio.to_thread(worker.run) if team.threads else worker.run()
+    with pytest.raises(RuntimeError, match="once"):
+        await again
+
+
+async def test_a_worker_that_is_stopped_before_it_runs_does_nothing(team: Team, jobs: Any) -> None:
+    seen = []
+
+    async def work(message: Message, claim: Claim) -> None:
+        seen.append(message)
+
+    await jobs.put(b"x")
+    team.start(jobs.name, work).stop()
+    await team.stopped()
+    assert not seen
+
+
+async def test_a_cancelled_worker_gives_its_messages_back(suite: Suite, jobs: Any) -> None:
+    began = asyncio.Event()
+
+    async def work(message: Message, claim: Claim) -> None:
+        began.set()
+        await asyncio.sleep(20)
+
+    put = await jobs.put(b"x")
+    running = asyncio.create_task(jobs.worker(work).run())
+    await began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [m.id for m in await jobs.claim(wait=1)] == [put]
