@@ -39,11 +39,11 @@ def persist(request: Request, retry_for: float) -> Verb[Outcome]:
             failure = error_of(answer)
             asked = answer.retry_after
             again = again or answer.status not in _REFUSED
-        pause = back_off(tries, asked)
-        tries += 1
-        if time.monotonic() + pause > end:
+        left = end - time.monotonic()
+        if left <= 0 or (asked is not None and asked > left):
             raise failure
-        yield Pause(pause)
+        yield Pause(min(back_off(tries, asked), left))
+        tries += 1
 
 
 def back_off(tries: int, asked: float | None = None) -> float:

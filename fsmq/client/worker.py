@@ -237,7 +237,7 @@ class AsyncWorker:
             await self._release(message, claim, delay)
 
     async def _bury(self, message: Message, claim: Claim, error: Bury) -> None:
-        log.warning("message %s goes to the dead letters: %s", message.id, error)
+        log.info("message %s goes to the dead letters: %s", message.id, error)
         try:
             await self._queue.client.run(
                 self._verbs.bury(self._queue.name, message.id, claim.seconds_left)
