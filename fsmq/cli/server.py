@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -10,11 +11,13 @@ from fsmq.cli.failures import Exit, Failure
 from fsmq.client.client import Client, ClientQueue
 from fsmq.client.errors import ConnectionFailed
 from fsmq.client.exchange import Answer, Request, Verb
-from fsmq.spool import Moved, NoSuchQueue
+from fsmq.spool import Moved, NoSuchQueue, Unavailable
 from fsmq.spool.survey import Overview
 
 # A person waits for a server that is being restarted, and no longer.
 _PATIENCE_S = 5.0
+# So often a move is asked how far it has come.
+_LOOK_EVERY_S = 0.1
 # The first messages of these states are looked at for the age of the oldest.
 _WAITING = ("new", "ready")
 
@@ -34,10 +37,20 @@ class ServerQueue(ClientQueue):
         in_flight: bool = False,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Moved:
-        """Refuse: a server cannot do it. Raises Failure."""
-        message = "messages can be moved on the folder of the spool only"
-        advice = f"on the server's host: fsmq mv --at FOLDER {self.name} {target}"
-        raise Failure(message, Exit.USAGE, advice)
+        """Let the server move all that wait, and wait for it. Raises Failure."""
+        if only is not None:
+            message = "a server moves whole queues, not single messages"
+            advice = f"on the server's host: fsmq mv --at FOLDER {self.name} {target} ID…"
+            raise Failure(message, Exit.USAGE, advice)
+        verbs = self.client.verbs
+        ref = self.client.run(verbs.begin_move(self.name, target, in_flight))
+        while (move := self.client.run(verbs.find_move(ref))).status == "in_progress":
+            progress(move.moved)
+            time.sleep(_LOOK_EVERY_S)
+        if move.error is not None and not move.conflicts:
+            raise Unavailable(f"the move stopped: {move.error}")
+        progress(move.moved)
+        return Moved(move.moved, move.conflicts)
 
 
 class Server:

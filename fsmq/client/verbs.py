@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from uuid6 import uuid7
@@ -40,6 +41,15 @@ _MAX_WAIT_S = 86_400.0
 _FULL_PAGE_BYTES = 64 * 1024 * 1024
 # Attributes that are more than this are too much for headers; JSON has no such limits.
 _HEADER_BYTES, _HEADERS = 4096, 50
+
+
+class MoveState(NamedTuple):
+    """How far a move has come. ``status``: in_progress, complete or error."""
+
+    status: str
+    moved: int
+    conflicts: int
+    error: str | None
 
 
 class Verbs:
@@ -96,6 +106,17 @@ class Verbs:
     def purge(self, queue: str) -> Verb[None]:
         """A second try removes what came meanwhile too."""
         yield from self._done(self._request("DELETE", f"{_queue(queue)}/messages"))
+
+    def begin_move(self, source: str, target: str, in_flight: bool) -> Verb[str]:
+        """Its reference; a second try begins a second move, which finds nothing left to do."""
+        parameters = {"to": check_queue(target, "target"), "in_flight": in_flight or None}
+        request = self._request("POST", f"{_queue(source)}/move", _words(parameters))
+        answer = yield from self._done(request)
+        return str(_member(answer, "move"))
+
+    def find_move(self, ref: str) -> Verb[MoveState]:
+        answer = yield from self._done(self._request("GET", f"/_moves/{quote_id(ref)}"))
+        return MoveState(*(_member(answer, name) for name in MoveState._fields))
 
     # -- put -------------------------------------------------------------------------------------
 
@@ -240,8 +261,11 @@ class Verbs:
             outcome = yield from self._ask(request, retry_for)
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
-            removed = {unquote_id(i) for i in _member(outcome.answer, "removed")}
-            found += [outcome.again or message_id in removed for message_id in part]
+            # Of an id that is given twice the first was there, and the second was not.
+            removed = Counter(unquote_id(i) for i in _member(outcome.answer, "removed"))
+            for message_id in part:
+                found.append(outcome.again or removed[message_id] > 0)
+                removed[message_id] -= 1
         return found
 
     # -- looking ---------------------------------------------------------------------------------
@@ -324,6 +348,10 @@ class Verbs:
 
 def _queue(name: str) -> str:
     return "/" + check_queue(name)
+
+
+def _words(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: "true" if value is True else value for n, value in parameters.items()}
 
 
 def _message(queue: str, message_id: str) -> str:
