@@ -13,6 +13,7 @@ from fsmq.daemons.notify import Notifier, listen_fds
 from fsmq.daemons.options import MqOptions, program
 from fsmq.daemons.protection import Protection, limits_of
 from fsmq.daemons.start import probed, raise_file_limit, settle_memory, take_log_level
+from fsmq.daemons.statsd import Statsd
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
 from fsmq.http.admission import Admission
 from fsmq.http.keys import KeysError
@@ -109,6 +110,8 @@ class _Daemon:
         tasks = [loop.create_task(self._beat())]
         if self._notifier.watchdog_interval is not None:
             tasks.append(loop.create_task(self._ping(self._notifier.watchdog_interval)))
+        if options.stats == "statsd":
+            tasks.append(loop.create_task(self._statsd(server)))
         where = " ".join(_url(listening) for listening in self._listening)
         spool = self._spool
         log.info(
@@ -157,6 +160,13 @@ class _Daemon:
         while True:
             self._notifier.ping()
             await asyncio.sleep(interval)
+
+    async def _statsd(self, server: Server) -> None:
+        options = self._options
+        survey = None if options.process_index else server.monitor.survey
+        metrics = self._spool.context.metrics
+        statsd = Statsd(metrics, options.stats_prefix, options.stats_tags, options.node, survey)
+        await statsd.run(options.stats_address, options.stats_interval)
 
     async def _beat(self) -> None:
         """Tell the other hosts that we live, and learn our share of the ids from them."""

@@ -40,6 +40,7 @@ _DAEMONS = ("mq", *_LOOPS)
 
 _SPOOL, _NETWORK, _ACCESS = "The spool", "The network", "Who gets in"
 _EVENTS, _LOGS = "Noticing new files", "Logs and configuration"
+_STATS = "Metrics"
 
 
 def host_name() -> str:
@@ -224,6 +225,46 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     *LIMITS,
     Setting(
+        "stats",
+        Choice("none", "statsd"),
+        "none",
+        "Where metrics are sent to; Prometheus fetches them from /_metrics in any case.",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
+        "stats-address",
+        Text("HOST:PORT", r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\x00]{1,253}):[0-9]{1,5}", "HOST:PORT"),
+        "127.0.0.1:8125",
+        "Where statsd listens (UDP).",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
+        "stats-prefix",
+        Text("PREFIX", r"[A-Za-z0-9_.-]{0,200}", "A-Z a-z 0-9 - _ ."),
+        "dynamiq.",
+        "What stands before each key, its dot included.",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
+        "stats-interval",
+        Number(0.1, 3600, "seconds"),
+        2.0,
+        "How often they are sent.",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
+        "stats-tags",
+        Choice("none", "dogstatsd"),
+        "none",
+        "Whether the queue is a part of the key, or a tag behind the value.",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
         "watch",
         Choice(*get_args(Watch)),
         "auto",
@@ -309,6 +350,11 @@ class MqOptions:
     max_body_memory_per_key: int
     watch: Watch
     poll_interval: float
+    stats: Literal["none", "statsd"]
+    stats_address: str
+    stats_prefix: str
+    stats_interval: float
+    stats_tags: Literal["none", "dogstatsd"]
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None

@@ -60,7 +60,9 @@ class Monitor:
         surveyed = await self.survey()
         reports = await self._service.in_thread(self._others)
         mine = Report(
-            self._reports.node, self._reports.process, self._spool.context.metrics.snapshot()
+            self._reports.node,
+            self._reports.process,
+            self._spool.context.metrics.snapshot_quietly(),
         )
         here = [mine, *(report for report in reports if report.node == mine.node)]
         accept = call.request.headers.get(hdrs.ACCEPT, "")

@@ -124,9 +124,13 @@ class Metrics:
         return dict(totals)
 
     def snapshot(self) -> Snapshot:
-        """All values as they are now."""
+        """All values as they are now; from here on nothing has changed."""
+        self.changed = False
+        return self.snapshot_quietly()
+
+    def snapshot_quietly(self) -> Snapshot:
+        """The same, for those who do not ask what has changed."""
         with self._lock:
-            self.changed = False
             return Snapshot(
                 dict(self._counts),
                 dict(self._gauges),

@@ -1,0 +1,105 @@
+"""Two suites on one tree, as two hosts have it on a shared filesystem: topics, settings, shares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.http.helpers import Wire
+from tests.suite import Suite, eventually
+
+TOP = 2**63 - 1
+
+
+class Host:
+    """One of the hosts."""
+
+    def __init__(self, root: Path, node: str, logs: Path) -> None:
+        mq_options = [f"--node={node}", "--peers=auto"]
+        self.suite = Suite(
+            root, mq_options=mq_options, mover=[f"--node={node}"], reaper=False, logs=logs
+        )
+        self.suite.__enter__()
+        self.wire = Wire(self.suite.url)
+
+    def close(self) -> None:
+        self.wire.close()
+        self.suite.close()
+
+    def range(self) -> tuple[int, int]:
+        told = self.wire.ask("GET", "/status/partitionrange").json
+        return int(told["bottom"]), int(told["top"])
+
+    def members(self) -> list[str]:
+        return self.wire.ask("GET", "/status/servers").body.decode().splitlines()
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Host]]:
+    folder = tmp_path_factory.mktemp("hosts")
+    one = Host(folder / "mq", "one", folder / "logs-one")
+    other = Host(folder / "mq", "other", folder / "logs-other")
+    yield one, other
+    one.close()
+    other.close()
+
+
+def test_topics_and_settings_hold_on_both(hosts: tuple[Host, Host]) -> None:
+    one, other = (host.wire for host in hosts)
+    for n in range(10):
+        queue = f"q{n}"
+        assert one.ask("PUT", f"/v1/queues/{queue}").status == 201
+        one.ask("PUT", "/v1/topics/news")
+        subscribed = one.ask("PUT", f"/v1/topics/news/queues/{queue}").json["Queues"]
+        published = other.ask("PUT", "/v1/topics/news/message", body=b"x")
+        assert sorted(published.json) == subscribed
+        one.ask("PATCH", f"/v1/queues/{queue}", body=b'{"visibility_timeout": %d}' % n)
+        assert other.ask("GET", f"/v1/queues/{queue}").json["VisibilityTimeout"] == n
+    other.ask("DELETE", "/v1/topics/news/queues/q3")
+    assert "q3" not in one.ask("PUT", "/v1/topics/news/message", body=b"x").json
+
+
+def test_each_prefers_its_share_and_a_dead_ones_is_taken_over(hosts: tuple[Host, Host]) -> None:
+    one, other = hosts
+    half = 2**62
+    # Each host looks who lives every 5 s.
+    eventually(lambda: one.range() == (0, half - 1) and other.range() == (half, TOP))
+    told = [f"Member: {n} 127.0.0.1:{h.suite.port}" for n, h in (("one", one), ("other", other))]
+    assert one.members() == other.members() == told
+    one.wire.ask("PUT", "/v1/queues/shared")
+    assert one.wire.ask("GET", "/v1/queues/shared").json["partitions"] == 2
+    one.wire.ask("PATCH", "/v1/queues/shared", body=b'{"min_partitions": 6}')
+    for host in hosts:
+        assert host.wire.ask("GET", "/v1/queues/shared").json["partitions"] == 6
+
+    # Neither delivers what the other did.
+    total = 60
+    for n in range(total):
+        assert one.wire.ask("POST", f"/shared/messages?id=m{n}").status == 201
+    got: list[str] = []
+    while len(got) < total:
+        for host in hosts:
+            batch = host.wire.ask("GET", "/shared/messages?wait=1&count=7")
+            if batch.status == 200:
+                got += [message["id"] for message in batch.json["messages"]]
+    assert len(set(got)) == len(got) == total
+
+    other.suite.kill("mq")
+    peer = one.suite.root / "peers" / "other"
+    silent_since = peer.stat().st_mtime - 21
+    os.utime(peer, (silent_since, silent_since))
+    eventually(lambda: one.range() == (0, TOP))
+    assert one.members() == told[:1]
+    assert one.wire.ask("GET", "/v1/queues/shared").json["partitions"] == 6
+
+
+def test_a_host_tells_the_metrics_of_its_own_processes(hosts: tuple[Host, Host]) -> None:
+    one = hosts[0]
+    names = {path.name.split(":")[0] for path in (one.suite.root / "metrics").iterdir()}
+    assert names == {"one", "other"}
+    lines = one.wire.ask("GET", "/_metrics").body.decode().splitlines()
+    up = sorted(line for line in lines if line.startswith("fsmq_process_up{"))
+    assert up == ['fsmq_process_up{process="mover"} 1.0', 'fsmq_process_up{process="mq"} 1.0']
