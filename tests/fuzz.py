@@ -1,0 +1,424 @@
+"""Fuzzing over sockets: requests that are nearly right, by the thousand, against a real suite.
+
+    python -m tests.fuzz --requests 200000
+
+Requests are made from the OpenAPI document that the server serves: names, parameters, headers and
+bodies are filled with what is legal and with what breaks things; every second connection ends
+a request of which bytes were changed, dropped, doubled or mixed with another's. Prints what came of
+it, and fails if there was a 500, a hang, an error in a log, a file touched outside the root,
+or a tree that fsck objects to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fsmq.spool.fsck import check
+from tests.suite import Suite
+
+# Short times, so that half a request costs the fuzzer little; nothing else is unusual.
+OPTIONS = ("--header-timeout=0.5", "--read-timeout=0.5", "--idle-timeout=1", "--sync=none")
+_CONNECTIONS = 64
+_HANG_S = 30.0
+_STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
+
+NAMES = [
+    *("jobs", "jobs", "jobs", "a", "b:c", "A.b-c_d:e@f", "__x", "not-there", "x" * 180),
+    *("..", ".", "", "%2e%2e", "%2f", "..%2f..%2fetc%2fpasswd", "%00", "a%00b", "%0d%0a", "%ff%fe"),
+    *(
+        "x" * 181,
+        "x" * 4000,
+        ".hidden",
+        "_one",
+        "a;b=c",
+        "%zz",
+        "%",
+        "a%2fb",
+        "%c3%a4",
+        "*",
+        "~",
+        ":",
+    ),
+    *("..%5c..", "new", "queues", "delay", "remove", "config", "peers", "%2e%2e%2fnew", "messages"),
+    *(
+        "_topics",
+        "_move",
+        "queue",
+        "1",
+        "%E2%80%AE",
+        "a%20b",
+        "con",
+        "-",
+        "@",
+        "a%3Ab",
+        "%25%32%66",
+    ),
+    "01900000-0000-7000-8000-000000000000",
+    "p07.01900000-0000-7000-8000-000000000000.x66666666.h",
+    "ffffffff-ffff-7fff-bfff-ffffffffffff",
+]
+VALUES = [
+    *("0", "1", "0.01", "5", "30", "99", "100", "1000", "-1", "1e3", "1e400", "nan", "inf", "-0"),
+    *(
+        "",
+        "true",
+        "false",
+        "TRUE",
+        "null",
+        "x",
+        "9" * 30,
+        "0x10",
+        "1_0",
+        "%00",
+        "%ff",
+        "+1",
+        "%2B1",
+    ),
+    *("new", "ready", "in_flight", "delayed", "remove", "..%2fnew", "jobs", "0" * 400 + "1", "1.5"),
+    *(
+        "\u0661".encode().hex(),
+        "%EF%BC%91",
+        "1e-400",
+        "--1",
+        "1,2",
+        "a" * 3000,
+        "%zz",
+        "604800",
+        "604801",
+    ),
+]
+HEADERS = [
+    *("Content-Type: application/json", "Content-Type: text/plain", 'Content-Type: a/b; c="\\""'),
+    *("Content-Type: ", "Accept: */*", "Accept: text/html", "X-Message-Attribute-A: b"),
+    *("X-Message-Attribute-: b", "X-Message-Attribute-A: ", "X-Message-Attribute-..: /"),
+    "X-Message-Attribute-" + "n" * 200 + ": v",
+    "X-Message-Attribute-Long: " + "v" * 7000,
+    *("Content-Encoding: gzip", "Content-Encoding: deflate", "Content-Encoding: br, gzip"),
+    *(
+        "Expect: 100-continue",
+        "Expect: x",
+        "Origin: null",
+        "Sec-Fetch-Site: none",
+        "Range: bytes=0-",
+    ),
+    *("X-BV-API-Key: k", "Authorization: Bearer x", "Authorization: Basic eDp5", "If-Match: *"),
+    *("Cookie: a=b", "X-Forwarded-For: ::1", "X-HTTP-Method-Override: DELETE", "Upgrade: h2c"),
+    *("Connection: Upgrade", "TE: trailers", "Trailer: X", "X: \xff\xfe\x80"),
+]
+BODIES: list[bytes] = [
+    *(
+        b"",
+        b"hello",
+        b"\0" * 100,
+        b"\xff\xfe\xfd",
+        b"{}",
+        b"[]",
+        b"null",
+        b"3",
+        b'"x"',
+        b"{",
+        b"[" * 9999,
+    ),
+    *(
+        b'{"ids": ["a", "../new/x", "%2e%2e", ""]}',
+        b'{"ids": []}',
+        b'{"ids": [1]}',
+        b'{"ids": {"a": 1}}',
+    ),
+    *(b'[{"body": "x"}]', b'[{"body": "x", "id": "../../x"}]', b'[{"body_base64": "!"}]', b"[[]]"),
+    *(
+        b'[{"body": "\\ud800"}]',
+        b'[{"body": "x", "priority": 1e400}]',
+        b'[{"body": "x", "delay": NaN}]',
+    ),
+    b'[{"body": "x", "attributes": {"a": "\\r\\nb: c"}}]',
+    b'{"visibility_timeout": -1}',
+    b'{"max_deliveries": 2, "dead_letter_queue": "../x"}',
+    b'{"max_deliveries": 2, "dead_letter_queue": "jobs.dead"}',
+    b'{"max_deliveries": null, "dead_letter_queue": null, "max_depth": null}',
+    b'{"retention": 1e308, "max_message_bytes": 99999999999999999999999}',
+    *(
+        b'{"compress": true}',
+        b'{"a":' * 5000,
+        b'"' + b"\\u0000" * 500 + b'"',
+        b"\x1f\x8b\x08\0\0\0\0\0",
+    ),
+    *(
+        b"x" * 70_000,
+        b'{"filter": {"attributes": {"a": ["b"]}}}',
+        b'{"from": "jobs", "to": "jobs"}',
+    ),
+]
+FRAMINGS = [
+    *("Content-Length: {n}", "Content-Length: {n}", "Content-Length: {n}", "Content-Length: {n}"),
+    *("Transfer-Encoding: chunked", "Transfer-Encoding: chunked", "Transfer-Encoding: CHUNKED"),
+]
+WRONG_FRAMINGS = [
+    *(
+        "Content-Length: {n}\r\nTransfer-Encoding: chunked",
+        "Content-Length: {n}\r\nContent-Length: 3",
+    ),
+    *("Content-Length: +{n}", "Content-Length: -1", "Content-Length: 9999999999999999999999"),
+    *(
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding : chunked",
+        "Transfer-Encoding:\x0bchunked",
+    ),
+    *(
+        "Content-Length: {n}\n",
+        " Content-Length: {n}",
+        "Content-Length:\r\n {n}",
+        "Content-Length: 9",
+    ),
+]
+
+
+class Generator:
+    """Makes requests of the operations that the server describes."""
+
+    def __init__(self, document: dict[str, Any], seed: int) -> None:
+        self.random = random.Random(seed)
+        self._operations = [
+            (method.upper(), path, [p["name"] for p in operation.get("parameters", [])])
+            for path, methods in document["paths"].items()
+            for method, operation in methods.items()
+        ]
+
+    def connection(self) -> tuple[int, bytes]:
+        """What is sent on one connection, and how many requests that is."""
+        draw = self.random
+        count = draw.randint(1, 12)
+        parts = [self.request() for _ in range(count)]
+        if draw.random() < 0.5:
+            parts.append(self.mutated(self.request(wrong=draw.random() < 0.3)))
+        else:
+            parts.append(b"GET /jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return len(parts), b"".join(parts)
+
+    def request(self, *, wrong: bool = False) -> bytes:
+        """A request whose framing is right (unless ``wrong``), and whose rest may be anything."""
+        draw = self.random
+        method, pattern, known = draw.choice(self._operations)
+        if draw.random() < 0.03:
+            method = draw.choice(
+                ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"]
+            )
+        path = re.sub(r"\{\w+\}", lambda _: self._name(), pattern)
+        if draw.random() < 0.02:
+            path += draw.choice(
+                ["/", "//", "/..", "/%2e%2e/", "?", "#", ";x=1", "/" + self._name()]
+            )
+        query = [(name, self._value()) for name in known if draw.random() < 0.3]
+        if draw.random() < 0.05:
+            query.append((quote(self._name()), self._value()))
+        if query:
+            path += "?" + "&".join(f"{name}={value}" for name, value in query)
+        host = "localhost" if draw.random() < 0.995 else "evil.example"
+        chosen = draw.sample(HEADERS, draw.choice([0, 0, 0, 1, 1, 2, 4]))
+        once = {line.partition(":")[0]: line for line in chosen}  # twice is no HTTP, as a rule
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *once.values()]
+        # Who asks first and does not wait for the answer gives up the connection.
+        lines = [line for line in lines if wrong or not line.startswith(("Expect", "Upgrade"))]
+        has_body = draw.random() < (0.8 if method in ("POST", "PUT", "PATCH") else 0.05)
+        body = self._body() if has_body else b""
+        if has_body:
+            framing = draw.choice(WRONG_FRAMINGS if wrong else FRAMINGS)
+            lines.append(framing.replace("{n}", str(len(body))))
+            if "chunked" in framing.lower():
+                body = self._chunked(body)
+        return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
+
+    def mutated(self, request: bytes) -> bytes:
+        """A request with some of its bytes changed."""
+        draw = self.random
+        data = bytearray(request)
+        for _ in range(draw.choice([1, 1, 2, 3, 8])):
+            start = draw.randrange(len(data) + 1)
+            end = min(len(data), start + draw.choice([1, 1, 2, 5, 40]))
+            match draw.randrange(6):
+                case 0:
+                    data[start:end] = draw.randbytes(end - start)
+                case 1:
+                    del data[start:end]
+                case 2:
+                    data[start:start] = data[start:end] * draw.choice([1, 2, 50])
+                case 3:
+                    data[start:start] = draw.choice(
+                        [b"\r\n", b"\n", b"\r", b"\0", b"\r\n\r\n", b" ", b":"]
+                    )
+                case 4:
+                    data[start:end] = self.request()[: draw.choice([5, 50, 500])]
+                case _:
+                    data[start:] = b""
+            if not data:
+                break
+        return bytes(data)
+
+    def _name(self) -> str:
+        draw = self.random
+        if draw.random() < 0.5:
+            return draw.choice(("jobs", "jobs", "a", "some"))
+        if draw.random() < 0.9:
+            return draw.choice(NAMES)
+        return quote(draw.randbytes(draw.randint(1, 12)))
+
+    def _value(self) -> str:
+        # Waiting is left to a few: the fuzzer has little time.
+        return self.random.choice(VALUES)
+
+    def _body(self) -> bytes:
+        draw = self.random
+        if draw.random() < 0.8:
+            return draw.choice(BODIES)
+        return draw.randbytes(draw.choice([1, 10, 300]))
+
+    def _chunked(self, body: bytes) -> bytes:
+        draw, parts = self.random, []
+        while body:
+            size = min(len(body), draw.choice([1, 7, 1000, 100_000]))
+            if len(parts) > 20:
+                size = len(body)
+            extension = b";a=b" if draw.random() < 0.05 else b""
+            parts.append(b"%x%s\r\n%s\r\n" % (size, extension, body[:size]))
+            body = body[size:]
+        return b"".join([*parts, b"0\r\n\r\n"])
+
+
+class Fuzzer:
+    """Sends requests until so many have been answered; a broken one ends its connection."""
+
+    def __init__(self, suite: Suite, seed: int) -> None:
+        self.answered = 0
+        with urllib.request.urlopen(f"{suite.url}/_openapi.json") as answer:
+            self._generator = Generator(json.load(answer), seed)
+        self._port = suite.port
+        self.sent = 0
+        self.statuses: Counter[int] = Counter()
+        self.faults: list[str] = []
+
+    async def run(self, requests: int) -> None:
+        async def work() -> None:
+            while self.answered < requests and not self.faults:
+                count, data = self._generator.connection()
+                self.sent += count
+                await self._send(data)
+
+        await asyncio.gather(*(work() for _ in range(_CONNECTIONS)))
+
+    async def _send(self, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(_HANG_S):
+                received = await self._exchange(data)
+        except TimeoutError:
+            self.faults.append(f"no answer and no end within {_HANG_S:g} s: {data[-600:]!r}")
+            return
+        for status in _STATUS.findall(received):
+            self.statuses[int(status)] += 1
+            self.answered += 1
+            if status == b"500":
+                self.faults.append(f"500 among the answers to {data!r}"[:20_000])
+
+    async def _exchange(self, data: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        parts = []
+
+        async def write() -> None:
+            try:
+                writer.write(data)
+                await writer.drain()
+            except OSError:
+                pass  # it was told to go
+
+        writing = asyncio.ensure_future(write())
+        try:
+            while part := await reader.read(65536):
+                parts.append(part)
+        except OSError:
+            pass
+        writing.cancel()
+        writer.close()
+        return b"".join(parts)
+
+
+def fuzz(folder: Path, requests: int, seed: int, tell: Callable[[str], None] = print) -> list[str]:
+    """Fuzz a suite below ``folder``; what was wrong."""
+    others = _neighbours(folder)
+    root = folder / "mq"
+    with Suite(root, mq_options=OPTIONS) as suite:
+        for queue in ("jobs", "a"):
+            (root / "queues" / queue).mkdir()
+        fuzzer = Fuzzer(suite, seed)
+        asyncio.run(fuzzer.run(min(requests, 2000)))  # what is built once is built now
+        before, started = _memory(suite), time.monotonic()
+        asyncio.run(fuzzer.run(requests))
+        took = time.monotonic() - started
+        with urllib.request.urlopen(f"{suite.url}/") as answer:
+            assert answer.status == 200
+        after = _memory(suite)
+        tell(
+            f"{fuzzer.answered} requests answered of {fuzzer.sent} sent (seed {seed}, {took:.0f} s),"
+            f" by status: {dict(sorted(fuzzer.statuses.items()))}; memory of mq {before:.1f} MiB before,"
+            f" {after:.1f} MiB after"
+        )
+        faults = fuzzer.faults
+        for program in ("mq", "mover", "reaper"):
+            if not suite[program].is_running():
+                faults.append(f"{program} has ended")
+            for event in suite.logs(program):
+                if event.get("level") not in ("info", "debug", "warning"):
+                    faults.append(f"{program} logged {event}"[:2000])
+    report = check(root, offline=True)
+    faults += [f"fsck: {finding}" for finding in report.findings][:20]
+    if others != _neighbours(folder):
+        faults.append("something outside the root was touched")
+    return faults
+
+
+def _neighbours(folder: Path) -> dict[str, tuple[float, bytes]]:
+    """What stands beside the root; made if there is nothing."""
+    place = folder / "neighbour"
+    if not place.exists():
+        (place / "new").mkdir(parents=True)
+        for name in ("x", "passwd", "new/x", "new/jobs:x"):
+            (place / name).write_bytes(b"not yours")
+    return {
+        str(path): (path.stat().st_mtime, path.read_bytes() if path.is_file() else b"")
+        for path in [place, *sorted(place.rglob("*")), *sorted(folder.iterdir())]
+        if path.name not in ("mq", "mq-logs")
+    }
+
+
+def _memory(suite: Suite) -> float:
+    status = Path(f"/proc/{suite['mq'].pid}/status").read_text()
+    [line] = [line for line in status.split("\n") if line.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Fuzz a real suite over sockets.")
+    parser.add_argument("--requests", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
+    options = parser.parse_args()
+    seed = random.randrange(2**32) if options.seed is None else options.seed
+    with tempfile.TemporaryDirectory() as folder:
+        faults = fuzz(Path(folder), options.requests, seed)
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
