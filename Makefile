@@ -82,6 +82,10 @@ uninstall: ## take it off again; spools and settings stay
 bundle: setup ## make an archive in dist/ that installs without a network
 	@PYTHON=$(BIN)/python systemd/bundle.sh
 
+.PHONY: soak-fuzz
+soak-fuzz: setup ## fuzz mq with a million requests (some ten minutes)
+	$(BIN)/python -m tests.fuzz --requests 1000000
+
 .PHONY: clean
 clean: ## remove the environment and whatever tools have left (stops fsmq first)
 	@tests/tour.sh stop

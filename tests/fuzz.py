@@ -3,7 +3,7 @@
     python -m tests.fuzz --requests 200000
 
 Requests are made from the OpenAPI document that the server serves: names, parameters, headers and
-bodies are filled with what is legal and with what breaks things; every second connection ends
+bodies are filled with what is legal and with what breaks things; half of all connections end with
 a request of which bytes were changed, dropped, doubled or mixed with another's. Prints what came of
 it, and fails if there was a 500, a hang, an error in a log, a file touched outside the root,
 or a tree that fsck objects to.
@@ -369,9 +369,9 @@ def fuzz(folder: Path, requests: int, seed: int, tell: Callable[[str], None] = p
             assert answer.status == 200
         after = _memory(suite)
         tell(
-            f"{fuzzer.answered} requests answered of {fuzzer.sent} sent (seed {seed}, {took:.0f} s),"
-            f" by status: {dict(sorted(fuzzer.statuses.items()))}; memory of mq {before:.1f} MiB before,"
-            f" {after:.1f} MiB after"
+            f"{fuzzer.answered} requests answered of {fuzzer.sent} sent (seed {seed},"
+            f" {took:.0f} s), by status: {dict(sorted(fuzzer.statuses.items()))}; memory of mq"
+            f" {before:.1f} MiB before, {after:.1f} MiB after"
         )
         faults = fuzzer.faults
         for program in ("mq", "mover", "reaper"):

@@ -11,7 +11,7 @@ _GRACE = 5.0  # seconds: what the programs need to stop after their last request
 
 _MQ_ONLY = (
     *("address", "port", "processes", "sync", "shutdown_timeout"),
-    *("keys", "host_names", "let_anyone_in"),
+    *("keys", "tls_cert", "tls_key", "host_names", "let_anyone_in"),
 )
 
 

@@ -106,13 +106,14 @@ class _Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup, service)
-        await server.start(self._listening)
+        certificate = self._protection.certificate
+        await server.start(self._listening, certificate.context if certificate else None)
         tasks = [loop.create_task(self._beat())]
         if self._notifier.watchdog_interval is not None:
             tasks.append(loop.create_task(self._ping(self._notifier.watchdog_interval)))
         if options.stats == "statsd":
             tasks.append(loop.create_task(self._statsd(server)))
-        where = " ".join(_url(listening) for listening in self._listening)
+        where = " ".join(_url(listening, certificate is not None) for listening in self._listening)
         spool = self._spool
         log.info(
             "started",
@@ -250,12 +251,13 @@ def _bind(address: str, port: int, shared: bool = True) -> socket.socket:
     return listening
 
 
-def _url(listening: socket.socket) -> str:
+def _url(listening: socket.socket, tls: bool = False) -> str:
     name = listening.getsockname()
     if isinstance(name, str):
         return f"unix:{name}"
     host, port = name[0], name[1]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 if __name__ == "__main__":

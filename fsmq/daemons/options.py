@@ -199,6 +199,22 @@ SETTINGS: tuple[Setting, ...] = (
         ("mq", "up"),
     ),
     Setting(
+        "tls-cert",
+        Location("FILE"),
+        None,
+        "The certificate (PEM, with those up to its authority): serve HTTPS; with --tls-key.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
+        "tls-key",
+        Location("FILE"),
+        None,
+        "The key of the certificate (PEM); read again, with --tls-cert, on SIGHUP.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
         "host-names",
         Text("NAMES", r"[A-Za-z0-9_.-]{1,253}(,[A-Za-z0-9_.-]{1,253})*", "names with , between"),
         None,
@@ -332,6 +348,8 @@ class MqOptions:
     process_index: int | None
     listening: str | None
     keys: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
     host_names: str | None
     let_anyone_in: Literal["no", "yes"]
     max_message_bytes: int
@@ -365,6 +383,8 @@ class MqOptions:
         options = cls(**values)
         if options.process_index is not None and options.process_index >= options.processes:
             raise click.UsageError("--process-index must be below --processes")
+        if (options.tls_cert is None) != (options.tls_key is None):
+            raise click.UsageError("--tls-cert and --tls-key come together: give both, or neither.")
         return options
 
 
@@ -428,6 +448,8 @@ class UpOptions:
     port: int
     processes: int
     keys: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
     host_names: str | None
     let_anyone_in: Literal["no", "yes"]
     shutdown_timeout: float

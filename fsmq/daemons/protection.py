@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fsmq.daemons.logs import get_logger
 from fsmq.daemons.options import MqOptions
+from fsmq.daemons.tls import Certificate
 from fsmq.http.access import Access
 from fsmq.http.admission import Limits
 from fsmq.http.keys import KeysError, load
@@ -21,6 +22,7 @@ class Protection:
     """The files that protect one process of mq, read at the start and again on SIGHUP.
 
     access: who may do what.
+    certificate: of the server, where it serves HTTPS.
     host_names: by which mq may be called besides its own and its addresses; None: by any.
     """
 
@@ -31,17 +33,28 @@ class Protection:
             _refuse_strangers(listening)
         self.access = Access(None if options.keys is None else load(options.keys))
         self.host_names = _host_names(options, listening)
+        self.certificate: Certificate | None = None
+        if options.tls_cert is not None and options.tls_key is not None:
+            self.certificate = Certificate(options.tls_cert, options.tls_key)
+        elif options.keys is not None and not all(map(_is_private, listening)):
+            log.warning("keys and messages cross the network in clear: see --tls-cert")
 
     def reload(self, service: Service) -> None:
         """Read the files again; one that cannot be used changes nothing."""
-        if self._keys is None:
-            return
-        try:
-            service.take_keys(load(self._keys))
-        except KeysError as error:
-            log.error("the keys stay as they were", error=error)
-        else:
-            log.info("keys loaded", file=self._keys)
+        if self._keys is not None:
+            try:
+                service.take_keys(load(self._keys))
+            except KeysError as error:
+                log.error("the keys stay as they were", error=error)
+            else:
+                log.info("keys loaded", file=self._keys)
+        if self.certificate is not None:
+            try:
+                self.certificate.reload()
+            except KeysError as error:
+                log.error("the certificate stays as it was", error=error)
+            else:
+                log.info("certificate loaded")
 
 
 def _refuse_strangers(listening: Sequence[socket.socket]) -> None:

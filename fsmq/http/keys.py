@@ -227,7 +227,13 @@ def _grants(where: str, table: Mapping[str, Any]) -> Grants:
 
 def _expression(pattern: str) -> str:
     # No sign of a pattern stands for a slash: "*" must not reach from queues to topics.
-    return re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    first, *rest = [re.escape(part).replace(r"\?", "[^/]") for part in re.split(r"\*+", pattern)]
+    if not rest:
+        return first
+    *middle, last = rest
+    # Where a part is found first is as good as any later place: without the atomic groups, one
+    # name could be tried in more ways than there is time for.
+    return first + "".join(f"(?>[^/]*?{part})" for part in middle) + f"[^/]*{last}"
 
 
 def _end(where: str, table: Mapping[str, Any]) -> float | None:

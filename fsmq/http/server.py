@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import time
 from collections.abc import Iterable
 
@@ -70,6 +71,7 @@ class Server:
         self._open = 0
         self._idle = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self._listening: list[asyncio.Server] = []
         self._connections = ProblemServer(
             self.handle,
             service.admission.limits,
@@ -80,13 +82,25 @@ class Server:
         )
         self._runner = web.ServerRunner(self._connections, shutdown_timeout=_LAST_WORDS_S)
 
-    async def start(self, sockets: list[socket.socket]) -> None:
-        """Begin to serve."""
+    async def start(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
+        """Begin to serve; HTTPS where there is a context."""
         self.service.start()
         self._keeper = asyncio.create_task(self._look_after_connections())
         await self._runner.setup()
         for listening in sockets:
-            await web.SockSite(self._runner, listening, backlog=_BACKLOG).start()
+            self._listening.append(await self._listen(listening, tls))
+
+    async def _listen(self, listening: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
+        # A handshake is a head, too: who takes long for it gets no further.
+        handshake = self.service.admission.limits.header_timeout
+        return await asyncio.get_running_loop().create_server(
+            self._connections,
+            sock=listening,
+            backlog=_BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=handshake if tls else None,
+            ssl_shutdown_timeout=_LINGER_S if tls else None,
+        )
 
     async def stop(self, timeout: float) -> None:
         """Accept no more, answer what was accepted within ``timeout`` seconds, close everything.
@@ -94,8 +108,8 @@ class Server:
         Every answer from now on ends its connection. One that is silent may have a request on its
         way at this very moment, which closing would leave without an answer: it gets a moment.
         """
-        for site in list(self._runner.sites):
-            await site.stop()
+        for listening in self._listening:
+            listening.close()
         self.service.begin_stop()
         try:
             async with asyncio.timeout(min(_MOMENT_S, timeout)):

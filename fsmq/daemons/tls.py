@@ -1,0 +1,70 @@
+"""TLS: the certificate and its key, exchanged while connections go on."""
+
+import ssl
+from pathlib import Path
+
+from fsmq.http.keys import KeysError, read_guarded
+
+# TLS 1.3 has suites of its own, all of them good.
+_CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+
+class Certificate:
+    """The files of a certificate and its key, and the context with which mq listens.
+
+    Each handshake takes the newest context that could be made; connections keep theirs.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Load the files. Raises KeysError as :meth:`reload`."""
+        self._certificate, self._key = certificate, key
+        self.context = self._newest = self._load()
+        self.context.sni_callback = self._choose
+
+    def reload(self) -> None:
+        """Load the files again.
+
+        Raises:
+            KeysError: they cannot be used; the message names the file. What was there stays.
+        """
+        self._newest = self._load()
+
+    def _choose(self, handshake: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        # Called for every handshake, also where the client names no server.
+        handshake.context = self._newest
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(_CIPHERS_OF_1_2)
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+        context.set_alpn_protocols(["http/1.1"])
+        for file in (self._certificate, self._key):
+            try:
+                if file == self._key:
+                    read_guarded(file)
+                else:
+                    file.read_bytes()
+            except KeysError as error:
+                raise KeysError(f"{file}: {error}") from None
+            except OSError as error:
+                raise KeysError(f"{file}: cannot be read: {error.strerror}") from None
+        try:
+            context.load_cert_chain(self._certificate, self._key, _no_password)
+        except ssl.SSLError as error:
+            raise KeysError(self._why(error)) from None
+        return context
+
+    def _why(self, error: ssl.SSLError) -> str:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return f"{self._key}: is not the key of the certificate in {self._certificate}"
+        reason = (error.reason or "no PEM").lower().replace("_", " ")
+        return (
+            f"{self._certificate} and {self._key}: are not a certificate and its key, in PEM and"
+            f" without a password ({reason})"
+        )
+
+
+def _no_password() -> str:
+    # OpenSSL would ask for it on the terminal, and hold up the start.
+    return ""

@@ -1,0 +1,202 @@
+"""TLS: HTTPS as real clients speak it, and certificates that change while connections go on."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.http.helpers import Wire
+from tests.suite import HOME, Suite, eventually
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+
+
+def make(folder: Path, name: str, *options: str) -> tuple[Path, Path]:
+    """A certificate of ``localhost`` that signs itself, and its key."""
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    command += ["-days", "2", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command, *(options or ("-nodes",))], check=True, capture_output=True)
+    key.chmod(0o600)
+    return certificate, key
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    """A suite that serves HTTPS with the files ``live.crt`` and ``live.key`` beside its root."""
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = make(folder, "live")
+    options = [f"--tls-cert={certificate}", f"--tls-key={key}", "--header-timeout=0.5"]
+    with Suite(folder / "mq", mq_options=options) as suite:
+        (suite.root / "queues" / "q").mkdir()
+        yield suite
+
+
+def trusting(suite: Suite) -> ssl.SSLContext:
+    """A client's context that trusts the suite's certificate of now, and no other."""
+    return ssl.create_default_context(cafile=suite.root.parent / "live.crt")
+
+
+class SecureWire(Wire):
+    """A connection with TLS whose requests a test writes itself."""
+
+    def __init__(
+        self, suite: Suite, context: ssl.SSLContext | None = None, name: str | None = "localhost"
+    ) -> None:
+        super().__init__(suite.url)
+        self._reader.close()
+        context = context or trusting(suite)
+        if name is None:
+            context.check_hostname = False
+        self.socket = context.wrap_socket(self.socket, server_hostname=name)
+        self._reader = self.socket.makefile("rb")
+
+    @property
+    def certificate(self) -> bytes:
+        assert isinstance(self.socket, ssl.SSLSocket)
+        return self.socket.getpeercert(binary_form=True) or b""
+
+
+def test_a_message_over_https(secured: Suite) -> None:
+    assert secured.url.startswith("https://127.0.0.1:")
+    ask = urllib.request.Request(f"{secured.url}/q/messages", data=b"hello", method="POST")
+    with urllib.request.urlopen(ask, context=trusting(secured)) as answer:
+        assert answer.status == 201
+    get = f"{secured.url}/q/messages?wait=15"
+    with urllib.request.urlopen(get, context=trusting(secured)) as answer:
+        assert answer.read() == b"hello"
+
+
+def test_a_kept_connection_with_large_bodies_and_waits(secured: Suite) -> None:
+    body = bytes(range(256)) * 8192
+    with SecureWire(secured) as wire, SecureWire(secured) as other:
+        for _ in range(3):
+            wire.request("GET", "/q/messages?wait=15")
+            assert other.ask("POST", "/q/messages", {}, body).status == 201
+            answer = wire.answer()
+            assert answer.body == body
+            assert wire.ask("DELETE", f"/q/messages/{answer.id}").status == 202
+        wire.request("GET", "/q/messages?wait=1.2")  # longer than a head may take
+        assert wire.answer().status == 204
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion")  # that these are old is the point
+def test_versions_and_protocols(secured: Suite) -> None:
+    context = trusting(secured)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with SecureWire(secured, context) as wire:
+        assert isinstance(wire.socket, ssl.SSLSocket)
+        assert wire.socket.version() == "TLSv1.3"
+        assert wire.socket.selected_alpn_protocol() == "http/1.1"
+    context = trusting(secured)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with SecureWire(secured, context) as wire:
+        assert isinstance(wire.socket, ssl.SSLSocket)
+        cipher = wire.socket.cipher()
+        assert cipher is not None
+        assert cipher[0].startswith("ECDHE-")
+        assert "GCM" in cipher[0] or "CHACHA20" in cipher[0]
+    context = trusting(secured)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        SecureWire(secured, context)
+
+
+def test_no_handshake_is_waited_for_without_end(secured: Suite) -> None:
+    for sent in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", secured.port), 10) as silent:
+            silent.sendall(sent)
+            started = time.monotonic()
+            try:
+                while silent.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+            assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("name", ["localhost", None], ids=["with a name", "without a name"])
+def test_a_new_certificate_without_a_restart(secured: Suite, name: str | None) -> None:
+    folder = secured.root.parent
+    with SecureWire(secured) as kept, SecureWire(secured) as waiting:
+        assert kept.ask("GET", "/q").status == 200
+        waiting.request("GET", "/q/messages?wait=15")
+        certificate, key = make(folder, "next")
+        certificate.rename(folder / "live.crt")
+        key.rename(folder / "live.key")
+        hang_up(secured, "certificate loaded")
+        with SecureWire(secured, name=name) as fresh:  # which trusts the new one alone
+            assert fresh.certificate != kept.certificate
+            assert fresh.ask("GET", "/q").status == 200
+        assert kept.ask("POST", "/q/messages", {}, b"still here").status == 201
+        assert waiting.answer().body == b"still here"
+
+
+def test_files_that_do_not_fit_change_nothing(secured: Suite) -> None:
+    folder = secured.root.parent
+    good = {path: path.read_bytes() for path in (folder / "live.crt", folder / "live.key")}
+    other, _ = make(folder, "other")
+    for content, said in (
+        (other.read_bytes(), "is not the key of the certificate"),
+        (b"no certificate", "are not a certificate and its key"),
+    ):
+        (folder / "live.crt").write_bytes(content)
+        event = hang_up(secured, "the certificate stays as it was")
+        assert said in event["error"]
+        for path, kept in good.items():
+            path.write_bytes(kept)
+        with SecureWire(secured) as wire:
+            assert wire.ask("GET", "/q").status == 200
+
+
+def hang_up(suite: Suite, expect: str) -> dict[str, str]:
+    def said() -> list[dict[str, str]]:
+        return [event for event in suite.logs("mq") if event["event"] == expect]
+
+    before = len(said())
+    suite["mq"].signal(signal.SIGHUP)
+    eventually(lambda: len(said()) > before)
+    return said()[-1]
+
+
+def test_what_mq_does_not_start_with(tmp_path: Path) -> None:
+    certificate, key = make(tmp_path, "a")
+    _, other_key = make(tmp_path, "b")
+    _, locked = make(tmp_path, "c", "-passout", "pass:secret")
+    shown = tmp_path / "shown.key"
+    shown.write_bytes(key.read_bytes())
+    shown.chmod(0o644)
+    for files, code, said in (
+        ((certificate, tmp_path / "none"), 78, "none: cannot be read: No such file"),
+        ((tmp_path / "none", key), 78, "none: cannot be read: No such file"),
+        ((certificate, other_key), 78, "is not the key of the certificate"),
+        ((certificate, locked), 78, "without a password"),
+        ((certificate, shown), 78, "chmod o-rwx"),
+        ((certificate, None), 2, "come together"),
+    ):
+        options = [f"--tls-cert={files[0]}"] + ([f"--tls-key={files[1]}"] if files[1] else [])
+        command = [sys.executable, "-m", "fsmq.daemons.mq", f"--root={tmp_path}/mq", "--port=0"]
+        started = subprocess.run(
+            [*command, *options],
+            cwd=HOME,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=30,
+        )
+        assert started.returncode == code, (files, started.stderr)
+        assert said in started.stderr.replace("\n", " "), (files, started.stderr)
+    assert not (tmp_path / "mq").exists()
