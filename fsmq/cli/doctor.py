@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from http import HTTPStatus
 from typing import NamedTuple
 
 import click
@@ -27,7 +28,6 @@ _PATIENCE_S = 3.0
 _MANY_DELIVERIES = 10
 _NEARLY_FULL = 0.9
 _ALONE = " (which is well where only the library and this command use the spool)"
-_LOG = "see the log of mq"
 _NAMED = 5  # queues that one finding names
 
 
@@ -109,13 +109,20 @@ def _health(server: Server) -> Iterator[Finding]:
     server.queues()  # raises what stands against it
     yield Finding("mq", Health.OK, f"{server.where} answers")
     status, told = server.page("/_health/ready")
-    if status == 200:
-        yield Finding("ready", Health.OK, "it says that it is ready")
-    elif status == 503:
-        detail = json.dumps(told) if told is not None else "it does not say why"
-        yield Finding("ready", Health.ERROR, f"it says that it is not ready: {detail}", _LOG)
-    text = "the disk, the mover and the reaper can be looked at on the folder alone"
+    if status == HTTPStatus.OK:
+        yield Finding("ready", Health.OK, "messages can be stored and will be delivered")
+    elif status == HTTPStatus.SERVICE_UNAVAILABLE:
+        text = f"it says that it is not ready: {_detail(told)}"
+        yield Finding("ready", Health.ERROR, text, "see the log of mq")
+    text = "filesystem, mover and reaper can be looked at closely on the folder alone"
     yield Finding("folder", Health.NOTE, text, "on the server's host: fsmq doctor --at FOLDER")
+
+
+def _detail(problem: bytes) -> str:
+    try:
+        return str(json.loads(problem)["detail"])
+    except (ValueError, TypeError, LookupError):
+        return "it does not say why"
 
 
 def _programs(root: Root, lag: Lag) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fsmq.cli.place import Place, Root
+from fsmq.cli.server import Server, ServerTraffic
 from fsmq.spool.events import Events, Kind
 from fsmq.spool.names import split_entry
 from fsmq.spool.survey import Overview
@@ -83,7 +84,11 @@ class Sampler:
     def __init__(self, place: Place, interval: float) -> None:
         self._place = place
         self._interval = interval
-        self.traffic: Traffic | None = TreeTraffic(place) if isinstance(place, Root) else None
+        self.traffic: Traffic | None = None
+        if isinstance(place, Root):
+            self.traffic = TreeTraffic(place)
+        elif isinstance(place, Server):
+            self.traffic = ServerTraffic(place)
         self._last: float | None = None
 
     def sample(self) -> tuple[list[Row], float]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from http import HTTPStatus
+from typing import Self
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from fsmq.cli.failures import Exit, Failure
 from fsmq.client.client import Client, ClientQueue
-from fsmq.client.errors import ConnectionFailed
 from fsmq.client.exchange import Answer, Request, Verb
 from fsmq.spool import Moved, NoSuchQueue, Unavailable
 from fsmq.spool.survey import Overview
@@ -19,6 +21,8 @@ _PATIENCE_S = 5.0
 # So often a move is asked how far it has come.
 _LOOK_EVERY_S = 0.1
 # The first messages of these states are looked at for the age of the oldest.
+_CAME = "fsmq_messages_sent_total"
+_LEFT = ("fsmq_messages_deleted_total", "fsmq_messages_expired_total")
 _WAITING = ("new", "ready")
 
 
@@ -101,19 +105,52 @@ class Server:
             found[name] = Overview(counts, oldest)
         return found
 
-    def page(self, path: str) -> tuple[int, Any]:
-        """The status and the JSON of a page about the server, 0 where it does not answer."""
+    def page(self, path: str) -> tuple[int, bytes]:
+        """The status and the body of a page about the server, whatever it says.
+
+        Raises ConnectionFailed.
+        """
 
         def ask() -> Verb[Answer]:
             options = self.client.options
             answer: Answer = yield Request("GET", options.prefix + path, options.timeout)
             return answer
 
-        try:
-            answer = self.client.run(ask())
-        except ConnectionFailed:
-            return 0, None
-        try:
-            return answer.status, json.loads(answer.body)
-        except ValueError:
-            return answer.status, None
+        answer = self.client.run(ask())
+        return answer.status, answer.body
+
+
+class ServerTraffic:
+    """What comes and goes by the server's own counters; those of all processes of its host."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._last: tuple[Counter[str], Counter[str]] | None = None
+
+    def take_in(self) -> None:
+        """Nothing: the server counts."""
+
+    def totals(self) -> tuple[Counter[str], Counter[str]] | None:
+        """How many came and left since the last call; None if the server does not tell."""
+        counted, last = self._counted(), self._last
+        self._last = counted
+        if counted is None or last is None:
+            return None
+        came, left = (Counter(now) for now in counted)
+        came.subtract(last[0])
+        left.subtract(last[1])
+        # Less than before: a process has been started again, and counts from 0.
+        return None if min(0, *came.values(), *left.values()) < 0 else (came, left)
+
+    def _counted(self) -> tuple[Counter[str], Counter[str]] | None:
+        status, body = self._server.page("/_metrics")
+        if status != HTTPStatus.OK:
+            return None
+        came: Counter[str] = Counter()
+        left: Counter[str] = Counter()
+        for family in text_string_to_metric_families(body.decode()):
+            for sample in family.samples:
+                counter = {_CAME: came}.get(sample.name, left if sample.name in _LEFT else None)
+                if counter is not None:
+                    counter[sample.labels["queue"]] += int(sample.value)
+        return came, left

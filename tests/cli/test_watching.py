@@ -40,6 +40,16 @@ def test_the_doctor_finds_all_three_programs_at_work(suite: Suite) -> None:
     assert list((suite.root / "new").iterdir()) == []
 
 
+def test_the_doctor_asks_a_server_whether_it_is_ready(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq", reaper=False) as running:
+        command = Command(running.url)
+        assert findings(command, 0)["ready"][0] == "ok"
+        running.terminate("mover")
+        health, text = findings(command, 2)["ready"]
+        assert health == "error"
+        assert "mover" in text
+
+
 def test_the_doctor_finds_dead_programs(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq", mover=False, reaper=False) as half:
         command = Command(half.root)
@@ -73,9 +83,12 @@ def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None
         assert line in shown, shown
 
 
-def test_top_counts_what_comes_and_goes(suite: Suite) -> None:
-    command = Command(suite.root)
-    command("create", "busy")
+@pytest.mark.parametrize("place", ["root", "url"])
+def test_top_counts_what_comes_and_goes(suite: Suite, place: str) -> None:
+    command = Command(getattr(suite, place))
+    server = Command(suite.url)
+    busy = f"busy-{place}"
+    command("create", busy)
     process = subprocess.Popen(
         [*FSMQ, "top", "--json", "-d", "1"],
         stdout=subprocess.PIPE,
@@ -83,15 +96,15 @@ def test_top_counts_what_comes_and_goes(suite: Suite) -> None:
     )
     assert process.stdout is not None
     first = json.loads(process.stdout.readline())
-    command("put", "busy", "--lines", stdin=b"a\nb\nc\n")
-    command("get", "busy", "--wait=9", "--ack")
+    server("put", busy, "--lines", stdin=b"a\nb\nc\n")
+    server("get", busy, "--wait=9", "--ack")
     seen: list[dict[str, Any]] = []
     while sum(row["in_per_second"] or 0 for row in seen) < 2 or seen[-1]["messages"]["ready"] != 2:
         sample = json.loads(process.stdout.readline())
-        seen += [row for row in sample["queues"] if row["queue"] == "busy"]
+        seen += [row for row in sample["queues"] if row["queue"] == busy]
     process.terminate()
     process.communicate()
-    [before] = [row for row in first["queues"] if row["queue"] == "busy"]
+    [before] = [row for row in first["queues"] if row["queue"] == busy]
     assert before["in_per_second"] is None
     assert sum(row["in_per_second"] for row in seen) == pytest.approx(3, rel=0.5)
     assert sum(row["out_per_second"] for row in seen) == pytest.approx(1, rel=0.5)
