@@ -11,6 +11,9 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# The environment: first what fsmq itself needs, then the tools of its developers, too.
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 PROGRAMS := bin/mq bin/mq-mover bin/mq-reaper
 
@@ -25,7 +28,7 @@ help: ## list the targets
 .PHONY: setup
 setup: $(READY) ## make the environment in .venv (again only when pyproject.toml changes)
 
-$(READY): pyproject.toml
+$(RUNS): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "fsmq needs Python 3.11 or later, and $(PYTHON) is not that."; \
 	    echo "Name another: make PYTHON=/path/to/python3.12"; exit 1; } >&2
@@ -33,11 +36,15 @@ $(READY): pyproject.toml
 	    echo "$(PYTHON) cannot make environments: its modules venv and ensurepip are missing."; \
 	    echo "On Debian and Ubuntu: apt-get install python3-venv"; exit 1; } >&2
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) install -e .
+	@touch $@
+
+$(READY): $(RUNS)
+	$(PIP) install -e '.[dev]'
 	@touch $@
 
 .PHONY: run
-run: setup ## start fsmq, show a message posted, fetched and deleted, do the main job
+run: $(RUNS) ## start fsmq, show a message posted, fetched and deleted, do the main job
 	@tests/tour.sh
 
 .PHONY: stop
@@ -79,7 +86,7 @@ uninstall: ## take it off again; spools and settings stay
 	@systemd/install.sh uninstall
 
 .PHONY: bundle
-bundle: setup ## make an archive in dist/ that installs without a network
+bundle: $(RUNS) ## make an archive in dist/ that installs without a network
 	@PYTHON=$(BIN)/python systemd/bundle.sh
 
 .PHONY: soak-fuzz
