@@ -363,6 +363,8 @@ def fuzz(folder: Path, requests: int, seed: int, tell: Callable[[str], None] = p
         fuzzer = Fuzzer(suite, seed)
         asyncio.run(fuzzer.run(min(requests, 2000)))  # what is built once is built now
         before, started = _memory(suite), time.monotonic()
+        asyncio.run(fuzzer.run(requests // 2))
+        halfway = _memory(suite)
         asyncio.run(fuzzer.run(requests))
         took = time.monotonic() - started
         with urllib.request.urlopen(f"{suite.url}/") as answer:
@@ -371,7 +373,7 @@ def fuzz(folder: Path, requests: int, seed: int, tell: Callable[[str], None] = p
         tell(
             f"{fuzzer.answered} requests answered of {fuzzer.sent} sent (seed {seed},"
             f" {took:.0f} s), by status: {dict(sorted(fuzzer.statuses.items()))}; memory of mq"
-            f" {before:.1f} MiB before, {after:.1f} MiB after"
+            f" {before:.1f} MiB before, {halfway:.1f} halfway, {after:.1f} after"
         )
         faults = fuzzer.faults
         for program in ("mq", "mover", "reaper"):
