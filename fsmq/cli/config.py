@@ -39,7 +39,7 @@ class Change(click.ParamType[str]):
 
 @click.command("config")
 @queue_argument
-@click.argument("changes", nargs=-1, type=Change(), metavar="SETTING=VALUE")
+@click.argument("changes", nargs=-1, type=Change(), metavar="[SETTING=VALUE]...")
 @at_option
 @json_option
 def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fsmq.cli.failures import Exit, failure, tell
+from fsmq.cli.failures import Exit, Failure, failure, tell
 from fsmq.spool import FsmqError
 
 
@@ -66,8 +66,12 @@ class Fsmq(click.Group):
             raise failure(error) from error
         except KeyboardInterrupt:
             ctx.exit(Exit.INTERRUPTED)
-        except (click.exceptions.Exit, click.ClickException, click.Abort, OSError):
+        except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            problem = f"{where}{error.strerror or error}"
+            raise Failure(problem, Exit.UNAVAILABLE, "nothing more was done") from error
         except Exception:
             traceback.print_exc()
             tell("this is a bug of fsmq: please report it with the lines above")

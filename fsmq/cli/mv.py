@@ -17,7 +17,7 @@ from fsmq.cli.place import at_option, open_place
 @click.command("mv")
 @click.argument("source", type=QUEUE)
 @click.argument("target", type=QUEUE)
-@click.argument("ids", nargs=-1, metavar="ID")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @at_option
 @click.option("--in-flight", is_flag=True, help="Also those that are claimed or delayed.")
 @click.option("--create", is_flag=True, help="Create the TARGET if it is missing.")

@@ -22,7 +22,7 @@ _PREVIEW = 40
 
 @click.command("peek")
 @queue_argument
-@click.argument("ids", nargs=-1, metavar="ID")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @at_option
 @click.option("--state", type=click.Choice(_STATES), default="ready", show_default=True)
 @click.option("--count", "-n", type=click.IntRange(1), default=10, show_default=True)

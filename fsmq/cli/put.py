@@ -27,7 +27,9 @@ _BATCH = 250
 
 @click.command("put")
 @queue_argument
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE")
+@click.argument(
+    "files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[FILE]..."
+)
 @at_option
 @click.option("--body", "-b", metavar="TEXT", help="The message itself, instead of a FILE.")
 @click.option("--lines", is_flag=True, help="Every line is a message, without its line feed.")

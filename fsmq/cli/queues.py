@@ -22,7 +22,7 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 @click.command("ls")
-@click.argument("patterns", nargs=-1, type=QUEUE, metavar="PATTERN")
+@click.argument("patterns", nargs=-1, type=QUEUE, metavar="[PATTERN]...")
 @at_option
 @click.option("--names", is_flag=True, help="Print the names alone, one a line.")
 @json_option
@@ -79,7 +79,7 @@ def stat(queues: Sequence[str], at: str | None, as_json: bool) -> None:
 
 @click.command("create")
 @queue_argument
-@click.argument("changes", nargs=-1, metavar="SETTING=VALUE")
+@click.argument("changes", nargs=-1, metavar="[SETTING=VALUE]...")
 @at_option
 @json_option
 def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:

@@ -47,7 +47,7 @@ class MessageId(click.ParamType[str]):
 
 def _ids(command: F) -> F:
     command = json_option(at_option(command))
-    command = click.argument("ids", nargs=-1, type=MessageId(), metavar="ID")(command)
+    command = click.argument("ids", nargs=-1, type=MessageId(), metavar="[ID]...")(command)
     return queue_argument(command)
 
 

@@ -274,6 +274,21 @@ def test_errors_say_what_to_do(alone: Command, tmp_path: Path) -> None:
     assert b"cannot read" in alone("put", "jobs", tmp_path / "nofile", code=2).stderr
 
 
+def test_output_that_cannot_be_written_is_told(alone: Command) -> None:
+    alone("put", "jobs", "--body=x")
+    for verb, *more in (["ls"], ["get", "jobs", "--ack"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                [*FSMQ, verb, *more],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                env=environment(FSMQ_AT=alone.at),
+            )
+        assert done.returncode == 69
+        assert b"No space left" in done.stderr
+    assert alone.counts("jobs") == {"ready": 1}
+
+
 def test_put_makes_queue_and_spool_only_when_told_to(tmp_path: Path) -> None:
     command = Command(tmp_path / "new")
     command("put", "jobs", "--body=x", code=78)
