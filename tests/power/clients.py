@@ -29,10 +29,12 @@ from fsmq.spool import (
 )
 from tests.power import bodies
 
-MAIN = "main"
+MAIN, FAN = "main", "fan"
+TOPIC = "news"  # to which both are subscribed
 MIXED = {
     "post": 30,
     "batch": 5,
+    "publish": 5,
     "fetch": 15,
     "renew": 5,
     "release": 5,
@@ -76,6 +78,7 @@ class Verbs(Protocol):
         self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
     ) -> tuple[int, str]: ...
     def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]: ...
+    def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]: ...
     def fetch(self, queue: str, count: int, visibility: float) -> list[Got]: ...
     def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]: ...
     def release(self, queue: str, id: str) -> int: ...
@@ -135,6 +138,10 @@ class OverHttp:
         batch = [{"body_base64": base64.b64encode(body).decode()} for body in sent]
         status, _, told = self.ask("POST", f"/{queue}/batch", json.dumps(batch).encode())
         return status, json.loads(told)["ids"] if status == 201 else []
+
+    def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]:
+        status, _, told = self.ask("POST", f"/_topics/{topic}/messages", body)
+        return status, json.loads(told)["messages"] if status == 201 else {}
 
     def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
         query: dict[str, object] = {"visibility": visibility}
@@ -196,6 +203,13 @@ class InProcess:
         messages = [NewMessage(body) for body in sent]
         status = self._status(
             lambda: told.extend(Queue(self._spool, queue).put_many(messages)), 201
+        )
+        return status, told
+
+    def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]:
+        told: dict[str, str] = {}
+        status = self._status(
+            lambda: told.update(self._spool.topic(topic, create=False).publish(body)), 201
         )
         return status, told
 
@@ -292,6 +306,15 @@ class Recorder:
         self._do({"verb": "post", "queue": queue, "keys": list(keys)}, batch)
         return told
 
+    def publish(self, topic: str, to: Sequence[str], key: str, size: int) -> None:
+        """Publish to a topic to which the queues ``to`` are subscribed."""
+
+        def publish(verbs: Verbs) -> tuple[int, dict[str, Any]]:
+            status, copies = verbs.publish(topic, bodies.make(key, size))
+            return status, {"copies": copies}
+
+        self._do({"verb": "publish", "queue": topic, "keys": [key], "to": list(to)}, publish)
+
     def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
         told: list[Got] = []
 
@@ -377,6 +400,9 @@ class Worker:
     def batch(self) -> None:
         keys = [self._key() for _ in range(self._chance.randint(2, 20))]
         self._mine += self._do.batch(MAIN, keys, self._size())
+
+    def publish(self) -> None:
+        self._do.publish(TOPIC, (MAIN, FAN), self._key(), self._size())
 
     def fetch(self) -> None:
         count = self._chance.choice((1, 1, 1, 5))

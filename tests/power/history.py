@@ -35,6 +35,8 @@ class Op:
     answered_wall: float = _NEVER
     status: int = 0
     deadline: float = 0.0
+    to: list[str] = field(default_factory=list)  # the queues of a publish
+    copies: dict[str, str] = field(default_factory=dict)  # its ids by queue
     got: list[list[Any]] = field(default_factory=list)  # id, key, deadline, fault
 
 
@@ -74,19 +76,16 @@ def _take(ops: dict[tuple[str, int], Op], line: dict[str, Any]) -> None:
 
 
 class Message:
-    """All that happened to one message."""
+    """All that happened to one message; a publish makes one for each queue."""
 
-    def __init__(self, key: str, post: Op) -> None:
+    def __init__(self, key: str, queue: str, id: str | None, post: Op) -> None:
         self.key = key
+        self.queue = queue
+        self.id = id
         self.post = post
-        self.id: str | None = None
         self.deletes: list[Op] = []
         self.fetches: list[tuple[Op, float]] = []  # with the deadline
         self.others: list[Op] = []  # renewals and releases
-
-    @property
-    def queue(self) -> str:
-        return self.post.queue
 
     def story(self) -> str:
         ops = [self.post, *self.deletes, *(f for f, _ in self.fetches), *self.others]
@@ -109,8 +108,9 @@ class History:
         self.ops = ops
         self.horizon = horizon
         self.gone = gone
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[tuple[str, str], Message] = {}  # by key and queue
         self.findings: list[Finding] = []
+        self._keys: set[str] = set()
         self._by_id: dict[tuple[str, str], Message] = {}
         self._ends: dict[str, list[Op]] = defaultdict(list)  # purges and deletions by queue
         for op in ops:
@@ -127,13 +127,18 @@ class History:
     # -- sorting out -----------------------------------------------------------------------------
 
     def _add_posts(self, op: Op) -> None:
-        if op.verb != "post":
+        if op.verb == "post":
+            ids = [*op.ids, *([None] * len(op.keys))]
+            copies = [(key, op.queue, ids[n] or None) for n, key in enumerate(op.keys)]
+        elif op.verb == "publish":
+            copies = [(op.keys[0], queue, op.copies.get(queue)) for queue in op.to]
+        else:
             return
-        for number, key in enumerate(op.keys):
-            message = self.messages[key] = Message(key, op)
-            if number < len(op.ids) and op.ids[number]:
-                message.id = op.ids[number]
-                self._by_id[op.queue, message.id] = message
+        for key, queue, message_id in copies:
+            message = self.messages[key, queue] = Message(key, queue, message_id, op)
+            self._keys.add(key)
+            if message_id is not None:
+                self._by_id[queue, message_id] = message
 
     def _add(self, op: Op) -> None:
         if op.verb == "fetch":
@@ -167,11 +172,13 @@ class History:
             self.find("torn", f"{queue}:{message_id}: {fault}")
         elif key in self.gone:
             self.find("resurrected", f"{queue}:{message_id} is {key} of an earlier round")
-        elif key not in self.messages:
+        elif key not in self._keys:
             self.find("foreign", f"{queue}:{message_id} is {key}, which no one has posted")
+        elif (key, queue) not in self.messages:
+            self.find("mixed", f"{key} came out of {queue}, where no one has posted it")
         else:
-            message = self.messages[key]
-            if message.queue != queue or message.id not in (None, message_id):
+            message = self.messages[key, queue]
+            if message.id not in (None, message_id):
                 self.find("mixed", f"{message.story()} came out as {queue}:{message_id}")
             message.id = message_id
             self._by_id[queue, message_id] = message

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.power.clients import MAIN, MIXED, OverHttp
+from tests.power.clients import FAN, MAIN, MIXED, TOPIC, OverHttp
 from tests.power.disk import Disk
 from tests.power.history import Finding, History, Op, read
 from tests.power.inspection import Inspection
@@ -142,7 +142,7 @@ class Campaign:
         self._chance = random.Random(str(seed))
         self._longest_s = longest_s
         self._round = 0
-        self._clients: list[int] = []
+        self._clients: dict[str, int] = {}
         self._gone: set[str] = set()
         self._seen_queues: dict[str, bool | None] = {}
         self._visibilities: dict[str, set[float]] = {}
@@ -155,7 +155,7 @@ class Campaign:
         """Start, load, cut, look; so many times. The disk's own check comes at the end."""
         tally = Tally()
         self._daemons.start()
-        self._ask("create", MAIN)
+        self._make_queues()
         self._disk.sync()
         try:
             for _ in range(rounds):
@@ -173,6 +173,8 @@ class Campaign:
         files = self._prepare() if self._before is not None else []
         files += self._load(self._weights, "", read(files))
         time.sleep(self._chance.uniform(0.03, self._longest_s))  # the moment is to be arbitrary
+        for name, pid in self._clients.items():
+            assert self._nursery.is_running(pid), self._nursery.log(name)
         cut = self._disk.cut_power()
         self._nursery.kill_all()
         self._disk.unmount()
@@ -198,11 +200,22 @@ class Campaign:
             findings=history.findings,
         )
 
+    def _make_queues(self) -> None:
+        """The queue that all clients share, and a topic for it and another."""
+        http = OverHttp(self._daemons.url)
+        for queue in (MAIN, FAN):
+            self._ask("create", queue)
+            self._seen_queues[queue] = True
+        http.ask("PUT", f"/_topics/{TOPIC}")
+        for queue in (MAIN, FAN):
+            status, _, told = http.ask("PUT", f"/_topics/{TOPIC}/queues/{queue}")
+            assert status in (200, 201), told
+
     def _prepare(self) -> list[Path]:
         assert self._before is not None
         files = self._load(self._before, "-before", [])
         time.sleep(_PREPARE_S)
-        for pid in self._clients:
+        for pid in self._clients.values():
             self._nursery.kill(pid)
         self._disk.sync()
         return files
@@ -210,7 +223,7 @@ class Campaign:
     def _load(self, weights: Mapping[str, int], suffix: str, known: Sequence[Op]) -> list[Path]:
         """Start the clients; the files to which they write."""
         files = []
-        self._clients = []
+        self._clients = {}
         for number in range(_HTTP_CLIENTS + _LIBRARY_CLIENTS):
             home = f"c{number}"
             name = f"{home}-r{self._round}{suffix}"
@@ -221,19 +234,20 @@ class Campaign:
             argv.append(json.dumps(_known(home, known)))
             program = "library" if library else "http"
             client = self._nursery.client(name, program, argv, self._daemons.without)
-            self._clients.append(client)
+            self._clients[name] = client
             files.append(file)
         return files
 
     def _forget(self, history: History) -> None:
         """Delete everything, so that whatever of it is seen again has come back."""
         for queue in list(self._seen_queues):
-            if queue != MAIN and queue.partition("-")[0] != "set":
+            if queue.partition("-")[0] not in (MAIN, FAN, "set"):
                 self._ask("create", queue)
                 self._ask("delete_queue", queue)
                 self._seen_queues[queue] = False
-        self._ask("purge", MAIN)
-        self._gone |= history.messages.keys()
+        for queue in (MAIN, FAN):
+            self._ask("purge", queue)
+        self._gone |= {message.key for message in history.messages.values()}
         for file in self._folder.glob("*.events"):
             file.unlink()
 
