@@ -73,6 +73,10 @@ format: setup ## put all code into its form
 docs: setup ## build the documentation site, and all of it in one document for paper
 	$(BIN)/python -m website --pdf
 
+.PHONY: soak
+soak: setup ## cut the power 2,000 times, kill 500 times, look at all crash states (half an hour)
+	$(BIN)/python -m tests.power.soak
+
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)
 	$(BIN)/python -m benchmarks --write

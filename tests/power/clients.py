@@ -33,6 +33,7 @@ MAIN, FAN = "main", "fan"
 TOPIC = "news"  # to which both are subscribed
 MIXED = {
     "post": 30,
+    "retry": 5,
     "batch": 5,
     "publish": 5,
     "fetch": 15,
@@ -375,6 +376,7 @@ class Worker:
         self._posted = self._done = 0
         self._mine = list(mine)
         self._held = list(held)
+        self._retries: list[tuple[str, int, str]] = []
 
     def run(self) -> None:
         while True:
@@ -393,9 +395,22 @@ class Worker:
         kind = self._chance.random()
         own = f"own-{key}" if kind < 0.2 else None
         delay = self._chance.choice(_DELAYS)
-        message_id = self._do.post(MAIN, key, self._size(), id=own, delay=delay, rich=kind > 0.8)
+        size = self._size()
+        try:
+            message_id = self._do.post(MAIN, key, size, id=own, delay=delay, rich=kind > 0.8)
+        except Refused:
+            if own is not None:
+                self._retries.append((key, size, own))
+            raise
         if message_id:
             self._mine.append(message_id)
+
+    def retry(self) -> None:
+        """Post once more, with its own id, what may or may not have been stored."""
+        if self._retries:
+            key, size, own = self._retries[-1]
+            self._do.post(MAIN, key, size, id=own)
+            self._retries.pop()
 
     def batch(self) -> None:
         keys = [self._key() for _ in range(self._chance.randint(2, 20))]

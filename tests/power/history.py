@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,6 +83,7 @@ class Message:
         self.queue = queue
         self.id = id
         self.post = post
+        self.is_retried = False
         self.deletes: list[Op] = []
         self.fetches: list[tuple[Op, float]] = []  # with the deadline
         self.others: list[Op] = []  # renewals and releases
@@ -135,10 +136,20 @@ class History:
         else:
             return
         for key, queue, message_id in copies:
-            message = self.messages[key, queue] = Message(key, queue, message_id, op)
+            message = Message(key, queue, message_id, op)
+            first = self.messages.get((key, queue))
+            if first is not None:
+                message.post = self._retried(first.post, op)
+                message.is_retried = True
+            self.messages[key, queue] = message
             self._keys.add(key)
             if message_id is not None:
                 self._by_id[queue, message_id] = message
+
+    def _retried(self, first: Op, again: Op) -> Op:
+        """Two posts with one own id, as one: 409 says that the first one stored it."""
+        done = again.status in (*_DONE, 409)
+        return replace(again, called=first.called, status=201 if done else 0, delay=None)
 
     def _add(self, op: Op) -> None:
         if op.verb == "fetch":
@@ -201,6 +212,9 @@ class History:
     def removed_by(self, message: Message) -> list[Op]:
         """What has certainly removed a message."""
         certain = [op for op in self.removals(message) if self.certain(op)]
+        if message.is_retried:
+            # Deleted between two tries it is stored again by the second, as docs/http.md says.
+            certain = [op for op in certain if op.called > message.post.answered]
         if message.post.answered == _NEVER:
             # It may have been stored after its queue was purged; only its own delete tells.
             return [op for op in certain if op in message.deletes]
@@ -208,6 +222,8 @@ class History:
 
     def hold(self, message: Message, before: float) -> Hold | None:
         """Until when a message must be hidden, as far as operations called by ``before`` tell."""
+        if message.is_retried and message.deletes:
+            return None  # deleted and stored again, it is not held any more
         ops: list[tuple[Op, float]] = [(op, d) for op, d in message.fetches if op.called < before]
         ops += [(op, op.deadline) for op in message.others if op.called < before]
         if message.post.delay and not ops:

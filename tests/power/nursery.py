@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -79,6 +80,13 @@ class Nursery:
         """SIGKILL; returns when the process is gone."""
         self._running.remove(pid)
         self._ask({"kill": pid})
+
+    def stop(self, pid: int) -> None:
+        """SIGSTOP: it neither runs nor dies until :meth:`go_on`."""
+        self._ask({"signal": signal.SIGSTOP, "to": pid})
+
+    def go_on(self, pid: int) -> None:
+        self._ask({"signal": signal.SIGCONT, "to": pid})
 
     def kill_all(self) -> None:
         for pid in list(self._running):

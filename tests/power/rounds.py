@@ -4,109 +4,21 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.power.clients import FAN, MAIN, MIXED, TOPIC, OverHttp
+from tests.power.daemons import Daemons
 from tests.power.disk import Disk
 from tests.power.history import Finding, History, Op, read
 from tests.power.inspection import Inspection
 from tests.power.nursery import Nursery
+from tests.power.tally import Tally
 
 _HTTP_CLIENTS = 3
 _LIBRARY_CLIENTS = 1
 _PREPARE_S = 0.15
-
-
-@dataclass
-class Tally:
-    """What the rounds of a campaign came to."""
-
-    rounds: int = 0
-    operations: int = 0
-    acknowledged: int = 0
-    uncertain: int = 0
-    came_out: int = 0
-    hidden: int = 0
-    findings: list[Finding] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        for name in ("rounds", "operations", "acknowledged", "uncertain", "came_out", "hidden"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.findings += other.findings
-
-    @property
-    def kinds(self) -> Counter[str]:
-        return Counter(finding.kind for finding in self.findings)
-
-    def __str__(self) -> str:
-        kinds = self.kinds
-        return (
-            f"{self.rounds} rounds, {self.operations} operations, {self.acknowledged} acknowledged,"
-            f" {self.came_out} came out, {self.hidden} stayed hidden;"
-            f" {kinds['lost']} lost, {kinds['duplicated'] + kinds['held twice']} duplicated,"
-            f" {kinds['torn'] + kinds['mixed'] + kinds['foreign']} torn or foreign,"
-            f" {kinds['resurrected']} resurrected,"
-            f" {sum(kinds.values())} findings in all"
-        )
-
-
-class Daemons:
-    """The daemons of one host on a root, started from a nursery.
-
-    without: a sync to leave out, by its name in `tests.power.syncs`.
-    """
-
-    def __init__(
-        self, nursery: Nursery, root: Path, *, sync: str, processes: int = 1, without: str = ""
-    ) -> None:
-        self.root = root
-        self.sync = sync
-        self._nursery = nursery
-        self._processes = processes
-        self.without = (str(root), without) if without else ()
-        self._port = 0
-        self._holder: socket.socket | None = None
-        if processes > 1:
-            # Bound and not listening: it keeps the port for all of them, as mq's parent does.
-            self._holder = socket.socket()
-            self._holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            self._holder.bind(("127.0.0.1", 0))
-            self._port = self._holder.getsockname()[1]
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    def start(self) -> None:
-        for index in range(self._processes):
-            self.start_mq(index)
-        self.start_one("mover", "mover")
-        self.start_one("reaper", "reaper")
-
-    def start_mq(self, index: int) -> int:
-        options = [f"--port={self._port}", f"--sync={self.sync}"]
-        if self._processes > 1:
-            options += [f"--processes={self._processes}", f"--process-index={index}"]
-        name = f"mq-{index}"
-        pid = self.start_one(name, "mq", *options)
-        if not self._port:
-            told = [json.loads(line) for line in self._nursery.log(name).splitlines()]
-            urls = [event["listening"] for event in told if "listening" in event]
-            self._port = int(urls[-1].rpartition(":")[2])
-        return pid
-
-    def start_one(self, name: str, program: str, *options: str) -> int:
-        argv = [f"--root={self.root}", *options]
-        return self._nursery.daemon(name, program, argv, self.without)
-
-    def close(self) -> None:
-        if self._holder is not None:
-            self._holder.close()
 
 
 class Campaign:

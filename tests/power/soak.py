@@ -1,7 +1,7 @@
 """The long run: thousands of power cuts and hundreds of kills, with figures at the end.
 
-    python -m tests.power.soak                    2,000 power cuts and 500 kill rounds
-    python -m tests.power.soak --cuts 100 --kills 0 --seed 7
+    python -m tests.power.soak        2,000 power cuts, 500 kills, the crash states of any two verbs
+    python -m tests.power.soak --cuts 100 --kills 0 --no-replay --seed 7
 
 Exit code 1 and the findings if one promise was broken. As root; some 40 minutes on two cores.
 """
@@ -18,8 +18,11 @@ from pathlib import Path
 import click
 
 from tests.power.disk import CannotMount, Disk
+from tests.power.kills import Battle
 from tests.power.nursery import Nursery
-from tests.power.rounds import Campaign, Tally
+from tests.power.rounds import Campaign
+from tests.power.tally import Tally
+from tests.replay.story import VERBS, check_story, record
 
 ROUNDS_EACH = 25  # on one image
 CONFIGURATIONS = tuple(product(("ext4", "xfs"), ("fsync", "syncfs"), (1, 2)))
@@ -54,11 +57,48 @@ def run_cuts(rounds: int, seed: int, folder: Path) -> Tally:
     return total
 
 
+def run_kills(rounds: int, seed: int, folder: Path) -> Tally:
+    total = Tally()
+    with click.progressbar(length=rounds, label="kills", file=sys.stderr) as bar:
+        for number, first in enumerate(range(0, rounds, ROUNDS_EACH)):
+            here = folder / f"kills-{number}"
+            here.mkdir()
+            with Nursery(here / "logs") as nursery:
+                battle = Battle(nursery, here, processes=1 + number % 2, seed=(seed, number))
+                tally = battle.run(min(ROUNDS_EACH, rounds - first))
+            total.add(tally)
+            bar.update(tally.rounds)
+            for finding in tally.findings:
+                print(f"\nkills: {finding.kind}: {finding.text}", flush=True)
+    print(f"kills in all: {total}")
+    return total
+
+
+def run_replays() -> int:
+    """Every crash state of every two verbs; how many break a promise."""
+    seen: set[object] = set()
+    states = broken = 0
+    pairs = list(product(VERBS, repeat=2))
+    with click.progressbar(pairs, label="replays", file=sys.stderr) as bar:
+        for verbs in bar:
+            checked = check_story(record(verbs), seen=seen)
+            states += checked.states
+            broken += len(checked.broken)
+            for told in checked.broken:
+                print(f"\n{' then '.join(verbs)}: {told}", flush=True)
+    print(
+        f"crash states of every two of {len(VERBS)} verbs: {states}, of them {len(seen)} different,"
+        f" {broken} break a promise"
+    )
+    return broken
+
+
 @click.command(help=__doc__)
 @click.option("--cuts", "rounds", default=2000, show_default=True, help="Power cuts.")
 @click.option("--kills", default=500, show_default=True, help="Rounds of kills.")
 @click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
-def main(rounds: int, kills: int, seed: int | None) -> None:
+@click.option("--replay/--no-replay", default=True, show_default=True, help="Crash states.")
+def main(rounds: int, kills: int, seed: int | None, replay: bool) -> None:
     seed = int(time.time()) if seed is None else seed
     started = time.monotonic()
     print(f"seed {seed}")
@@ -69,6 +109,10 @@ def main(rounds: int, kills: int, seed: int | None) -> None:
                 findings += len(run_cuts(rounds, seed, Path(folder)).findings)
             except CannotMount as error:
                 print(f"NO POWER CUTS: {error}")
+        if kills:
+            findings += len(run_kills(kills, seed, Path(folder)).findings)
+        if replay:
+            findings += run_replays()
     print(f"{time.monotonic() - started:.0f} s, {findings} findings")
     sys.exit(findings > 0)
 

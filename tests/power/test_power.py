@@ -12,7 +12,8 @@ import pytest
 from tests.power.clients import MIXED
 from tests.power.disk import CannotMount, Disk
 from tests.power.nursery import Nursery
-from tests.power.rounds import Campaign, Tally
+from tests.power.rounds import Campaign
+from tests.power.tally import Tally
 
 ROUNDS = 5  # for each of the eight configurations
 FILESYSTEMS = ("ext4", "xfs")

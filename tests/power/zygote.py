@@ -37,6 +37,9 @@ def main() -> None:
             pid = _start(**command)
             children.add(pid)
             answer = pid
+        elif "signal" in command:
+            os.kill(command["to"], command["signal"])
+            answer = 0
         else:
             answer = _end(command["kill"])
             children.discard(command["kill"])

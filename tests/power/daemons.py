@@ -1,0 +1,85 @@
+"""The daemons of one host, started from a nursery."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+from tests.power.nursery import Nursery
+
+
+class Daemons:
+    """The daemons of one host on a root, started from a nursery.
+
+    node, peers: as mq's options of these names.
+    without: a sync to leave out, by its name in `tests.power.syncs`.
+    """
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        root: Path,
+        *,
+        sync: str,
+        processes: int = 1,
+        without: str = "",
+        node: str = "here",
+        peers: int = 0,
+    ) -> None:
+        self.root = root
+        self.sync = sync
+        self.node = node
+        self.pids: dict[str, int] = {}
+        self._peers = peers
+        self._nursery = nursery
+        self._processes = processes
+        self.without = (str(root), without) if without else ()
+        self._port = 0
+        self._holder: socket.socket | None = None
+        if processes > 1:
+            # Bound and not listening: it keeps the port for all of them, as mq's parent does.
+            self._holder = socket.socket()
+            self._holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._holder.bind(("127.0.0.1", 0))
+            self._port = self._holder.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        for name in self.names:
+            self.start_one(name)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all daemons."""
+        return [*(f"mq-{index}" for index in range(self._processes)), "mover", "reaper"]
+
+    def start_one(self, name: str) -> None:
+        """Start a daemon by its name, which must not be running."""
+        if name.startswith("mq-"):
+            self._start_mq(name, int(name[3:]))
+        else:
+            self._start(name, name)
+
+    def _start_mq(self, name: str, index: int) -> None:
+        options = [f"--port={self._port}", f"--sync={self.sync}"]
+        options += [f"--node={self.node}", f"--peers={self._peers}"]
+        if self._processes > 1:
+            options += [f"--processes={self._processes}", f"--process-index={index}"]
+        self._start(name, "mq", *options)
+        if not self._port:
+            log = self._nursery.log(f"{self.node}-{name}")
+            told = [json.loads(line) for line in log.splitlines()]
+            urls = [event["listening"] for event in told if "listening" in event]
+            self._port = int(urls[-1].rpartition(":")[2])
+
+    def _start(self, name: str, program: str, *options: str) -> None:
+        argv = [f"--root={self.root}", *options]
+        self.pids[name] = self._nursery.daemon(f"{self.node}-{name}", program, argv, self.without)
+
+    def close(self) -> None:
+        if self._holder is not None:
+            self._holder.close()
