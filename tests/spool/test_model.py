@@ -270,6 +270,9 @@ class SpoolMachine(RuleBasedStateMachine):
     @rule()
     def deliver(self) -> None:
         self.spool.deliver()
+        self.deliver_in_the_model()
+
+    def deliver_in_the_model(self) -> None:
         for name, model in list(self.queues.items()):
             for message_id in model.ids(NEW):
                 self.deliver_new(model, message_id)

@@ -1,0 +1,101 @@
+"""A clock that jumps by an hour, forward or back: nothing is lost, torn or stuck."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import NewMessage, Queue, Spool
+from fsmq.spool.fsck import check
+from fsmq.spool.recovery import recover
+from tests.spool.helpers import Clock, visible
+
+HOUR_S = 3600.0
+BOTH = pytest.mark.parametrize("jump", [HOUR_S, -HOUR_S])
+
+
+def fill(jobs: Queue) -> set[str]:
+    """One message in each state; their ids."""
+    ids = {jobs.put(b"claimed", id="a"), jobs.put(b"ready", id="b")}
+    jobs.spool.tree.root.joinpath("queues/jobs/shell").write_bytes(b"by a shell user")
+    jobs.spool.deliver()
+    jobs.spool.complete(jobs.spool.claim("jobs", 1, 30))
+    return ids | {jobs.put(b"delayed", delay=60), jobs.put(b"new"), "shell"}
+
+
+@BOTH
+def test_everything_comes_out(spool: Spool, jobs: Queue, clock: Clock, jump: float) -> None:
+    clock.advance(5000)  # no file looks freshly made
+    ids = fill(jobs)
+    clock.advance(jump)
+    got = {m.id for m in jobs.claim(10, visibility=5 * HOUR_S)}
+    # Forward, all timers have ended; back, they end when the clock is where it was, or later.
+    assert got == (ids if jump > 0 else {m for m in got if m not in ("a",)})
+    clock.advance(HOUR_S + 61)
+    got |= {m.id for m in jobs.claim(10, visibility=5 * HOUR_S)}
+    assert got == ids
+    assert sorted(m for _, m in visible(spool.tree.root)) == sorted(ids)
+
+
+@BOTH
+def test_every_verb_goes_on(spool: Spool, jobs: Queue, clock: Clock, jump: float) -> None:
+    clock.advance(5000)
+    fill(jobs)
+    clock.advance(jump)
+    later = jobs.renew("a", 30)
+    assert later == clock() + 30
+    jobs.release("a")
+    assert jobs.put(b"after", id="after") == "after"
+    claimed = {m.id for m in jobs.claim(10)}
+    assert {"a", "b", "after", "shell"} <= claimed
+    assert jobs.remove(*claimed) == len(claimed)
+    jobs.purge()
+    spool.reap()
+    assert visible(spool.tree.root) == []
+    assert [f for f in check(spool.tree.root, clock=clock).findings if f.kind != "hidden"] == []
+
+
+def test_a_timer_lasts_as_much_longer_as_the_clock_went_back(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    jobs.put(b"x", id="x")
+    jobs.claim(visibility=30)
+    clock.advance(-HOUR_S)
+    clock.advance(HOUR_S + 29)
+    assert jobs.claim() == []
+    clock.advance(1)
+    assert [m.id for m in jobs.claim()] == ["x"]
+
+
+def test_a_renewal_ends_the_wait_after_a_jump_back(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x", id="x")
+    jobs.claim(visibility=30)
+    clock.advance(-HOUR_S)
+    jobs.renew("x", 10)
+    clock.advance(10)
+    assert [m.id for m in jobs.claim()] == ["x"]
+
+
+def test_forward_the_time_to_live_may_be_over_and_only_that_takes_a_message(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    jobs.put(b"mortal", ttl=600)
+    kept = jobs.put(b"immortal")
+    spool.deliver()
+    clock.advance(HOUR_S)
+    assert [m.id for m in jobs.claim(10)] == [kept]
+
+
+@BOTH
+def test_a_put_under_way_is_stored_or_refused(
+    root: Path, spool: Spool, clock: Clock, jump: float
+) -> None:
+    """A mover whose clock is far off may take a living writer for one that has crashed."""
+    spool.create_queue("jobs")
+    pending = spool.put("jobs", [NewMessage(b"whole", id="own")])
+    recover(spool.tree, clock() + jump)
+    assert spool.complete(pending) == ["own"]
+    spool.deliver()
+    assert [m.body for m in Queue(spool, "jobs").claim()] == [b"whole"]
+    assert list((root / "new").iterdir()) == []
