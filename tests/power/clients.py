@@ -467,6 +467,10 @@ class Worker:
         self.create()
         self._do.configure(queue, self._chance.randint(10, 1000))
 
+    def configure_once(self) -> None:
+        if self._may(1):
+            self._do.configure(f"set-{self._home}", self._chance.randint(10, 1000))
+
     def create(self) -> None:
         self._do.create(f"set-{self._home}")
 

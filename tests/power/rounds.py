@@ -15,6 +15,7 @@ from tests.power.history import Finding, History, Op, read
 from tests.power.inspection import Inspection
 from tests.power.nursery import Nursery
 from tests.power.tally import Tally
+from tests.suite import eventually
 
 _HTTP_CLIENTS = 3
 _LIBRARY_CLIENTS = 1
@@ -41,7 +42,7 @@ class Campaign:
         before: Mapping[str, int] | None = None,
         without: str = "",
         seed: object = 0,
-        longest_s: float = 0.4,
+        longest_s: float = 0.3,
     ) -> None:
         self._disk = disk
         self._nursery = nursery
@@ -84,7 +85,8 @@ class Campaign:
         self._round += 1
         files = self._prepare() if self._before is not None else []
         files += self._load(self._weights, "", read(files))
-        time.sleep(self._chance.uniform(0.03, self._longest_s))  # the moment is to be arbitrary
+        eventually(lambda: any(_has_begun(file) for file in files))
+        time.sleep(self._chance.uniform(0.0, self._longest_s))  # the moment is to be arbitrary
         for name, pid in self._clients.items():
             assert self._nursery.is_running(pid), self._nursery.log(name)
         cut = self._disk.cut_power()
@@ -126,6 +128,7 @@ class Campaign:
     def _prepare(self) -> list[Path]:
         assert self._before is not None
         files = self._load(self._before, "-before", [])
+        eventually(lambda: any(_has_begun(file) for file in files))
         time.sleep(_PREPARE_S)
         for pid in self._clients.values():
             self._nursery.kill(pid)
@@ -166,6 +169,11 @@ class Campaign:
     def _ask(self, verb: str, queue: str) -> None:
         status = getattr(OverHttp(self._daemons.url), verb)(queue)
         assert status in (200, 201), f"{verb} {queue}: {status}"
+
+
+def _has_begun(file: Path) -> bool:
+    """Whether a client has had its first answer."""
+    return file.exists() and file.read_bytes().count(b"\n") > 1
 
 
 def _known(home: str, ops: Sequence[Op]) -> dict[str, list[str]]:

@@ -21,7 +21,8 @@ SYNCS = {
     "delay": r"delay",
     "remove": r"remove",
     "config": r"config",
-    "folders": r"(new|queues|queues/[^/]+|delay|remove|config)",
+    "moved": r"remove/.+",  # the folder of a queue that was purged or deleted
+    "folders": r"(new|queues|queues/[^/]+|delay|remove|remove/.+|config)",
     "all": r".*",
 }
 

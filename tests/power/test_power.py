@@ -79,7 +79,7 @@ def test_nothing_acknowledged_is_lost(
     print_total.add(tally)
     assert tally.findings == []
     assert tally.rounds == ROUNDS
-    assert tally.acknowledged > 20 * ROUNDS, f"the load was too light to tell anything: {tally}"
+    assert tally.acknowledged > 5 * ROUNDS, f"the load was too light to tell anything: {tally}"
     assert tally.came_out > 0
 
 
@@ -110,7 +110,7 @@ BLIND = {
     "messages, ext4": Blind("ext4", "message", POSTS, {"lost", "torn"}),
     "messages, xfs": Blind("xfs", "message", POSTS, {"lost", "torn"}),
     "new queues": Blind("ext4", "queues", {"create_new": 1}, {"lost"}),
-    "settings": Blind("xfs", "config", {"configure": 1}, {"lost"}, {"configure": 1}),
+    "settings": Blind("xfs", "config", {"configure_once": 1}, {"lost"}, {"configure": 1}),
     "deletes": Blind("ext4", "folders", {"delete_any": 1}, {"resurrected"}, POSTS),
     "claims": Blind("xfs", "all", {"fetch": 1}, {"held twice"}, POSTS),
     "releases": Blind("ext4", "folders", {"release": 1}, {"undone"}, {"post": 1, "fetch": 1}),
