@@ -50,7 +50,7 @@ class Many:
         queue = call.queue("send")
         call.expect()
         settings = self._spool.settings(queue)
-        body = await call.body(MAX_BATCH_BYTES, self._service.read_timeout)
+        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         messages = await self._service.beside(len(body), new_messages, body)
         try:
             ids = await self._service.put(queue, messages, settings)
@@ -63,7 +63,7 @@ class Many:
     async def remove(self, call: Call) -> StreamResponse:
         queue = call.queue("receive")
         call.expect()
-        body = await call.body(MAX_BATCH_BYTES, self._service.read_timeout)
+        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         ids = await self._service.beside(len(body), some_ids, body)
         found = await self._service.remove(queue, [unquote_id(i) for i in ids])
         if not any(found):

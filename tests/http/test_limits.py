@@ -189,6 +189,20 @@ def test_a_bomb_takes_no_more_memory_than_its_limit(strict: Suite) -> None:
         assert is_problem(refused, 503, "overloaded")
 
 
+@pytest.mark.parametrize("path", ["/q/batch", "/q/ack", "/queue/1/q/send"])
+def test_json_that_unfolds_is_refused(suite: Suite, path: str) -> None:
+    (suite.root / "queues" / "q").mkdir(exist_ok=True)
+    before = memory(suite, "VmHWM")
+    for part in (b"{},", b"[],"):
+        with Wire(suite.url) as wire:
+            headers = {"Content-Type": "application/json"}
+            answer = wire.ask("POST", path, headers, b"[" + part * (25 * MIB // 3) + b"0]")
+            assert answer.status == 400
+            assert b"more values than there is memory for" in answer.body
+    grown = memory(suite, "VmHWM") - before
+    assert grown < 200 * MIB, f"{grown / MIB:.0f} MiB for 25"
+
+
 # -- connections -----------------------------------------------------------------------------------
 
 

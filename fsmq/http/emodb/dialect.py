@@ -213,7 +213,7 @@ class _Queues:
         return check_queue(call.names["queue"], self._queues.longest_name)
 
     async def _body(self, call: Call) -> bytes:
-        return await call.body(MAX_BODY_BYTES, self._service.read_timeout)
+        return await call.json_body(MAX_BODY_BYTES, self._service.read_timeout)
 
     def _ids(self, queue: str, told: list[Any]) -> list[str]:
         channel = self._queues.channel(queue)
