@@ -21,6 +21,8 @@ from fsmq.spool import FsmqError, Message
 
 # A claim waits so long at most before it is made again: a server allows no more.
 _LONGEST_WAIT_S = 20.0
+# A worker tries so long to tell a server what became of a message: it may be restarted meanwhile.
+_WORKERS_PATIENCE_S = 60.0
 # So many are claimed, given out and acknowledged together.
 _TOGETHER = 100
 
@@ -105,7 +107,7 @@ def get(
             raise click.UsageError("--exec goes without --ack, --lines, --save and --json.")
         if visibility is not None and visibility < 1:
             raise click.UsageError("--visibility must be at least 1 s with --exec.")
-        with open_place(at) as place:
+        with open_place(at, patience=_WORKERS_PATIENCE_S) as place:
             worker = Worker(
                 place.queue(queue),
                 queue,

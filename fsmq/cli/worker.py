@@ -25,6 +25,8 @@ from fsmq.spool import FsmqError, InvalidValue, Message, NoSuchMessage, NoSuchQu
 
 # How long one claim waits: a stop is noticed so late at most, where nothing comes.
 _LOOK_EVERY_S = 1.0
+# After a stop so many of those pass before a claim that is under way is left behind.
+_FEED_PATIENCE = 3
 # A claim is renewed when a third of its time is over, so that two renewals may fail.
 _RENEWALS = 3
 _MAX_DOUBLINGS = 30
@@ -96,9 +98,10 @@ class Worker:
             feeding = threading.Thread(target=self._feed, args=(pool, count, wait), daemon=True)
             feeding.start()
             # Timeouts, since a wait without one would not be interrupted for a signal's handler.
-            while not self._fed.wait(_LOOK_EVERY_S):
-                pass
-            # From here on the pool's end waits for what still runs.
+            patience = _FEED_PATIENCE
+            while not self._fed.wait(_LOOK_EVERY_S) and patience:
+                # A claim may try for long to reach a server; after a stop it is left behind.
+                patience -= self._stop.is_set()
             while self._is_busy():
                 time.sleep(0.02)
         self._settled.set()
@@ -138,9 +141,12 @@ class Worker:
         """One message, or None if none came for a while."""
         try:
             messages = self._queue.claim(1, self._visibility, _LOOK_EVERY_S)
-        except Unavailable as error:
+        except (Unavailable, ConnectionError) as error:
+            # A server that is restarted, or a disk that is full, ends no worker.
+            if getattr(error, "lasting", False):
+                raise
             tell(f"cannot claim, trying again: {error}")
-            self._stop.wait(error.retry_after)
+            self._stop.wait(getattr(error, "retry_after", _LOOK_EVERY_S))
             return None
         if messages and self._stop.is_set():
             self._settle(messages[0], None)
@@ -263,7 +269,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _tied_to(parent: int) -> Callable[[], None]:
     """What a command does before it begins: it must not outlive a worker that is killed, whose
-    message comes back and is worked on by someone else."""
+    message comes back and is worked on by someone else.
+
+    The kernel ties it to the thread that started it; that one lives until the command has ended.
+    """
 
     def tie() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -65,6 +65,7 @@ def shell(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+@pytest.mark.timeout(300)  # dozens of processes, on a machine that may be busy
 def test_every_example_prints_what_the_document_says(
     shell: subprocess.Popen[str], tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import FSMQ, Command, environment
-from tests.suite import eventually
+from tests.suite import Suite, eventually
 
 Worker = subprocess.Popen[bytes]
 
@@ -188,3 +188,37 @@ def test_a_worker_ends_when_its_queue_is_deleted(
     fsmq("delete", "jobs", "-y")
     assert "there is no queue named 'jobs'" in settled(process, 3)
     assert time.monotonic() - started < 30
+
+
+def test_a_worker_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq") as suite:
+        command = Command(suite.url)
+        command("create", "jobs")
+        process = subprocess.Popen(
+            [
+                *FSMQ,
+                "get",
+                "jobs",
+                "--exec",
+                "cat; touch started; until [ -e go ]; do sleep 0.1; done",
+            ],
+            cwd=tmp_path,
+            env=environment(FSMQ_AT=suite.url),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            command("put", "jobs", "--body=first ")
+            eventually((tmp_path / "started").exists)
+            suite.kill("mq")
+            # It cannot be acknowledged now, nor the next be claimed.
+            (tmp_path / "go").touch()
+            suite.restart("mq")
+            command("put", "jobs", "--body=second")
+            eventually(lambda: command.counts("jobs") == {})
+            process.terminate()
+            assert process.communicate(timeout=60)[0] == b"first second"
+            assert process.returncode == 0
+        finally:
+            process.kill()
+            process.communicate()
