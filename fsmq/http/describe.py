@@ -77,7 +77,9 @@ class Operation:
     id: a name for generated clients, unique among all dialects.
     tag: the heading under which it stands.
     parameters: of the path too.
-    answers: by status; every one that a client can get.
+    answers: by status; every one that a client can get. Where there are keys, a route that names
+        neither 401 nor 403 is not served: it would let everybody in.
+    open: it is for everybody, also where there are keys.
     """
 
     id: str
@@ -87,6 +89,11 @@ class Operation:
     description: str = ""
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
+    open: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.open or self.tag == "System"
 
 
 def text(pattern: str | None = None, **more: Any) -> dict[str, Any]:

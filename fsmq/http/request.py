@@ -75,6 +75,11 @@ class Call:
 
     # -- access ----------------------------------------------------------------------------------
 
+    @property
+    def needs_keys(self) -> bool:
+        """Whether the server has a file of keys."""
+        return self._access.needs_keys
+
     def identify(self, token: str | None) -> Identity:
         """Tell who sends this, by the key that the dialect found in it, or None for none.
 

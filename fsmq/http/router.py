@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Handler: TypeAlias = "Callable[[Call], Awaitable[StreamResponse]]"
 
+_REFUSALS = frozenset((401, 403))
+
 
 @dataclass(slots=True)
 class _Node:
@@ -39,6 +41,8 @@ class Router:
         self._root = _Node()
         self._routes: list[tuple[str, str, Operation]] = []
         self.operations: dict[Handler, str] = {}  # the id of each handler's operation
+        # Handlers that do not say that they ask for a key, and are not for everybody.
+        self.unguarded: set[Handler] = set()
 
     def add(self, method: str, pattern: str, handler: Handler, operation: Operation) -> None:
         """Add a route such as ``GET /{queue}/messages``, with its description.
@@ -58,6 +62,8 @@ class Router:
             raise ValueError(f"{method} {pattern} is served already")
         node.handlers[method] = handler
         self.operations[handler] = operation.id
+        if not operation.is_open and _REFUSALS.isdisjoint(operation.answers):
+            self.unguarded.add(handler)
         self._routes.append((method, pattern, operation))
 
     def routes(self) -> Sequence[tuple[str, str, Operation]]:

@@ -23,6 +23,7 @@ from .problems import (
     InternalError,
     Overloaded,
     SlowBody,
+    Unauthorized,
     UnreadableBody,
     UnsupportedEncoding,
 )
@@ -161,6 +162,8 @@ class Server:
         try:
             self._origins.check(request.headers)
             handler, call.names = dialect.find(request.method, path)
+            if call.needs_keys and handler in dialect.router.unguarded:
+                raise Unauthorized("this is not served to those with keys, or without")
             call.operation = dialect.router.operations.get(handler, "none")
             return await handler(call)
         except FsmqError as error:

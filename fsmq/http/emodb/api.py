@@ -121,6 +121,7 @@ _ROUTES = {
 
 PING = Operation(
     id="ping",
+    open=True,
     tag="EmoDB",
     summary="Whether the server is there",
     answers={200: Answer("it is", {"text/plain": text(enum=["pong"])})},
