@@ -30,6 +30,11 @@ COMMANDS = {
         "delete": "fsmq.cli.queues:delete",
         "top": "fsmq.cli.top:top",
     },
+    "Topics": {
+        "topics": "fsmq.cli.topics:topics",
+        "subscribe": "fsmq.cli.topics:subscribe",
+        "publish": "fsmq.cli.topics:publish",
+    },
     "Spools and programs": {
         "up": "fsmq.cli.up:up",
         "doctor": "fsmq.cli.doctor:doctor",

@@ -14,6 +14,7 @@ from fsmq.spool import (
     MessageTooLarge,
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchTopic,
     Unavailable,
     UnusableSpool,
 )
@@ -94,6 +95,9 @@ def failure(error: FsmqError) -> Failure:
     if isinstance(error, NoSuchQueue):
         message = f"there is no queue named {error.queue!r}"
         return Failure(message, Exit.NOT_FOUND, f"create it: fsmq create {error.queue}")
+    if isinstance(error, NoSuchTopic):
+        message = f"there is no topic named {error.topic!r}"
+        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq topics {error.topic} --create")
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             code, advice = _ADVICE[kind]

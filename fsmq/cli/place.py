@@ -65,6 +65,25 @@ class Queue(Protocol):
     def delete(self) -> None: ...
 
 
+class Topic(Protocol):
+    """A topic, wherever it is; the methods of :class:`fsmq.spool.topic.Topic` and their errors."""
+
+    def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool: ...
+    def unsubscribe(self, queue: str) -> bool: ...
+    def subscriptions(self) -> dict[str, dict[str, list[Any]] | None]: ...
+    def publish(
+        self,
+        body: bytes,
+        *,
+        delay: float | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> dict[str, str]: ...
+    def delete(self) -> None: ...
+
+
 class Place(Protocol):
     """A spool, behind a server or as a folder."""
 
@@ -83,6 +102,15 @@ class Place(Protocol):
 
     def survey(self, queue: str | None = None) -> dict[str, Overview]:
         """Counts and ages of all queues, or of one."""
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+
+    def topic(self, name: str) -> Topic:
+        """A topic that exists. Raises NoSuchTopic, at the latest with its first use."""
+
+    def create_topic(self, name: str) -> bool:
+        """Create a topic; False if it was there."""
 
 
 class RootQueue(SpoolQueue):
@@ -140,6 +168,18 @@ class Root:
     def survey(self, queue: str | None = None) -> dict[str, Overview]:
         """Counts and ages of all queues, or of one."""
         return self.spool.survey(queue)
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return self.spool.topics()
+
+    def topic(self, name: str) -> Topic:
+        """A topic that exists. Raises InvalidValue, NoSuchTopic."""
+        return self.spool.topic(name, create=False)
+
+    def create_topic(self, name: str) -> bool:
+        """Create a topic; False if it was there."""
+        return self.spool.create_topic(name)
 
 
 def at_option(command: F) -> F:

@@ -76,7 +76,7 @@ def put(
         raise click.UsageError("Give --body or FILEs, not both.")
     if own_id is not None and (lines or len(files) > 1):
         raise click.UsageError("--id names one message: give one FILE, and no --lines.")
-    like = NewMessage(b"", delay, priority, ttl, own_id, content_type, _attributes(pairs))
+    like = NewMessage(b"", delay, priority, ttl, own_id, content_type, attributes_of(pairs))
     with open_place(at, create=create) as place:
         if create:
             place.create(queue)
@@ -84,7 +84,7 @@ def put(
         if body is not None:
             storing.store(body.encode().split(b"\n") if lines else [body.encode()])
         for file in files or ([] if body is not None else [Path("-")]):
-            with _opened(file) as source:
+            with opened(file) as source:
                 storing.lines_of(source) if lines else storing.store([source.read()])
 
 
@@ -149,7 +149,7 @@ class _Storing:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
+def opened(file: Path) -> Iterator[BinaryIO]:
     if str(file) != "-":
         try:
             source = file.open("rb", buffering=0)
@@ -163,7 +163,7 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
     yield sys.stdin.buffer
 
 
-def _attributes(pairs: Sequence[str]) -> dict[str, str]:
+def attributes_of(pairs: Sequence[str]) -> dict[str, str]:
     attributes = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

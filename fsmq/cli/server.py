@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fsmq.cli.failures import Exit, Failure
 from fsmq.client.client import Client, ClientQueue
 from fsmq.client.exchange import Answer, Request, Verb
+from fsmq.client.topics import ClientTopic
 from fsmq.spool import Moved, NoSuchQueue, Unavailable
 from fsmq.spool.survey import Overview
 
@@ -83,6 +84,18 @@ class Server:
     def create(self, name: str) -> bool:
         """Create a queue; False if it was there."""
         return self.client.create_queue(name)
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return self.client.topics()
+
+    def topic(self, name: str) -> ClientTopic:
+        """A topic; whether it exists is seen by its first use."""
+        return self.client.topic(name)
+
+    def create_topic(self, name: str) -> bool:
+        """Create a topic; False if it was there."""
+        return self.client.topic(name).create()
 
     def survey(self, queue: str | None = None) -> dict[str, Overview]:
         """Counts of all queues, or of one, and the age of what stands first in it.

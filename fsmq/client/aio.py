@@ -19,6 +19,7 @@ from fsmq.spool.tree import State
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb
 from .options import Options
+from .topics import AsyncClientTopic, TopicVerbs
 from .verbs import Verbs
 from .work import Claim, Pace, on_loop
 from .worker import AsyncWorker
@@ -98,6 +99,16 @@ class AsyncClient:
     async def delete_queue(self, name: str) -> None:
         """See :meth:`fsmq.Client.delete_queue`."""
         await self.run(self.verbs.delete_queue(name))
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> AsyncClientTopic:
+        """See :meth:`fsmq.Client.topic`."""
+        return AsyncClientTopic(self, name)
+
+    async def topics(self) -> list[str]:
+        """See :meth:`fsmq.Client.topics`."""
+        return await self.run(TopicVerbs(self.verbs).topics())
 
     # -- transport -------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from .verbs import Verbs
 
 if TYPE_CHECKING:
     from .threads import Worker
+    from .topics import ClientTopic
     from .work import Claim
 
 T = TypeVar("T")
@@ -111,6 +112,20 @@ class Client:
     def delete_queue(self, name: str) -> None:
         """Delete a queue and all its messages. Raises NoSuchQueue."""
         self.run(self.verbs.delete_queue(name))
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> ClientTopic:
+        """A topic by its name. Asks the server nothing, and creates nothing."""
+        from .topics import ClientTopic
+
+        return ClientTopic(self, name)
+
+    def topics(self) -> list[str]:
+        """The names of all topics that this client may see, sorted."""
+        from .topics import TopicVerbs
+
+        return self.run(TopicVerbs(self.verbs).topics())
 
     # -- transport -------------------------------------------------------------------------------
 

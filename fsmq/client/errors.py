@@ -12,6 +12,8 @@ from fsmq.spool.errors import (
     MessageTooLarge,
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchSubscription,
+    NoSuchTopic,
     QueueFull,
     Unavailable,
 )
@@ -23,12 +25,14 @@ _KINDS: dict[str, type[FsmqError]] = {
     "invalid-value": InvalidValue,
     "no-such-queue": NoSuchQueue,
     "no-such-message": NoSuchMessage,
+    "no-such-topic": NoSuchTopic,
+    "no-such-subscription": NoSuchSubscription,
     "duplicate-message": DuplicateMessage,
     "message-too-large": MessageTooLarge,
     "queue-full": QueueFull,
     "unavailable": Unavailable,
 }
-_FIELDS = ("index", "queue", "message_id", "field", "limit")
+_FIELDS = ("index", "queue", "topic", "message_id", "field", "limit")
 
 
 class ConnectionFailed(FsmqError, ConnectionError):

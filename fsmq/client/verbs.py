@@ -65,12 +65,12 @@ class Verbs:
 
     def queues(self) -> Verb[list[str]]:
         answer = yield from self._done(self._request("GET", "/"))
-        return list(_member(answer, "queues"))
+        return list(member(answer, "queues"))
 
     def create_queue(self, name: str) -> Verb[bool]:
         """A second try after a lost answer finds the queue there: False, though it was ours."""
         answer = yield from self._done(self._request("PUT", _queue(name)))
-        return bool(_member(answer, "created"))
+        return bool(member(answer, "created"))
 
     def delete_queue(self, name: str) -> Verb[None]:
         outcome = yield from self._ask(self._request("DELETE", _queue(name)))
@@ -91,7 +91,7 @@ class Verbs:
 
     def counts(self, queue: str) -> Verb[Counts]:
         answer = yield from self._done(self._request("GET", _queue(queue)))
-        counted = _member(answer, "messages")
+        counted = member(answer, "messages")
         return Counts(**{state: counted[state] for state in Counts._fields})
 
     def settings(self, queue: str) -> Verb[QueueSettings]:
@@ -112,11 +112,11 @@ class Verbs:
         parameters = {"to": check_queue(target, "target"), "in_flight": in_flight or None}
         request = self._request("POST", f"{_queue(source)}/move", _words(parameters))
         answer = yield from self._done(request)
-        return str(_member(answer, "move"))
+        return str(member(answer, "move"))
 
     def find_move(self, ref: str) -> Verb[MoveState]:
         answer = yield from self._done(self._request("GET", f"/_moves/{quote_id(ref)}"))
-        return MoveState(*(_member(answer, name) for name in MoveState._fields))
+        return MoveState(*(member(answer, name) for name in MoveState._fields))
 
     # -- put -------------------------------------------------------------------------------------
 
@@ -131,13 +131,17 @@ class Verbs:
             request = self._request("POST", f"{_queue(queue)}/batch", body=content)
         else:
             request = self._request(
-                "POST", f"{_queue(queue)}/messages", _parameters(named), named.body, _headers(named)
+                "POST",
+                f"{_queue(queue)}/messages",
+                _parameters(named),
+                named.body,
+                headers_of(named),
             )
         outcome = yield from self._ask(request)
         if outcome.answer.status == 201:
             message_id = outcome.answer.headers.get("x-message-id")
             if message_id is None:
-                message_id = _member(outcome.answer, "ids")[0]
+                message_id = member(outcome.answer, "ids")[0]
             return unquote_id(message_id)
         error = error_of(outcome.answer)
         if isinstance(error, DuplicateMessage) and (again or outcome.again):
@@ -166,7 +170,7 @@ class Verbs:
                 self._request("POST", f"{_queue(queue)}/batch", body=content)
             )
             if outcome.answer.status == 201:
-                return [unquote_id(i) for i in _member(outcome.answer, "ids")]
+                return [unquote_id(i) for i in member(outcome.answer, "ids")]
             error = error_of(outcome.answer)
             if not (outcome.again and isinstance(error, DuplicateMessage)):
                 raise error
@@ -262,7 +266,7 @@ class Verbs:
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
             # Of an id that is given twice the first was there, and the second was not.
-            removed = Counter(unquote_id(i) for i in _member(outcome.answer, "removed"))
+            removed = Counter(unquote_id(i) for i in member(outcome.answer, "removed"))
             for message_id in part:
                 found.append(outcome.again or removed[message_id] > 0)
                 removed[message_id] -= 1
@@ -322,6 +326,21 @@ class Verbs:
             body,
             headers or {},
         )
+
+    def done(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, Any] | None = None,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Verb[Answer]:
+        """The answer to what can be asked again without harm; raises what it tells."""
+        return self._done(self._request(method, path, parameters, body, headers))
+
+    def outcome(self, method: str, path: str) -> Verb[Outcome]:
+        """The final answer, whatever it tells."""
+        return self._ask(self._request(method, path))
 
     def _change(self, queue: str, message_id: str, parameters: Mapping[str, Any]) -> Request:
         return self._request("PATCH", _message(queue, message_id), parameters)
@@ -397,7 +416,7 @@ def _parameters(message: NewMessage) -> dict[str, Any]:
     }
 
 
-def _headers(message: NewMessage) -> dict[str, str]:
+def headers_of(message: NewMessage) -> dict[str, str]:
     headers = {f"X-Message-Attribute-{n}": value for n, value in message.attributes.items()}
     # The one that counts as none; some libraries would send one of their own otherwise.
     headers["Content-Type"] = message.content_type or "application/octet-stream"
@@ -443,7 +462,7 @@ def _parsed(answer: Answer) -> Any:
         raise UnexpectedAnswer(answer.status, "no JSON; is this a server of fsmq?") from None
 
 
-def _member(answer: Answer, name: str) -> Any:
+def member(answer: Answer, name: str) -> Any:
     found = _parsed(answer)
     if not isinstance(found, dict) or name not in found:
         raise UnexpectedAnswer(answer.status, f"no {name!r} in it; is this a server of fsmq?")
@@ -452,13 +471,13 @@ def _member(answer: Answer, name: str) -> Any:
 
 def _messages(queue: str, answer: Answer) -> list[Message]:
     try:
-        return [from_json(queue, message) for message in _member(answer, "messages")]
+        return [from_json(queue, message) for message in member(answer, "messages")]
     except (KeyError, TypeError, ValueError) as error:
         raise UnexpectedAnswer(answer.status, f"no messages of fsmq: {error!r}") from error
 
 
 def _settings(answer: Answer) -> QueueSettings:
-    told = _member(answer, "settings")
+    told = member(answer, "settings")
     # A younger server may have more of them.
     known = {f.name for f in fields(QueueSettings)}
     return QueueSettings(**{name: value for name, value in told.items() if name in known})

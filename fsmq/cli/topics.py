@@ -1,0 +1,166 @@
+"""Topics: ``fsmq topics``, ``subscribe`` and ``publish``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from fsmq.cli import output
+from fsmq.cli.failures import tell
+from fsmq.cli.kinds import SPAN, queue_argument
+from fsmq.cli.output import json_option
+from fsmq.cli.place import at_option, open_place
+from fsmq.cli.put import attributes_of, opened
+from fsmq.spool import InvalidValue
+
+
+@click.command("topics")
+@click.argument("topic", required=False)
+@at_option
+@click.option("--create", is_flag=True, help="Create the topic; no error if it is there.")
+@click.option("--delete", is_flag=True, help="Delete the topic; its queues and messages stay.")
+@json_option
+def topics(topic: str | None, at: str | None, create: bool, delete: bool, as_json: bool) -> None:
+    """List topics, or the subscribed queues of one TOPIC with their filters."""
+    if (create or delete) and topic is None:
+        raise click.UsageError("Name the topic.")
+    if create and delete:
+        raise click.UsageError("Give --create or --delete, not both.")
+    with open_place(at, create=create) as place:
+        if topic is None:
+            names = place.topics()
+            if as_json:
+                output.document({"topics": names})
+            for name in names if not as_json else ():
+                click.echo(name)
+        elif create:
+            created = place.create_topic(topic)
+            if as_json:
+                output.document({"topic": topic, "created": created})
+        elif delete:
+            place.topic(topic).delete()
+            if as_json:
+                output.document({"topic": topic, "deleted": True})
+        else:
+            _show(topic, place.topic(topic).subscriptions(), as_json)
+
+
+def _show(topic: str, found: dict[str, dict[str, list[object]] | None], as_json: bool) -> None:
+    if as_json:
+        listed = [{"queue": queue, "filter": filter} for queue, filter in found.items()]
+        output.document({"topic": topic, "subscriptions": listed})
+    elif not found:
+        tell(f"no queue is subscribed to {topic}: fsmq subscribe {topic} QUEUE")
+    for queue, filter in found.items() if not as_json else ():
+        click.echo(queue if filter is None else f"{queue}  {json.dumps(filter)}")
+
+
+@click.command("subscribe")
+@click.argument("topic")
+@queue_argument
+@at_option
+@click.option(
+    "--filter", "policy", metavar="JSON", help='Which messages: \'{"type": ["order"]}\'.  [all]'
+)
+@click.option("--create", is_flag=True, help="Create the topic and the queue if they are missing.")
+@click.option("--end", is_flag=True, help="End the subscription.")
+@json_option
+def subscribe(
+    topic: str,
+    queue: str,
+    at: str | None,
+    policy: str | None,
+    create: bool,
+    end: bool,
+    as_json: bool,
+) -> None:
+    """Subscribe a QUEUE to a TOPIC, or change its filter.
+
+    A filter has for each attribute a list of conditions, one of which must hold: a text,
+    {"prefix": …}, {"anything-but": […]}, {"exists": true}.
+    """
+    filter = None
+    if policy is not None:
+        try:
+            filter = json.loads(policy)
+        except ValueError as error:
+            raise InvalidValue("filter", f"is no JSON: {error}") from error
+        if not isinstance(filter, dict):
+            raise InvalidValue("filter", "is no JSON object of attributes and their conditions")
+    with open_place(at, create=create) as place:
+        if create:
+            place.create_topic(topic)
+            place.create(queue)
+        if end:
+            ended = place.topic(topic).unsubscribe(queue)
+            if as_json:
+                output.document({"topic": topic, "queue": queue, "ended": ended})
+            elif not ended:
+                tell(f"{queue} is not subscribed to {topic}")
+            return
+        created = place.topic(topic).subscribe(queue, filter)
+    if as_json:
+        output.document({"topic": topic, "queue": queue, "filter": filter, "created": created})
+
+
+@click.command("publish")
+@click.argument("topic")
+@click.argument(
+    "file", required=False, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE"
+)
+@at_option
+@click.option("--body", "-b", metavar="TEXT", help="The message itself, instead of a FILE.")
+@click.option("--delay", type=SPAN, help="Hide it for so long.  [the queues' default_delay]")
+@click.option("--priority", type=int, default=0, help="0 (first) to 99 (last).  [0]")
+@click.option("--ttl", type=SPAN, help="It expires after so long.  [never]")
+@click.option("--content-type", metavar="TYPE", help="Such as application/json.")
+@click.option(
+    "--attribute", "-a", "pairs", multiple=True, metavar="NAME=VALUE", help="Any number of them."
+)
+@json_option
+def publish(
+    topic: str,
+    file: Path | None,
+    at: str | None,
+    body: str | None,
+    delay: float | None,
+    priority: int,
+    ttl: float | None,
+    content_type: str | None,
+    pairs: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Publish a message: FILE, --body or standard input, to every subscribed queue.
+
+    Prints a line "QUEUE ID" for each copy. All of them are on stable media then; where something
+    fails, none is stored.
+    """
+    if body is not None and file is not None:
+        raise click.UsageError("Give --body or a FILE, not both.")
+    attributes = attributes_of(pairs)
+    with open_place(at) as place:
+        if body is not None:
+            content = body.encode()
+        else:
+            with opened(file or Path("-")) as source:
+                content = source.read()
+        ids = place.topic(topic).publish(
+            content,
+            delay=delay,
+            priority=priority,
+            ttl=ttl,
+            content_type=content_type,
+            attributes=attributes,
+        )
+    if as_json:
+        output.document({"topic": topic, "messages": ids})
+        return
+    for queue, message_id in ids.items():
+        click.echo(f"{queue} {message_id}")
+    if not ids:
+        tell(f"no queue takes this message of {topic}: it is stored nowhere")
+    sys.stdout.flush()

@@ -1,0 +1,185 @@
+"""Topics over HTTP: what is asked, and the objects that ask it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fsmq.http.wire import unquote_id
+from fsmq.spool.errors import NoSuchSubscription, NoSuchTopic
+from fsmq.spool.message import NewMessage
+from fsmq.spool.names import check_queue
+
+from .errors import error_of
+from .exchange import Verb
+from .verbs import Verbs, headers_of, member
+
+if TYPE_CHECKING:
+    from .aio import AsyncClient
+    from .client import Client
+
+Filter = Mapping[str, Any]
+
+
+class TopicVerbs:
+    """Generators that a transport drives; see :mod:`fsmq.client.exchange`."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+
+    def topics(self) -> Verb[list[str]]:
+        answer = yield from self._verbs.done("GET", "/_topics")
+        return list(member(answer, "topics"))
+
+    def create(self, topic: str) -> Verb[bool]:
+        """A second try after a lost answer finds the topic there: False, though it was ours."""
+        answer = yield from self._verbs.done("PUT", _path(topic))
+        return bool(member(answer, "created"))
+
+    def delete(self, topic: str) -> Verb[None]:
+        outcome = yield from self._verbs.outcome("DELETE", _path(topic))
+        if outcome.answer.status != 200:
+            error = error_of(outcome.answer)
+            # A second try after a lost answer finds none.
+            if not (outcome.again and isinstance(error, NoSuchTopic)):
+                raise error
+
+    def subscriptions(self, topic: str) -> Verb[dict[str, dict[str, Any] | None]]:
+        answer = yield from self._verbs.done("GET", _path(topic))
+        return {found["queue"]: found["filter"] for found in member(answer, "subscriptions")}
+
+    def subscribe(self, topic: str, queue: str, filter: Filter | None) -> Verb[bool]:
+        body = b"" if filter is None else json.dumps(dict(filter)).encode()
+        path = f"{_path(topic)}/queues/{check_queue(queue)}"
+        answer = yield from self._verbs.done("PUT", path, body=body)
+        return bool(member(answer, "created"))
+
+    def unsubscribe(self, topic: str, queue: str) -> Verb[bool]:
+        path = f"{_path(topic)}/queues/{check_queue(queue)}"
+        outcome = yield from self._verbs.outcome("DELETE", path)
+        if outcome.answer.status == 200:
+            return True
+        error = error_of(outcome.answer)
+        if isinstance(error, NoSuchSubscription):
+            return outcome.again  # an earlier try may have ended it
+        raise error
+
+    def publish(self, topic: str, message: NewMessage) -> Verb[dict[str, str]]:
+        parameters = {
+            "delay": message.delay,
+            "priority": message.priority or None,
+            "ttl": message.ttl,
+        }
+        answer = yield from self._verbs.done(
+            "POST", f"{_path(topic)}/messages", parameters, message.body, headers_of(message)
+        )
+        return {queue: unquote_id(found) for queue, found in member(answer, "messages").items()}
+
+
+def _path(topic: str) -> str:
+    return f"/_topics/{check_queue(topic, 'topic')}"
+
+
+class ClientTopic:
+    """One topic of a server; every verb is durable when it returns."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client = client
+        self.name = name
+        self._run = client.run
+        self._verbs = TopicVerbs(client.verbs)
+
+    def __repr__(self) -> str:
+        return f"<ClientTopic {self.name!r} of {self.client.options.origin}>"
+
+    def create(self) -> bool:
+        """Create the topic; False if it was there."""
+        return self._run(self._verbs.create(self.name))
+
+    def subscribe(self, queue: str, filter: Filter | None = None) -> bool:
+        """Subscribe a queue, or replace its filter; False if it was subscribed already.
+
+        filter: which messages it takes by their attributes, as docs/topics.md tells; None: all.
+
+        Raises NoSuchTopic, NoSuchQueue, InvalidValue.
+        """
+        return self._run(self._verbs.subscribe(self.name, queue, filter))
+
+    def unsubscribe(self, queue: str) -> bool:
+        """End a queue's subscription; False if it had none. Raises NoSuchTopic."""
+        return self._run(self._verbs.unsubscribe(self.name, queue))
+
+    def subscriptions(self) -> dict[str, dict[str, Any] | None]:
+        """The subscribed queues, sorted, each with its filter or None. Raises NoSuchTopic."""
+        return self._run(self._verbs.subscriptions(self.name))
+
+    def publish(
+        self,
+        body: bytes,
+        *,
+        delay: float | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
+
+        A try whose answer is lost is repeated, and may put a second copy into some queues.
+
+        Raises NoSuchTopic; MessageTooLarge or QueueFull if one of the queues does not take it.
+        """
+        message = NewMessage(body, delay, priority, ttl, None, content_type, attributes or {})
+        return self._run(self._verbs.publish(self.name, message))
+
+    def delete(self) -> None:
+        """Delete the topic and its subscriptions; the queues stay. Raises NoSuchTopic."""
+        self._run(self._verbs.delete(self.name))
+
+
+class AsyncClientTopic:
+    """One topic of a server, for coroutines; otherwise as :class:`ClientTopic`."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self.client = client
+        self.name = name
+        self._run = client.run
+        self._verbs = TopicVerbs(client.verbs)
+
+    def __repr__(self) -> str:
+        return f"<AsyncClientTopic {self.name!r} of {self.client.options.origin}>"
+
+    async def create(self) -> bool:
+        """See :meth:`ClientTopic.create`."""
+        return await self._run(self._verbs.create(self.name))
+
+    async def subscribe(self, queue: str, filter: Filter | None = None) -> bool:
+        """See :meth:`ClientTopic.subscribe`."""
+        return await self._run(self._verbs.subscribe(self.name, queue, filter))
+
+    async def unsubscribe(self, queue: str) -> bool:
+        """See :meth:`ClientTopic.unsubscribe`."""
+        return await self._run(self._verbs.unsubscribe(self.name, queue))
+
+    async def subscriptions(self) -> dict[str, dict[str, Any] | None]:
+        """See :meth:`ClientTopic.subscriptions`."""
+        return await self._run(self._verbs.subscriptions(self.name))
+
+    async def publish(
+        self,
+        body: bytes,
+        *,
+        delay: float | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        """See :meth:`ClientTopic.publish`."""
+        message = NewMessage(body, delay, priority, ttl, None, content_type, attributes or {})
+        return await self._run(self._verbs.publish(self.name, message))
+
+    async def delete(self) -> None:
+        """See :meth:`ClientTopic.delete`."""
+        await self._run(self._verbs.delete(self.name))

@@ -1,0 +1,70 @@
+"""Topics, with the words of the embedded library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fsmq import InvalidValue, MessageTooLarge, NoSuchQueue, NoSuchTopic
+
+ARRIVAL_S = 15.0
+
+
+class Topic:
+    """A topic of either client."""
+
+    def __init__(self, remote: Any, name: str) -> None:
+        self._remote, self._name = remote, name
+
+    def __getattr__(self, verb: str) -> Any:
+        wrapped = getattr(self._remote, "wrapped", None)
+        if wrapped is None:
+            return getattr(self._remote.topic(self._name), verb)
+        from tests.client.conftest import Threaded
+
+        return getattr(Threaded(wrapped.topic(self._name)), verb)
+
+
+async def test_the_life_of_a_topic(remote: Any, queue: str) -> None:
+    name = f"t-{queue}"
+    topic = Topic(remote, name)
+    assert await topic.create() is True
+    assert await topic.create() is False
+    assert name in await remote.topics()
+    assert await topic.subscribe(queue) is True
+    assert await topic.subscribe(queue, {"type": ["order"]}) is False
+    assert await topic.subscriptions() == {queue: {"type": ["order"]}}
+    assert await topic.publish(b"x", attributes={"type": "other"}) == {}
+    ids = await topic.publish(
+        b"\0x", attributes={"type": "order"}, content_type="a/b", priority=3, ttl=60
+    )
+    [message] = await remote.queue(queue).claim(wait=ARRIVAL_S)
+    assert ids == {queue: message.id}
+    assert (message.body, message.content_type, message.priority) == (b"\0x", "a/b", 3)
+    assert await topic.unsubscribe(queue) is True
+    assert await topic.unsubscribe(queue) is False
+    await topic.delete()
+    assert name not in await remote.topics()
+
+
+async def test_its_errors(remote: Any, queue: str) -> None:
+    topic = Topic(remote, f"t-{queue}")
+    with pytest.raises(NoSuchTopic) as none:
+        await topic.publish(b"x")
+    assert none.value.topic == f"t-{queue}"
+    with pytest.raises(NoSuchTopic):
+        await topic.delete()
+    await topic.create()
+    with pytest.raises(NoSuchQueue):
+        await topic.subscribe("none")
+    with pytest.raises(InvalidValue, match=r"filter\.type"):
+        await topic.subscribe(queue, {"type": "order"})
+    with pytest.raises(InvalidValue, match="topic"):
+        await Topic(remote, "_bad").create()
+    await topic.subscribe(queue)
+    await remote.queue(queue).configure(max_message_bytes=3)
+    with pytest.raises(MessageTooLarge):
+        await topic.publish(b"four")
+    await remote.queue(queue).configure(max_message_bytes=None, max_depth=1)
+    await topic.publish(b"1")
