@@ -57,10 +57,10 @@ def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     default_delay       the delay of a put that names none               0 s
     max_message_bytes   the largest body                                 the server's
     max_depth           how many messages it may hold                    any number
-    compression         zlib or zstd: how new bodies are kept on disk       none
-    min_partitions      parts of the ids among programs, at least           1
-    max_partitions      and at most                                         10
-    max_partition_age   a program that gets nothing forgets its part        5d
+    compression         zlib or zstd: how new bodies are kept on disk    none
+    min_partitions      parts of the ids among programs, at least        1
+    max_partitions      and at most                                      10
+    max_partition_age   a program that gets nothing forgets its part     5d
 
     Spans of time take units (500ms, 30s, 10m, 2h, 7d), bytes too (64K, 1M). "default" takes a
     setting back.
