@@ -15,6 +15,7 @@ from fsmq.daemons.protection import Protection, limits_of
 from fsmq.daemons.start import probed, raise_file_limit, settle_memory, take_log_level
 from fsmq.daemons.statsd import Statsd
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
+from fsmq.http.admin import Admin
 from fsmq.http.admission import Admission
 from fsmq.http.keys import KeysError
 from fsmq.http.server import Server
@@ -25,6 +26,7 @@ from fsmq.spool.spool import Spool
 
 log = logs.get_logger(__name__)
 _GRACE_S = 5.0
+_LAST_PORT = 65_535
 
 
 @program("mq", MqOptions)
@@ -41,6 +43,7 @@ def main(options: MqOptions) -> int:
         return _run_many(options)
     try:
         listening = _handed_down(options) or listen_fds() or [_listen(options)]
+        admin = _listen_admin(options, listening)
     except OSError as error:
         log.error("cannot listen", address=options.address, port=options.port, error=error.strerror)
         return EXIT_CONFIGURATION
@@ -65,7 +68,7 @@ def main(options: MqOptions) -> int:
     if not options.process_index and not probed(options.root):
         return EXIT_CONFIGURATION
     with spool:
-        return uvloop.run(_Daemon(options, spool, listening, protection).run())
+        return uvloop.run(_Daemon(options, spool, listening, admin, protection).run())
 
 
 class _Daemon:
@@ -76,12 +79,14 @@ class _Daemon:
         options: MqOptions,
         spool: Spool,
         listening: list[socket.socket],
+        admin: socket.socket | None,
         protection: Protection,
     ) -> None:
         self._options = options
         self._protection = protection
         self._spool = spool
         self._listening = listening
+        self._admin = admin
         self._notifier = Notifier()
         self._stop = asyncio.Event()
         self._method = ""
@@ -108,6 +113,10 @@ class _Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup, service)
         certificate = self._protection.certificate
         await server.start(self._listening, certificate.context if certificate else None)
+        admin = None
+        if self._admin is not None:
+            admin = Admin(service)
+            await admin.start(self._admin)
         tasks = [loop.create_task(self._beat())]
         if self._notifier.watchdog_interval is not None:
             tasks.append(loop.create_task(self._ping(self._notifier.watchdog_interval)))
@@ -130,6 +139,8 @@ class _Daemon:
         for task in tasks:
             task.cancel()
         await server.stop(options.shutdown_timeout)
+        if admin is not None:
+            await admin.stop()
         self._leave()
         log.info("stopped", counted=spool.context.metrics.totals())
         return EXIT_CLEAN
@@ -228,6 +239,32 @@ def _handed_down(options: MqOptions) -> list[socket.socket]:
     """The sockets that the supervisor got from the service manager and all processes share."""
     numbers = options.listening.split(",") if options.listening else []
     return [socket.socket(fileno=int(number)) for number in numbers]
+
+
+def _listen_admin(options: MqOptions, listening: list[socket.socket]) -> socket.socket | None:
+    """The admin port's socket, if there is one. One that nobody asked for may be taken.
+
+    Raises OSError.
+    """
+    asked = options.admin_port
+    port = _next_port(options, listening) if asked is None else asked
+    if not port:
+        return None
+    try:
+        return _bind(options.address, port, shared=options.processes > 1)
+    except OSError as error:
+        if asked is not None:
+            raise
+        log.warning("no one can ask for our health", port=port, error=error.strerror)
+        return None
+
+
+def _next_port(options: MqOptions, listening: list[socket.socket]) -> int:
+    """The port behind the one that EmoDB's clients use; 0 where there is none."""
+    if "emodb" not in options.dialects or not options.port:
+        return 0
+    ports = [s.getsockname()[1] for s in listening if s.family != socket.AF_UNIX]
+    return ports[0] + 1 if ports and ports[0] < _LAST_PORT else 0
 
 
 def _listen(options: MqOptions) -> socket.socket:

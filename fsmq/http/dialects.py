@@ -12,6 +12,7 @@ from .dialect import Dialect
 from .dynamiq.dialect import Dynamiq
 from .emodb.dialect import EmoDb
 from .many import Many
+from .moves import Moves
 from .native import Native
 from .problems import problem
 from .service import Service
@@ -28,6 +29,7 @@ class NativeDialect(Dialect):
         Native(service).add_routes(self.router)
         Many(service).add_routes(self.router)
         NativeTopics(service).add_routes(self.router)
+        Moves(service).add_routes(self.router)
 
     def problem(self, error: FsmqError) -> Response:
         return problem(error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -14,6 +16,7 @@ from fsmq.spool.context import Pending, join
 from fsmq.spool.counts import Counts
 from fsmq.spool.errors import FsmqError, NoSuchQueue, telling, unavailable
 from fsmq.spool.message import Message, NewMessage
+from fsmq.spool.moves import Move
 from fsmq.spool.reports import EVERY_S, Reports
 from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
@@ -26,6 +29,9 @@ from .request import Call
 from .waiters import Waiters
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+# How often moves are looked for that another process left.
+_MOVES_S = 5.0
 MAX_COUNT = MAX_CLAIMS
 # A count is at most so old, or older where counting would take more than a twentieth of the time.
 _COUNT_FRESH_S = 0.2
@@ -78,6 +84,9 @@ class Service:
         self._counts: dict[str, tuple[float, asyncio.Future[Counts]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._movers: threading.Thread | None = None
+        self._move_ordered = threading.Event()
+        self._move_end = False
 
     def start(self) -> None:
         """Begin to notice arrivals; call it on the loop."""
@@ -89,6 +98,8 @@ class Service:
         if fileno is not None:
             self._loop.add_reader(fileno, self._on_events)
         self._tasks = [self._loop.create_task(work()) for work in (self._poll, self._report)]
+        self._movers = threading.Thread(target=self._make_moves, name="fsmq-moves", daemon=True)
+        self._movers.start()
 
     async def stop(self) -> None:
         """Give threads and watches back; nothing may be in progress any more."""
@@ -99,6 +110,7 @@ class Service:
             task.cancel()
         await self.in_thread(self.reports.leave)
         self.spool.context.ready.on_arrival = None
+        await self._end_moves()
         self._commits.close()
         self._threads.shutdown()
 
@@ -166,32 +178,19 @@ class Service:
             return function(*arguments)
         return await self.in_thread(function, *arguments)
 
-    async def put_all(self, batches: Mapping[str, Sequence[NewMessage]]) -> None:
-        """Store messages in several queues, which exist, with one sync for all of them.
+    async def store(
+        self, puts: Sequence[Callable[[], Pending[T]]], messages: int, size: int
+    ) -> None:
+        """Do several puts, all or none, and make them durable with one sync.
 
-        All or none, but for a queue that is deleted meanwhile. Raises what put raises.
+        messages, size: how many there are in all, and their bytes. Raises what the puts raise.
         """
-        messages = [message for batch in batches.values() for message in batch]
-        small = len(messages) <= _SMALL_COUNT and all(
-            self.spool.settings(queue).max_depth is None for queue in batches
-        )
-        if small and sum(len(message.body) for message in messages) <= _SMALL_BYTES:
-            await self.complete(self._put_all(batches))
+        if messages <= _SMALL_COUNT and size <= _SMALL_BYTES:
+            await self.complete(_all(puts))
             return
-        pending = await self.in_thread(self._put_all, batches)
+        pending = await self.in_thread(_all, puts)
         await self._commits.sync(pending)
         await self.in_thread(pending.finish)
-
-    def _put_all(self, batches: Mapping[str, Sequence[NewMessage]]) -> Pending[list[list[str]]]:
-        pendings = []
-        try:
-            for queue, messages in batches.items():
-                pendings.append(self.spool.put(queue, messages))
-        except BaseException:
-            for pending in pendings:
-                pending.abandon()
-            raise
-        return join(pendings)
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long beside the loop."""
@@ -211,17 +210,32 @@ class Service:
 
         A client that has hung up gets nothing: what was claimed for it goes back at once.
         """
+        return await self.fetch_by(
+            call, (queue,), lambda: self.spool.claim(queue, count, visibility), count, wait
+        )
+
+    async def fetch_by(
+        self,
+        call: Call,
+        queues: Sequence[str],
+        claim: Callable[[], Pending[list[Message]]],
+        count: int,
+        wait: float,
+    ) -> list[Message]:
+        """The same for a claim that takes from several queues, and waits for the first of them."""
+        queue = queues[0]
         end = time.monotonic() + wait
         again = False
         while True:
-            await self._load(queue)
+            for one in queues:
+                await self._load(one)
             call.admit()
-            claimed = self.spool.claim(queue, count, visibility)
+            claimed = claim()
             call.hold(claimed.size, sure=True)
             messages = await self.complete(claimed)
             if messages:
                 self._note_fill(queue, len(messages), count)
-                return await self._unless_gone(call, queue, messages)
+                return await self._unless_gone(call, messages)
             left = end - time.monotonic()
             if left <= 0 or self.stopping:
                 self._note_fill(queue, 0, count)
@@ -236,12 +250,12 @@ class Service:
                 return []
             again = True
 
-    async def _unless_gone(self, call: Call, queue: str, messages: list[Message]) -> list[Message]:
+    async def _unless_gone(self, call: Call, messages: list[Message]) -> list[Message]:
         if not call.is_gone:
             return messages
         for message in messages:
             try:
-                await self.complete(self.spool.give_back(queue, message.id))
+                await self.complete(self.spool.give_back(message.queue, message.id))
             except FsmqError:
                 continue  # its timer brings it back
         return []
@@ -279,6 +293,49 @@ class Service:
 
             running.add_done_callback(done)
         return await asyncio.shield(running)
+
+    async def begin_move(
+        self, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
+    ) -> Move:
+        """Order a move, which begins at once. Raises what Spool.begin_move raises."""
+
+        def begin() -> Move:
+            return self.spool.begin_move(source, target, dedup=dedup, in_flight=in_flight)
+
+        move = await self.in_thread(begin)
+        self._move_ordered.set()
+        return move
+
+    def _make_moves(self) -> None:
+        """Make moves until the end: also those that another process began and left."""
+        while not self._move_end:
+            try:
+                self.spool.make_moves(lambda: self._move_end)
+            except FsmqError as error:
+                log.warning("cannot move, trying again: %s", error)
+            self._move_ordered.wait(_MOVES_S)
+            self._move_ordered.clear()
+
+    async def _end_moves(self) -> None:
+        self._move_end = True
+        self._move_ordered.set()
+        if self._movers is not None:
+            await self.in_thread(self._movers.join)
+
+    async def size(self, queue: str) -> int:
+        """How many messages a queue has in all states: exact, but for NFS, where it is listed."""
+        census = self.spool.census
+        if not census.works:
+            return (await self.counts(queue)).total
+        if census.is_ready(queue):
+            return census.size(queue)
+        return await self.in_thread(census.size, queue)
+
+    async def claim_count(self, queue: str) -> int:
+        """How many claims on a queue's messages hold; the same holds."""
+        if not self.spool.census.works:
+            return (await self.counts(queue)).in_flight
+        return await self.in_thread(self.spool.census.claims, queue)
 
     async def _load(self, queue: str) -> None:
         """Build a queue's index beside the loop: listing a million names takes seconds."""
@@ -338,9 +395,22 @@ class Service:
         ready = self.spool.context.ready
         while True:
             await asyncio.sleep(self._poll_interval if ready.polls else 1.0)
+            self.spool.census.rest()
             queues = self.waiters.queues()
             if queues:
                 try:
                     await self.in_thread(ready.poll, queues)
                 except OSError:
                     continue  # a fetch will tell it to its client
+
+
+def _all(puts: Sequence[Callable[[], Pending[T]]]) -> Pending[list[T]]:
+    pendings: list[Pending[T]] = []
+    try:
+        for put in puts:
+            pendings.append(put())
+    except BaseException:
+        for pending in pendings:
+            pending.abandon()
+        raise
+    return join(pendings)

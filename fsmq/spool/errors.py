@@ -71,6 +71,13 @@ class DuplicateMessage(FsmqError):
         self.message_id = message_id
 
 
+class Reserved(FsmqError):
+    """Someone else is storing a message of this id right now; how that ends is not known yet."""
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(f"another put of the id {message_id!r} is under way")
+
+
 class MessageTooLarge(FsmqError):
     """A body is larger than the limit of the queue or of the server."""
 

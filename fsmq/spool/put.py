@@ -18,6 +18,7 @@ from .errors import (
     InvalidValue,
     MessageTooLarge,
     NoSuchQueue,
+    Reserved,
     Unavailable,
     unavailable,
 )
@@ -54,10 +55,14 @@ def put(
     queue: str,
     messages: Sequence[NewMessage],
     settings: QueueSettings | None = None,
+    *,
+    collapse: bool = False,
 ) -> Pending[list[str]]:
     """Write messages, all or none; their ids come from ``finish``, in the order given.
 
     settings: the queue's, if they have just been read. (That it exists is looked up at the end.)
+    collapse: leave out messages whose own id stands in the spool, instead of raising
+        DuplicateMessage; and raise Reserved for one that is being put right now.
 
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
@@ -70,7 +75,7 @@ def put(
             settings = context.settings_of(queue)
         drafts = _drafts(context, messages, settings)
         depths.admit(queue, settings.max_depth, len(drafts))
-        staging = _Staging(context, queue)
+        staging = _Staging(context, queue, collapse)
         try:
             staging.write_all(drafts)
         except BaseException:
@@ -121,8 +126,9 @@ def _draft(context: Context, message: NewMessage, settings: QueueSettings) -> _D
 class _Staging:
     """Messages of one put, written under their dot-names."""
 
-    def __init__(self, context: Context, queue: str) -> None:
+    def __init__(self, context: Context, queue: str, collapse: bool) -> None:
         self.work = Work()
+        self._collapse = collapse
         self._context = context
         self._tree = context.tree
         self._queue = queue
@@ -134,6 +140,8 @@ class _Staging:
             try:
                 self._write(draft)
             except DuplicateMessage as error:
+                if self._collapse:
+                    continue
                 error.index = index if len(drafts) > 1 else None
                 raise
 
@@ -161,7 +169,7 @@ class _Staging:
         """Show the messages, which are durable now, to the mover."""
         try:
             for draft, _ in self._drafts:
-                self._show(draft)
+                self._show_or_collapse(draft)
             if not self._tree.has_queue(self._queue):
                 # Deleted while we synced: its sweep of new/ may have been over already.
                 raise NoSuchQueue(self._queue)
@@ -198,6 +206,15 @@ class _Staging:
                 self._tree.move(transition, self._queue, draft.message_id)
                 return
 
+    def _show_or_collapse(self, draft: _Draft) -> None:
+        try:
+            self._show(draft)
+        except DuplicateMessage:
+            # A move has brought an equal one meanwhile, which needs no reservation.
+            if not self._collapse:
+                raise
+            self._tree.unlink(self._staged_path(draft))
+
     def _show(self, draft: _Draft) -> None:
         target = self._tree.path(State.NEW, self._queue, draft.message_id)
         try:
@@ -207,7 +224,7 @@ class _Staging:
             raise DuplicateMessage(self._queue, draft.message_id) from None
         # The dot-name is gone. A mover that took us for crashed has promoted it, or, if its clock
         # is far off, removed it.
-        if not _stands(self._context, self._queue, draft.message_id, gone_too=True):
+        if not stands(self._context, self._queue, draft.message_id, gone_too=True):
             if not self._tree.has_queue(self._queue):
                 raise NoSuchQueue(self._queue)  # deleted meanwhile, unfinished puts included
             raise Unavailable(f"the message {draft.message_id!r} was taken away unfinished")
@@ -219,6 +236,9 @@ class _Staging:
         except FileExistsError:
             # Left by a crash. If it is complete it may have been acknowledged: it stands.
             if promote(self._tree, path.removeprefix(self._tree.folder(NEW) + "/")):
+                # Whoever wrote it may not have come to sync it.
+                self.work.folders.add(self._tree.folder(NEW))
+                self.work.closed.append(self._tree.path(State.NEW, self._queue, draft.message_id))
                 raise DuplicateMessage(self._queue, draft.message_id) from None
             self._tree.unlink(path)
             return self._tree.create(path)
@@ -236,11 +256,13 @@ class _Staging:
         if bare in self._reserved:
             raise DuplicateMessage(self._queue, bare)  # twice in one batch
         held = reserve(self._tree, self._queue, bare)
+        if held is None and self._collapse:
+            raise Reserved(bare)
         if held is None:
             raise Unavailable(f"another put of the id {bare!r} is under way")
         self._reserved[bare] = held
         for name in siblings(draft.message_id):
-            if _stands(self._context, self._queue, name):
+            if stands(self._context, self._queue, name):
                 raise DuplicateMessage(self._queue, name)
 
     def _free(self) -> None:
@@ -255,7 +277,8 @@ class _Staging:
         return self._tree.folder(NEW, staged_entry(self._queue, draft.message_id, draft.seal))
 
 
-def _stands(context: Context, queue: str, message_id: str, *, gone_too: bool = False) -> bool:
+def stands(context: Context, queue: str, message_id: str, *, gone_too: bool = False) -> bool:
+    """Whether a message of this id stands in the spool; also in ``remove/`` with ``gone_too``."""
     # In the direction in which messages travel, and again where they travel back.
     states = [State.NEW, State.READY, State.DELAY, State.READY, State.DELAY]
     if gone_too:

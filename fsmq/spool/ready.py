@@ -155,6 +155,7 @@ class Ready:
         self._poll_interval = poll_interval
         self._entries: dict[str, _Entry] = {}
         self._divisions: dict[str, Division] = {}  # where a queue's is not the usual one
+        self._listeners: dict[str, tuple[Callable[[Event], None], Callable[[], None]]] = {}
         self._lock = threading.RLock()
         self._swept = time.monotonic()
         if events is not None:
@@ -253,17 +254,47 @@ class Ready:
         """Into how many parts the ids of a queue with these settings are divided now."""
         return self._share.within(settings.min_partitions, settings.max_partitions).partitions or 1
 
-    def refresh(self) -> None:
-        """Take in what file events tell; costs a microsecond when there are none."""
+    def count(self, queue: str) -> int:
+        """How many ids are in a queue's index, as far as events have been taken in."""
+        entry = self._entries.get(queue)
+        return 0 if entry is None else len(entry.index)
+
+    def listen(
+        self,
+        folder: str,
+        on_event: Callable[[Event], None] | None,
+        on_loss: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Have events of another folder told, in one order with all others; None ends that.
+
+        on_loss: called when events were dropped. Raises OSError.
+        """
+        if self._events is None:
+            return
+        with self._lock:
+            if on_event is None:
+                self._listeners.pop(folder, None)
+                self._events.unwatch(folder)
+            else:
+                self._listeners[folder] = on_event, on_loss
+                self._events.watch(folder, departures=True)
+
+    def refresh(self) -> int:
+        """Take in what file events tell, and how many; costs a microsecond when there are none."""
         lost = False
+        events: list[Event] = []
         if self._events is not None:
             with self._lock:
-                for event in self._events.read():
+                events = self._events.read()
+                for event in events:
                     lost |= event.kind is Kind.LOST
                     self._apply(event)
         if lost:
+            for _, on_loss in list(self._listeners.values()):
+                on_loss()
             self.on_lost()
         self._drop_idle()
+        return len(events)
 
     def poll(self, queues: Iterable[str]) -> None:
         """List those of ``queues`` that are due for it: often where no events arrive."""
@@ -331,7 +362,10 @@ class Ready:
                 self._announce(queue, len(entry.index) - before)
 
     def _apply(self, event: Event) -> None:
-        if event.folder == QUEUES:
+        listener = self._listeners.get(event.folder)
+        if listener is not None:
+            listener[0](event)
+        elif event.folder == QUEUES:
             # A folder of this name came or went: what is known about the old one is void.
             self.forget(event.name)
             self._announce(event.name, EVERYONE)

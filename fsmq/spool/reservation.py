@@ -44,13 +44,13 @@ class Reservation:
 
 def reserve(tree: Tree, queue: str, message_id: str) -> Reservation | None:
     """Reserve an id; None if someone else holds it. Raises OSError."""
-    return _lock(tree, tree.folder(NEW, reservation(queue, message_id)), os.O_CREAT)
+    return lock(tree, tree.folder(NEW, reservation(queue, message_id)), os.O_CREAT)
 
 
 def is_stale(tree: Tree, name: str) -> bool:
     """Whether a reservation of ``new/`` stands there and its holder is gone. Raises OSError."""
     try:
-        stale = _lock(tree, tree.folder(NEW, name), 0)
+        stale = lock(tree, tree.folder(NEW, name), 0)
     except FileNotFoundError:
         return False
     if stale is None:
@@ -62,7 +62,7 @@ def is_stale(tree: Tree, name: str) -> bool:
 def clear_stale(tree: Tree, name: str) -> bool:
     """Remove a reservation of ``new/`` whose holder is gone; False if there is one. OSError."""
     try:
-        stale = _lock(tree, tree.folder(NEW, name), 0)
+        stale = lock(tree, tree.folder(NEW, name), 0)
     except FileNotFoundError:
         return False
     if stale is None:
@@ -71,7 +71,8 @@ def clear_stale(tree: Tree, name: str) -> bool:
     return True
 
 
-def _lock(tree: Tree, path: str, create: int) -> Reservation | None:
+def lock(tree: Tree, path: str, create: int) -> Reservation | None:
+    """Lock a file, made where ``create`` is O_CREAT; None if someone else holds it. OSError."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | create
     while True:
         fd = os.open(path, flags, 0o600, dir_fd=tree.fd)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import claim, put, release, removal
+from . import claim, dedup, moves, put, release, removal
 from . import publish as publishing
+from .census import Census
 from .context import Context, Pending
 from .counts import Counts, Depths, count
 from .delivery import Delivery
@@ -19,6 +20,7 @@ from .events import Events
 from .filesystem import Filesystem, examine
 from .filters import Filter
 from .message import Message, NewMessage
+from .moves import Move
 from .names import check_queue
 from .queue import Queue
 from .ready import Ready
@@ -93,6 +95,7 @@ class Spool:
         self.context.clock = clock
         self.context.max_message_bytes = max_message_bytes
         self._depths = Depths(lambda queue: self.counts(queue).total)
+        self.census = Census(self.context)
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
         if delivers:
@@ -287,6 +290,32 @@ class Spool:
         """``to``: the topic's subscriptions, if they have just been read."""
         to = self.subscriptions(topic) if to is None else to
         return publishing.publish(self.context, self._depths, to, message)
+
+    def begin_move(
+        self, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
+    ) -> Move:
+        """Order a move of all messages to another queue; some process makes it.
+
+        dedup: both are dedup queues. in_flight: claimed and delayed messages move, too.
+
+        Raises:
+            InvalidValue, Unavailable
+        """
+        return moves.begin(self.context, source, target, dedup=dedup, in_flight=in_flight)
+
+    def find_move(self, ref: str) -> Move | None:
+        """How far a move is; None if there is none. Raises Unavailable."""
+        return moves.find(self.context, ref)
+
+    def make_moves(self, stop: Callable[[], bool] = lambda: False) -> int:
+        """Make the moves that nobody works on; how many were completed. Raises Unavailable.
+
+        mq does so beside its other work; a program that runs alone calls this.
+        """
+        return moves.Mover(self.context, self.syncer, stop).run()
+
+    def dedup_send(self, name: str, bodies: Sequence[bytes]) -> Pending[list[str]]:
+        return dedup.send(self.context, self._depths, name, bodies)
 
     def claim(
         self, queue: str, count: int = 1, visibility: float | None = None

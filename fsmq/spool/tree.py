@@ -29,9 +29,9 @@ from .errors import UnusableSpool
 from .names import entry, is_queue
 
 NEW, QUEUES, DELAY, REMOVE = "new", "queues", "delay", "remove"
-TOPICS, CONFIG, JOURNAL, PEERS = "topics", "config", "journal", "peers"
+TOPICS, CONFIG, MOVES, JOURNAL, PEERS = "topics", "config", "moves", "journal", "peers"
 METRICS = "metrics"
-FOLDERS = (NEW, QUEUES, DELAY, REMOVE, TOPICS, CONFIG, JOURNAL, PEERS, METRICS)
+FOLDERS = (NEW, QUEUES, DELAY, REMOVE, TOPICS, CONFIG, MOVES, JOURNAL, PEERS, METRICS)
 MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
 
 
@@ -58,6 +58,7 @@ CLAIM = Transition(State.READY, State.DELAY)
 RELEASE = Transition(State.DELAY, State.READY)
 REDELIVER = Transition(State.DELAY, State.READY)
 BURY = Transition(State.DELAY, State.READY)
+PULL = Transition(State.READY, State.READY)  # from the write to the read side of a dedup queue
 MOVE_NEW = Transition(State.NEW, State.NEW)
 MOVE_READY = Transition(State.READY, State.READY)
 MOVE_DELAY = Transition(State.DELAY, State.READY)
@@ -316,9 +317,16 @@ class Tree:
     # -- transitions -----------------------------------------------------------------------------
 
     def move(
-        self, how: Transition, queue: str, message_id: str, to_queue: str | None = None
+        self,
+        how: Transition,
+        queue: str,
+        message_id: str,
+        to_queue: str | None = None,
+        to_id: str | None = None,
     ) -> bool:
         """Make one transition; False if the message (or the target's queue) is not there.
+
+        Queue and id stay what they were, unless others are given.
 
         Raises:
             FileExistsError: a message of that id stands at the target; nothing was changed.
@@ -330,7 +338,7 @@ class Tree:
         if how.target is State.READY and not self.has_queue(to_queue):
             return False
         source = self.path(how.source, queue, message_id)
-        target = self.path(how.target, to_queue, message_id)
+        target = self.path(how.target, to_queue, to_id or message_id)
         return self.rename(source, target, replace=how.replaces)
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ..describe import (
     JSON,
@@ -19,12 +20,8 @@ from ..describe import (
 )
 
 _TAGS = {"queue": "EmoDB queues", "dedupq": "EmoDB dedup queues"}
-_QUEUE = Parameter(
-    "queue",
-    "the queue's name; it need not exist",
-    text(r"([a-z0-9:@-]|__)[a-z0-9.:@_-]*", minLength=1, maxLength=180),
-    "path",
-)
+_NAME = text(r"([a-z0-9:@-]|__)[a-z0-9.:@_-]*", minLength=1, maxLength=180)
+_QUEUE = Parameter("queue", "the queue's name; it need not exist", _NAME, "path")
 _TTL = Parameter("ttl", "seconds of the claim; default 30", integer(0, 3600))
 _PARTITIONED = Parameter("partitioned", "taken, and without meaning", {"type": "boolean"})
 _ID = text(r"([0-9a-f]{2})+", description="bound to its queue")
@@ -37,7 +34,9 @@ _MESSAGES = Answer("the messages", {JSON: array(record({"id": _ID, "payload": _A
 _REFUSED = Answer("a value does not fit", {**_TEXT, JSON: _ANY}, {"X-BV-Exception": _EXCEPTION})
 _ERRORS = {
     400: _REFUSED,
+    403: Answer("the key may not do this", {JSON: _ANY}, {"X-BV-Exception": _EXCEPTION}),
     406: Answer("the client takes no JSON", _TEXT),
+    429: Answer("of this key too many requests are open", _TEXT),
     500: Answer("an error of the server", {JSON: _ANY}),
     503: Answer("the disk refuses", {JSON: _ANY}, {"X-BV-Exception": _EXCEPTION}),
 }
@@ -64,6 +63,7 @@ class _Route:
     parameters: tuple[Parameter, ...] = (_QUEUE,)
     body: Body | None = None
     partitioned: tuple[str, ...] = ("queue", "dedupq")  # which services look at it
+    more: Mapping[int, Answer] = field(default_factory=dict)
 
 
 _ROUTES = {
@@ -116,6 +116,35 @@ _ROUTES = {
     ),
     ("GET", "/{queue}/claimcount"): _Route("claim_count", "Count claims", _COUNT),
     ("POST", "/{queue}/unclaimall"): _Route("unclaim_all", "End all claims", _DONE),
+    ("POST", "/_move"): _Route(
+        "move",
+        "Move all messages to another queue, in the background",
+        Answer("ordered", {JSON: record({"id": text(description="the reference")})}),
+        (
+            Parameter("from", "the queue to empty", _NAME, required=True),
+            Parameter("to", "the queue to fill", _NAME, required=True),
+        ),
+        partitioned=(),
+    ),
+    ("GET", "/_move/{reference}"): _Route(
+        "show_move",
+        "How far a move is",
+        Answer(
+            "the move",
+            {
+                JSON: record(
+                    {
+                        "from": _NAME,
+                        "to": _NAME,
+                        "status": text(enum=["IN_PROGRESS", "COMPLETE", "ERROR"]),
+                    }
+                )
+            },
+        ),
+        (Parameter("reference", "as the order told it", text(), "path"),),
+        partitioned=(),
+        more={404: Answer("there is no such move", {JSON: _ANY}, {"X-BV-Exception": _EXCEPTION})},
+    ),
     ("DELETE", "/{queue}"): _Route("purge", "Remove all messages", _DONE),
 }
 
@@ -138,7 +167,7 @@ def operation(service: str, method: str, path: str) -> Operation:
         id=f"emodb_{service}_{route.id}",
         tag=_TAGS[service],
         summary=route.summary,
-        answers={200: route.good, **_ERRORS, **(_BODY_ERRORS if route.body else {})},
+        answers={200: route.good, **_ERRORS, **(_BODY_ERRORS if route.body else {}), **route.more},
         parameters=parameters,
         body=route.body,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -10,13 +12,16 @@ from aiohttp.web import Response, StreamResponse
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.message import Message
 
+from ..access import Identity
 from ..dialect import Dialect
 from ..problems import MethodNotAllowed
 from ..request import Call
 from ..router import Handler, Router
 from ..service import Service
-from . import api, ids
-from .errors import EmptyBody, IllegalArgument, NotJson, problem
+from . import api, ids, references
+from .access import identify, is_known, may_move, may_receive, may_see, may_send, require_send
+from .dedup import DedupQueues
+from .errors import EmptyBody, IllegalArgument, NotJson, UnknownMove, problem
 from .plain import PlainQueues
 from .requests import (
     DEFAULT_LIMIT,
@@ -35,9 +40,11 @@ from .requests import (
 from .stored import as_payload, parse, store, store_all
 
 MAX_POLL, MAX_PEEK = 1000, 5000
-MAX_BODY_BYTES = 256 * 1024 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
 _SUCCESS = b'{"success":true}'
 _ROOTS = frozenset(("/queue/1", "/dedupq/1"))
+# Of two patterns the one with more literal characters wins: here the one that begins with a queue.
+_QUEUE_FIRST = re.compile(r"(/(?:queue|dedupq)/1)/_move/(claimcount|sendbatch|unclaimall)")
 _NO_LIMIT = 2**63 - 1
 
 
@@ -52,18 +59,19 @@ class EmoDb(Dialect):
         for method in ("GET", "HEAD"):
             self.router.add(method, "/ping", _ping, api.PING)
         _Queues(self.router, "queue", service, PlainQueues(service))
+        _Queues(self.router, "dedupq", service, DedupQueues(service))
 
     def find(self, method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
-        path = normal_path(path)
+        path = _QUEUE_FIRST.sub(r"\1/%5Fmove/\2", normal_path(path))
         try:
             if path in _ROOTS:
                 raise MethodNotAllowed(method, [])
             return self.router.find(method, path)
         except MethodNotAllowed as error:
-            error.allowed.append("OPTIONS")
+            error.allowed = sorted([*error.allowed, "OPTIONS"])
             if method != "OPTIONS":
                 raise
-            return _options(sorted(error.allowed)), {}
+            return _options(error.allowed), {}
 
     def problem(self, error: FsmqError) -> Response:
         return problem(error)
@@ -77,24 +85,26 @@ class _Queues:
         self._router = router
         self._prefix = prefix
         self._queues = queues
-        self._is_dedup = prefix == "dedupq"
-        self._add("POST", "/{queue}/send", self.send, consumes=True)
-        self._add("POST", "/{queue}/sendbatch", self.send_batch, consumes=True)
-        self._add("POST", "/_sendbatch", self.send_batches, consumes=True)
-        self._add("GET", "/{queue}/poll", self.poll)
-        self._add("GET", "/{queue}/peek", self.peek)
-        self._add("POST", "/{queue}/renew", self.renew, consumes=True)
-        self._add("POST", "/{queue}/ack", self.acknowledge, consumes=True)
-        self._add("GET", "/{queue}/size", self.size)
-        self._add("GET", "/{queue}/claimcount", self.claim_count)
-        self._add("POST", "/{queue}/unclaimall", self.unclaim_all)
-        self._add("DELETE", "/{queue}", self.purge)
+        self._add("POST", "/{queue}/send", self.send, may_send, consumes=True)
+        self._add("POST", "/{queue}/sendbatch", self.send_batch, may_send, consumes=True)
+        self._add("POST", "/_sendbatch", self.send_batches, is_known, consumes=True)
+        self._add("GET", "/{queue}/poll", self.poll, may_receive)
+        self._add("GET", "/{queue}/peek", self.peek, may_receive)
+        self._add("POST", "/{queue}/renew", self.renew, may_receive, consumes=True)
+        self._add("POST", "/{queue}/ack", self.acknowledge, may_receive, consumes=True)
+        self._add("GET", "/{queue}/size", self.size, may_see)
+        self._add("GET", "/{queue}/claimcount", self.claim_count, may_see)
+        self._add("POST", "/{queue}/unclaimall", self.unclaim_all, may_receive)
+        self._add("DELETE", "/{queue}", self.purge, may_receive)
+        self._add("POST", "/_move", self.move, may_move)
+        self._add("GET", "/_move/{reference}", self.show_move, is_known)
 
     def _add(
         self,
         method: str,
         path: str,
         handler: Callable[[Call], Awaitable[Any]],
+        allow: Callable[[Call, Identity], None],
         *,
         consumes: bool = False,
     ) -> None:
@@ -102,6 +112,7 @@ class _Queues:
             if consumes:
                 check_consumable(call.request.headers)
             check_acceptable(call.request.headers)
+            allow(call, identify(call))
             answer: StreamResponse = await handler(call)
             return answer
 
@@ -132,6 +143,7 @@ class _Queues:
         for messages in batches.values():
             if messages is not None:
                 _list(messages)
+        require_send(identify(call), batches)
         for queue, messages in batches.items():
             check_queue(queue, self._queues.longest_name)
             if messages is None:
@@ -156,7 +168,7 @@ class _Queues:
 
     async def peek(self, call: Call) -> StreamResponse:
         query = Query(call)
-        if self._is_dedup:
+        if self._queues.is_dedup:
             query.check_partitioned()
         limit = query.integer("limit", DEFAULT_LIMIT)
         queue = self._name(call)
@@ -186,7 +198,7 @@ class _Queues:
 
     async def size(self, call: Call) -> StreamResponse:
         query = Query(call)
-        if self._is_dedup:
+        if self._queues.is_dedup:
             query.check_partitioned()
         limit = query.integer("limit", _NO_LIMIT, LONG_BITS)
         queue = self._name(call)
@@ -206,6 +218,29 @@ class _Queues:
         Query(call).check_partitioned()
         await self._queues.purge(self._name(call))
         return _success()
+
+    async def move(self, call: Call) -> StreamResponse:
+        query = Query(call)
+        for name in ("from", "to"):
+            if not query.text(name) or query.is_repeated(name):
+                raise IllegalArgument(f"{name}: one queue has to be given")
+        source, target = query.text("from"), query.text("to")
+        if source == target:
+            raise IllegalArgument(f"to: {target[:300]!r} is the queue to move from")
+        for queue in (source, target):
+            check_queue(queue, self._queues.longest_name)
+        move = await self._queues.move(source, target)
+        told = {"id": references.encode(move.ref, self._queues.is_dedup)}
+        return _json(json.dumps(told).encode())
+
+    async def show_move(self, call: Call) -> StreamResponse:
+        reference = call.names["reference"]
+        ref = references.decode(reference, self._queues.is_dedup)
+        move = None if ref is None else await self._queues.find_move(ref)
+        if move is None:
+            raise UnknownMove(reference)
+        told = {"from": move.source, "to": move.target, "status": move.status.upper()}
+        return _json(json.dumps(told).encode())
 
     # -- parts -----------------------------------------------------------------------------------
 

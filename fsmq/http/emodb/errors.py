@@ -23,7 +23,16 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 
-from ..problems import STATUS, HttpError, InternalError, MethodNotAllowed, UnreadableBody
+from ..problems import (
+    STATUS,
+    Forbidden,
+    HttpError,
+    InternalError,
+    MethodNotAllowed,
+    TooManyRequests,
+    Unauthorized,
+    UnreadableBody,
+)
 
 log = logging.getLogger(__name__)
 EXCEPTION = "X-BV-Exception"
@@ -64,6 +73,16 @@ class NotAcceptable(HttpError):
     status = 406
 
 
+class QueueForbidden(HttpError):
+    """The key may send to some of a batch's queues, but not to this one."""
+
+    status = 403
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the key may not send to queue {queue!r}")
+        self.queue = queue
+
+
 class UnknownMove(HttpError):
     """No move has this reference."""
 
@@ -74,7 +93,7 @@ class UnknownMove(HttpError):
         self.reference = reference
 
 
-def problem(error: FsmqError) -> Response:
+def problem(error: FsmqError) -> Response:  # noqa: C901  a table in the form of tests
     """The answer that tells an error."""
     if isinstance(error, IllegalArgument | InvalidValue | MessageTooLarge):
         return _text(400, str(error), _ILLEGAL_ARGUMENT)
@@ -82,6 +101,10 @@ def problem(error: FsmqError) -> Response:
         return _json(400, {"message": str(error)})
     if isinstance(error, EmptyBody):
         return _json(422, {"errors": []})
+    if isinstance(error, Unauthorized | Forbidden):
+        return _json(403, {"reason": "not authorized"}, _UNAUTHORIZED)
+    if isinstance(error, QueueForbidden):
+        return _json(403, {"queue": error.queue})
     if isinstance(error, UnknownMove):
         told = {"id": error.reference, "message": str(error), "suppressed": []}
         return _json(404, told, _UNKNOWN_MOVE)
@@ -93,6 +116,8 @@ def problem(error: FsmqError) -> Response:
     answer = _text(status, str(error))
     if isinstance(error, MethodNotAllowed):
         answer.headers[hdrs.ALLOW] = ",".join(error.allowed)
+    if isinstance(error, TooManyRequests):
+        answer.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     return answer
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from fsmq.spool import browse
-from fsmq.spool.counts import Counts
+from fsmq.spool.context import Pending
 from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.message import Message, NewMessage
+from fsmq.spool.moves import Move
 from fsmq.spool.names import MAX_QUEUE_BYTES
 
 from ..request import Call
@@ -15,9 +17,9 @@ from ..service import Service
 
 # A message on its way to its queue gets there within milliseconds: a poll that finds nothing looks
 # again so long.
-_LOOK_AGAIN_S = 0.05
+LOOK_AGAIN_S = 0.05
 # Long enough that a claim which is given back at once cannot end before.
-_GLANCE_S = 5.0
+GLANCE_S = 5.0
 
 
 class PlainQueues:
@@ -27,6 +29,7 @@ class PlainQueues:
     """
 
     longest_name = MAX_QUEUE_BYTES
+    is_dedup = False
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -38,16 +41,17 @@ class PlainQueues:
 
     async def send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
         """Store messages in their queues, all of them with one sync."""
-        given = {q: [NewMessage(body) for body in bodies] for q, bodies in batches.items()}
-        for queue in given:
+        for queue in batches:
             await self._make(queue)
-        await self._service.put_all(given)
+        bodies = [body for batch in batches.values() for body in batch]
+        puts = [partial(self._put, queue, batch) for queue, batch in batches.items()]
+        await self._service.store(puts, len(bodies), sum(map(len, bodies)))
 
     async def poll(self, call: Call, queue: str, ttl: int, limit: int) -> list[Message]:
         """Claim up to ``limit`` messages; with a ttl of 0 look at what could be claimed."""
         try:
             if ttl:
-                return await self._service.fetch(call, queue, limit, ttl, _LOOK_AGAIN_S)
+                return await self._service.fetch(call, queue, limit, ttl, LOOK_AGAIN_S)
             return await self._service.in_thread(self._glance, queue, limit)
         except NoSuchQueue:
             return []
@@ -60,10 +64,16 @@ class PlainQueues:
             return []
 
     async def size(self, queue: str) -> int:
-        return (await self._counts(queue)).total
+        try:
+            return await self._service.size(queue)
+        except NoSuchQueue:
+            return 0
 
     async def claim_count(self, queue: str) -> int:
-        return (await self._counts(queue)).in_flight
+        try:
+            return await self._service.claim_count(queue)
+        except NoSuchQueue:
+            return 0
 
     async def renew(self, queue: str, message_ids: Sequence[str], ttl: int) -> None:
         """Hold messages for ``ttl`` seconds at least; with a ttl of 0 release them."""
@@ -80,7 +90,7 @@ class PlainQueues:
 
     async def unclaim_all(self, queue: str) -> None:
         try:
-            await self._release(queue, None)
+            await self._release(queue)
         except NoSuchQueue:
             return
 
@@ -93,23 +103,29 @@ class PlainQueues:
         except NoSuchQueue:
             return
 
-    async def _release(self, queue: str, message_ids: Sequence[str] | None) -> None:
+    async def _release(self, queue: str, message_ids: Sequence[str] | None = None) -> None:
         pending = await self._service.in_thread(self._spool.release_many, queue, message_ids)
         await self._service.complete(pending)
+
+    async def move(self, source: str, target: str) -> Move:
+        """Order a move of all messages, claimed ones too."""
+        return await self._service.begin_move(source, target, dedup=self.is_dedup)
+
+    async def find_move(self, ref: str) -> Move | None:
+        """A move of this service."""
+        move = await self._service.in_thread(self._spool.find_move, ref)
+        return move if move is not None and move.dedup == self.is_dedup else None
+
+    def _put(self, queue: str, bodies: Sequence[bytes]) -> Pending[list[str]]:
+        return self._spool.put(queue, [NewMessage(body) for body in bodies])
 
     async def _make(self, queue: str) -> None:
         if not self._spool.has_queue(queue):
             await self._service.in_thread(self._spool.create_queue, queue)
 
-    async def _counts(self, queue: str) -> Counts:
-        try:
-            return await self._service.counts(queue)
-        except NoSuchQueue:
-            return Counts()
-
     def _glance(self, queue: str, limit: int) -> list[Message]:
         """Claim, and give back at once: the next poll may get the same messages."""
-        pending = self._spool.claim(queue, limit, _GLANCE_S)
+        pending = self._spool.claim(queue, limit, GLANCE_S)
         pending.work.close()
         messages = pending.finish()
         pending.abandon()

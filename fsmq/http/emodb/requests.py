@@ -77,8 +77,15 @@ class Query:
 
     def __init__(self, call: Call) -> None:
         self._values: dict[str, str] = {}
+        self._repeated: set[str] = set()
         for name, value in parse_qsl(call.raw_query, keep_blank_values=True, errors="replace"):
+            if name in self._values:
+                self._repeated.add(name)
             self._values.setdefault(name, value)
+
+    def is_repeated(self, name: str) -> bool:
+        """Whether a parameter is given more than once."""
+        return name in self._repeated
 
     def text(self, name: str) -> str:
         """A parameter as it is; empty if it is not there."""

@@ -1,0 +1,75 @@
+"""The admin port, on which EmoDB's clients and Dropwizard's tools ask for the server's health.
+
+``HEAD /healthcheck`` is what the Java client asks after a failed request; until it gets 200 it
+sends nothing more. It carries no key, so nothing here tells more than whether the server is well.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+
+from aiohttp import web
+from aiohttp.web import BaseRequest, Response, StreamResponse
+
+from fsmq.spool.tree import DELAY, NEW, QUEUES
+
+from .request import split_target
+from .service import Service
+
+_KEEPALIVE_S = 75.0
+
+
+class Admin:
+    """Serves ``/healthcheck`` and ``/ping`` on a socket of its own."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._runner = web.ServerRunner(
+            web.Server(
+                self._answer,
+                access_log=None,
+                logger=_quiet(),
+                keepalive_timeout=_KEEPALIVE_S,
+            ),
+            shutdown_timeout=1.0,
+        )
+
+    async def start(self, listening: socket.socket) -> None:
+        await self._runner.setup()
+        await web.SockSite(self._runner, listening).start()
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
+        path = split_target(request.path)[0]
+        if path not in ("/healthcheck", "/ping"):
+            return Response(status=404, text="there are /healthcheck and /ping\n")
+        if request.method not in ("GET", "HEAD"):
+            return Response(status=405, headers={"Allow": "GET,HEAD"})
+        if path == "/ping":
+            return Response(text="pong")
+        checks = await self._service.in_thread(self._checks)
+        well = all(check["healthy"] for check in checks.values())
+        body = json.dumps(checks).encode()
+        return Response(status=200 if well else 500, body=body, content_type="application/json")
+
+    def _checks(self) -> dict[str, dict[str, object]]:
+        if self._service.stopping:
+            return {"server": {"healthy": False, "message": "it is shutting down"}}
+        tree = self._service.spool.tree
+        try:
+            for folder in (NEW, QUEUES, DELAY):
+                os.stat(tree.folder(folder), dir_fd=tree.fd)
+        except OSError as error:
+            return {"spool": {"healthy": False, "message": error.strerror or "is not there"}}
+        return {"spool": {"healthy": True}}
+
+
+def _quiet() -> logging.Logger:
+    quiet = logging.getLogger("fsmq.http.admin")
+    quiet.setLevel(logging.CRITICAL)
+    return quiet

@@ -1,0 +1,53 @@
+"""Keys as EmoDB's clients send them, and what EmoDB's permissions are here.
+
+``post`` is the right send, ``poll`` is receive, and ``get_status`` any right on the queue. A queue
+is made by the first send, so that needs no other right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..access import Identity
+from ..request import Call
+from .errors import QueueForbidden
+from .requests import Query
+
+_HEADER, _PARAMETER = "X-BV-API-Key", "APIKey"
+_ANONYMOUS = "anonymous"
+
+
+def identify(call: Call) -> Identity:
+    """Tell who sends a request. Raises Unauthorized, TooManyRequests."""
+    key = call.request.headers.get(_HEADER, "") or Query(call).text(_PARAMETER)
+    return call.identify(None if key in ("", _ANONYMOUS) else key)
+
+
+def is_known(call: Call, identity: Identity) -> None:
+    """Make sure that a request has a key, where one is needed for anything at all."""
+    identity.visible(())
+
+
+def may_send(call: Call, identity: Identity) -> None:
+    identity.require("send", call.names["queue"])
+
+
+def may_receive(call: Call, identity: Identity) -> None:
+    identity.require("receive", call.names["queue"])
+
+
+def may_see(call: Call, identity: Identity) -> None:
+    identity.require_sight(call.names["queue"])
+
+
+def may_move(call: Call, identity: Identity) -> None:
+    query = Query(call)
+    identity.require("receive", query.text("from"))
+    identity.require("send", query.text("to"))
+
+
+def require_send(identity: Identity, queues: Iterable[str]) -> None:
+    """Make sure that all queues may be sent to. Raises QueueForbidden."""
+    for queue in queues:
+        if not identity.may("send", queue):
+            raise QueueForbidden(queue)

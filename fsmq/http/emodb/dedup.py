@@ -1,0 +1,92 @@
+"""The DedupQueueService over the spool; `fsmq.spool.dedup` says how equal messages meet."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+
+from fsmq.spool import dedup
+from fsmq.spool.context import Pending
+from fsmq.spool.dedup import read_side, write_side
+from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
+from fsmq.spool.message import Message
+
+from ..request import Call
+from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues
+
+# While an equal message is being stored, its send takes milliseconds; then it is told to wait.
+_RESERVED_PATIENCE_S = 10.0
+_RETRY_S = 0.004
+
+
+class DedupQueues(PlainQueues):
+    """The same verbs for queues in which equal messages collapse until they are shown."""
+
+    longest_name = dedup.MAX_NAME_BYTES
+    is_dedup = True
+
+    def channel(self, queue: str) -> str:
+        return read_side(queue)
+
+    async def send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
+        end = asyncio.get_running_loop().time() + _RESERVED_PATIENCE_S
+        while True:
+            try:
+                await super().send(batches)
+                return
+            except Reserved as error:
+                if asyncio.get_running_loop().time() >= end:
+                    raise Unavailable(str(error)) from error
+            # Not in step: two batches that each hold a message of the other's would never end.
+            await asyncio.sleep(_RETRY_S * random.uniform(0.25, 1.0))
+
+    async def poll(self, call: Call, queue: str, ttl: int, limit: int) -> list[Message]:
+        taken: Pending[list[Message]] | None = None
+
+        def claim() -> Pending[list[Message]]:
+            nonlocal taken
+            taken = dedup.poll(self._spool.context, queue, limit, ttl or GLANCE_S)
+            return taken
+
+        sides = (write_side(queue), read_side(queue))
+        try:
+            messages = await self._service.fetch_by(call, sides, claim, limit, LOOK_AGAIN_S)
+            if not ttl and taken is not None:
+                await self._service.in_thread(taken.abandon)  # they were only looked at
+        except NoSuchQueue:
+            return []
+        return messages
+
+    async def peek(self, queue: str, limit: int) -> list[Message]:
+        try:
+            pending = await self._service.in_thread(dedup.peek, self._spool.context, queue, limit)
+        except NoSuchQueue:
+            return []
+        return await self._service.complete(pending)
+
+    async def size(self, queue: str) -> int:
+        return await super().size(read_side(queue)) + await super().size(write_side(queue))
+
+    async def claim_count(self, queue: str) -> int:
+        return await super().claim_count(read_side(queue))
+
+    async def renew(self, queue: str, message_ids: Sequence[str], ttl: int) -> None:
+        await super().renew(read_side(queue), message_ids, ttl)
+
+    async def acknowledge(self, queue: str, message_ids: Sequence[str]) -> None:
+        await super().acknowledge(read_side(queue), message_ids)
+
+    async def unclaim_all(self, queue: str) -> None:
+        await super().unclaim_all(read_side(queue))
+
+    async def purge(self, queue: str) -> None:
+        await super().purge(write_side(queue))
+        await super().purge(read_side(queue))
+
+    def _put(self, queue: str, bodies: Sequence[bytes]) -> Pending[list[str]]:
+        return self._spool.dedup_send(queue, bodies)
+
+    async def _make(self, queue: str) -> None:
+        for side in (read_side(queue), write_side(queue)):
+            await super()._make(side)

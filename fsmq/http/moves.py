@@ -1,0 +1,67 @@
+"""Moves of whole queues in the background. Part of the native dialect."""
+
+from __future__ import annotations
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.errors import InvalidValue, NoSuchQueue
+from fsmq.spool.names import check_queue
+
+from . import moves_api as api
+from .answers import json_answer
+from .problems import NotFound
+from .request import Call
+from .router import Router
+from .service import Service
+
+
+class Moves:
+    """Translates requests into verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._spool = service.spool
+
+    def add_routes(self, router: Router) -> None:
+        router.add("POST", "/{queue}/move", self.begin, api.MOVE)
+        router.add("GET", "/_moves/{ref}", self.show, api.SHOW_MOVE)
+
+    async def begin(self, call: Call) -> StreamResponse:
+        source = call.queue("receive")
+        call.expect("to", "in_flight")
+        target = check_queue(call.text("to") or "", "to")
+        call.identify_bearer().require("send", target)
+        in_flight = call.text("in_flight") or "false"
+        if in_flight not in ("true", "false"):
+            raise InvalidValue("in_flight", "is true or false")
+        if source == target:
+            raise InvalidValue("to", "is the queue itself")
+        for queue in (source, target):
+            if not self._spool.has_queue(queue):
+                raise NoSuchQueue(queue)
+        move = await self._service.begin_move(source, target, in_flight=in_flight == "true")
+        answer = json_answer(202, {"move": move.ref})
+        answer.headers["Location"] = f"/_moves/{move.ref}"
+        return answer
+
+    async def show(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        call.expect()
+        ref = call.names["ref"]
+        move = await self._service.in_thread(self._spool.find_move, ref)
+        if move is None or not (identity.may_see(move.source) or identity.may_see(move.target)):
+            raise NotFound(f"/_moves/{ref}")
+        return json_answer(
+            200,
+            {
+                "move": move.ref,
+                "from": move.source,
+                "to": move.target,
+                "in_flight": move.in_flight,
+                "status": move.status,
+                "total": move.total,
+                "moved": move.moved,
+                "conflicts": move.conflicts,
+                "error": move.error,
+            },
+        )

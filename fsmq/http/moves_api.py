@@ -1,0 +1,61 @@
+"""What the routes of moves take and answer; docs/http.md says what it means."""
+
+from __future__ import annotations
+
+from fsmq.spool.errors import NoSuchQueue, Unavailable
+
+from .describe import JSON, Answer, Header, Operation, Parameter, integer, or_null, record, text
+from .native_api import QUEUE, QUEUE_NAME
+from .problem_answers import guarded
+from .problems import NotFound
+
+_REF = text(description="the move's reference")
+MOVE = Operation(
+    id="move",
+    tag="Queues",
+    summary="Move all messages to another queue, in the background",
+    parameters=(
+        QUEUE,
+        Parameter("to", "the queue that they go to; it exists", QUEUE_NAME, required=True),
+        Parameter(
+            "in_flight",
+            "whether claimed and delayed messages move too, and are ready then; default: false",
+            text(enum=["true", "false"]),
+        ),
+    ),
+    answers={
+        202: Answer(
+            "It is ordered, and begins at once",
+            {JSON: record({"move": _REF})},
+            {"Location": Header("where its progress is told", text(), always=True)},
+        ),
+        **guarded(NoSuchQueue, Unavailable),
+    },
+)
+SHOW_MOVE = Operation(
+    id="show_move",
+    tag="Queues",
+    summary="Tell how far a move is",
+    parameters=(Parameter("ref", "the reference", text(), "path"),),
+    answers={
+        200: Answer(
+            "The move",
+            {
+                JSON: record(
+                    {
+                        "move": _REF,
+                        "from": QUEUE_NAME,
+                        "to": QUEUE_NAME,
+                        "in_flight": {"type": "boolean"},
+                        "status": text(enum=["in_progress", "complete", "error"]),
+                        "total": or_null(integer(0, description="messages that were found")),
+                        "moved": integer(0, description="messages that were moved so far"),
+                        "conflicts": integer(0, description="messages that stay"),
+                        "error": or_null(text(description="why messages stay")),
+                    }
+                )
+            },
+        ),
+        **guarded(NotFound, Unavailable),
+    },
+)

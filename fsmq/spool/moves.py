@@ -1,0 +1,306 @@
+"""Moves in the background: all messages of a queue to another, each by one rename.
+
+A move is a file of the tree, so it survives whatever works on it: ``moves/<ref>.json`` while there
+is something to do, ``moves/<ref>.done`` with the outcome afterwards. Whoever works on one holds a
+lock beside it; when that ends, with its holder, the next one goes on.
+
+What is moved is what stands in the source when the work begins. The work that goes on after a
+crash lists the source again, and leaves what is younger than the youngest that was found first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from uuid6 import uuid7
+
+from . import browse
+from .context import Context
+from .dedup import content_id, read_side, write_side
+from .errors import InvalidValue, Unavailable, unavailable
+from .names import check_queue, facts, fits, is_id
+from .put import stands
+from .reservation import lock, reserve
+from .sync import Syncer, Work
+from .tree import (
+    DELAY,
+    MOVE_DELAY,
+    MOVE_NEW,
+    MOVE_READY,
+    MOVES,
+    NEW,
+    QUEUES,
+    REMOVE,
+    REMOVE_DELAY,
+    REMOVE_NEW,
+    REMOVE_READY,
+    State,
+    Transition,
+    Tree,
+)
+
+Status = Literal["in_progress", "complete", "error"]
+_OPEN, _DONE = ".json", ".done"
+# So many renames share a sync; until the last one nobody was told that anything is done.
+_SYNC_EVERY = 10_000
+_TELL_EVERY_S = 1.0
+_RESERVED_PATIENCE_S = 5.0
+_RETRY_S = 0.002
+_MAX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move and how far it is.
+
+    dedup: source and target name dedup queues.
+    in_flight: claimed and delayed messages move too, and are ready then.
+    total: messages that were found; None before the work has begun.
+    moved: how many have been moved, by whoever works on it now: it may start anew after a crash.
+    youngest: the greatest id that was found.
+    conflicts: messages that stay, since one of their id stands in the target.
+    """
+
+    ref: str
+    source: str
+    target: str
+    dedup: bool = False
+    in_flight: bool = True
+    status: Status = "in_progress"
+    total: int | None = None
+    moved: int = 0
+    conflicts: int = 0
+    youngest: str = ""
+    error: str | None = None
+
+
+def begin(
+    context: Context, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
+) -> Move:
+    """Order a move, durably; some process with :class:`Mover` will make it.
+
+    The queues need not exist: the target is made, and a source that is not there is empty.
+
+    Raises:
+        InvalidValue, Unavailable
+    """
+    check_queue(source, "source")
+    check_queue(target, "target")
+    if source == target:
+        raise InvalidValue("target", "is the source itself")
+    move = Move(str(uuid7()), source, target, dedup, in_flight)
+    try:
+        _save(context.tree, move)
+    except OSError as error:
+        raise unavailable(error, f"cannot order a move from {source!r}") from error
+    return move
+
+
+def find(context: Context, ref: str) -> Move | None:
+    """A move by its reference; None if there is none. Raises Unavailable."""
+    if not is_id(ref):
+        return None
+    try:
+        return _load(context.tree, ref, _DONE) or _load(context.tree, ref, _OPEN)
+    except OSError as error:
+        raise unavailable(error, f"cannot look for the move {ref!r}") from error
+
+
+class Mover:
+    """Works on moves; any number of them may run on a tree.
+
+    stop: asked between two messages; what is not done then is left to the next one.
+    """
+
+    def __init__(
+        self, context: Context, syncer: Syncer, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._context = context
+        self._tree = context.tree
+        self._syncer = syncer
+        self._stop = stop
+
+    def run(self) -> int:
+        """Make all moves that nobody works on; how many were completed.
+
+        Raises:
+            Unavailable: the disk refuses; the move stays to be made.
+        """
+        done = 0
+        try:
+            names = self._tree.names(self._tree.folder(MOVES))
+            for name in sorted(n for n in names if n.endswith(_OPEN) and n[0] != "."):
+                done += self._take(name.removesuffix(_OPEN))
+        except OSError as error:
+            raise unavailable(error, "cannot move") from error
+        return done
+
+    def _take(self, ref: str) -> bool:
+        held = lock(self._tree, self._tree.folder(MOVES, f".{ref}.lock"), os.O_CREAT)
+        if held is None:
+            return False
+        try:
+            move = _load(self._tree, ref, _OPEN)
+            if move is None:
+                return False
+            if _load(self._tree, ref, _DONE) is None:
+                move = self._make(move)
+                if move.status == "in_progress":
+                    return False
+                _save(self._tree, move)
+            self._tree.unlink(self._tree.folder(MOVES, ref + _OPEN))
+            return True
+        finally:
+            held.free()
+
+    def _make(self, move: Move) -> Move:
+        pairs = [(move.source, move.target)]
+        if move.dedup:
+            # The source's read side is appended to the write side, too: it collapses there again.
+            target = write_side(move.target)
+            pairs = [(read_side(move.source), target), (write_side(move.source), target)]
+            self._tree.make_queue(read_side(move.target))
+        self._tree.make_queue(pairs[0][1])
+        found = [
+            (source, target, message_id)
+            for source, target in pairs
+            for message_id in self._ids(source, move.in_flight, move.youngest)
+        ]
+        if move.total is None:
+            youngest = max((_age(i) for _, _, i in found), default="")
+            move = replace(move, total=len(found), youngest=youngest)
+            _save(self._tree, move)
+        told = time.monotonic()
+        moved = conflicts = 0
+        for done, (source, target, message_id) in enumerate(found, 1):
+            if self._stop():
+                return move
+            try:
+                moved += self._move(source, target, message_id, move)
+            except FileExistsError:
+                conflicts += 1
+            if done % _SYNC_EVERY == 0:
+                self._sync(pairs)
+            if time.monotonic() - told >= _TELL_EVERY_S:
+                told = time.monotonic()
+                _save(self._tree, replace(move, moved=moved, conflicts=conflicts))
+        self._sync(pairs)
+        self._context.metrics.count(("move", pairs[0][0]), moved)
+        return _outcome(move, moved, conflicts)
+
+    def _ids(self, queue: str, in_flight: bool, youngest: str) -> Iterator[str]:
+        # With the stream: what travels on meanwhile is seen twice, and not missed.
+        states = (State.NEW, State.READY, State.DELAY) if in_flight else (State.NEW, State.READY)
+        seen: set[str] = set()
+        for state in states:
+            for message_id in browse.ids(self._context, queue, state):
+                if message_id in seen or (youngest and _age(message_id) > youngest):
+                    continue
+                if is_id(message_id):
+                    seen.add(message_id)
+                    yield message_id
+
+    def _move(self, source: str, target: str, message_id: str, move: Move) -> bool:
+        """Move one message, wherever it stands. Raises FileExistsError."""
+        if move.dedup:
+            return self._collapse(source, target, message_id)
+        if not fits(target, message_id):
+            raise FileExistsError  # it would stand there, and could not be claimed
+        attempts: tuple[Transition, ...] = (MOVE_READY, MOVE_NEW, MOVE_READY)
+        if move.in_flight:
+            attempts = (*attempts, MOVE_DELAY, MOVE_READY)
+        for attempt in attempts:
+            if self._tree.move(attempt, source, message_id, target):
+                if attempt.target is State.READY:
+                    self._context.ready.add(target, message_id)
+                return True
+        return False
+
+    def _collapse(self, source: str, target: str, message_id: str) -> bool:
+        """Bring a message to a dedup queue, or remove it if an equal one waits there."""
+        tree = self._tree
+        if not fits(source, message_id):
+            raise FileExistsError  # a shell user's name that is too long to be looked up
+        message = browse.find(self._context, source, message_id)
+        if message is None:
+            return False
+        to_id = content_id(message.body)
+        end = time.monotonic() + _RESERVED_PATIENCE_S
+        while (held := reserve(tree, target, to_id)) is None:
+            if time.monotonic() >= end:
+                raise Unavailable(f"someone else is storing {to_id!r} right now")
+            time.sleep(_RETRY_S)
+        try:
+            is_there = stands(self._context, target, to_id)
+            for transition in (MOVE_READY, MOVE_NEW, MOVE_READY, MOVE_DELAY, MOVE_READY):
+                if is_there:
+                    if tree.move(_REMOVALS[transition], source, message_id):
+                        return True
+                elif tree.move(_TO_READY[transition], source, message_id, target, to_id):
+                    self._context.ready.add(target, to_id)
+                    return True
+        finally:
+            held.free()
+        return False
+
+    def _sync(self, pairs: list[tuple[str, str]]) -> None:
+        tree = self._tree
+        queues = {tree.folder(QUEUES, queue) for pair in pairs for queue in pair}
+        self._syncer.sync(
+            Work(folders={tree.folder(NEW), tree.folder(DELAY), tree.folder(REMOVE), *queues})
+        )
+
+
+_REMOVALS = {MOVE_READY: REMOVE_READY, MOVE_NEW: REMOVE_NEW, MOVE_DELAY: REMOVE_DELAY}
+_TO_READY = {
+    MOVE_READY: MOVE_READY,
+    MOVE_DELAY: MOVE_DELAY,
+    MOVE_NEW: Transition(State.NEW, State.READY),
+}
+
+
+def _age(message_id: str) -> str:
+    """What tells older ids from younger ones: the UUID without its priority."""
+    known = facts(message_id)
+    return "" if known.created_ms is None else message_id[4 if known.priority else 0 :][:36]
+
+
+def _outcome(move: Move, moved: int, conflicts: int) -> Move:
+    error = None
+    if conflicts:
+        error = f"{conflicts} messages stay: their ids stand in the target, or have no room there"
+    return replace(
+        move,
+        moved=moved,
+        conflicts=conflicts,
+        status="error" if conflicts else "complete",
+        error=error,
+    )
+
+
+def _save(tree: Tree, move: Move) -> None:
+    name = move.ref + (_OPEN if move.status == "in_progress" else _DONE)
+    content = json.dumps(asdict(move), indent=2) + "\n"
+    tree.replace(tree.folder(MOVES, name), content.encode())
+
+
+def _load(tree: Tree, ref: str, suffix: str) -> Move | None:
+    try:
+        fd = tree.open(tree.folder(MOVES, ref + suffix))
+    except FileNotFoundError:
+        return None
+    try:
+        text = os.read(fd, _MAX_BYTES)
+    finally:
+        os.close(fd)
+    try:
+        stored: dict[str, Any] = json.loads(text)
+        known = {name: stored[name] for name in Move.__slots__ if name in stored}
+        return Move(**{**known, "ref": ref})
+    except (ValueError, TypeError, AttributeError):
+        return None  # someone else's file

@@ -1,0 +1,137 @@
+"""Dedup queues: what is equal, and for how long (section 4 of EmoDB's contract)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.http.emodb.helpers import SUCCESS, Emo, payloads
+from tests.suite import Suite
+
+
+async def test_equal_messages_between_two_polls_are_one(dedup: Emo) -> None:
+    await dedup.send("M", "M")
+    assert payloads(await dedup.poll()) == ["M"]
+    assert await dedup.poll() == []
+
+
+async def test_a_message_that_was_shown_collapses_with_no_other(dedup: Emo) -> None:
+    await dedup.send("M")
+    assert payloads(await dedup.poll()) == ["M"]
+    await dedup.send("M")
+    assert payloads(await dedup.poll()) == ["M"]
+
+
+async def test_an_old_copy_whose_claim_ended_and_a_new_one_are_two(dedup: Emo) -> None:
+    await dedup.send("M")
+    [old] = await dedup.poll()
+    await dedup.send("M", "M")
+    await dedup.renew(old, ttl=0)
+    assert payloads(await dedup.poll()) == ["M", "M"]
+
+
+async def test_a_peek_shows_a_message_too(dedup: Emo) -> None:
+    await dedup.send("M", "M")
+    assert payloads(await dedup.peek()) == ["M"]
+    assert await dedup.size() == 1
+    await dedup.send("M")
+    assert payloads(await dedup.peek()) == ["M", "M"]
+    assert payloads(await dedup.poll()) == ["M", "M"]
+
+
+async def test_a_peek_sees_what_was_just_sent(dedup: Emo) -> None:
+    assert (await dedup.post("sendbatch", ["b", "a", "b"])).body == SUCCESS
+    assert payloads(await dedup.peek()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (b'{"a":1,"b":2}', b'{ "a": 1,\n"b": 2 }', True),
+        (b'{"a":1,"b":2}', b'{"b":2,"a":1}', False),
+        (b"1", b"1.0", False),
+        (b"1.0", b"1.00", True),
+        (b"100.0", b"1e2", True),
+        (b'"1"', b"1", False),
+        (b'"\xc3\xa9"', b'"\\u00e9"', True),
+        (b'"/"', b'"\\/"', True),
+        (b'{"a":1,"a":2}', b'{"a":2}', True),
+    ],
+)
+async def test_equal_are_equal_bytes_as_they_are_stored(
+    dedup: Emo, one: bytes, other: bytes, equal: bool
+) -> None:
+    await dedup.post("send", one)
+    await dedup.post("send", other)
+    assert await dedup.size() == (1 if equal else 2)
+
+
+async def test_a_batch_is_sorted_by_its_bytes(dedup: Emo) -> None:
+    await dedup.send_all([3, {"x": 0}, "1", 2, 1.0, 1, 3])
+    assert payloads(await dedup.poll()) == ["1", 1, 1.0, 2, 3, {"x": 0}]
+
+
+async def test_contents_that_begin_alike_are_sorted_too(dedup: Emo) -> None:
+    alike = [f"the same beginning {n:03}" for n in range(40)]
+    await dedup.send_all(alike[::-1])
+    assert payloads(await dedup.poll(limit=100)) == alike
+
+
+async def test_what_was_shown_before_comes_first(dedup: Emo) -> None:
+    await dedup.send("z")
+    [old] = await dedup.poll()
+    await dedup.send("a")
+    await dedup.renew(old, ttl=0)
+    assert payloads(await dedup.poll()) == ["z", "a"]
+
+
+async def test_a_duplicate_is_found_without_opening_a_file(dedup: Emo) -> None:
+    await dedup.send("M")
+    [file] = (dedup.suite.root / "queues" / f"__dedupq_write:{dedup.name}").iterdir()
+    file.write_text("something else")  # only the name can tell now
+    await dedup.send("M")
+    assert await dedup.size() == 1
+
+
+async def test_equal_messages_of_many_senders_in_many_processes_are_one(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq", mq_options=["--processes=2"]) as suite:
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(suite.url, connector=connector) as client:
+            dedup = Emo(client, suite, "dedupq", "q")
+            batch = [f"m{n}" for n in range(20)]
+            sent = [dedup.post("send", f"m{n % 20}") for n in range(120)]
+            sent += [dedup.post("sendbatch", batch[::step]) for step in (1, -1) * 5]
+            answers = await asyncio.gather(*sent)
+            assert {(a.status, a.body) for a in answers} == {(200, SUCCESS)}
+            await dedup.delivered()
+            assert await dedup.size() == 20
+            polled = [m for _ in range(4) for m in await dedup.poll(limit=20)]
+            assert sorted(payloads(polled)) == sorted(batch)
+
+
+async def test_senders_and_pollers_at_once_lose_no_change(dedup: Emo) -> None:
+    """Each send is seen by a poll that came after it."""
+    latest = dict.fromkeys("abc", 0)
+    done = asyncio.Event()
+    seen: list[str] = []
+
+    async def sender(name: str) -> None:
+        for number in range(60):
+            assert (await dedup.post("send", name)).body == SUCCESS
+            latest[name] = number
+
+    async def poller() -> None:
+        while not (done.is_set() and await dedup.size() == 0):
+            messages = await dedup.poll(limit=5)
+            seen.extend(payloads(messages))
+            await dedup.ack(*messages)
+
+    pollers = asyncio.gather(poller(), poller())
+    await asyncio.gather(*map(sender, latest))
+    done.set()
+    await asyncio.wait_for(pollers, 30)
+    assert set(seen) == set("abc")
+    assert await dedup.size() == 0

@@ -1,0 +1,211 @@
+"""Moves of whole queues in the background: over HTTP, from the library, and after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fsmq import Spool
+from fsmq.spool.moves import Mover
+from tests.http.emodb.helpers import EXCEPTION, Emo, payloads
+from tests.http.helpers import ask
+from tests.suite import Suite
+
+
+async def move(source: Emo, target: Emo) -> str:
+    answer = await ask(
+        source.client, "POST", f"/{source.service}/1/_move?from={source.name}&to={target.name}"
+    )
+    assert answer.status == 200, answer
+    return str(answer.json["id"])
+
+
+async def end(emo: Emo, reference: str) -> dict[str, Any]:
+    while True:
+        answer = await ask(emo.client, "GET", f"/{emo.service}/1/_move/{reference}")
+        assert answer.status == 200, answer
+        if answer.json["status"] != "IN_PROGRESS":
+            return dict(answer.json)
+        await asyncio.sleep(0.01)
+
+
+def target_of(emo: Emo) -> Emo:
+    return Emo(emo.client, emo.suite, emo.service, emo.name + "-target")
+
+
+async def test_a_move_takes_all_messages_and_ends_their_claims(emo: Emo) -> None:
+    target = target_of(emo)
+    await emo.send(*range(6))
+    claimed = await emo.poll(limit=2)
+    await emo.ack(claimed[0])
+    await emo.post("send", "fresh")
+    reference = await move(emo, target)
+    assert await end(emo, reference) == {
+        "from": emo.name,
+        "to": target.name,
+        "status": "COMPLETE",
+    }
+    await emo.delivered()
+    assert (await emo.size(), await target.claims()) == (0, 0)
+    assert sorted(payloads(await target.poll(limit=100)), key=str) == [1, 2, 3, 4, 5, "fresh"]
+    await emo.ack(claimed[1])
+    assert await target.size() == 6
+
+
+async def test_a_moved_message_has_another_id(emo: Emo) -> None:
+    target = target_of(emo)
+    await emo.send(1)
+    [before] = await emo.peek()
+    await end(emo, await move(emo, target))
+    [after] = await target.peek()
+    assert after["id"] != before["id"]
+    assert (await target.post("ack", [before["id"]])).status == 400
+
+
+async def test_moved_messages_collapse_in_a_dedup_queue(dedup: Emo) -> None:
+    target = target_of(dedup)
+    await dedup.send("shown")
+    await dedup.peek()
+    await dedup.send("shown", "a", "b")
+    await target.send("a", "c")
+    await end(dedup, await move(dedup, target))
+    assert await dedup.size() == 0
+    assert payloads(await target.poll()) == ["a", "b", "c", "shown"]
+
+
+async def test_a_queue_that_never_was_is_moved_at_once(emo: Emo) -> None:
+    assert (await end(emo, await move(emo, target_of(emo))))["status"] == "COMPLETE"
+
+
+async def test_a_reference_is_one_of_its_service(plain: Emo) -> None:
+    reference = await move(plain, target_of(plain))
+    assert len(reference) == 42
+    assert reference.endswith("WW65TFFVYXKZLVMU")
+    await end(plain, reference)
+    answer = await ask(plain.client, "GET", f"/dedupq/1/_move/{reference}")
+    assert answer.status == 404
+    assert answer.headers[EXCEPTION] == "com.bazaarvoice.emodb.queue.api.UnknownMoveException"
+    assert answer.json == {
+        "id": reference,
+        "message": f"Unknown move: {reference}",
+        "suppressed": [],
+    }
+    dedup = Emo(plain.client, plain.suite, "dedupq", plain.name)
+    assert len(await move(dedup, target_of(dedup))) == 52
+
+
+async def test_the_native_dialect_moves_too(plain: Emo) -> None:
+    target = target_of(plain)
+    await plain.send(1, 2, 3)
+    await plain.poll(limit=1)
+    path = f"/{plain.name}/move?to={target.name}"
+    assert (await ask(plain.client, "POST", path)).status == 404  # there is no such target
+    assert (await ask(plain.client, "PUT", f"/{target.name}")).status == 201
+    answer = await ask(plain.client, "POST", path)
+    assert answer.status == 202
+    reference = answer.headers["Location"]
+    assert reference == f"/_moves/{answer.json['move']}"
+    while (found := (await ask(plain.client, "GET", reference)).json)["status"] == "in_progress":
+        await asyncio.sleep(0.01)
+    assert found == {
+        "move": answer.json["move"],
+        "from": plain.name,
+        "to": target.name,
+        "in_flight": False,
+        "status": "complete",
+        "total": 2,
+        "moved": 2,
+        "conflicts": 0,
+        "error": None,
+    }
+    assert (await plain.size(), await target.size()) == (1, 2)
+    everything = await ask(plain.client, "POST", path + "&in_flight=true")
+    assert everything.status == 202
+    while await target.size() < 3:
+        await asyncio.sleep(0.01)
+    assert (await ask(plain.client, "GET", "/_moves/none")).status == 404
+    assert (await ask(plain.client, "POST", f"/{plain.name}/move")).status == 400
+    assert (await ask(plain.client, "POST", path + "&in_flight=perhaps")).status == 400
+
+
+async def test_a_move_goes_on_after_a_kill(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq", mover=False, reaper=False) as suite:
+        source, target = (suite.root / "queues" / name for name in ("from", "to"))
+        source.mkdir()
+        for number in range(20_000):
+            (source / f"m{number}").touch()
+        async with aiohttp.ClientSession(suite.url) as client:
+            reference = await move(
+                Emo(client, suite, "queue", "from"), Emo(client, suite, "queue", "to")
+            )
+            while not (target.exists() and any(target.iterdir())):
+                await asyncio.sleep(0.001)
+        suite.kill("mq")
+        left = len(list(source.iterdir()))
+        assert left
+        assert left + len(list(target.iterdir())) == 20_000
+        suite.restart("mq")
+        async with aiohttp.ClientSession(suite.url) as client:
+            ended = await end(Emo(client, suite, "queue", "from"), reference)
+            assert ended["status"] == "COMPLETE"
+        assert len(list(target.iterdir())) == 20_000
+        assert not list(source.iterdir())
+        assert [p.suffix for p in (suite.root / "moves").iterdir()] == [".done"]
+
+
+# -- the library -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spool(root: Path) -> Any:
+    with Spool(root, sync="none") as opened:
+        yield opened
+
+
+def test_only_one_works_on_a_move(spool: Spool) -> None:
+    spool.queue("a").put(b"x")
+    order = spool.begin_move("a", "b")
+    (spool.tree.root / "moves" / f".{order.ref}.lock").touch()
+    lock = os.open(spool.tree.root / "moves" / f".{order.ref}.lock", os.O_RDWR)
+    import fcntl
+
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert spool.make_moves() == 0
+    os.close(lock)  # its holder was killed
+    assert spool.make_moves() == 1
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert (found.status, found.moved, found.total) == ("complete", 1, 1)
+
+
+def test_work_that_goes_on_leaves_what_came_later(spool: Spool) -> None:
+    a, b = spool.queue("a"), spool.queue("b")
+    for number in range(10):
+        a.put(b"%d" % number)
+    order = spool.begin_move("a", "b")
+    asked = iter(range(100))
+    assert Mover(spool.context, spool.syncer, lambda: next(asked) >= 4).run() == 0
+    assert (a.counts().total, b.counts().total) == (6, 4)
+    a.put(b"later")
+    assert spool.make_moves() == 1
+    assert (a.counts().total, b.counts().total) == (1, 10)
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert found.status == "complete"
+
+
+def test_what_stands_in_the_target_stays_and_is_told(spool: Spool) -> None:
+    spool.queue("a").put(b"mine", id="one")
+    spool.queue("a").put(b"x")
+    spool.queue("b").put(b"yours", id="one")
+    order = spool.begin_move("a", "b")
+    spool.make_moves()
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert (found.status, found.moved, found.conflicts) == ("error", 1, 1)
+    assert spool.queue("a").counts().total == 1
