@@ -49,11 +49,15 @@ class Connection(asyncio.Protocol):
         _, connection = await loop.create_connection(cls, "127.0.0.1", port)
         return connection
 
-    async def request(self, method: str, path: str, body: bytes = b"") -> Answer:
-        """Send one request and wait for its answer. Raises ConnectionError."""
+    async def request(self, method: str, path: str, body: bytes = b"", headers: str = "") -> Answer:
+        """Send one request and wait for its answer. Raises ConnectionError.
+
+        headers: more of them, each with its line end.
+        """
         assert self._transport is not None
         assert self._waiting is None
-        head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n"
+        length = f"Content-Length: {len(body)}"
+        head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\n{headers}{length}\r\n\r\n"
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(head.encode() + body)
         try:

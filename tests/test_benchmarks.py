@@ -23,6 +23,7 @@ from tests.suite import eventually
 
 LIBRARY_ROWS = ("put-many", "fetch-depth", "mover-rate", "mover-latency", "mover-timers")
 DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")
+EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 WRK_ROWS = ("post-1", "life-64", "growth")
 SIZES = dataclasses.replace(
     TINY, waiters=20, connections=(1,), bodies=(100,), depths=(50,), timers=20, posts_per_s=100
@@ -39,7 +40,13 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize(
-    "row", [*LIBRARY_ROWS, *DAEMON_ROWS, *(pytest.param(row, marks=needs_wrk) for row in WRK_ROWS)]
+    "row",
+    [
+        *LIBRARY_ROWS,
+        *DAEMON_ROWS,
+        *EMODB_ROWS,
+        *(pytest.param(row, marks=needs_wrk) for row in WRK_ROWS),
+    ],
 )
 def test_a_row_gives_figures(bench: Bench, row: str) -> None:
     outcome = ROWS[row](bench)

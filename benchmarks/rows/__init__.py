@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..bench import Bench
 from ..measure import Outcome
-from . import fetch, growth, library, life, longpoll, memory, mover, neighbour, post, reaper
+from . import emodb, fetch, growth, library, life, longpoll, memory, mover, neighbour, post, reaper
 
 Row = Callable[[Bench], Outcome]
 
@@ -26,4 +26,7 @@ ROWS: dict[str, Row] = {
     "memory": memory.resident,
     "neighbour": neighbour.slow,
     "growth": growth.growth,
+    "emodb-send": emodb.send_batches,
+    "emodb-poll": emodb.poll_and_ack,
+    "emodb-depth": emodb.depth,
 }

@@ -103,6 +103,8 @@ async def test_nothing_without_a_key(visitor: aiohttp.ClientSession, guarded: Gu
             if path == "/ping" or operation["tags"] == ["System"]:
                 continue
             where = re.sub(r"\{\w+\}", "jobs", path)
+            if operation["tags"][0].startswith("EmoDB"):
+                continue  # tests/http/emodb/test_access.py asks with the headers that it needs
             answer = await ask(visitor, method.upper(), where)
             assert answer.status in (401, 403), f"{method} {path}"
             asked += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -21,7 +20,7 @@ from ..service import Service
 from . import api, ids, references
 from .access import identify, is_known, may_move, may_receive, may_see, may_send, require_send
 from .dedup import DedupQueues
-from .errors import EmptyBody, IllegalArgument, NotJson, UnknownMove, problem
+from .errors import EmptyBody, IllegalArgument, NotJson, UnknownMove, compact, problem
 from .plain import PlainQueues
 from .requests import (
     DEFAULT_LIMIT,
@@ -231,7 +230,7 @@ class _Queues:
             check_queue(queue, self._queues.longest_name)
         move = await self._queues.move(source, target)
         told = {"id": references.encode(move.ref, self._queues.is_dedup)}
-        return _json(json.dumps(told).encode())
+        return _json(compact(told))
 
     async def show_move(self, call: Call) -> StreamResponse:
         reference = call.names["reference"]
@@ -240,7 +239,7 @@ class _Queues:
         if move is None:
             raise UnknownMove(reference)
         told = {"from": move.source, "to": move.target, "status": move.status.upper()}
-        return _json(json.dumps(told).encode())
+        return _json(compact(told))
 
     # -- parts -----------------------------------------------------------------------------------
 

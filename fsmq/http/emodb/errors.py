@@ -137,6 +137,11 @@ def _internal(error: FsmqError) -> Response:
     return _json(500, {"message": f"{told} (ID {number})."})
 
 
+def compact(content: dict[str, Any]) -> bytes:
+    """JSON as EmoDB writes it."""
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
 def _text(status: int, text: str, exception: str = "") -> Response:
     line = " ".join(text.encode("utf-8", "replace").decode().split())
     answer = Response(status=status, body=line.encode(), content_type="text/plain")
@@ -144,9 +149,7 @@ def _text(status: int, text: str, exception: str = "") -> Response:
 
 
 def _json(status: int, content: dict[str, Any], exception: str = "") -> Response:
-    answer = Response(
-        status=status, body=json.dumps(content).encode(), content_type="application/json"
-    )
+    answer = Response(status=status, body=compact(content), content_type="application/json")
     return _named(answer, exception)
 
 

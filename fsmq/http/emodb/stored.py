@@ -50,7 +50,11 @@ class Double:
 
 def java_double(value: float) -> str:
     """A finite double as ``Double.toString`` of Java writes it."""
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    shortest = Decimal(repr(value))
+    if len(shortest.as_tuple().digits) == 1:
+        # Java writes two digits at least, and then those that come nearest.
+        shortest = Decimal(f"{value:.1e}")
+    sign, digits, exponent = shortest.as_tuple()
     assert isinstance(exponent, int)
     figures = "".join(map(str, digits)).rstrip("0")
     if not figures:

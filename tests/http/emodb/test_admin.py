@@ -1,0 +1,60 @@
+"""The admin port: what EmoDB's clients ask after a failure, and which port it is."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from tests.http.helpers import Wire
+from tests.suite import Suite
+
+
+def free_pair() -> int:
+    """A port that is free, as the one behind it is."""
+    while True:
+        with socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            try:
+                two.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+def test_health_is_told_on_the_port_behind(root: Path) -> None:
+    port = free_pair()
+    suite = Suite(root, mq_options=[f"--port={port}"], mover=False, reaper=False)
+    with suite, Wire(f"http://127.0.0.1:{port + 1}") as wire:
+        assert wire.ask("HEAD", "/healthcheck").status == 200
+        healthy = wire.ask("GET", "/healthcheck")
+        assert (healthy.status, healthy.json) == (200, {"spool": {"healthy": True}})
+        assert wire.ask("GET", "/ping").body == b"pong"
+        assert wire.ask("GET", "/else").status == 404
+        assert wire.ask("POST", "/healthcheck").status == 405
+        (root / "new").rename(root / "elsewhere")
+        ill = wire.ask("GET", "/healthcheck")
+        assert (ill.status, ill.json["spool"]["healthy"]) == (500, False)
+
+
+def test_a_port_that_is_taken_is_done_without_unless_it_was_asked_for(root: Path) -> None:
+    port = free_pair()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port + 1))
+        taken.listen()
+        with Suite(root, mq_options=[f"--port={port}"], mover=False, reaper=False) as suite:
+            assert "no one can ask for our health" in [e["event"] for e in suite.logs("mq")]
+        asked = [f"--port={port}", f"--admin-port={port + 1}"]
+        suite = Suite(root, mq_options=asked, mover=False, reaper=False)
+        suite["mq"].start(until_ready=False)
+        try:
+            assert suite["mq"].wait() != 0
+        finally:
+            suite.close()
+
+
+def test_there_is_none_where_the_port_is_any_or_emodb_is_not_spoken(root: Path) -> None:
+    port = free_pair()
+    more = [f"--port={port}", "--dialects=none"]
+    with Suite(root, mq_options=more, mover=False, reaper=False), socket.socket() as one:
+        one.bind(("127.0.0.1", port + 1))
