@@ -1,0 +1,22 @@
+"""docs/metrics.md tells every metric and every option. (tests/test_pages.py runs its examples.)"""
+
+from __future__ import annotations
+
+from fsmq.daemons.options import SETTINGS
+from fsmq.spool.metrics import METRICS
+from tests.suite import HOME
+
+TEXT = (HOME / "docs" / "metrics.md").read_text()
+
+
+def test_every_metric_is_in_the_document() -> None:
+    for metric in METRICS.values():
+        end = "_total" if metric.kind == "counter" else ""
+        assert f"`fsmq_{metric.name}{end}`" in TEXT
+
+
+def test_every_option_of_statsd_is_in_the_document() -> None:
+    options = [setting.name for setting in SETTINGS if setting.name.startswith("stats")]
+    assert len(options) == 5
+    for name in options:
+        assert f"| `--{name}` |" in TEXT
