@@ -1,0 +1,34 @@
+"""Fuzzing from the OpenAPI document with schemathesis, which reads it as foreign clients do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.suite import Suite
+
+pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+
+
+def test_nothing_in_the_document_makes_a_server_error(tmp_path: Path) -> None:
+    options = ["--sync=none", "--read-timeout=2"]
+    with Suite(tmp_path / "mq", mq_options=options) as suite:
+        (suite.root / "queues" / "jobs").mkdir()
+        command = [Path(sys.executable).with_name("schemathesis"), "run"]
+        command += [f"{suite.url}/_openapi.json", "--checks=not_a_server_error"]
+        command += ["--phases=examples,fuzzing", "--max-examples=3", "--request-timeout=30"]
+        # A fetch waits as long as it is told to, up to 20 s: tests/fuzz.py tells it less.
+        command += [
+            "--exclude-operation-id=fetch",
+            "--generation-database=none",
+            "--suppress-health-check=all",
+            "--workers=2",
+        ]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+        # 503 is an answer of ours, with Retry-After: of the id that two puts bring at once, say.
+        assert ran.returncode == 0 or "[503]" in ran.stdout, ran.stdout[-5000:]
+        assert "[500]" not in ran.stdout, ran.stdout[-5000:]
+        assert not [e for e in suite.logs("mq") if e.get("level") == "error"], suite.logs("mq")
