@@ -12,7 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from fsmq.cli import COMMANDS
+from fsmq.cli.config import config
 from fsmq.cli.failures import Exit
+from fsmq.spool.settings import DEFAULTS
 from tests.cli.helpers import environment
 from tests.suite import HOME, Suite, eventually
 
@@ -90,3 +92,9 @@ def test_every_verb_and_every_exit_code_is_in_the_document() -> None:
             assert re.search(rf"`{verb}`|fsmq {verb}\b", text), verb
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     assert {int(code) for code in Exit} <= documented
+
+
+def test_every_setting_is_in_the_help_of_config() -> None:
+    assert config.help is not None
+    for name in DEFAULTS.as_dict():
+        assert re.search(rf"^ *{name} ", config.help, re.MULTILINE), name
