@@ -28,9 +28,9 @@ SHOWN = "# -> "
 _DOCUMENTED_ROOTS, _DOCUMENTED_PORT = ("/tmp/mq", "/var/lib/fsmq"), "8080"
 _END = "-- end of a command --"
 _VARYING = [
-    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}(\.h)?"), "UUID"),
     (re.compile(r"\.x[0-9a-f]+"), ".xTIME"),
-    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "MOMENT"),
+    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
 ]
 
 
@@ -124,7 +124,7 @@ class Reader:
         # On a terminal curl shows no meter; into a pipe it would.
         (here / ".curlrc").write_text("silent\nshow-error\n")
         self._shell = subprocess.Popen(
-            ["bash", "-u", "-o", "pipefail"],
+            ["bash", "-u"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -134,6 +134,9 @@ class Reader:
             | {
                 "PATH": f"{programs}:{variables['PATH']}",
                 "PYTHONPATH": str(HOME),
+                # Where nothing else is said: not the real places of these defaults.
+                "FSMQ_ROOT": str(self._root),
+                "FSMQ_PORT": str(self._port),
                 "LC_ALL": "C.UTF-8",
                 "HOME": str(here),
             },
