@@ -29,6 +29,8 @@ def name(page: Path) -> str:
 RUN = [page for page in pages() if any(steps(block) for block in blocks(page))]
 
 
+# A page of the command starts some sixty interpreters: minutes on a machine that is busy otherwise.
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_every_command_of_a_page_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
     if (missing := missing_tool(page)) is not None:
