@@ -122,19 +122,20 @@ class _Queues:
     # -- sending ---------------------------------------------------------------------------------
 
     async def send(self, call: Call) -> StreamResponse:
-        message = parse(await self._body(call))
+        message = await self._parsed(call)
         queue = self._name(call)
         await self._queues.send({queue: [store(message)]})
         return _success()
 
     async def send_batch(self, call: Call) -> StreamResponse:
-        messages = _list(parse(await self._body(call)))
+        messages = _list(await self._parsed(call))
         queue = self._name(call)
-        await self._queues.send({queue: store_all(messages)} if messages else {})
+        stored = await self._service.beside(_much(messages), store_all, messages)
+        await self._queues.send({queue: stored} if messages else {})
         return _success()
 
     async def send_batches(self, call: Call) -> StreamResponse:
-        batches = parse(await self._body(call))
+        batches = await self._parsed(call)
         if batches is None:
             raise EmptyBody
         if not isinstance(batches, dict):
@@ -163,7 +164,8 @@ class _Queues:
         check_limit(limit)
         check_ttl_bound(ttl)
         check_limit_bound(limit, MAX_POLL)
-        return self._messages(queue, await self._queues.poll(call, queue, ttl, limit))
+        messages = await self._queues.poll(call, queue, ttl, limit)
+        return await self._messages(call, queue, messages)
 
     async def peek(self, call: Call) -> StreamResponse:
         query = Query(call)
@@ -173,13 +175,13 @@ class _Queues:
         queue = self._name(call)
         check_limit(limit)
         check_limit_bound(limit, MAX_PEEK)
-        return self._messages(queue, await self._queues.peek(queue, limit))
+        return await self._messages(call, queue, await self._queues.peek(queue, limit))
 
     async def renew(self, call: Call) -> StreamResponse:
         query = Query(call)
         query.check_partitioned()
         ttl = query.integer("ttl", DEFAULT_TTL_S)
-        told = _list(parse(await self._body(call)))
+        told = _list(await self._parsed(call))
         queue = self._name(call)
         check_ttl(ttl)
         check_ttl_bound(ttl)
@@ -188,7 +190,7 @@ class _Queues:
 
     async def acknowledge(self, call: Call) -> StreamResponse:
         Query(call).check_partitioned()
-        told = _list(parse(await self._body(call)))
+        told = _list(await self._parsed(call))
         queue = self._name(call)
         await self._queues.acknowledge(queue, self._ids(queue, told))
         return _success()
@@ -246,20 +248,32 @@ class _Queues:
     def _name(self, call: Call) -> str:
         return check_queue(call.names["queue"], self._queues.longest_name)
 
-    async def _body(self, call: Call) -> bytes:
-        return await call.json_body(MAX_BODY_BYTES, self._service.read_timeout)
+    async def _parsed(self, call: Call) -> Any:
+        body = await call.json_body(MAX_BODY_BYTES, self._service.read_timeout)
+        return await self._service.beside(len(body), parse, body)
 
     def _ids(self, queue: str, told: list[Any]) -> list[str]:
         channel = self._queues.channel(queue)
         return [ids.decode(channel, one) for one in told]
 
-    def _messages(self, queue: str, messages: list[Message]) -> Response:
+    async def _messages(self, call: Call, queue: str, messages: list[Message]) -> Response:
+        size = sum(len(message.body) for message in messages)
+        body = await self._service.beside(size, self._told, queue, messages)
+        call.answer_with(len(body))
+        return _json(body)
+
+    def _told(self, queue: str, messages: list[Message]) -> bytes:
         channel = self._queues.channel(queue)
         parts = [
             b'{"id":"%s","payload":%s}' % (ids.encode(channel, m.id).encode(), as_payload(m.body))
             for m in messages
         ]
-        return _json(b"[" + b",".join(parts) + b"]")
+        return b"[" + b",".join(parts) + b"]"
+
+
+def _much(messages: list[Any]) -> int:
+    """About how many bytes messages have: that decides where they are worked on."""
+    return len(messages) * 1024
 
 
 def _list(value: Any) -> list[Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from fsmq.spool import browse
 from fsmq.spool.context import Pending
@@ -15,6 +16,8 @@ from fsmq.spool.names import MAX_QUEUE_BYTES
 from ..request import Call
 from ..service import Service
 
+T = TypeVar("T")
+_FEW = 256
 # A message on its way to its queue gets there within milliseconds: a poll that finds nothing looks
 # again so long.
 LOOK_AGAIN_S = 0.05
@@ -79,14 +82,14 @@ class PlainQueues:
         """Hold messages for ``ttl`` seconds at least; with a ttl of 0 release them."""
         try:
             if ttl:
-                await self._service.complete(self._spool.extend(queue, message_ids, ttl))
+                await self._complete(self._spool.extend, queue, message_ids, ttl)
             else:
                 await self._release(queue, message_ids)
         except NoSuchQueue:
             return
 
     async def acknowledge(self, queue: str, message_ids: Sequence[str]) -> None:
-        await self._service.complete(self._spool.remove(queue, message_ids))
+        await self._complete(self._spool.remove, queue, message_ids)
 
     async def unclaim_all(self, queue: str) -> None:
         try:
@@ -115,6 +118,16 @@ class PlainQueues:
         """A move of this service."""
         move = await self._service.in_thread(self._spool.find_move, ref)
         return move if move is not None and move.dedup == self.is_dedup else None
+
+    async def _complete(
+        self, verb: Callable[..., Pending[T]], queue: str, message_ids: Sequence[str], *more: int
+    ) -> T:
+        """Do something with messages: on the loop, or in a thread if they are many."""
+        if len(message_ids) <= _FEW:
+            pending = verb(queue, message_ids, *more)
+        else:
+            pending = await self._service.in_thread(verb, queue, message_ids, *more)
+        return await self._service.complete(pending)
 
     def _put(self, queue: str, bodies: Sequence[bytes]) -> Pending[list[str]]:
         return self._spool.put(queue, [NewMessage(body) for body in bodies])
