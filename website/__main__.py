@@ -46,7 +46,7 @@ def gather() -> None:
     for source, target in ELSEWHERE.items():
         shutil.copyfile(HOME / source, PAGES / target)
     for file in PAGES.glob("*.md"):
-        text = file.read_text()
+        text = file.read_text().replace("](docs/", "](")  # as it is seen from the top
         for source, target in ELSEWHERE.items():
             text = text.replace(f"](../{source}", f"]({target}")
         file.write_text(text)
