@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         assert self._waiting is None
         length = f"Content-Length: {len(body)}"
-        head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\n{headers}{length}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}\r\n\r\n"
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(head.encode() + body)
         try:

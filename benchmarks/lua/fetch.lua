@@ -2,7 +2,7 @@
 dofile(os.getenv("FSMQ_BENCH_LUA") .. "/common.lua")
 
 function init(args)
-  message = "GET /" .. args[1] .. "/messages HTTP/1.1\r\nHost: bench\r\n\r\n"
+  message = "GET /" .. args[1] .. "/messages HTTP/1.1\r\nHost: localhost\r\n\r\n"
 end
 
 function request()

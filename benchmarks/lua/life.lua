@@ -7,7 +7,7 @@ dofile(os.getenv("FSMQ_BENCH_LUA") .. "/common.lua")
 function init(args)
   local body = string.rep("x", tonumber(args[2]))
   local at = "/" .. args[1] .. "/messages"
-  local rest = " HTTP/1.1\r\nHost: bench\r\n"
+  local rest = " HTTP/1.1\r\nHost: localhost\r\n"
   post = "POST " .. at .. rest .. "Content-Length: " .. #body .. "\r\n\r\n" .. body
   get = "GET " .. at .. "?wait=1" .. rest .. "\r\n"
   delete_head = "DELETE " .. at .. "/"

@@ -3,7 +3,7 @@ dofile(os.getenv("FSMQ_BENCH_LUA") .. "/common.lua")
 
 function init(args)
   local body = string.rep("x", tonumber(args[2]))
-  message = "POST /" .. args[1] .. "/messages HTTP/1.1\r\nHost: bench\r\nContent-Length: " ..
+  message = "POST /" .. args[1] .. "/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: " ..
     #body .. "\r\n\r\n" .. body
 end
 
