@@ -9,7 +9,7 @@ import pytest
 from tests.power.kills import Battle
 from tests.power.nursery import Nursery
 
-ROUNDS = 20
+ROUNDS = 12
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -18,5 +18,5 @@ def test_kills_lose_and_double_nothing(tmp_path: Path, processes: int) -> None:
         tally = Battle(nursery, tmp_path, processes=processes, seed=processes).run(ROUNDS)
     print(f"kills: {tally}")
     assert tally.findings == []
-    assert tally.acknowledged > 100, f"the load was too light to tell anything: {tally}"
+    assert tally.acknowledged > 50, f"the load was too light to tell anything: {tally}"
     assert tally.came_out > 0
