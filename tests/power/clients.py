@@ -7,27 +7,15 @@ a file outside the spool in single writes, so that nothing of them is lost with 
 
 from __future__ import annotations
 
-import base64
-import http.client
 import json
 import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple, Protocol
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any
 
-from fsmq.spool import (
-    DuplicateMessage,
-    NewMessage,
-    NoSuchMessage,
-    NoSuchQueue,
-    Queue,
-    Spool,
-    Unavailable,
-)
 from tests.power import bodies
+from tests.power.verbs import Got, InProcess, OverHttp, Refused, Verbs
 
 MAIN, FAN = "main", "fan"
 TOPIC = "news"  # to which both are subscribed
@@ -50,206 +38,7 @@ _SIZES = (0, 10, 100, 1000, 5000, 70_000)
 _SIZE_WEIGHTS = (2, 6, 6, 4, 3, 1)
 _DELAYS = (None, None, None, None, 0.2, 300.0)
 _HOLDS = (0.3, 60.0, 600.0)
-_TIMEOUT_S = 10.0
 _PAUSE_S = 0.02
-_TYPE, _TRACE = "text/x-power", "Trace"
-
-
-class Got(NamedTuple):
-    """A message as a client got it; ``key`` is None and ``fault`` says why if it was broken."""
-
-    id: str
-    key: str | None
-    deadline: float
-    fault: str = ""
-
-
-class Refused(Exception):
-    """No answer, or one that leaves open whether it was done."""
-
-
-class Verbs(Protocol):
-    """What a client can do; each gives the HTTP status, and what it was told."""
-
-    def create(self, queue: str) -> int: ...
-    def delete_queue(self, queue: str) -> int: ...
-    def purge(self, queue: str) -> int: ...
-    def configure(self, queue: str, visibility: float) -> int: ...
-    def post(
-        self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
-    ) -> tuple[int, str]: ...
-    def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]: ...
-    def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]: ...
-    def fetch(self, queue: str, count: int, visibility: float) -> list[Got]: ...
-    def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]: ...
-    def release(self, queue: str, id: str) -> int: ...
-    def delete(self, queue: str, id: str) -> int: ...
-
-
-class OverHttp:
-    """One connection to mq."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._connection = http.client.HTTPConnection(
-            parts.hostname or "", parts.port, timeout=_TIMEOUT_S
-        )
-
-    def ask(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        try:
-            self._connection.request(method, path, body, dict(headers or {}))
-            response = self._connection.getresponse()
-            answer = response.status, response.headers, response.read()
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise Refused(str(error)) from error
-        if answer[0] == 503:
-            raise Refused("503")
-        return answer
-
-    def create(self, queue: str) -> int:
-        return self.ask("PUT", f"/{queue}")[0]
-
-    def delete_queue(self, queue: str) -> int:
-        return self.ask("DELETE", f"/{queue}")[0]
-
-    def purge(self, queue: str) -> int:
-        return self.ask("DELETE", f"/{queue}/messages")[0]
-
-    def configure(self, queue: str, visibility: float) -> int:
-        settings = json.dumps({"visibility_timeout": visibility}).encode()
-        return self.ask("PATCH", f"/{queue}", settings)[0]
-
-    def post(
-        self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
-    ) -> tuple[int, str]:
-        query: dict[str, object] = {} if delay is None else {"delay": delay}
-        headers = {}
-        if id is not None:
-            query["id"] = id
-        elif rich:
-            query |= {"priority": 7, "ttl": 9000}
-            headers = {"Content-Type": _TYPE, f"X-Message-Attribute-{_TRACE}": "4bf92f35"}
-        status, told, _ = self.ask("POST", _messages(queue, query), body, headers)
-        return status, told["X-Message-Id"] or ""
-
-    def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]:
-        batch = [{"body_base64": base64.b64encode(body).decode()} for body in sent]
-        status, _, told = self.ask("POST", f"/{queue}/batch", json.dumps(batch).encode())
-        return status, json.loads(told)["ids"] if status == 201 else []
-
-    def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]:
-        status, _, told = self.ask("POST", f"/_topics/{topic}/messages", body)
-        return status, json.loads(told)["messages"] if status == 201 else {}
-
-    def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
-        query: dict[str, object] = {"visibility": visibility}
-        if count == 1:
-            status, told, body = self.ask("GET", _messages(queue, query))
-            if status != 200:
-                return []
-            deadline = _seconds(told["X-Message-Deadline"])
-            return [_got(told["X-Message-Id"], body, deadline)]
-        status, _, body = self.ask("GET", _messages(queue, query | {"count": count}))
-        return [_from_json(m) for m in json.loads(body)["messages"]] if status == 200 else []
-
-    def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
-        status, told, _ = self.ask("PATCH", _message(queue, id) + f"?visibility={visibility}")
-        return status, _seconds(told["X-Message-Deadline"]) if status == 204 else 0.0
-
-    def release(self, queue: str, id: str) -> int:
-        return self.ask("PATCH", _message(queue, id) + "?visibility=0")[0]
-
-    def delete(self, queue: str, id: str) -> int:
-        return self.ask("DELETE", _message(queue, id))[0]
-
-
-class InProcess:
-    """The embedded library, on the same tree as the daemons."""
-
-    def __init__(self, root: str, sync: str) -> None:
-        self._spool = Spool(root, sync=sync, delivers=False)  # type: ignore[arg-type]
-
-    def create(self, queue: str) -> int:
-        return self._status(lambda: self._spool.create_queue(queue), 201)
-
-    def delete_queue(self, queue: str) -> int:
-        return self._status(lambda: self._spool.delete_queue(queue), 200)
-
-    def purge(self, queue: str) -> int:
-        return self._status(Queue(self._spool, queue).purge, 200)
-
-    def configure(self, queue: str, visibility: float) -> int:
-        return self._status(
-            lambda: Queue(self._spool, queue).configure(visibility_timeout=visibility), 200
-        )
-
-    def post(
-        self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
-    ) -> tuple[int, str]:
-        told: list[str] = []
-
-        def put() -> None:
-            more: dict[str, Any] = {}
-            if rich and id is None:
-                more = {"priority": 7, "content_type": _TYPE, "attributes": {_TRACE: "4bf92f35"}}
-            told.append(Queue(self._spool, queue).put(body, id=id, delay=delay, **more))
-
-        return self._status(put, 201), "".join(told)
-
-    def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]:
-        told: list[str] = []
-        messages = [NewMessage(body) for body in sent]
-        status = self._status(
-            lambda: told.extend(Queue(self._spool, queue).put_many(messages)), 201
-        )
-        return status, told
-
-    def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]:
-        told: dict[str, str] = {}
-        status = self._status(
-            lambda: told.update(self._spool.topic(topic, create=False).publish(body)), 201
-        )
-        return status, told
-
-    def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
-        got: list[Got] = []
-
-        def claim() -> None:
-            for m in Queue(self._spool, queue).claim(count, visibility):
-                got.append(_got(m.id, m.body, m.deadline or 0.0))
-
-        self._status(claim, 200)
-        return got
-
-    def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
-        told = [0.0]
-
-        def renew() -> None:
-            told[0] = Queue(self._spool, queue).renew(id, visibility)
-
-        return self._status(renew, 204), told[0]
-
-    def release(self, queue: str, id: str) -> int:
-        return self._status(lambda: Queue(self._spool, queue).release(id), 204)
-
-    def delete(self, queue: str, id: str) -> int:
-        there: list[int] = []
-        status = self._status(lambda: there.append(Queue(self._spool, queue).remove(id)), 202)
-        return 404 if there == [0] else status
-
-    def _status(self, verb: Callable[[], object], done: int) -> int:
-        try:
-            verb()
-        except (NoSuchMessage, NoSuchQueue):
-            return 404
-        except DuplicateMessage:
-            return 409
-        except (Unavailable, OSError) as error:
-            raise Refused(str(error)) from error
-        return done
 
 
 class Recorder:
@@ -509,31 +298,6 @@ def main(
     target: the URL of mq, or for ``library`` the root.
     known: JSON with the ids that it has posted already, and those that it holds.
     """
-    verbs: Verbs = OverHttp(target) if program == "http" else InProcess(target, sync)
     file = os.open(events, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    verbs: Verbs = OverHttp(target) if program == "http" else InProcess(target, sync)
     Worker(Recorder(verbs, name, file), name, json.loads(weights), **json.loads(known)).run()
-
-
-def _got(message_id: str, body: bytes, deadline: float) -> Got:
-    try:
-        return Got(message_id, bodies.key_of(body), deadline)
-    except bodies.BrokenBody as error:
-        return Got(message_id, None, deadline, str(error))
-
-
-def _from_json(message: dict[str, Any]) -> Got:
-    text = message.get("body")
-    body = base64.b64decode(message["body_base64"]) if text is None else text.encode()
-    return _got(message["id"], body, _seconds(message["deadline"]))
-
-
-def _seconds(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
-
-
-def _messages(queue: str, query: Mapping[str, object]) -> str:
-    return f"/{queue}/messages?{urlencode(query)}"
-
-
-def _message(queue: str, message_id: str) -> str:
-    return f"/{queue}/messages/{quote(message_id)}"

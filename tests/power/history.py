@@ -58,6 +58,8 @@ def read(files: Iterable[Path]) -> list[Op]:
     """The operations of all clients, in the order in which they were asked for."""
     ops: dict[tuple[str, int], Op] = {}
     for file in files:
+        if not file.exists():
+            continue  # its client was not given the time to begin
         for line in file.read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):  # a killed client may leave half a line
                 _take(ops, json.loads(line))
@@ -289,6 +291,12 @@ class History:
             if op.verb in ("create", "delete_queue"):
                 told[op.queue] = (op.verb == "create") if self.certain(op) else None
         return told
+
+    def last_of(self, queue: str) -> str:
+        """What was done to a queue at last, for the story of a finding."""
+        last = [op for op in self.ops if op.queue == queue][-3:]
+        told = ", ".join(f"{op.verb} {op.called:.4f}..{op.answered:.4f}" for op in last)
+        return f"{told}; counted until {self.horizon:.4f}"
 
     def visibilities(self, told: dict[str, set[float]]) -> None:
         """Bring up to date which visibility timeouts each queue may have."""

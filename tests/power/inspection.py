@@ -13,8 +13,9 @@ from fsmq.spool.message import unpack
 from fsmq.spool.names import facts, split_entry
 from fsmq.spool.stamps import Stamps
 from tests.power import bodies
-from tests.power.clients import MAIN, OverHttp
+from tests.power.clients import MAIN
 from tests.power.history import ACCURACY_S, History, Message, Op
+from tests.power.verbs import OverHttp
 from tests.suite import PATIENCE_S
 
 _HELD_S = 3600.0
@@ -64,6 +65,7 @@ class Inspection:
         for queue, exists in queues.items():
             if exists is not None and (self._root / "queues" / queue).is_dir() != exists:
                 what = "is gone" if exists else "is back"
+                what += f"; {self._history.last_of(queue)}"
                 self._history.find("lost" if exists else "resurrected", f"queue {queue} {what}")
 
     def _check_settings(self, settings: Mapping[str, set[float]]) -> None:

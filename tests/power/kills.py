@@ -12,12 +12,13 @@ import random
 import time
 from pathlib import Path
 
-from tests.power.clients import FAN, MAIN, MIXED, TOPIC, OverHttp
+from tests.power.clients import FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
 from tests.power.history import History, read
 from tests.power.inspection import Inspection
 from tests.power.nursery import Nursery
 from tests.power.tally import Tally
+from tests.power.verbs import OverHttp
 
 HOSTS = ("one", "two")
 _CLIENTS = 2  # of each host, over HTTP

@@ -22,7 +22,8 @@ from tests.power.kills import Battle
 from tests.power.nursery import Nursery
 from tests.power.rounds import Campaign
 from tests.power.tally import Tally
-from tests.replay.story import VERBS, check_story, record
+from tests.replay.story import check_story, record
+from tests.replay.teller import VERBS
 
 ROUNDS_EACH = 25  # on one image
 CONFIGURATIONS = tuple(product(("ext4", "xfs"), ("fsync", "syncfs"), (1, 2)))
@@ -44,16 +45,18 @@ def cuts(rounds: int, seed: int, folder: Path) -> Iterator[tuple[str, Tally]]:
 def run_cuts(rounds: int, seed: int, folder: Path) -> Tally:
     total = Tally()
     by_name: dict[str, Tally] = {}
-    with click.progressbar(length=rounds, label="power cuts", file=sys.stderr) as bar:
-        for name, tally in cuts(rounds, seed, folder):
-            by_name.setdefault(name, Tally()).add(tally)
-            total.add(tally)
-            bar.update(tally.rounds)
-            for finding in tally.findings:
-                print(f"\n{name}: {finding.kind}: {finding.text}", flush=True)
-    for name, tally in by_name.items():
-        print(f"{name}: {tally}")
-    print(f"power cuts in all: {total}")
+    try:
+        with click.progressbar(length=rounds, label="power cuts", file=sys.stderr) as bar:
+            for name, tally in cuts(rounds, seed, folder):
+                by_name.setdefault(name, Tally()).add(tally)
+                total.add(tally)
+                bar.update(tally.rounds)
+                for finding in tally.findings:
+                    print(f"\n{name}: {finding.kind}: {finding.text}", flush=True)
+    finally:  # Ctrl-C ends it, with the figures so far
+        for name, tally in by_name.items():
+            print(f"{name}: {tally}")
+        print(f"power cuts in all: {total}", flush=True)
     return total
 
 

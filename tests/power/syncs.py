@@ -21,6 +21,9 @@ SYNCS = {
     "delay": r"delay",
     "remove": r"remove",
     "config": r"config",
+    "topics": r"topics",
+    "topic": r"topics/[^/]+",
+    "subscription": r"topics/[^/]+/\..+",
     "moved": r"remove/.+",  # the folder of a queue that was purged or deleted
     "folders": r"(new|queues|queues/[^/]+|delay|remove|remove/.+|config)",
     "all": r".*",

@@ -9,212 +9,26 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from fsmq.spool import NewMessage, NoSuchMessage, NoSuchQueue, Queue, Spool
+from fsmq.spool import NoSuchQueue, NoSuchTopic, Spool
 from fsmq.spool.fsck import check
-from fsmq.spool.recovery import recover
 from fsmq.spool.sync import SyncMode
 from tests.replay.recorder import Recorder, Step
 from tests.replay.states import Files, Reading, crash_states
-from tests.spool.helpers import Clock
-
-HOLD_S = 600.0
-# The stories' clock runs ahead of the kernel's, so that no file looks freshly made.
-AHEAD_S = 1000.0
-JOBS = "jobs"
-# What stands there before a story begins: ready, in flight, new, and hidden by its own delay.
-READY, HELD, NEW, LATER = b"ready at first", b"held at first", b"new at first", b"later at first"
-FIRST = {"ready": READY, "held": HELD, "new": NEW, "later": LATER}
-_IDS = {body: name for name, body in FIRST.items()}
-
-
-@dataclass
-class Promised:
-    """What must hold if everything ended now."""
-
-    must: set[bytes] = field(default_factory=set)  # bodies that come out
-    may: set[bytes] = field(default_factory=set)  # bodies that may come out
-    held: dict[bytes, float] = field(default_factory=dict)  # not before so many Unix seconds
-    free: set[bytes] = field(default_factory=set)  # not hidden
-    queue: bool | None = True  # whether jobs exists; None: it may
-    fresh: bool | None = False  # the same of the queue "fresh"
-    depths: set[int | None] = field(default_factory=lambda: {None})  # the setting max_depth
-
-
-Effect = Callable[[Promised], None]
-
-
-class Teller:
-    """Does verbs on a spool, and marks before and after each what it changes."""
-
-    def __init__(self, spool: Spool, recorder: Recorder, clock: Clock) -> None:
-        self.spool = spool
-        self.clock = clock
-        self._recorder = recorder
-        self._posted = 0
-
-    @property
-    def jobs(self) -> Queue:
-        return Queue(self.spool, JOBS)
-
-    def mark(self, effect: Effect) -> None:
-        self._recorder.mark(effect)
-
-    # Each verb: what may be from its beginning on, the verb, what must be from its answer on.
-
-    def put(self, **more: object) -> None:
-        self._posted += 1
-        body = b"put in the story, number %d" % self._posted
-        self.mark(lambda p: p.may.add(body))
-        self.jobs.put(body, **more)  # type: ignore[arg-type]
-
-        def stored(p: Promised) -> None:
-            p.must.add(body)
-
-        self.mark(stored)
-
-    def put_promoted(self) -> None:
-        """A mover that starts in the middle of a put promotes it before it is synced."""
-        self._posted += 1
-        body = b"put in the story, number %d" % self._posted
-        self.mark(lambda p: p.may.add(body))
-        pending = self.spool.put(JOBS, [NewMessage(body)])
-        recover(self.spool.tree, self.clock(), at_start=True)
-        self.spool.complete(pending)
-        self.mark(lambda p: p.must.add(body))
-
-    def put_batch(self) -> None:
-        bodies = {b"in a batch, number %d" % (self._posted + n) for n in range(2)}
-        self._posted += 2
-        self.mark(lambda p: p.may.update(bodies))
-        self.jobs.put_many(sorted(bodies))
-        self.mark(lambda p: p.must.update(bodies))
-
-    def put_delayed(self) -> None:
-        self.put(delay=HOLD_S, content_type="text/plain")
-
-    def put_own(self) -> None:
-        self.put(id=f"own-{self._posted}")
-
-    def deliver(self) -> None:
-        self.spool.deliver()
-
-    def claim(self) -> None:
-        self.mark(lambda p: p.free.clear())
-        messages = self.spool.complete(self.spool.claim(JOBS, 1, HOLD_S))
-        deadline = self.clock() + HOLD_S
-
-        def claimed(p: Promised) -> None:
-            p.held.update({message.body: deadline for message in messages})
-
-        self.mark(claimed)
-
-    def renew(self) -> None:
-        def begin(p: Promised) -> None:
-            p.held.pop(HELD, None)
-            p.free.discard(HELD)
-
-        self.mark(begin)
-        with suppress(NoSuchMessage):
-            deadline = self.jobs.renew("held", 2 * HOLD_S)
-            self.mark(lambda p: p.held.update({HELD: deadline}))
-
-    def renew_ready(self) -> None:
-        """A late renewal claims again what went back to its queue."""
-        self.mark(lambda p: p.free.discard(READY))
-        with suppress(NoSuchMessage):
-            deadline = self.jobs.renew("ready", 2 * HOLD_S)
-            self.mark(lambda p: p.held.update({READY: deadline}))
-
-    def release(self) -> None:
-        self.mark(lambda p: p.held.pop(HELD, None))
-        with suppress(NoSuchMessage):
-            self.jobs.release("held")
-            self.mark(lambda p: p.free.add(HELD))
-
-    def back_off(self) -> None:
-        self.mark(lambda p: p.held.pop(HELD, None))
-        with suppress(NoSuchMessage):
-            self.jobs.release("held", 1.5 * HOLD_S)
-            deadline = self.clock() + 1.5 * HOLD_S
-            self.mark(lambda p: p.held.update({HELD: deadline}))
-
-    def remove_held(self) -> None:
-        self._remove(HELD)
-
-    def remove_ready(self) -> None:
-        self._remove(READY)
-
-    def remove_new(self) -> None:
-        self._remove(NEW)
-
-    def _remove(self, body: bytes) -> None:
-        self.mark(lambda p: _forget(p, {body}))
-        if self.jobs.remove(_IDS[body]):
-            self.mark(lambda p: p.may.discard(body))
-
-    def purge(self) -> None:
-        self.mark(lambda p: _forget(p, set(p.must)))
-        self.jobs.purge()
-        self.mark(lambda p: p.may.clear())
-
-    def delete_queue(self) -> None:
-        def begin(p: Promised) -> None:
-            _forget(p, set(p.must))
-            p.queue = None
-            p.depths = {None, *p.depths}
-
-        def end(p: Promised) -> None:
-            p.may.clear()
-            p.queue = False
-            p.depths = {None}
-
-        self.mark(begin)
-        self.spool.delete_queue(JOBS)
-        self.mark(end)
-
-    def create_queue(self) -> None:
-        self.mark(lambda p: setattr(p, "fresh", None))
-        self.spool.create_queue("fresh")
-        self.mark(lambda p: setattr(p, "fresh", True))
-
-    def configure(self) -> None:
-        self.mark(lambda p: p.depths.add(77))
-        self.jobs.configure(max_depth=77)
-        self.mark(lambda p: setattr(p, "depths", {77}))
-
-    def reap(self) -> None:
-        self.spool.reap()
-
-
-VERBS = (
-    "put",
-    "put_promoted",
-    "put_batch",
-    "put_delayed",
-    "put_own",
-    "deliver",
-    "claim",
-    "renew",
-    "renew_ready",
-    "release",
-    "back_off",
-    "remove_held",
-    "remove_ready",
-    "remove_new",
-    "purge",
-    "delete_queue",
-    "create_queue",
-    "configure",
-    "reap",
+from tests.replay.teller import (
+    AHEAD_S,
+    FILTER,
+    FIRST,
+    HELD,
+    HOLD_S,
+    JOBS,
+    LATER,
+    NEW,
+    READY,
+    SIDE,
+    Promised,
+    Teller,
 )
-
-
-def _forget(promised: Promised, bodies: set[bytes]) -> None:
-    """A removal has begun: nothing is promised of these any more."""
-    promised.must -= bodies
-    promised.free -= bodies
-    for body in bodies:
-        promised.held.pop(body, None)
+from tests.spool.helpers import Clock
 
 
 @dataclass
@@ -242,6 +56,11 @@ def first_tree() -> tuple[Files, float]:
                 if name == "held":
                     jobs.claim(visibility=HOLD_S)
             jobs.put(LATER, id="later", delay=HOLD_S)
+            spool.create_queue(SIDE)
+            for topic in ("news", "quiet"):
+                spool.create_topic(topic)
+            for queue in (JOBS, SIDE):
+                spool.topic("news").subscribe(queue)
         return Files.of(root), clock()
 
 
@@ -261,7 +80,7 @@ def record(verbs: Sequence[str], sync: SyncMode = "fsync") -> Story:
                 with recorder.recording():
                     teller = Teller(spool, recorder, clock)
                     for verb in verbs:
-                        with suppress(NoSuchQueue):
+                        with suppress(NoSuchQueue, NoSuchTopic):
                             getattr(teller, verb)()
             finally:
                 recorder.close()
@@ -334,6 +153,9 @@ def _key(promised: Promised) -> str:
             promised.queue,
             promised.fresh,
             sorted(promised.depths, key=str),
+            sorted(promised.side_must),
+            sorted(promised.side_may),
+            sorted(promised.topics.items()),
         )
     )
 
@@ -353,9 +175,11 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
     for name, exists in ((JOBS, promised.queue), ("fresh", promised.fresh)):
         if exists is not None and spool.has_queue(name) != exists:
             raise Broken(f"queue {name} {'is gone' if exists else 'is back'}")
+    _check_topics(spool, root, promised)
     if promised.queue and spool.settings(JOBS).max_depth not in promised.depths:
         raise Broken(f"settings: {spool.settings(JOBS).max_depth} of {promised.depths}")
     bodies = _drain(spool, clock, promised)
+    _check_side(spool, promised)
     if lost := promised.must - set(bodies):
         raise Broken(f"{lost} are lost")
     if extra := set(bodies) - promised.may:
@@ -365,6 +189,22 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
     found = check(root, offline=True, clock=clock).findings
     if errors := [finding for finding in found if finding.severity.value == "error"]:
         raise Broken(f"fsck: {errors}")
+
+
+def _check_topics(spool: Spool, root: Path, promised: Promised) -> None:
+    for name, exists in promised.topics.items():
+        if exists is not None and (root / "topics" / name).exists() != exists:
+            raise Broken(f"topic or subscription {name} {'is gone' if exists else 'is back'}")
+    if promised.topics["quiet/jobs"]:
+        found = spool.subscriptions("quiet")[JOBS]
+        if found is None or found.policy != FILTER.policy:
+            raise Broken("the filter of a subscription is gone")
+
+
+def _check_side(spool: Spool, promised: Promised) -> None:
+    side = [message.body for message in spool.queue(SIDE).claim(100)]
+    if not promised.side_must <= set(side) <= promised.side_may or len(side) > len(set(side)):
+        raise Broken(f"{side} came out of {SIDE}: {promised.side_must} to {promised.side_may}")
 
 
 def _drain(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replay.story import VERBS
+from tests.replay.teller import VERBS
 from tests.suite import HOME
 
 CALLS = "openat,write,pwrite64,writev,fsync,fdatasync,syncfs,sync,rename,renameat,renameat2,link,"

@@ -14,7 +14,8 @@ import pytest
 
 from tests.power.syncs import SYNCS
 from tests.replay.recorder import Step, Sync
-from tests.replay.story import VERBS, Checked, Story, check_story, record
+from tests.replay.story import Checked, Story, check_story, record
+from tests.replay.teller import VERBS
 
 # Verbs that share their code, and so their syncs.
 FAMILIES = {
@@ -27,6 +28,11 @@ FAMILIES = {
     "delete a queue": ("delete_queue",),
     "create a queue": ("create_queue",),
     "configure": ("configure",),
+    "create a topic": ("create_topic",),
+    "delete a topic": ("delete_topic",),
+    "subscribe": ("subscribe",),
+    "unsubscribe": ("unsubscribe",),
+    "publish": ("publish",),
 }
 EACH = [name for name in SYNCS if name not in ("folders", "all")]
 

@@ -1,0 +1,277 @@
+"""Verbs on a spool, each with what it promises from its beginning and from its answer on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from fsmq.spool import NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool.filters import Filter
+from fsmq.spool.recovery import recover
+from tests.replay.recorder import Recorder
+from tests.spool.helpers import Clock
+
+HOLD_S = 600.0
+# The stories' clock runs ahead of the kernel's, so that no file looks freshly made.
+AHEAD_S = 1000.0
+JOBS, SIDE = "jobs", "side"
+FILTER = Filter({"type": ["refund"]})
+TOPICS: dict[str, bool | None] = {
+    "news": True,
+    "news/jobs": True,
+    "news/side": True,
+    "quiet": True,
+    "quiet/jobs": False,
+    "fresh": False,
+}
+# What stands there before a story begins: ready, in flight, new, and hidden by its own delay.
+READY, HELD, NEW, LATER = b"ready at first", b"held at first", b"new at first", b"later at first"
+FIRST = {"ready": READY, "held": HELD, "new": NEW, "later": LATER}
+_IDS = {body: name for name, body in FIRST.items()}
+
+
+@dataclass
+class Promised:
+    """What must hold if everything ended now."""
+
+    must: set[bytes] = field(default_factory=set)  # bodies that come out
+    may: set[bytes] = field(default_factory=set)  # bodies that may come out
+    held: dict[bytes, float] = field(default_factory=dict)  # not before so many Unix seconds
+    free: set[bytes] = field(default_factory=set)  # not hidden
+    queue: bool | None = True  # whether jobs exists; None: it may
+    fresh: bool | None = False  # the same of the queue "fresh"
+    depths: set[int | None] = field(default_factory=lambda: {None})  # the setting max_depth
+    # What must, and what may, come out of the queue "side".
+    side_must: set[bytes] = field(default_factory=set)
+    side_may: set[bytes] = field(default_factory=set)
+    # Whether a topic, or a subscription (topic/queue), exists; None: it may.
+    topics: dict[str, bool | None] = field(default_factory=lambda: dict(TOPICS))
+
+
+Effect = Callable[[Promised], None]
+
+
+class Teller:
+    """Does verbs on a spool, and marks before and after each what it changes."""
+
+    def __init__(self, spool: Spool, recorder: Recorder, clock: Clock) -> None:
+        self.spool = spool
+        self.clock = clock
+        self._recorder = recorder
+        self._posted = 0
+
+    @property
+    def jobs(self) -> Queue:
+        return Queue(self.spool, JOBS)
+
+    def mark(self, effect: Effect) -> None:
+        self._recorder.mark(effect)
+
+    # Each verb: what may be from its beginning on, the verb, what must be from its answer on.
+
+    def put(self, **more: object) -> None:
+        self._posted += 1
+        body = b"put in the story, number %d" % self._posted
+        self.mark(lambda p: p.may.add(body))
+        self.jobs.put(body, **more)  # type: ignore[arg-type]
+
+        def stored(p: Promised) -> None:
+            p.must.add(body)
+
+        self.mark(stored)
+
+    def put_promoted(self) -> None:
+        """A mover that starts in the middle of a put promotes it before it is synced."""
+        self._posted += 1
+        body = b"put in the story, number %d" % self._posted
+        self.mark(lambda p: p.may.add(body))
+        pending = self.spool.put(JOBS, [NewMessage(body)])
+        recover(self.spool.tree, self.clock(), at_start=True)
+        self.spool.complete(pending)
+        self.mark(lambda p: p.must.add(body))
+
+    def put_batch(self) -> None:
+        bodies = {b"in a batch, number %d" % (self._posted + n) for n in range(2)}
+        self._posted += 2
+        self.mark(lambda p: p.may.update(bodies))
+        self.jobs.put_many(sorted(bodies))
+        self.mark(lambda p: p.must.update(bodies))
+
+    def put_delayed(self) -> None:
+        self.put(delay=HOLD_S, content_type="text/plain")
+
+    def put_own(self) -> None:
+        self.put(id=f"own-{self._posted}")
+
+    def deliver(self) -> None:
+        self.spool.deliver()
+
+    def claim(self) -> None:
+        self.mark(lambda p: p.free.clear())
+        messages = self.spool.complete(self.spool.claim(JOBS, 1, HOLD_S))
+        deadline = self.clock() + HOLD_S
+
+        def claimed(p: Promised) -> None:
+            p.held.update({message.body: deadline for message in messages})
+
+        self.mark(claimed)
+
+    def renew(self) -> None:
+        def begin(p: Promised) -> None:
+            p.held.pop(HELD, None)
+            p.free.discard(HELD)
+
+        self.mark(begin)
+        with suppress(NoSuchMessage):
+            deadline = self.jobs.renew("held", 2 * HOLD_S)
+            self.mark(lambda p: p.held.update({HELD: deadline}))
+
+    def renew_ready(self) -> None:
+        """A late renewal claims again what went back to its queue."""
+        self.mark(lambda p: p.free.discard(READY))
+        with suppress(NoSuchMessage):
+            deadline = self.jobs.renew("ready", 2 * HOLD_S)
+            self.mark(lambda p: p.held.update({READY: deadline}))
+
+    def release(self) -> None:
+        self.mark(lambda p: p.held.pop(HELD, None))
+        with suppress(NoSuchMessage):
+            self.jobs.release("held")
+            self.mark(lambda p: p.free.add(HELD))
+
+    def back_off(self) -> None:
+        self.mark(lambda p: p.held.pop(HELD, None))
+        with suppress(NoSuchMessage):
+            self.jobs.release("held", 1.5 * HOLD_S)
+            deadline = self.clock() + 1.5 * HOLD_S
+            self.mark(lambda p: p.held.update({HELD: deadline}))
+
+    def remove_held(self) -> None:
+        self._remove(HELD)
+
+    def remove_ready(self) -> None:
+        self._remove(READY)
+
+    def remove_new(self) -> None:
+        self._remove(NEW)
+
+    def _remove(self, body: bytes) -> None:
+        self.mark(lambda p: _forget(p, {body}))
+        if self.jobs.remove(_IDS[body]):
+            self.mark(lambda p: p.may.discard(body))
+
+    def purge(self) -> None:
+        self.mark(lambda p: _forget(p, set(p.must)))
+        self.jobs.purge()
+        self.mark(lambda p: p.may.clear())
+
+    def delete_queue(self) -> None:
+        def begin(p: Promised) -> None:
+            _forget(p, set(p.must))
+            _undecide(p, "news/jobs", "quiet/jobs")
+            p.queue = None
+            p.depths = {None, *p.depths}
+
+        def end(p: Promised) -> None:
+            p.may.clear()
+            p.topics.update({"news/jobs": False, "quiet/jobs": False})
+            p.queue = False
+            p.depths = {None}
+
+        self.mark(begin)
+        self.spool.delete_queue(JOBS)
+        self.mark(end)
+
+    def create_queue(self) -> None:
+        self.mark(lambda p: setattr(p, "fresh", None))
+        self.spool.create_queue("fresh")
+        self.mark(lambda p: setattr(p, "fresh", True))
+
+    def configure(self) -> None:
+        self.mark(lambda p: p.depths.add(77))
+        self.jobs.configure(max_depth=77)
+        self.mark(lambda p: setattr(p, "depths", {77}))
+
+    def create_topic(self) -> None:
+        self.mark(lambda p: _undecide(p, "fresh"))
+        self.spool.create_topic("fresh")
+        self.mark(lambda p: p.topics.update({"fresh": True}))
+
+    def delete_topic(self) -> None:
+        news = ("news", "news/jobs", "news/side")
+        self.mark(lambda p: _undecide(p, *news))
+        self.spool.delete_topic("news")
+        self.mark(lambda p: p.topics.update(dict.fromkeys(news, False)))
+
+    def subscribe(self) -> None:
+        self.mark(lambda p: _undecide(p, "quiet/jobs"))
+        self.spool.subscribe("quiet", JOBS, FILTER)
+        self.mark(lambda p: p.topics.update({"quiet/jobs": True}))
+
+    def unsubscribe(self) -> None:
+        self.mark(lambda p: _undecide(p, "news/side"))
+        if self.spool.unsubscribe("news", SIDE):
+            self.mark(lambda p: p.topics.update({"news/side": False}))
+
+    def publish(self) -> None:
+        self._posted += 1
+        body = b"published, number %d" % self._posted
+
+        def begin(p: Promised) -> None:
+            p.may.add(body)
+            p.side_may.add(body)
+
+        self.mark(begin)
+        copies = self.spool.complete(self.spool.publish("news", NewMessage(body)))
+
+        def end(p: Promised) -> None:
+            if JOBS in copies:
+                p.must.add(body)
+            if SIDE in copies:
+                p.side_must.add(body)
+
+        self.mark(end)
+
+    def reap(self) -> None:
+        self.spool.reap()
+
+
+VERBS = (
+    "put",
+    "put_promoted",
+    "put_batch",
+    "put_delayed",
+    "put_own",
+    "deliver",
+    "claim",
+    "renew",
+    "renew_ready",
+    "release",
+    "back_off",
+    "remove_held",
+    "remove_ready",
+    "remove_new",
+    "purge",
+    "delete_queue",
+    "create_queue",
+    "configure",
+    "create_topic",
+    "delete_topic",
+    "subscribe",
+    "unsubscribe",
+    "publish",
+    "reap",
+)
+
+
+def _forget(promised: Promised, bodies: set[bytes]) -> None:
+    """A removal has begun: nothing is promised of these any more."""
+    promised.must -= bodies
+    promised.free -= bodies
+    for body in bodies:
+        promised.held.pop(body, None)
+
+
+def _undecide(promised: Promised, *names: str) -> None:
+    promised.topics.update(dict.fromkeys(names))
