@@ -24,6 +24,7 @@ from tests.suite import eventually
 LIBRARY_ROWS = ("put-many", "fetch-depth", "mover-rate", "mover-latency", "mover-timers")
 DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")
 EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
+DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
 WRK_ROWS = ("post-1", "life-64", "growth")
 SIZES = dataclasses.replace(
     TINY, waiters=20, connections=(1,), bodies=(100,), depths=(50,), timers=20, posts_per_s=100
@@ -45,6 +46,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         *LIBRARY_ROWS,
         *DAEMON_ROWS,
         *EMODB_ROWS,
+        *DYNAMIQ_ROWS,
         *(pytest.param(row, marks=needs_wrk) for row in WRK_ROWS),
     ],
 )

@@ -6,7 +6,20 @@ from collections.abc import Callable
 
 from ..bench import Bench
 from ..measure import Outcome
-from . import emodb, fetch, growth, library, life, longpoll, memory, mover, neighbour, post, reaper
+from . import (
+    dynamiq,
+    emodb,
+    fetch,
+    growth,
+    library,
+    life,
+    longpoll,
+    memory,
+    mover,
+    neighbour,
+    post,
+    reaper,
+)
 
 Row = Callable[[Bench], Outcome]
 
@@ -29,4 +42,7 @@ ROWS: dict[str, Row] = {
     "emodb-send": emodb.send_batches,
     "emodb-poll": emodb.poll_and_ack,
     "emodb-depth": emodb.depth,
+    "publish": dynamiq.publish,
+    "dynamiq-batch": dynamiq.batches,
+    "two-hosts": dynamiq.hosts,
 }
