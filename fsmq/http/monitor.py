@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiohttp import hdrs
@@ -56,6 +56,8 @@ class Monitor:
             router.add(method, "/_health/ready", self.ready, api.READY)
 
     async def metrics(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        identity.visible(())  # raises where a key is needed
         call.expect()
         surveyed = await self.survey()
         reports = await self._service.in_thread(self._others)
@@ -67,7 +69,8 @@ class Monitor:
         here = [mine, *(report for report in reports if report.node == mine.node)]
         accept = call.request.headers.get(hdrs.ACCEPT, "")
         encode, kind = choose_encoder(accept)
-        body = encode(_Page(_by_process(here), surveyed, self._spool.context.clock()))
+        now = self._spool.context.clock()
+        body = encode(_Page(_by_process(here), surveyed, now, identity.may_see))
         return Response(body=body, headers={hdrs.CONTENT_TYPE: kind})
 
     async def live(self, call: Call) -> StreamResponse:
@@ -126,11 +129,17 @@ class _Page:
     """The metrics as a registry of the official library, which writes them."""
 
     def __init__(
-        self, processes: dict[str, Snapshot], surveyed: dict[str, Overview], now: float
+        self,
+        processes: dict[str, Snapshot],
+        surveyed: dict[str, Overview],
+        now: float,
+        may_see: Callable[[str], bool],
     ) -> None:
+        """``may_see`` tells of which queues it may speak."""
         self._processes = processes
         self._surveyed = surveyed
         self._now = now
+        self._may_see = may_see
 
     def collect(self) -> Iterator[Metric]:
         build = GaugeMetricFamily("fsmq_build_info", "The version that runs", labels=["version"])
@@ -154,6 +163,8 @@ class _Page:
             labels=["queue"],
         )
         for queue, found in sorted(self._surveyed.items()):
+            if not self._may_see(queue):
+                continue
             for state, number in found.counts._asdict().items():
                 counts.add_metric([queue, state], number)
             age = 0.0 if found.oldest is None else self._now - found.oldest
@@ -184,7 +195,10 @@ class _Page:
     def _values(self, what: str, table: str) -> Iterator[tuple[str, Key, Any]]:
         for process, snapshot in self._processes.items():
             for key, value in getattr(snapshot, table).items():
-                if key[0] == what and len(key) == len(METRICS[what].labels) + 1:
+                labels = METRICS[what].labels
+                if key[0] != what or len(key) != len(labels) + 1:
+                    continue
+                if labels != ("queue",) or self._may_see(key[1]):
                     yield process, key, value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsmq.spool.errors import Unavailable
 
 from .describe import JSON, Answer, Operation, record, text
-from .problem_answers import problems
+from .problem_answers import guarded, problems
 
 METRICS = Operation(
     id="metrics",
@@ -16,7 +16,7 @@ METRICS = Operation(
             "The text format, or OpenMetrics where that is asked for",
             {"text/plain": text(), "application/openmetrics-text": text()},
         ),
-        **problems(Unavailable),
+        **guarded(Unavailable),
     },
 )
 LIVE = Operation(

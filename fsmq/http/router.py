@@ -61,7 +61,7 @@ class Router:
         if method in node.handlers:
             raise ValueError(f"{method} {pattern} is served already")
         node.handlers[method] = handler
-        self.operations[handler] = operation.id
+        self.operations.setdefault(handler, operation.id)
         if not operation.is_open and _REFUSALS.isdisjoint(operation.answers):
             self.unguarded.add(handler)
         self._routes.append((method, pattern, operation))

@@ -153,6 +153,23 @@ async def test_topics_that_a_key_sees(visitor: aiohttp.ClientSession, guarded: G
         assert shown.status == status
 
 
+async def test_metrics_tell_of_the_queues_that_a_key_sees(
+    visitor: aiohttp.ClientSession, guarded: Guarded
+) -> None:
+    async def told(key: str) -> str:
+        answer = await ask(visitor, "GET", "/_metrics", headers=bearer(guarded.keys[key]))
+        assert answer.status == 200
+        return answer.body.decode()
+
+    await ask(visitor, "POST", "/other/messages", headers=bearer(guarded.keys["all"]))
+    assert 'queue="other"' in await told("all")
+    seen = await told("send")
+    assert 'queue="jobs"' in seen
+    assert 'queue="other"' not in seen
+    assert (await ask(visitor, "GET", "/_metrics")).status == 401
+    assert (await ask(visitor, "GET", "/_health/live")).status == 200
+
+
 async def test_a_missing_key(visitor: aiohttp.ClientSession) -> None:
     for method, path, _ in NEEDS:
         answer = await ask(visitor, method, path)
