@@ -25,7 +25,7 @@ def up(options: UpOptions) -> int:
     form = logs.chosen_format(options.log_format)
     logs.setup(options.log_level, form, "up")
     root = str(options.root)
-    common = [f"--log-format={form}", *_passed_on(options, ("config", "log_level"))]
+    common = [f"--log-format={form}", *_passed_on(options, ("config", "log_level", "journal"))]
     serving = _passed_on(options, _MQ_ONLY)
     mq = module_child("mq", "fsmq.daemons.mq", [f"--root={root}", *common, *serving])
     mover = module_child("mover", "fsmq.daemons.mover", [f"--root={root}", *common])

@@ -5,7 +5,7 @@ from pathlib import Path
 from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
 from fsmq.daemons.options import MoverOptions, program
-from fsmq.daemons.start import probed, settle_memory, take_log_level
+from fsmq.daemons.start import open_journal, probed, settle_memory, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.spool.delivery import Delivery
 from fsmq.spool.errors import UnusableSpool
@@ -71,6 +71,10 @@ def _serves_arrivals(options: MoverOptions) -> bool:
 def _run(options: MoverOptions, tree: Tree) -> int:
     context, filesystem = open_context(tree)
     polls = options.watch == "poll" or (options.watch == "auto" and filesystem.network)
+    if options.root is not None:
+        context.journal = open_journal(
+            tree, context.metrics, options.journal, "mover", options.node
+        )
     delivery = Delivery(
         context,
         delay=options.delay,
@@ -114,6 +118,7 @@ def _run(options: MoverOptions, tree: Tree) -> int:
     reports.leave()
     log.info("stopped", counted=context.metrics.totals())
     delivery.close()
+    context.journal.close()
     return EXIT_CLEAN
 
 

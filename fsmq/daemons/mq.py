@@ -12,7 +12,7 @@ from fsmq.daemons import logs
 from fsmq.daemons.notify import Notifier, listen_fds
 from fsmq.daemons.options import MqOptions, program
 from fsmq.daemons.protection import Protection, limits_of
-from fsmq.daemons.start import probed, raise_file_limit, settle_memory, take_log_level
+from fsmq.daemons.start import open_journal, probed, raise_file_limit, settle_memory, take_log_level
 from fsmq.daemons.statsd import Statsd
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
 from fsmq.http.admin import Admin
@@ -94,6 +94,10 @@ class _Daemon:
 
     async def run(self) -> int:
         options = self._options
+        context = self._spool.context
+        context.journal = open_journal(
+            context.tree, context.metrics, options.journal, "mq", options.node
+        )
         service = Service(
             self._spool,
             workers=options.workers,
@@ -142,6 +146,7 @@ class _Daemon:
         if admin is not None:
             await admin.stop()
         self._leave()
+        context.journal.close()
         log.info("stopped", counted=spool.context.metrics.totals())
         return EXIT_CLEAN
 

@@ -5,8 +5,6 @@ configuration file and the help text are made from it (see `fsmq.daemons.command
 dataclasses below it give a program its values with their types.
 """
 
-import re
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +15,10 @@ import click
 from fsmq.daemons.commandline import O, Origin, Origins, Setting, Values, command, nearer
 from fsmq.daemons.kinds import Choice, Location, Number, Several, Text, Whole, WholeOr
 from fsmq.daemons.limits import LIMITS
+from fsmq.spool.peers import host_name
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
+OnOff = Literal["on", "off"]
 Watch = Literal["auto", "events", "poll"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "text", "json", "journal"]
@@ -39,13 +39,9 @@ _LOOPS = ("mover", "reaper")
 _DAEMONS = ("mq", *_LOOPS)
 
 _SPOOL, _NETWORK, _ACCESS = "The spool", "The network", "Who gets in"
+_JOURNAL = "The lifecycle journal"
 _EVENTS, _LOGS = "Noticing new files", "Logs and configuration"
 _STATS = "Metrics"
-
-
-def host_name() -> str:
-    """Return this host's name with what a file name cannot carry replaced by ``-``."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:180].lstrip(".") or "localhost"
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -305,6 +301,30 @@ SETTINGS: tuple[Setting, ...] = (
         ("mover",),
     ),
     Setting(
+        "journal",
+        Choice(*get_args(OnOff)),
+        "on",
+        "Whether each step of each message is noted in the lifecycle journal.",
+        _JOURNAL,
+        tuple(COMMANDS),
+    ),
+    Setting(
+        "journal-retention",
+        Number(60, 3_162_240_000, "seconds"),
+        7 * 86_400.0,
+        "How long a segment of the journal is kept.",
+        _JOURNAL,
+        ("reaper",),
+    ),
+    Setting(
+        "journal-bytes",
+        Whole(2**20, 2**50, "bytes"),
+        2**30,
+        "How large all of the journal may be; its oldest segments go first.",
+        _JOURNAL,
+        ("reaper",),
+    ),
+    Setting(
         "log-level",
         Choice(*get_args(LogLevel)),
         "info",
@@ -373,6 +393,7 @@ class MqOptions:
     stats_prefix: str
     stats_interval: float
     stats_tags: Literal["none", "dogstatsd"]
+    journal: OnOff
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None
@@ -400,6 +421,7 @@ class MoverOptions:
     poll_interval: float
     sweep_interval: float
     node: str
+    journal: OnOff
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None
@@ -425,6 +447,9 @@ class ReaperOptions:
     watch: Watch
     poll_interval: float
     node: str
+    journal: OnOff
+    journal_retention: float
+    journal_bytes: int
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None
@@ -453,6 +478,7 @@ class UpOptions:
     host_names: str | None
     let_anyone_in: Literal["no", "yes"]
     shutdown_timeout: float
+    journal: OnOff
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None

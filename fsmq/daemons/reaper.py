@@ -1,15 +1,18 @@
 """mq-reaper: unlinks what was removed."""
 
 import os
+import time
+from functools import partial
 
 from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
 from fsmq.daemons.options import DEFAULT_ROOT, ReaperOptions, program
-from fsmq.daemons.start import take_log_level
+from fsmq.daemons.start import open_journal, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.events import Events
 from fsmq.spool.filesystem import is_network, kind_of
+from fsmq.spool.journal import NoJournal, close_abandoned, expire
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.removal import reap
 from fsmq.spool.reports import Reports
@@ -21,6 +24,8 @@ _PAUSE_AFTER_ERROR_S = 1.0
 _GATHER_S = 0.05
 # Where events arrive the folder is looked at all the same, when the reaper says that it lives.
 _DISTRUST_S = 5.0
+# How often the journal is looked after.
+_KEEP_EVERY_S = 30.0
 
 
 @program("reaper", ReaperOptions)
@@ -65,13 +70,19 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
         loop.ping()
         return loop.stopping
 
-    total = 0
     metrics, reports = Metrics(), Reports(tree, options.node, "reaper")
+    keeper = _JournalKeeper(options, tree) if options.root is not None else None
+    journal = NoJournal()
+    if keeper is not None:
+        journal = open_journal(tree, metrics, options.journal, "reaper", options.node)
+    total = 0
     while not loop.stopping:
+        if keeper is not None:
+            keeper.step()
         if events is not None:
             events.read()
         try:
-            reaped = reap(tree, stop=should_stop)
+            reaped = reap(tree, stop=should_stop, on_reaped=partial(journal.note, "reaped"))
         except OSError as error:
             log.warning("cannot unlink, trying again", error=error)
             loop.pause(_PAUSE_AFTER_ERROR_S)
@@ -85,8 +96,34 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
             loop.pause(_GATHER_S)
         loop.wait(options.poll_interval if events is None else _DISTRUST_S)
     reports.leave()
+    journal.close()
     log.info("stopped", reaped=total)
     return EXIT_CLEAN
+
+
+class _JournalKeeper:
+    """Closes the segments of writers that died, and unlinks those whose time is over."""
+
+    def __init__(self, options: ReaperOptions, tree: Tree) -> None:
+        self._options = options
+        self._tree = tree
+        self._due = 0.0
+
+    def step(self) -> None:
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + _KEEP_EVERY_S
+        options = self._options
+        try:
+            close_abandoned(self._tree)
+            removed = expire(
+                self._tree, options.journal_retention, options.journal_bytes, time.time()
+            )
+        except OSError as error:
+            log.warning("cannot look after the journal", error=error)
+            return
+        if removed:
+            log.debug("removed segments of the journal", segments=removed)
 
 
 if __name__ == "__main__":

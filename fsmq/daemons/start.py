@@ -9,8 +9,17 @@ import click
 
 from fsmq.daemons import logs
 from fsmq.daemons.logs import get_logger
-from fsmq.daemons.options import MoverOptions, MqOptions, ReaperOptions, parse
+from fsmq.daemons.options import (
+    MoverOptions,
+    MqOptions,
+    OnOff,
+    ReaperOptions,
+    parse,
+)
+from fsmq.spool.journal import Journal, NoJournal
+from fsmq.spool.metrics import Metrics
 from fsmq.spool.probe import Level, probe
+from fsmq.spool.tree import Tree
 
 log = get_logger(__name__)
 
@@ -27,6 +36,15 @@ def probed(root: Path) -> bool:
         else:
             log.debug("probe", check=finding.name, found=finding.text)
     return usable
+
+
+def open_journal(
+    tree: Tree, metrics: Metrics, setting: OnOff, program: str, host: str
+) -> NoJournal:
+    """The lifecycle journal of this process; one that keeps nothing where it is turned off."""
+    if setting == "off":
+        return NoJournal()
+    return Journal(tree, metrics, host=host, program=program)
 
 
 def take_log_level(name: str, options: type[MqOptions | MoverOptions | ReaperOptions]) -> None:

@@ -14,6 +14,7 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq._version import __version__
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
+from fsmq.spool.journal import via
 
 from .dialect import Dialect
 from .dialects import DIALECTS, NativeDialect
@@ -159,6 +160,7 @@ class Server:
     async def _answer(self, call: Call, path: str) -> StreamResponse:
         request = call.request
         dialect = self._dialect(request.method, path)
+        via.set(dialect.name)
         try:
             self._origins.check(request.headers)
             handler, call.names = dialect.find(request.method, path)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 from fsmq.spool import browse
@@ -195,7 +196,8 @@ class Service:
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long beside the loop."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: function(*arguments))
+        context = copy_context()  # the journal tells which dialect a step came through
+        return await loop.run_in_executor(self._threads, lambda: context.run(function, *arguments))
 
     def body_limit(self, settings: QueueSettings) -> int:
         """The largest body, in bytes, that a queue of these settings takes."""

@@ -194,12 +194,10 @@ def move_messages(
                 conflicts += 1  # it would stand there and could not be claimed
                 continue
             try:
-                done = tree.move(transition, source, message_id, target)
+                done = _move(context, transition, source, message_id, target)
             except FileExistsError:
                 conflicts += 1
                 continue
-            if done and transition.target is State.READY:
-                context.ready.add(target, message_id)
             moved += done
             if moved % _PROGRESS_STEP == 0:
                 progress(moved)
@@ -208,6 +206,17 @@ def move_messages(
     progress(moved)
     context.metrics.count(("move", source), moved)
     return Moved(moved, conflicts)
+
+
+def _move(
+    context: Context, transition: Transition, source: str, message_id: str, target: str
+) -> bool:
+    if not context.tree.move(transition, source, message_id, target):
+        return False
+    if transition.target is State.READY:
+        context.ready.add(target, message_id)
+    context.journal.note("moved", target, message_id)
+    return True
 
 
 def _to_move(

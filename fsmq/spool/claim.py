@@ -87,8 +87,17 @@ def claim(
             except (OSError, FsmqError):
                 continue  # its timer brings it back
 
+    def give_out() -> list[Message]:
+        now = context.clock()
+        for message in messages:
+            claim_ms = round(((message.deadline or now) - now) * 1000)
+            context.journal.note(
+                "claimed", queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms
+            )
+        return messages
+
     size = sum(len(message.body) for message in messages)
-    return Pending(work if messages else Work(), lambda: messages, give_back, size)
+    return Pending(work if messages else Work(), give_out, give_back, size)
 
 
 def _claim_ready(
@@ -165,7 +174,12 @@ def renew(
     except OSError as error:
         raise unavailable(error, f"cannot renew in queue {queue!r}") from error
     context.metrics.count(("renew", queue))
-    return Pending(work, lambda: deadline_ms / 1000)
+
+    def finish() -> float:
+        context.journal.note("renewed", queue, message_id, claim_ms=deadline_ms - context.now_ms())
+        return deadline_ms / 1000
+
+    return Pending(work, finish)
 
 
 def extend(
@@ -196,7 +210,15 @@ def extend(
     if work.files:
         work.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
     context.metrics.count(("renew", queue), len(work.files))
-    return Pending(work, lambda: held)
+
+    def finish() -> list[bool]:
+        claim_ms = deadline_ms - context.now_ms()
+        for message_id, is_held in zip(message_ids, held, strict=True):
+            if is_held:
+                context.journal.note("renewed", queue, message_id, claim_ms=claim_ms)
+        return held
+
+    return Pending(work, finish)
 
 
 def _extend(context: Context, queue: str, message_id: str, deadline_ms: int, work: Work) -> bool:
@@ -238,6 +260,7 @@ def _alive(context: Context, settings: QueueSettings, queue: str) -> Iterator[st
         expired += 1
         if expired <= _MAX_EXPIRED and context.tree.move(REMOVE_READY, queue, message_id):
             context.metrics.count(("expire", queue))
+            context.journal.note("expired", queue, message_id)
 
 
 def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _Taken | None:

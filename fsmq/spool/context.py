@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from .compression import MAX_PLAIN_BYTES
 from .errors import FsmqError, NoSuchQueue
+from .journal import NoJournal
 from .metrics import Metrics
 from .names import Facts
 from .ready import Ready
@@ -34,6 +35,7 @@ class Context:
     network: bool = False
     max_message_bytes: int = 16 * 1024 * 1024
     metrics: Metrics = field(default_factory=Metrics)
+    journal: NoJournal = field(default_factory=NoJournal)
 
     @property
     def max_plain_bytes(self) -> int:

@@ -254,6 +254,7 @@ class Delivery:
         if known.expires_s is not None and known.expires_s <= self.context.clock():
             if self._tree.move(REMOVE_NEW, queue, message_id):
                 self.context.metrics.count(("expire", queue))
+                self.context.journal.note("expired", queue, message_id, size=found.st_size)
             return False
         if self._runs_ahead(path, message_id, found.st_mtime_ns):
             return self._defer(queue, message_id)
@@ -263,6 +264,7 @@ class Delivery:
                 if known.created_ms is not None:
                     age_s = self.context.clock() - known.created_ms / 1000
                     self.context.metrics.observe(("delivery",), max(0.0, age_s))
+                self.context.journal.note("delivered", queue, message_id, size=found.st_size)
                 self.context.ready.add(queue, message_id)
                 return True
         except FileExistsError:
@@ -292,6 +294,7 @@ class Delivery:
             self._stuck.tell(entry(queue, message_id), "has the id of a message that is in delay")
             return False
         self.context.metrics.count(("defer", queue))
+        self.context.journal.note("deferred", queue, message_id)
         if self._serves_timers:
             self._schedule(entry(queue, message_id))
         return True
@@ -393,7 +396,9 @@ class Delivery:
         try:
             if context.is_expired(facts(message_id), settings):
                 expired = tree.move(REMOVE_DELAY, queue, message_id)
-                context.metrics.count(("expire", queue), expired)
+                if expired:
+                    context.metrics.count(("expire", queue))
+                    context.journal.note("expired", queue, message_id, deliveries=timer.deliveries)
                 return expired
             dead_letters = settings.dead_letter_queue
             if dead_letters is not None and is_used_up(settings, timer.deliveries):
@@ -402,7 +407,14 @@ class Delivery:
                 except FileExistsError:
                     self._stuck.tell(name, f"has the id of a dead letter in {dead_letters!r}")
             if tree.move(REDELIVER, queue, message_id):
-                context.metrics.count(("redeliver" if timer.deliveries else "deliver", queue))
+                again = timer.deliveries > 0
+                context.metrics.count(("redeliver" if again else "deliver", queue))
+                context.journal.note(
+                    "redelivered" if again else "delivered",
+                    queue,
+                    message_id,
+                    deliveries=timer.deliveries,
+                )
                 context.ready.add(queue, message_id)
                 return True
         except FileExistsError:

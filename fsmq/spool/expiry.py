@@ -80,8 +80,11 @@ class Sweeper:
         for message_id in names:
             if settings.retention is None and ".x" not in message_id:
                 continue
-            if context.is_expired(facts(message_id), settings):
-                expired += context.tree.move(REMOVE_READY, queue, message_id)
+            if not context.is_expired(facts(message_id), settings):
+                continue
+            if context.tree.move(REMOVE_READY, queue, message_id):
+                context.journal.note("expired", queue, message_id)
+                expired += 1
         context.metrics.count(("expire", queue), expired)
         self._cost += time.monotonic() - now
         return expired

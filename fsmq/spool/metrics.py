@@ -53,6 +53,8 @@ METRICS: Mapping[str, Metric] = {
     "publish": _counter("publishes", "Messages published to topics"),
     "promote": _counter("puts_recovered", "Complete messages of writers that died"),
     "torn": _counter("puts_discarded", "Unfinished messages of writers that died"),
+    "journal": _counter("journal_lines", "Steps noted in the lifecycle journal"),
+    "journal_dropped": _counter("journal_lines_dropped", "Steps that the journal has no room for"),
     "reap": _counter("files_reaped", "Files unlinked after a removal"),
     "fill": Metric("gauge", "batch_fill_last", "What the last fetch got of its count", (_QUEUE,)),
     "batch_fill": Metric(

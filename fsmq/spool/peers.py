@@ -7,6 +7,8 @@ given by the filesystem, so the clocks of hosts do not matter.
 from __future__ import annotations
 
 import os
+import re
+import socket
 from typing import NamedTuple
 
 from .share import Share
@@ -22,6 +24,11 @@ class Host(NamedTuple):
 
     name: str
     address: str
+
+
+def host_name() -> str:
+    """Return this host's name with what a file name cannot carry replaced by ``-``."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:180].lstrip(".") or "localhost"
 
 
 def beat(tree: Tree, node: str, address: str = "") -> None:

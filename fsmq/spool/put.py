@@ -181,6 +181,9 @@ class _Staging:
             raise
         self._free()
         self._context.metrics.count(("put", self._queue), len(self._drafts))
+        for draft, _ in self._drafts:
+            size = len(draft.header) + len(draft.body)
+            self._context.journal.note("accepted", self._queue, draft.message_id, size=size)
         return [draft.message_id for draft, _ in self._drafts]
 
     def abandon(self) -> None:

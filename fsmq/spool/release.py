@@ -41,7 +41,7 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
     except OSError as error:
         raise unavailable(error, f"cannot release in queue {queue!r}") from error
     context.metrics.count(("release", queue))
-    return Pending(work, lambda: None)
+    return Pending(work, lambda: context.journal.note("released", queue, message_id))
 
 
 def release_many(
@@ -68,6 +68,7 @@ def release_many(
                 continue
             folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
             folders.add(tree.folder(QUEUES, target))
+            context.journal.note("released", queue, message_id)
             released += 1
     except OSError as error:
         raise unavailable(error, f"cannot release in queue {queue!r}") from error
@@ -145,6 +146,10 @@ def bury(context: Context, queue: str, message_id: str, dead_letters: str) -> bo
         raise
     context.ready.add(dead_letters, message_id)
     context.metrics.count(("bury", queue))
+    deliveries = context.stamps.deliveries(message_id, found.st_mtime_ns)
+    context.journal.note(
+        "buried", queue, message_id, size=found.st_size, deliveries=deliveries or None
+    )
     return True
 
 

@@ -56,7 +56,14 @@ def remove(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[
         work.folders.update(tree.folder(name) for name in (NEW, DELAY, REMOVE))
         work.folders.add(tree.folder(QUEUES, queue))
     context.metrics.count(("remove", queue), sum(found))
-    return Pending(work, lambda: found)
+
+    def finish() -> list[bool]:
+        for message_id, was_there in zip(message_ids, found, strict=True):
+            if was_there:
+                context.journal.note("removed", queue, message_id)
+        return found
+
+    return Pending(work, finish)
 
 
 def _remove(context: Context, queue: str, message_id: str) -> bool:
@@ -86,9 +93,9 @@ def purge(
             raise NoSuchQueue(queue)
         # With the stream, so that no message travels past us; and the queue's folder once more
         # for what a timer brought back there before delay/ was swept.
-        done = _sweep(tree, queue, NEW, progress=progress)
+        done = _sweep(context, queue, NEW, progress=progress)
         _swap_out(tree, queue, work)
-        _sweep(tree, queue, DELAY, progress=lambda swept: progress(done + swept))
+        _sweep(context, queue, DELAY, progress=lambda swept: progress(done + swept))
         _swap_out(tree, queue, work)
         context.ready.forget(queue)
     except OSError as error:
@@ -115,8 +122,8 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
             raise NoSuchQueue(queue)
         # All that can go first goes first: after a crash in the middle the queue is still there,
         # so that a retry finishes the work and nothing comes back with a later queue of its name.
-        _sweep(tree, queue, NEW)
-        _sweep(tree, queue, DELAY)
+        _sweep(context, queue, NEW)
+        _sweep(context, queue, DELAY)
         _end_subscriptions(context, queue)
         context.settings.forget(queue)
         grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
@@ -127,8 +134,8 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
         buried = tree.stat(grave)
         died_ns = buried.st_ctime_ns if buried is not None else 0
         context.ready.forget(queue)
-        _sweep(tree, queue, NEW, died_ns)
-        _sweep(tree, queue, DELAY, died_ns)
+        _sweep(context, queue, NEW, died_ns)
+        _sweep(context, queue, DELAY, died_ns)
         _end_subscriptions(context, queue, died_ns)
         if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
             context.settings.forget(queue)
@@ -175,7 +182,7 @@ def _sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
 
 
 def _sweep(
-    tree: Tree,
+    context: Context,
     queue: str,
     folder: str,
     died_ns: int | None = None,
@@ -185,6 +192,7 @@ def _sweep(
 
     died_ns: when the queue was deleted; what a queue of its name got since then is spared.
     """
+    tree = context.tree
     swept = 0
     transition = REMOVE_NEW if folder == NEW else REMOVE_DELAY
     for name in tree.names(tree.folder(folder)):
@@ -196,7 +204,8 @@ def _sweep(
         if died_ns is not None and _is_successors(tree, queue, path, died_ns):
             continue
         if staged is None:
-            tree.move(transition, queue, parts[1])
+            if tree.move(transition, queue, parts[1]):
+                context.journal.note("removed", queue, parts[1])
         else:
             # A complete one may have been acknowledged before a crash, and would come back.
             tree.unlink(path)
@@ -228,41 +237,65 @@ def _removal_work(tree: Tree) -> Work:
     return Work(folders={tree.folder(name) for name in MESSAGE_FOLDERS})
 
 
-def reap(tree: Tree, *, stop: Callable[[], bool] = lambda: False, step: int = 1000) -> int:
+def reap(
+    tree: Tree,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    step: int = 1000,
+    on_reaped: Callable[[str, str], None] = lambda queue, message_id: None,
+) -> int:
     """Unlink what is in ``remove/``; returns how many messages went. Holds no listing in memory.
 
-    ``stop`` is asked after every ``step`` messages. Raises OSError.
+    ``stop`` is asked after every ``step`` messages; ``on_reaped`` is told each message's queue and
+    id. Raises OSError.
     """
-    return _reap_folder(tree, tree.folder(REMOVE), stop, step)
+    return _Reaper(tree, stop, step, on_reaped).folder(tree.folder(REMOVE))
 
 
-def _reap_folder(tree: Tree, folder: str, stop: Callable[[], bool], step: int) -> int:
-    reaped = 0
-    while True:
-        # Unlinking may make a running listing skip names: list again until one finds nothing.
-        before = reaped
-        first: OSError | None = None
-        for found in tree.walk(folder):
-            try:
-                reaped += _reap_one(tree, f"{folder}/{found.name}", found, stop, step)
-            except OSError as error:
-                first = first or error  # what cannot be unlinked must not keep the rest
-            if reaped % step == 0 and stop():
+class _Reaper:
+    """Unlinks, and tells of each message that went."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        stop: Callable[[], bool],
+        step: int,
+        on_reaped: Callable[[str, str], None],
+    ) -> None:
+        self._tree = tree
+        self._stop = stop
+        self._step = step
+        self._on_reaped = on_reaped
+
+    def folder(self, folder: str, queue: str | None = None) -> int:
+        """Unlink all in a folder, which was the queue's own if one is named."""
+        reaped = 0
+        while True:
+            # Unlinking may make a running listing skip names: list again until one finds nothing.
+            before = reaped
+            first: OSError | None = None
+            for found in self._tree.walk(folder):
+                try:
+                    reaped += self._one(f"{folder}/{found.name}", found, queue)
+                except OSError as error:
+                    first = first or error  # what cannot be unlinked must not keep the rest
+                if reaped % self._step == 0 and self._stop():
+                    return reaped
+            if reaped == before:
+                if first is not None:
+                    raise first
                 return reaped
-        if reaped == before:
-            if first is not None:
-                raise first
-            return reaped
 
-
-def _reap_one(
-    tree: Tree, path: str, found: os.DirEntry[str], stop: Callable[[], bool], step: int
-) -> int:
-    if found.name.startswith(".nfs"):
-        return 0  # someone still reads it; NFS removes it itself
-    if not found.is_dir(follow_symlinks=False):
-        return tree.unlink(path)
-    reaped = _reap_folder(tree, path, stop, step)
-    if not stop():
-        tree.remove_folder(path)
-    return reaped
+    def _one(self, path: str, found: os.DirEntry[str], queue: str | None) -> int:
+        if found.name.startswith(".nfs"):
+            return 0  # someone still reads it; NFS removes it itself
+        of_queue, _, message_id = found.name.rpartition(":")
+        if not found.is_dir(follow_symlinks=False):
+            if not self._tree.unlink(path):
+                return 0
+            self._on_reaped(of_queue or queue or "", message_id)
+            return 1
+        reaped = self.folder(path, of_queue)
+        if not self._stop():
+            self._tree.remove_folder(path)
+        return reaped

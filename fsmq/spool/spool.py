@@ -6,10 +6,11 @@ import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import claim, dedup, moves, put, release, removal
+from . import claim, dedup, moves, peers, put, release, removal
 from . import publish as publishing
 from .census import Census
 from .context import Context, Pending
@@ -19,6 +20,7 @@ from .errors import FsmqError, InvalidValue, NoSuchQueue, telling, unavailable
 from .events import Events
 from .filesystem import Filesystem, examine
 from .filters import Filter
+from .journal import Journal
 from .message import Message, NewMessage
 from .moves import Move
 from .names import check_queue
@@ -62,6 +64,7 @@ class Spool:
     watch: "events" or "poll"; "auto" polls on network filesystems, whose events do not cross hosts.
     poll_interval: seconds between two listings where it polls.
     max_message_bytes: the largest body that any queue takes.
+    journal: whether each step of each message is noted in the lifecycle journal.
 
     Safe in threads. Close it, or use it in a ``with``.
 
@@ -81,6 +84,7 @@ class Spool:
         share: Share = WHOLE,
         max_message_bytes: int = 16 * 1024 * 1024,
         create: bool = True,
+        journal: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.tree = Tree(root, create=create)
@@ -93,6 +97,14 @@ class Spool:
             self.tree, share=share, events=self._events, poll_interval=poll_interval
         )
         self.context.clock = clock
+        if journal:
+            self.context.journal = Journal(
+                self.tree,
+                self.context.metrics,
+                host=peers.host_name(),
+                program="library",
+                clock=clock,
+            )
         self.context.max_message_bytes = max_message_bytes
         self._depths = Depths(lambda queue: self.counts(queue).total)
         self.census = Census(self.context)
@@ -111,6 +123,7 @@ class Spool:
 
     def close(self) -> None:
         """Give the descriptors and threads back. What was acknowledged needs no closing."""
+        self.context.journal.close()
         if self._delivery is not None:
             self._delivery.close()
         if self._events is not None:
@@ -374,7 +387,7 @@ class Spool:
     def reap(self) -> int:
         """Unlink what was removed; how many messages went. Raises Unavailable."""
         try:
-            return removal.reap(self.tree)
+            return removal.reap(self.tree, on_reaped=partial(self.context.journal.note, "reaped"))
         except OSError as error:
             raise unavailable(error, "cannot reap") from error
 

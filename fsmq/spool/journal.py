@@ -1,0 +1,306 @@
+"""The lifecycle journal: one line for each step of each message, in segments under ``journal/``.
+
+It is for analytics; no message depends on it. Noting a step costs a microsecond and never waits: a
+thread writes the lines, and where it cannot (a full disk, too many at once) they are dropped and
+counted. A segment is written under a dot-name and closed by a rename, so that whoever reads the
+folder meets whole segments only. docs/journal.md is the format.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from json.encoder import encode_basestring_ascii
+from typing import NamedTuple
+
+from .metrics import Metrics
+from .tree import JOURNAL, Tree
+
+VERSION = 1
+SUFFIX = ".jsonl"
+# A segment is closed when it is so old or so long, whichever comes first.
+SEGMENT_S = 10.0
+SEGMENT_BYTES = 8 * 1024 * 1024
+_PAUSE_S = 0.2
+# After a disk that refused.
+_RETRY_S = 5.0
+# A writer locks its segment right after it has made it.
+_LOCKED_AFTER_S = 60.0
+# Lines that may wait for the thread: about a second of all that one process can do.
+_MAX_WAITING = 100_000
+
+via: ContextVar[str | None] = ContextVar("via", default=None)
+"""Through what a step came, such as a dialect's name; None: the program's own."""
+
+_segment = re.compile(r"\.?(?P<created_ms>[0-9]{13})-.+\.jsonl")
+
+
+class _Step(NamedTuple):
+    at_ms: int
+    event: str
+    queue: str
+    message_id: str
+    size: int | None
+    deliveries: int | None
+    claim_ms: int | None
+    via: str
+
+
+class NoJournal:
+    """Keeps nothing."""
+
+    def note(
+        self,
+        event: str,
+        queue: str,
+        message_id: str,
+        *,
+        size: int | None = None,
+        deliveries: int | None = None,
+        claim_ms: int | None = None,
+    ) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Journal(NoJournal):
+    """Writes one process's lines. Safe in threads.
+
+    host: this host's name among others. program: stands in ``via`` where nothing else is known.
+    clock: gives Unix seconds.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        metrics: Metrics,
+        *,
+        host: str,
+        program: str,
+        clock: Callable[[], float] = time.time,
+        segment_s: float = SEGMENT_S,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self._tree = tree
+        self._metrics = metrics
+        self._host = host
+        self._program = program
+        self._clock = clock
+        self._segment_s = segment_s
+        self._segment_bytes = segment_bytes
+        self._waiting: deque[_Step] = deque()
+        self._segment: _Segment | None = None
+        self._number = 0
+        self._retry_at = 0.0  # monotonic seconds
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fsmq-journal", daemon=True)
+        self._thread.start()
+
+    def note(
+        self,
+        event: str,
+        queue: str,
+        message_id: str,
+        *,
+        size: int | None = None,
+        deliveries: int | None = None,
+        claim_ms: int | None = None,
+    ) -> None:
+        """Note a step of a message; never raises and never waits.
+
+        size: bytes of the file. deliveries: how often it has been claimed. claim_ms: how long the
+        claim lasts that this step made, in milliseconds.
+        """
+        if len(self._waiting) >= _MAX_WAITING:
+            self._metrics.count(("journal_dropped",))
+            return
+        at_ms = int(self._clock() * 1000)
+        through = via.get() or self._program
+        self._waiting.append(
+            _Step(at_ms, event, queue, message_id, size, deliveries, claim_ms, through)
+        )
+
+    def close(self) -> None:
+        """Write what waits and close the segment."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_PAUSE_S):
+            self._write()
+        self._write()
+        self._finish()
+
+    def _write(self) -> None:
+        steps = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        now = time.monotonic()
+        try:
+            if steps:
+                if now < self._retry_at:
+                    self._metrics.count(("journal_dropped",), len(steps))
+                else:
+                    self._append("".join([self._line(step) for step in steps]).encode("ascii"))
+                    self._metrics.count(("journal",), len(steps))
+        except OSError:
+            self._metrics.count(("journal_dropped",), len(steps))
+            self._retry_at = now + _RETRY_S
+            self._finish()
+        segment = self._segment
+        if segment is not None and segment.is_over(self._segment_s, self._segment_bytes):
+            self._finish()
+
+    def _append(self, data: bytes) -> None:
+        if self._segment is None:
+            self._number += 1
+            name = f"{int(self._clock() * 1000):013}-{self._host}-{os.getpid()}-{self._number}"
+            self._segment = _Segment(self._tree, name + SUFFIX)
+        self._segment.append(data)
+
+    def _finish(self) -> None:
+        segment, self._segment = self._segment, None
+        if segment is None:
+            return
+        try:
+            segment.finish()
+        except OSError:
+            self._retry_at = time.monotonic() + _RETRY_S
+
+    def _line(self, step: _Step) -> str:
+        quoted = encode_basestring_ascii
+        more = ""
+        if step.size is not None:
+            more = f',"size":{step.size}'
+        if step.deliveries is not None:
+            more += f',"deliveries":{step.deliveries}'
+        if step.claim_ms is not None:
+            more += f',"claim_ms":{step.claim_ms}'
+        return (
+            f'{{"v":{VERSION},"at":{step.at_ms},"event":"{step.event}","queue":{quoted(step.queue)}'
+            f',"id":{quoted(step.message_id)}{more},"host":"{self._host}","via":"{step.via}"}}\n'
+        )
+
+
+class _Segment:
+    """A segment that is being written; locked, so that a living writer's is left alone."""
+
+    def __init__(self, tree: Tree, name: str) -> None:
+        self._tree = tree
+        self._name = name
+        self._size = 0
+        self._since = time.monotonic()
+        self._path = tree.folder(JOURNAL, "." + name)
+        self._fd = self._create()
+
+    def _create(self) -> int:
+        try:
+            fd = self._tree.create(self._path)
+        except FileNotFoundError:
+            self._tree.lay_out()  # someone removed the folder under us
+            fd = self._tree.create(self._path)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
+
+    def is_over(self, seconds: float, size: int) -> bool:
+        return self._size >= size or time.monotonic() - self._since >= seconds
+
+    def append(self, data: bytes) -> None:
+        """Append whole lines, all or none. Raises OSError."""
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+        except OSError:
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
+
+    def finish(self) -> None:
+        """Show the segment to readers. Raises OSError."""
+        try:
+            _show(self._tree, self._fd, self._path, self._name)
+        finally:
+            os.close(self._fd)
+
+
+def _show(tree: Tree, fd: int, path: str, name: str) -> None:
+    if os.fstat(fd).st_size == 0:
+        tree.unlink(path)
+        return
+    # A reader may meet it after a power cut: under its name it is whole.
+    os.fsync(fd)
+    tree.rename(path, tree.folder(JOURNAL, name))
+
+
+def close_abandoned(tree: Tree) -> int:
+    """Close the segments of writers that died; how many. Raises OSError."""
+    closed = 0
+    for name in tree.names(tree.folder(JOURNAL)):
+        if name[0] != "." or _segment.fullmatch(name) is None:
+            continue
+        path = tree.folder(JOURNAL, name)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tree.fd)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = os.fstat(fd)
+            if found.st_size == 0 and time.time() - found.st_ctime < _LOCKED_AFTER_S:
+                continue  # its writer may be about to lock it
+            _cut_last_line(fd)
+            _show(tree, fd, path, name[1:])
+            closed += 1
+        except BlockingIOError:
+            continue  # its writer lives
+        finally:
+            os.close(fd)
+    return closed
+
+
+def _cut_last_line(fd: int) -> None:
+    """Cut off what a writer that was killed left of its last line."""
+    size = os.fstat(fd).st_size
+    end = size
+    while end > 0:
+        start = max(0, end - 65_536)
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end != size:
+        os.ftruncate(fd, end)
+
+
+def expire(tree: Tree, retention_s: float, max_bytes: int, now: float) -> int:
+    """Unlink closed segments that are too old, and the oldest while all are too large; how many.
+
+    retention_s: seconds that a segment stays. max_bytes: of all segments together. now: Unix
+    seconds. Raises OSError.
+    """
+    segments = []
+    for entry in tree.walk(tree.folder(JOURNAL)):
+        match = _segment.fullmatch(entry.name)
+        if match is None or entry.name[0] == ".":
+            continue
+        try:
+            size = entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            continue
+        segments.append((int(match["created_ms"]) / 1000, entry.name, size))
+    total = sum(size for _, _, size in segments)
+    removed = 0
+    for created, name, size in sorted(segments):
+        if now - created <= retention_s and total <= max_bytes:
+            break
+        removed += tree.unlink(tree.folder(JOURNAL, name))
+        total -= size
+    return removed

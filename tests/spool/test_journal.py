@@ -1,0 +1,191 @@
+"""The lifecycle journal: what it tells, and that nothing of it stands in a message's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.journal import Journal, close_abandoned, expire, via
+from fsmq.spool.metrics import Metrics
+from fsmq.spool.tree import Tree
+from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
+from tests.suite import eventually
+
+
+def events_in(root: Path) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    for segment in sorted((root / "journal").glob("[!.]*.jsonl")):
+        lines += [json.loads(line) for line in segment.read_text().splitlines()]
+    return lines
+
+
+@pytest.fixture
+def tree(root: Path) -> Iterator[Tree]:
+    tree = Tree(root)
+    yield tree
+    tree.close()
+
+
+def test_each_step_of_a_message_is_noted(root: Path) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        jobs = spool.queue("jobs")
+        jobs.configure(max_deliveries=2, dead_letter_queue="dead")
+        first = jobs.put(b"hello")
+        second = jobs.put(b"later", delay=0.01)
+        [message] = jobs.claim(visibility=60)
+        jobs.renew(first, 90)
+        jobs.release(first)
+        assert [m.id for m in jobs.claim(2, wait=5)] == [first]
+        jobs.bury(first)
+        [late] = jobs.claim(wait=5)
+        jobs.remove(late.id)
+        spool.reap()
+    events = events_in(root)
+    assert {e["v"] for e in events} == {1}
+    assert {e["via"] for e in events} == {"library"}
+    assert all(
+        isinstance(e["host"], str) and abs(e["at"] - message.created_at * 1000) < 60_000
+        for e in events
+    )
+    of_first = [(e["event"], e["queue"]) for e in events if e["id"] == first]
+    assert of_first == [
+        (step, "jobs")
+        for step in ("accepted", "delivered", "claimed", "renewed", "released", "claimed", "buried")
+    ]
+    of_second = [e["event"] for e in events if e["id"] == second]
+    assert of_second == ["accepted", "deferred", "delivered", "claimed", "removed", "reaped"]
+    by_event = {e["event"]: e for e in events if e["id"] == first}
+    assert by_event["accepted"]["size"] == 5
+    assert by_event["claimed"]["deliveries"] == 2
+    assert 80_000 < by_event["renewed"]["claim_ms"] <= 90_000
+    assert by_event["buried"]["deliveries"] == 2
+
+
+def test_timers_and_expiry_are_noted(root: Path) -> None:
+    now = [1_800_000_000.0]
+    with Spool(root, sync="none", journal=True, clock=lambda: now[0]) as spool:
+        jobs = spool.queue("jobs")
+        back = jobs.put(b"x")
+        jobs.claim(visibility=1)
+        now[0] += 2
+        spool.deliver()
+        jobs.configure(retention=1)
+        now[0] += 10**9
+        assert jobs.claim() == []
+    events = [(e["event"], e["at"]) for e in events_in(root) if e["id"] == back]
+    assert [event for event, _ in events] == [
+        "accepted",
+        "delivered",
+        "claimed",
+        "redelivered",
+        "expired",
+    ]
+    assert events[0][1] == 1_800_000_000_000
+
+
+def test_any_name_makes_a_line_that_is_json(root: Path) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        jobs = spool.queue("jobs")
+        name = 'a "quote"\n\\ é'
+        (root / "new" / f"jobs:{name}").write_bytes(b"x")
+        assert eventually(lambda: jobs.claim())[0].id == name
+    assert {e["id"] for e in events_in(root)} == {name}
+
+
+def test_readers_meet_whole_segments_only(root: Path, tree: Tree) -> None:
+    journal = Journal(tree, Metrics(), host="a", program="test", segment_s=0.05)
+    token = via.set("native")
+    journal.note("accepted", "jobs", "1")
+    via.reset(token)
+    eventually(lambda: events_in(root))
+    journal.note("removed", "jobs", "1")
+    eventually(lambda: len(events_in(root)) == 2)
+    journal.close()
+    assert [(e["event"], e["via"]) for e in events_in(root)] == [
+        ("accepted", "native"),
+        ("removed", "test"),
+    ]
+    assert [p.name for p in (root / "journal").iterdir() if p.name[0] == "."] == []
+
+
+_WRITER = """
+import sys, time
+from fsmq.spool.journal import Journal
+from fsmq.spool.metrics import Metrics
+from fsmq.spool.tree import Tree
+metrics = Metrics()
+journal = Journal(Tree(sys.argv[1]), metrics, host="a", program="test", segment_s=3600)
+journal.note("accepted", "jobs", "1")
+while not metrics.value(("journal",)):
+    time.sleep(0.01)
+print("written", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_dead_writers_segment_is_closed_and_a_living_ones_is_not(root: Path, tree: Tree) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(root)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n"
+        assert close_abandoned(tree) == 0
+        [segment] = (root / "journal").iterdir()
+        assert segment.name[0] == "."
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        with segment.open("ab") as torn:
+            torn.write(b'{"v":1,"at":17')
+    finally:
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+    assert close_abandoned(tree) == 1
+    assert [e["event"] for e in events_in(root)] == ["accepted"]
+
+
+def test_a_full_disk_costs_lines_and_no_message(tmp_path: Path, mount: Mount) -> None:  # noqa: F811
+    small = mount(tmp_path / "small", "size=256k")
+    with Spool(small / "mq", sync="none", journal=True) as spool:
+        jobs = spool.queue("jobs")
+        fill(small / "filler")
+        (small / "mq" / "new" / "jobs:free").touch()  # a name needs no block here
+        assert eventually(lambda: jobs.claim())[0].id == "free"
+        eventually(lambda: spool.context.metrics.value(("journal_dropped",)))
+        assert jobs.remove("free") == 1
+    assert [p for p in (small / "mq" / "journal").iterdir() if p.stat().st_size] == []
+
+
+def fill(path: Path) -> None:
+    """Write until the disk is full."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 1024):
+            pass
+
+
+def test_old_segments_go_and_the_oldest_of_too_many(root: Path, tree: Tree) -> None:
+    folder = root / "journal"
+    for n in range(5):
+        (folder / f"{1_800_000_000_000 + n * 1000}-a-1-{n}.jsonl").write_bytes(b"x" * 100)
+    (folder / ".1700000000000-a-1-9.jsonl").write_bytes(b"x")
+    (folder / "notes.txt").write_bytes(b"someone's own")
+    assert expire(tree, 3600, 10**6, 1_800_000_010) == 0
+    assert expire(tree, 8.5, 10**6, 1_800_000_010) == 2
+    assert expire(tree, 3600, 250, 1_800_000_010) == 1
+    assert sorted(os.listdir(folder)) == [
+        ".1700000000000-a-1-9.jsonl",
+        "1800000003000-a-1-3.jsonl",
+        "1800000004000-a-1-4.jsonl",
+        "notes.txt",
+    ]
