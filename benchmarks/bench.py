@@ -88,6 +88,7 @@ class Bench:
         processes: int | None = None,
         mover: bool = False,
         reaper: bool = False,
+        everywhere: Sequence[str] = (),
         fill: Callable[[Path], None] | None = None,
         start: bool = True,
     ) -> Iterator[Suite]:
@@ -100,6 +101,7 @@ class Bench:
                 mq_options=[f"--processes={count}", *options],
                 mover=mover,
                 reaper=reaper,
+                everywhere=everywhere,
                 logs=folder / "logs",
             )
             make_queue(root)

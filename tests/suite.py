@@ -128,7 +128,7 @@ class Suite:
     """The programs of a suite on one root; ends them all, however a test ends.
 
     mq_options: more of mq's command line. mover, reaper: whether those run.
-    options: more of the command line of mover and reaper.
+    everywhere: more of every program's command line.
     """
 
     def __init__(
@@ -138,18 +138,19 @@ class Suite:
         mq_options: Sequence[str] = (),
         mover: bool | Sequence[str] = True,
         reaper: bool = True,
+        everywhere: Sequence[str] = (),
         logs: Path | None = None,
     ) -> None:
         self.root = root
         self._programs: dict[str, Program] = {}
         self.log_folder = logs or root.parent / f"{root.name}-logs"
         self.log_folder.mkdir(parents=True, exist_ok=True)
-        self.add("mq", "mq", [f"--root={root}", "--port=0", *mq_options])
+        self.add("mq", "mq", [f"--root={root}", "--port=0", *everywhere, *mq_options])
         if mover is not False:
             more = () if mover is True else mover
-            self.add("mover", "mover", [f"--root={root}", *more])
+            self.add("mover", "mover", [f"--root={root}", *everywhere, *more])
         if reaper:
-            self.add("reaper", "reaper", [f"--root={root}"])
+            self.add("reaper", "reaper", [f"--root={root}", *everywhere])
 
     def add(self, name: str, program: str, options: Sequence[str]) -> Program:
         """Add a program (``mq``, ``mover`` or ``reaper``) under a name; `start` starts it."""
