@@ -91,7 +91,8 @@ def get(
     With --exec, COMMAND is run by a shell for each message until SIGTERM or Ctrl-C, or until
     --count messages are done or --wait has passed without one. It finds the body on standard
     input, and FSMQ_ID, FSMQ_QUEUE, FSMQ_DELIVERIES, FSMQ_PRIORITY, FSMQ_CREATED_AT,
-    FSMQ_CONTENT_TYPE and FSMQ_ATTRIBUTE_NAME in its environment. Its exit code decides:
+    FSMQ_CONTENT_TYPE and FSMQ_ATTRIBUTE_NAME in its environment; FSMQ_AT is the place, so that
+    fsmq in COMMAND works there, too. Its exit code decides:
 
     \b
     0      acknowledged
@@ -110,11 +111,11 @@ def get(
         with open_place(at, patience=_WORKERS_PATIENCE_S) as place:
             worker = Worker(
                 place.queue(queue),
-                queue,
                 command,
                 concurrency=concurrency,
                 visibility=visibility,
                 backoff=Backoff(backoff, backoff_limit),
+                at=place.where,
             )
             sys.exit(worker.run(count, wait))
     if save is not None and as_json:

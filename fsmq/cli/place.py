@@ -136,7 +136,7 @@ class Root:
 
     def __init__(self, root: Path, *, create: bool = False) -> None:
         """Open it, or create it. Raises Failure where it is none, UnusableSpool."""
-        self.where = str(root)
+        self.where = str(root.absolute())
         self.path = root
         if not create and not all((root / name).is_dir() for name in MESSAGE_FOLDERS):
             raise Failure(

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Self
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from fsmq.cli.failures import Exit, Failure
 from fsmq.client.client import Client, ClientQueue
 from fsmq.client.exchange import Answer, Request, Verb
@@ -156,6 +154,9 @@ class ServerTraffic:
         return None if min(0, *came.values(), *left.values()) < 0 else (came, left)
 
     def _counted(self) -> tuple[Counter[str], Counter[str]] | None:
+        # Only here: it takes its time to load, and `top` alone needs it.
+        from prometheus_client.parser import text_string_to_metric_families
+
         status, body = self._server.page("/_metrics")
         if status != HTTPStatus.OK:
             return None

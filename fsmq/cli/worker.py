@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from fsmq.cli.failures import Exit, tell
-from fsmq.cli.place import Queue
+from fsmq.cli.place import VARIABLE, Queue
 from fsmq.http.wire import moment
 from fsmq.spool import FsmqError, InvalidValue, Message, NoSuchMessage, NoSuchQueue, Unavailable
 
@@ -53,20 +53,21 @@ class Worker:
     """Runs a command for each message of a queue.
 
     visibility: seconds that a claim holds; None: the queue's setting.
+    at: the queue's place, which the command finds in its environment.
     """
 
     def __init__(
         self,
         queue: Queue,
-        name: str,
         command: str,
         *,
         concurrency: int,
         visibility: float | None,
         backoff: Backoff,
+        at: str,
     ) -> None:
         self._queue = queue
-        self._name = name
+        self._at = at
         self._command = command
         self._concurrency = concurrency
         self._visibility = visibility
@@ -176,7 +177,7 @@ class Worker:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
                 stdin=subprocess.PIPE,
-                env={**os.environ, **_facts(message)},
+                env={**os.environ, VARIABLE: self._at, **_facts(message)},
                 # Out of our group: Ctrl-C is for us, and the command may finish.
                 process_group=0,
                 preexec_fn=_tied_to(os.getpid()),

@@ -2,7 +2,7 @@
 
 from fsmq.daemons.commandline import Setting
 from fsmq.daemons.kinds import Number, Whole
-from fsmq.http.admission import Limits
+from fsmq.http.limits import Limits
 
 _LIMITS = "Limits"
 _DEFAULTS = Limits()

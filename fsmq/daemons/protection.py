@@ -9,8 +9,8 @@ from fsmq.daemons.logs import get_logger
 from fsmq.daemons.options import MqOptions
 from fsmq.daemons.tls import Certificate
 from fsmq.http.access import Access
-from fsmq.http.admission import Limits
 from fsmq.http.keys import KeysError, load
+from fsmq.http.limits import Limits
 from fsmq.http.service import Service
 
 log = get_logger(__name__)

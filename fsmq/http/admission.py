@@ -9,40 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from .limits import Limits
 from .problems import Overloaded, TooManyRequests
-
-_MIB = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of one process; those ``per_key`` hold where there is a file of keys.
-
-    Attributes:
-        connections: that may be open; beyond them the oldest idle one is closed.
-        idle_timeout: seconds that a connection is kept without a request.
-        header_timeout: seconds from the first byte of a request's head to its last.
-        write_timeout: seconds that a client may take nothing of an answer that waits for it.
-        header_bytes: of the whole head of a request.
-        headers: fields of a request.
-        memory: bytes of all bodies that are held, of requests and of answers.
-        requests_per_key: that may be open.
-        waiters_per_key: fetches that may wait for a message.
-        memory_per_key: as ``memory``.
-    """
-
-    connections: int = 10_000
-    idle_timeout: float = 75.0
-    header_timeout: float = 10.0
-    write_timeout: float = 30.0
-    header_bytes: int = 128 * 1024
-    headers: int = 128
-    memory: int = 256 * _MIB
-    requests_per_key: int = 8192
-    waiters_per_key: int = 5000
-    memory_per_key: int = 128 * _MIB
 
 
 class Admission:

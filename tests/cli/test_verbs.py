@@ -37,6 +37,21 @@ def alone(root: Path) -> Command:
     return command
 
 
+def test_a_verb_loads_no_web_server() -> None:
+    # It takes longer to load than all else together, and verbs run in loops of scripts.
+    load = "import sys, fsmq.cli.server; from fsmq.cli import main"
+    verbs = "[main.get_command(None, name) for name in main.list_commands(None)]"
+    told = "print(*({'aiohttp', 'prometheus_client'} & sys.modules.keys()))"
+    done = subprocess.run(
+        [*FSMQ[:1], "-c", f"{load}; {verbs}; {told}"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == []
+
+
 def test_a_message_goes_through_a_pipe_byte_for_byte(fsmq: Command) -> None:
     message_id = fsmq.out("put", "jobs", stdin=BINARY).strip()
     assert fsmq("get", "jobs", "--wait=20").stdout == BINARY

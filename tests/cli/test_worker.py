@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -30,12 +31,12 @@ def worker(fsmq: Command, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     """Start a worker on ``jobs`` in a folder of its own, for a shell's command."""
     running: list[Worker] = []
 
-    def start(command: str, *options: str) -> Worker:
+    def start(command: str, *options: str, cwd: Path = tmp_path, at: str | None = None) -> Worker:
         running.append(
             subprocess.Popen(
                 [*FSMQ, "get", "jobs", "--exec", command, *options],
-                cwd=tmp_path,
-                env=environment(FSMQ_AT=fsmq.at),
+                cwd=cwd,
+                env=environment(FSMQ_AT=at or fsmq.at),
                 stderr=subprocess.PIPE,
             )
         )
@@ -65,6 +66,16 @@ def test_a_command_gets_body_and_facts(
     assert (tmp_path / "body").read_bytes() == body
     assert (tmp_path / "facts").read_text() == f"{message_id} jobs 1 7 8f2\n"
     assert fsmq.counts("jobs") == {}
+
+
+def test_a_command_works_on_the_spool_of_its_worker(
+    fsmq: Command, worker: Callable[..., Worker], root: Path
+) -> None:
+    fsmq("put", "jobs", "--body=x")
+    relative = os.path.relpath(root)
+    put = f"cd /; {shlex.join(FSMQ)} put jobs.done --create"
+    settled(worker(put, "--count=1", f"--at={relative}", cwd=Path.cwd(), at="/nowhere"))
+    assert fsmq.counts("jobs.done") == {"new": 1}
 
 
 def test_a_failure_is_tried_again_later_and_then_buried(
