@@ -41,6 +41,8 @@ class Many:
         count = api.PEEK_COUNT if count is None else check_number("count", count, 1, MAX_COUNT)
         after = unquote_id(call.text("after") or "")
         call.admit()
+        if state == State.READY.value:
+            await self._service.load(queue)
         messages = await self._service.in_thread(
             browse.peek, self._spool.context, queue, state, count, after, MAX_CLAIM_BYTES
         )

@@ -230,7 +230,7 @@ class Service:
         again = False
         while True:
             for one in queues:
-                await self._load(one)
+                await self.load(one)
             call.admit()
             claimed = claim()
             call.hold(claimed.size, sure=True)
@@ -339,8 +339,11 @@ class Service:
             return (await self.counts(queue)).in_flight
         return await self.in_thread(self.spool.census.claims, queue)
 
-    async def _load(self, queue: str) -> None:
-        """Build a queue's index beside the loop: listing a million names takes seconds."""
+    async def load(self, queue: str) -> None:
+        """Build a queue's index beside the loop: listing a million names takes seconds.
+
+        Raises NoSuchQueue, Unavailable.
+        """
         ready = self.spool.context.ready
         if ready.is_loaded(queue):
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from heapq import nsmallest
+from itertools import islice
 from typing import NamedTuple
 
 from .context import Context
@@ -99,7 +99,7 @@ def peek(
     size = 0
     try:
         context.settings_of(queue)
-        for message_id in ids(context, queue, place):
+        for message_id in _from(context, queue, place, limit, after):
             if message_id <= after or not _is_of(context, queue, message_id, kind):
                 continue
             message = look(context, queue, message_id, place)
@@ -126,7 +126,7 @@ def peek_all(context: Context, queue: str, limit: int) -> list[Message]:
         # With the stream, so that one that travels on meanwhile is seen twice and not missed.
         states: dict[str, State] = {}
         for state in (State.NEW, State.READY, State.DELAY):
-            states |= dict.fromkeys(nsmallest(limit, ids(context, queue, state)), state)
+            states |= dict.fromkeys(islice(_from(context, queue, state, limit), limit), state)
         for message_id in sorted(states):
             message = look(context, queue, message_id, states[message_id])
             message = message or _find(context, queue, message_id)
@@ -151,6 +151,20 @@ def find(context: Context, queue: str, message_id: str) -> Message | None:
         return _find(context, queue, message_id)
     except OSError as error:
         raise unavailable(error, f"cannot look into queue {queue!r}") from error
+
+
+def _from(context: Context, queue: str, state: State, limit: int, after: str = "") -> Iterator[str]:
+    """A queue's ids in order. The first ``limit`` ready ones come without a listing if they can."""
+    first = None
+    if state is State.READY and not after:
+        first = context.ready.first(queue, limit)
+    if first is None:
+        yield from ids(context, queue, state)
+        return
+    yield from first
+    if len(first) == limit:
+        # Some were gone, or are no messages.
+        yield from (i for i in ids(context, queue, state) if i > first[-1])
 
 
 def _find(context: Context, queue: str, message_id: str) -> Message | None:

@@ -9,109 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
 
 from .errors import NoSuchQueue
 from .events import Event, Events, Kind
 from .names import is_id
+from .ready_index import ReadyIndex
 from .settings import QueueSettings
 from .share import USUAL, WHOLE, Division, Share
 from .tree import QUEUES, Tree
 
-# How long an id that others prefer is left to them.
-GRACE_S = 0.05
 # Announced when a queue was deleted or replaced: all that wait for it must look.
 EVERYONE = 1 << 30
 # How often an empty index is checked against the folder although events arrive.
 _DISTRUST_S = 30.0
 # A listing may take at most this share of the time.
 _SCAN_SHARE = 0.02
-
-
-class ReadyIndex:
-    """The ready ids of one queue, the preferred ones first, each kind in name order.
-
-    One that others prefer is left to them for ``GRACE_S`` after its arrival: where two processes
-    wait for messages, both see each arrival, and one of the two would lose the race for it.
-    """
-
-    def __init__(self, share: Share) -> None:
-        self.share = share
-        self.present: set[str] = set()
-        self._own: list[str] = []
-        self._rest: list[str] = []
-        self._fresh: deque[tuple[float, str]] = deque()  # since (monotonic), id
-
-    def __len__(self) -> int:
-        return len(self.present)
-
-    def load(self, ids: Iterable[str]) -> None:
-        """Replace everything by ``ids``."""
-        self.present = set(ids)
-        self._rebuild()
-
-    def add(self, message_id: str) -> float | None:
-        """Add an id; in how many seconds it can be popped, or None if it was there."""
-        if message_id in self.present:
-            return None
-        self.present.add(message_id)
-        if self.share.prefers(message_id):
-            heappush(self._own, message_id)
-            return 0.0
-        self._fresh.append((time.monotonic(), message_id))
-        return GRACE_S
-
-    def postpone(self, message_id: str) -> None:
-        """Add an id that cannot be claimed right now, to be popped after ``GRACE_S``."""
-        if message_id not in self.present:
-            self.present.add(message_id)
-            self._fresh.append((time.monotonic(), message_id))
-
-    def discard(self, message_id: str) -> None:
-        """Forget an id. Its place in a heap goes when it comes up, or with the next rebuild."""
-        self.present.discard(message_id)
-        if len(self._own) + len(self._rest) + len(self._fresh) > 2 * len(self.present) + 1024:
-            self._rebuild()
-
-    def pop(self) -> str | None:
-        """Take the next id out; None if there is none."""
-        self._ripen()
-        for heap in (self._own, self._rest):
-            while heap:
-                message_id = heappop(heap)
-                if message_id in self.present:
-                    self.present.remove(message_id)
-                    return message_id
-        return None
-
-    def ripens_in(self) -> float | None:
-        """Seconds until an id can be popped that cannot be yet; None if there is none."""
-        while self._fresh and self._fresh[0][1] not in self.present:
-            self._fresh.popleft()
-        if not self._fresh:
-            return None
-        return max(0.0, self._fresh[0][0] + GRACE_S - time.monotonic())
-
-    def _ripen(self) -> None:
-        if not self._fresh:
-            return
-        ripe = time.monotonic() - GRACE_S
-        while self._fresh and self._fresh[0][0] <= ripe:
-            message_id = self._fresh.popleft()[1]
-            heappush(self._own if self.share.prefers(message_id) else self._rest, message_id)
-
-    def _rebuild(self) -> None:
-        self._fresh.clear()
-        if self.share.of == 1:
-            self._own, self._rest = list(self.present), []
-        else:
-            self._own, self._rest = [], []
-            for message_id in self.present:
-                (self._own if self.share.prefers(message_id) else self._rest).append(message_id)
-        heapify(self._own)
-        heapify(self._rest)
 
 
 class _Entry:
@@ -207,6 +120,19 @@ class Ready:
             with self._lock:
                 message_id = entry.index.pop()
         return message_id
+
+    def first(self, queue: str, limit: int) -> list[str] | None:
+        """The ids of a queue that come first; None where only a listing tells them.
+
+        Some may be gone already, and one that is being claimed right now is left out.
+        """
+        self.refresh()
+        with self._lock:
+            entry = self._entries.get(queue)
+            if entry is None or not entry.watched or entry.meanwhile is not None:
+                return None
+            entry.used = time.monotonic()
+            return entry.index.first(limit)
 
     def add(self, queue: str, message_id: str) -> None:
         """Tell that an id became ready (if the queue is in use here)."""

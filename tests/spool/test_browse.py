@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
+from fsmq.spool.browse import peek_all
 from tests.spool.helpers import Clock, tree_of, visible
 
 
@@ -18,6 +19,36 @@ def test_peek_shows_messages_in_order_and_claims_none(spool: Spool, jobs: Queue)
         assert [m.body for m in peeked] == [b"2", b"3", b"4"]
         assert {(m.state, m.deliveries, m.deadline) for m in peeked} == {("ready", 0, None)}
     assert [m.body for m in jobs.peek(9, after=peeked[-1].id)] == [b"9"]
+
+
+def test_peek_lists_nothing_where_an_index_is_in_use(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put_many([b"%d" % n for n in range(6)])
+    spool.deliver()
+    with Spool(spool.tree.root, sync="none", delivers=False) as other:
+        other.queue("jobs").remove(other.queue("jobs").peek(1)[0].id)
+    assert [m.body for m in jobs.claim()] == [b"1"]
+    listed: list[str] = []
+    listing = spool.tree.ready_names
+    monkeypatch.setattr(
+        spool.tree, "ready_names", lambda queue: listed.append(queue) or listing(queue)
+    )
+    assert [m.body for m in jobs.peek(3)] == [b"2", b"3", b"4"]
+    assert [m.body for m in peek_all(spool.context, "jobs", 3)] == [b"1", b"2", b"3"]
+    assert listed == []
+    assert [m.body for m in jobs.peek(9)] == [b"2", b"3", b"4", b"5"]
+    assert listed == []
+
+
+def test_what_is_no_message_keeps_no_place_in_a_peek(spool: Spool, jobs: Queue) -> None:
+    (spool.tree.root / "queues" / "jobs" / "00-a-link").symlink_to("/dev/null")
+    jobs.put_many([b"1", b"2", b"3"])
+    spool.deliver()
+    spool.context.ready.refresh()  # that the queue was made
+    spool.context.ready.load("jobs")
+    assert spool.context.ready.first("jobs", 1) == ["00-a-link"]
+    assert [m.body for m in jobs.peek(2)] == [b"1", b"2"]
 
 
 def test_peek_looks_into_every_state(spool: Spool, jobs: Queue, clock: Clock) -> None:

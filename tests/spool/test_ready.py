@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsmq.spool import InvalidValue, NoSuchQueue, Queue, Spool
-from fsmq.spool.ready import GRACE_S, ReadyIndex
+from fsmq.spool.ready_index import GRACE_S, ReadyIndex
 from fsmq.spool.share import Share
 from tests.spool.helpers import Clock
 from tests.suite import eventually
@@ -38,6 +38,7 @@ def test_an_index_is_a_sorted_set(todo: list[tuple[str, str]]) -> None:
             assert index.pop() == expected
             model.discard(expected or "")
         assert len(index) == len(model)
+        assert index.first(3) == sorted(model)[:3]
 
 
 @given(st.sets(st.integers(0, 10_000).map(str), min_size=50, max_size=80), st.integers(2, 4))
@@ -46,6 +47,7 @@ def test_a_node_takes_its_share_first_and_then_the_rest(names: set[str], nodes: 
     for share in shares:
         index = ReadyIndex(share)
         index.load(names)
+        assert index.first(20) == sorted(names)[:20]
         taken = [index.pop() for _ in names]
         own = sorted(name for name in names if share.prefers(name))
         assert taken == own + sorted(names - set(own))
@@ -159,6 +161,7 @@ def test_what_others_prefer_is_left_to_them_for_a_moment() -> None:
     index = ReadyIndex(share)
     assert index.add(foreign) == GRACE_S
     assert index.pop() is None
+    assert index.first(5) == [foreign]
     assert index.add(own) == 0.0
     assert index.pop() == own
     ripens_in = index.ripens_in()

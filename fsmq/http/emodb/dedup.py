@@ -60,6 +60,8 @@ class DedupQueues(PlainQueues):
 
     async def peek(self, queue: str, limit: int) -> list[Message]:
         try:
+            for side in (read_side(queue), write_side(queue)):
+                await self._service.load(side)
             pending = await self._service.in_thread(dedup.peek, self._spool.context, queue, limit)
         except NoSuchQueue:
             return []

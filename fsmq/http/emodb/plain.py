@@ -62,6 +62,7 @@ class PlainQueues:
     async def peek(self, queue: str, limit: int) -> list[Message]:
         """Up to ``limit`` messages in order, claimed ones too."""
         try:
+            await self._service.load(queue)
             return await self._service.in_thread(browse.peek_all, self._spool.context, queue, limit)
         except NoSuchQueue:
             return []

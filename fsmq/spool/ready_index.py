@@ -1,0 +1,121 @@
+"""One queue's ready ids in order: what :mod:`fsmq.spool.ready` keeps for each queue in use."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush, nsmallest
+
+from .share import Share
+
+# How long an id that others prefer is left to them.
+GRACE_S = 0.05
+
+
+class ReadyIndex:
+    """The ready ids of one queue, the preferred ones first, each kind in name order.
+
+    One that others prefer is left to them for ``GRACE_S`` after its arrival: where two processes
+    wait for messages, both see each arrival, and one of the two would lose the race for it.
+    """
+
+    def __init__(self, share: Share) -> None:
+        self.share = share
+        self.present: set[str] = set()
+        self._own: list[str] = []
+        self._rest: list[str] = []
+        self._fresh: deque[tuple[float, str]] = deque()  # since (monotonic), id
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def load(self, ids: Iterable[str]) -> None:
+        """Replace everything by ``ids``."""
+        self.present = set(ids)
+        self._rebuild()
+
+    def add(self, message_id: str) -> float | None:
+        """Add an id; in how many seconds it can be popped, or None if it was there."""
+        if message_id in self.present:
+            return None
+        self.present.add(message_id)
+        if self.share.prefers(message_id):
+            heappush(self._own, message_id)
+            return 0.0
+        self._fresh.append((time.monotonic(), message_id))
+        return GRACE_S
+
+    def postpone(self, message_id: str) -> None:
+        """Add an id that cannot be claimed right now, to be popped after ``GRACE_S``."""
+        if message_id not in self.present:
+            self.present.add(message_id)
+            self._fresh.append((time.monotonic(), message_id))
+
+    def discard(self, message_id: str) -> None:
+        """Forget an id. Its place in a heap goes when it comes up, or with the next rebuild."""
+        self.present.discard(message_id)
+        if len(self._own) + len(self._rest) + len(self._fresh) > 2 * len(self.present) + 1024:
+            self._rebuild()
+
+    def pop(self) -> str | None:
+        """Take the next id out; None if there is none."""
+        self._ripen()
+        for heap in (self._own, self._rest):
+            while heap:
+                message_id = heappop(heap)
+                if message_id in self.present:
+                    self.present.remove(message_id)
+                    return message_id
+        return None
+
+    def first(self, limit: int) -> list[str]:
+        """Up to ``limit`` ids that come first of all, whoever prefers them; none is taken out.
+
+        Costs as much as it gives, however many there are.
+        """
+        fresh = (message_id for _, message_id in self._fresh if message_id in self.present)
+        found = {*self._least(self._own, limit), *self._least(self._rest, limit), *fresh}
+        return nsmallest(limit, found)
+
+    def _least(self, heap: list[str], limit: int) -> list[str]:
+        """The first ids of a heap, in order."""
+        while heap and heap[0] not in self.present:
+            heappop(heap)
+        # The next one is always a child of one that has been seen.
+        seen: list[str] = []
+        edge = [(heap[0], 0)] if heap else []
+        while edge and len(seen) < limit:
+            message_id, place = heappop(edge)
+            if message_id in self.present and message_id not in seen[-1:]:
+                seen.append(message_id)
+            for child in range(2 * place + 1, min(2 * place + 3, len(heap))):
+                heappush(edge, (heap[child], child))
+        return seen
+
+    def ripens_in(self) -> float | None:
+        """Seconds until an id can be popped that cannot be yet; None if there is none."""
+        while self._fresh and self._fresh[0][1] not in self.present:
+            self._fresh.popleft()
+        if not self._fresh:
+            return None
+        return max(0.0, self._fresh[0][0] + GRACE_S - time.monotonic())
+
+    def _ripen(self) -> None:
+        if not self._fresh:
+            return
+        ripe = time.monotonic() - GRACE_S
+        while self._fresh and self._fresh[0][0] <= ripe:
+            message_id = self._fresh.popleft()[1]
+            heappush(self._own if self.share.prefers(message_id) else self._rest, message_id)
+
+    def _rebuild(self) -> None:
+        self._fresh.clear()
+        if self.share.of == 1:
+            self._own, self._rest = list(self.present), []
+        else:
+            self._own, self._rest = [], []
+            for message_id in self.present:
+                (self._own if self.share.prefers(message_id) else self._rest).append(message_id)
+        heapify(self._own)
+        heapify(self._rest)
