@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from fsmq.spool import InvalidValue, MessageTooLarge, Queue, Spool
-from fsmq.spool.compression import METHODS, Method, compress, decompress
+from fsmq.spool.compression import MAX_PLAIN_BYTES, METHODS, Method, compress, decompress
 from fsmq.spool.fsck import check
 from fsmq.spool.names import facts
 from tests.spool.helpers import visible
@@ -99,14 +99,18 @@ def test_a_frame_that_does_not_tell_its_size() -> None:
 
 
 def bombs() -> dict[str, bytes]:
-    """Each of some gigabytes: zlib, zstd, zstd that does not say how large, and one that lies."""
-    piece = bytes(8 * MEGABYTE)
-    deflate, squeeze = zlib.compressobj(), zstandard.ZstdCompressor().compressobj()
-    flat = b"".join(deflate.compress(piece) for _ in range(256)) + deflate.flush()
-    open_end = b"".join(squeeze.compress(piece) for _ in range(256)) + squeeze.flush()
-    told = zstandard.ZstdCompressor().compressobj(size=256 * len(piece))
-    known = b"".join(told.compress(piece) for _ in range(256)) + told.flush()
-    return {"zlib": flat, "open": open_end, "told": known}
+    """Each eight times as large as what is unpacked at most, so 512 MiB, in three forms."""
+    piece, pieces = bytes(8 * MEGABYTE), MAX_PLAIN_BYTES // MEGABYTE
+    size = pieces * len(piece)
+    packers = {
+        "zlib": zlib.compressobj(1),
+        "open": zstandard.ZstdCompressor().compressobj(),
+        "told": zstandard.ZstdCompressor().compressobj(size=size),
+    }
+    return {
+        name: b"".join(packer.compress(piece) for _ in range(pieces)) + packer.flush()
+        for name, packer in packers.items()
+    }
 
 
 def test_a_bomb_fills_no_memory(root: Path) -> None:
@@ -120,7 +124,7 @@ def test_a_bomb_fills_no_memory(root: Path) -> None:
         "messages = spool.queue('jobs').claim(count=10)\n"
         "print([len(m.body) < 10_000_000 for m in messages])"
     )
-    limit = 600 * MEGABYTE
+    limit = 512 * MEGABYTE
     done = subprocess.run(
         [sys.executable, "-c", program, str(root)],
         capture_output=True,
