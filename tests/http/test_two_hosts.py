@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from tests.http.emodb.helpers import SUCCESS, Emo, payloads
 from tests.http.helpers import Wire
 from tests.suite import Suite, eventually
 
@@ -60,6 +64,38 @@ def test_topics_and_settings_hold_on_both(hosts: tuple[Host, Host]) -> None:
         assert other.ask("GET", f"/v1/queues/{queue}").json["VisibilityTimeout"] == n
     other.ask("DELETE", "/v1/topics/news/queues/q3")
     assert "q3" not in one.ask("PUT", "/v1/topics/news/message", body=b"x").json
+
+
+async def test_equal_messages_of_both_are_one_in_a_dedup_queue(hosts: tuple[Host, Host]) -> None:
+    """The same JSON by both at once, single and in batches that cross; then both poll."""
+    one, other = hosts
+    async with (
+        aiohttp.ClientSession(one.suite.url) as to_one,
+        aiohttp.ClientSession(other.suite.url) as to_other,
+    ):
+        both = [
+            Emo(to_one, one.suite, "dedupq", "twice"),
+            Emo(to_other, other.suite, "dedupq", "twice"),
+        ]
+        everything = [f"m{n:02}" for n in range(60)]
+        sent = [host.post("send", message) for message in everything for host in both]
+        for host in both:
+            sent += [host.post("sendbatch", everything[::step]) for step in (1, -1, 3)]
+        random.shuffle(sent)
+        answers = await asyncio.gather(*sent)
+        assert {(answer.status, answer.body) for answer in answers} == {(200, SUCCESS)}
+        await both[0].delivered()
+        assert [await host.size() for host in both] == [60, 60]
+        got: list[str] = []
+
+        async def drain(host: Emo) -> None:
+            while await host.size():
+                messages = await host.poll(limit=7)
+                got.extend(payloads(messages))
+                await host.ack(*messages)
+
+        await asyncio.wait_for(asyncio.gather(*map(drain, both)), 30)
+        assert sorted(got) == everything
 
 
 def test_each_prefers_its_share_and_a_dead_ones_is_taken_over(hosts: tuple[Host, Host]) -> None:
