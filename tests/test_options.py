@@ -10,14 +10,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fsmq.daemons.options import (
-    DIALECTS,
-    SETTINGS,
     MoverOptions,
     MqOptions,
     ReaperOptions,
     UpOptions,
     program,
 )
+from fsmq.daemons.settings import DIALECTS, SETTINGS
 
 PROGRAMS: dict[str, type[Any]] = {
     "mq": MqOptions,

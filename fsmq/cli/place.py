@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from fsmq.cli.failures import Exit, Failure
-from fsmq.daemons.options import DEFAULT_ROOT
+from fsmq.daemons.settings import DEFAULT_ROOT
 from fsmq.spool import Counts, Message, Moved, NewMessage, QueueSettings, Spool, State
 from fsmq.spool.queue import Queue as SpoolQueue
 from fsmq.spool.survey import Overview
@@ -189,6 +190,7 @@ def at_option(command: F) -> F:
         "--root",
         "at",
         metavar="URL|FOLDER",
+        shell_complete=_folders,
         help=f"The server or the folder of the spool. [{VARIABLE}, then FSMQ_ROOT,"
         f" then {DEFAULT_ROOT}]",
     )(command)
@@ -214,6 +216,7 @@ def root_option(command: F) -> F:
         "root",
         metavar="FOLDER",
         callback=convert,
+        shell_complete=_folders,
         help=f"The folder of the spool. [{VARIABLE}, then FSMQ_ROOT, then {DEFAULT_ROOT}]",
     )(command)
 
@@ -236,6 +239,10 @@ def open_place(at: str | None, *, create: bool = False, patience: float | None =
 def is_url(at: str) -> bool:
     """Whether a place is named by a URL."""
     return at.startswith(("http://", "https://"))
+
+
+def _folders(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    return [CompletionItem(begun, type="dir")]  # the shell knows them
 
 
 def _folder(said: str | None) -> Path:

@@ -8,7 +8,7 @@ A value is taken from the first of these that has one:
    program's own table goes before the top level, which holds for every program,
 4. the default.
 
-This module knows how; which settings there are stands in `fsmq.daemons.options`.
+This module knows how; which settings there are stands in `fsmq.daemons.settings`.
 """
 
 import difflib
@@ -22,9 +22,10 @@ from typing import Any, Protocol, Self, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from fsmq._version import __version__
-from fsmq.daemons.kinds import Kind
+from fsmq.daemons.kinds import Choice, Kind, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +260,15 @@ def _parameter(
         is_eager=setting.name == "config",  # the others look into the file it loads
         hidden=setting.hidden,
         metavar=setting.kind.metavar,
+        shell_complete=lambda ctx, param, begun: _completions(setting.kind, begun),
     )
+
+
+def _completions(kind: Kind, begun: str) -> list[CompletionItem]:
+    if isinstance(kind, Location):
+        return [CompletionItem(begun, type="file")]  # the shell knows them
+    words = kind.words if isinstance(kind, Choice) else ()
+    return [CompletionItem(word) for word in words if word.startswith(begun)]
 
 
 def _origins(ctx: click.Context, names: Iterable[str]) -> dict[str, Origin]:

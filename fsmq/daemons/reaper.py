@@ -6,7 +6,8 @@ from functools import partial
 
 from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
-from fsmq.daemons.options import DEFAULT_ROOT, ReaperOptions, program
+from fsmq.daemons.options import ReaperOptions, program
+from fsmq.daemons.settings import DEFAULT_ROOT
 from fsmq.daemons.start import open_journal, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.spool.errors import UnusableSpool

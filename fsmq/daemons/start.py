@@ -12,10 +12,10 @@ from fsmq.daemons.logs import get_logger
 from fsmq.daemons.options import (
     MoverOptions,
     MqOptions,
-    OnOff,
     ReaperOptions,
     parse,
 )
+from fsmq.daemons.settings import OnOff
 from fsmq.spool.journal import Journal, NoJournal
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.probe import Level, probe

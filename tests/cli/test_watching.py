@@ -166,6 +166,10 @@ def test_a_shell_completes_verbs_queues_settings_and_ids(alone: Command, tmp_pat
     assert completed("bash", ["fsmq", "ack", "jobs", ""], alone) == [f"plain,{message_id}"]
     nowhere = ["fsmq", "get", "--at", str(tmp_path / "nowhere"), "e"]
     assert completed("bash", nowhere, alone) == []
+    # Of the settings of a program, and where the shell itself knows what there is.
+    assert completed("bash", ["fsmq", "up", "--sync", "f"], alone) == ["plain,fsync"]
+    assert completed("bash", ["fsmq", "up", "--keys", "k"], alone) == ["file,k"]
+    assert completed("bash", ["fsmq", "ls", "--at", "/va"], alone) == ["dir,/va"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

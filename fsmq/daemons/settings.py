@@ -1,0 +1,347 @@
+"""Every setting of every program: its unit, range, default and the sentence that `--help` shows.
+
+`SETTINGS` is the one place to add or change one; command lines, environment variables, the
+configuration file and the help text are made from it (see `fsmq.daemons.commandline`). The
+dataclasses of `fsmq.daemons.options` give a program its values with their types.
+"""
+
+from pathlib import Path
+from typing import Literal, get_args
+
+from fsmq.daemons.commandline import Setting
+from fsmq.daemons.kinds import Choice, Location, Number, Several, Text, Whole, WholeOr
+from fsmq.daemons.limits import LIMITS
+from fsmq.spool.peers import host_name
+
+SyncMode = Literal["auto", "fsync", "syncfs", "none"]
+OnOff = Literal["on", "off"]
+Watch = Literal["auto", "events", "poll"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "text", "json", "journal"]
+
+DEFAULT_ROOT = Path("/tmp/mq")
+
+COMMANDS = {"mq": "mq", "mover": "mq-mover", "reaper": "mq-reaper", "up": "fsmq up"}
+"""The programs that take settings, and what a user types to start each."""
+
+TABLES = {"mq": "mq", "mover": "mover", "reaper": "reaper", "up": "mq"}
+"""The table of the configuration file that each program reads over the top level."""
+
+DIALECTS = ("emodb", "dynamiq")
+"""What mq can speak beside its native dialect; `fsmq.http.dialects` has them."""
+
+_EVERY = tuple(COMMANDS)
+_LOOPS = ("mover", "reaper")
+_DAEMONS = ("mq", *_LOOPS)
+
+_SPOOL, _NETWORK, _ACCESS = "The spool", "The network", "Who gets in"
+_JOURNAL = "The lifecycle journal"
+_EVENTS, _LOGS = "Noticing new files", "Logs and configuration"
+_STATS = "Metrics"
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "root",
+        Location("FOLDER"),
+        DEFAULT_ROOT,
+        "The folder that holds the spool; made when it is not there.",
+        _SPOOL,
+        ("mq", "up"),
+    ),
+    Setting(
+        "root",
+        Location("FOLDER"),
+        None,
+        "The spool to serve: new messages and ended timers, both to their queues.",
+        _SPOOL,
+        ("mover",),
+    ),
+    Setting(
+        "source",
+        Location("FOLDER"),
+        None,
+        "The folder to take files from; with --destination, instead of --root.",
+        _SPOOL,
+        ("mover",),
+    ),
+    Setting(
+        "destination",
+        Location("FOLDER"),
+        None,
+        "The folder of queues to deliver files to, on the same filesystem.",
+        _SPOOL,
+        ("mover",),
+    ),
+    Setting(
+        "root",
+        Location("FOLDER"),
+        None,
+        "The spool to serve: the files in its folder remove are unlinked.",
+        _SPOOL,
+        ("reaper",),
+    ),
+    Setting(
+        "source",
+        Location("FOLDER"),
+        None,
+        "The folder whose files are unlinked; instead of --root.",
+        _SPOOL,
+        ("reaper",),
+        default_text=str(DEFAULT_ROOT / "remove"),
+    ),
+    Setting(
+        "delay",
+        Number(0, 31_536_000, "seconds"),
+        0.0,
+        "How long after its arrival in the source a file is delivered at the earliest.",
+        _SPOOL,
+        ("mover",),
+    ),
+    Setting(
+        "sync",
+        Choice(*get_args(SyncMode)),
+        "auto",
+        "How messages get to stable media before the answer; none gives up durability.",
+        _SPOOL,
+        ("mq", "up"),
+    ),
+    Setting(
+        "workers",
+        Whole(1, 256, "count"),
+        8,
+        "Threads that save and threads that fetch messages: so many of each.",
+        _SPOOL,
+        ("mq",),
+    ),
+    Setting(
+        "peers",
+        WholeOr(0, 10_000, "count", "auto"),
+        0,
+        "Other hosts that fetch from the same spool; with 0, messages come strictly in order, and"
+        " auto counts those that live.",
+        _SPOOL,
+        ("mq",),
+    ),
+    Setting(
+        "node",
+        Text("NAME", r"(?!\.)[A-Za-z0-9_.-]{1,180}", "A-Z a-z 0-9 - _ . with no dot first"),
+        host_name,
+        "The name of this host among its peers.",
+        _SPOOL,
+        _DAEMONS,
+        default_text="the host's name",
+    ),
+    Setting(
+        "address",
+        Text("ADDRESS", r"[^\s\x00]{1,255}", "an address or a host name"),
+        "127.0.0.1",
+        "The address to listen on.",
+        _NETWORK,
+        ("mq", "up"),
+    ),
+    Setting(
+        "port",
+        Whole(0, 65_535, "port"),
+        8080,
+        "The port to listen on; 0 takes any free one.",
+        _NETWORK,
+        ("mq", "up"),
+    ),
+    Setting(
+        "dialects",
+        Several(*DIALECTS),
+        "all",
+        "What is spoken beside the native dialect, joined by commas; or all, or none.",
+        _NETWORK,
+        ("mq",),
+    ),
+    Setting(
+        "admin-port",
+        Whole(0, 65_535, "port"),
+        None,
+        "Where EmoDB's clients ask for the server's health; 0 for nowhere.",
+        _NETWORK,
+        ("mq",),
+        default_text="port + 1, while emodb is spoken and port is not 0",
+    ),
+    Setting(
+        "processes",
+        Whole(1, 256, "count"),
+        1,
+        "Processes that share the port, to use more than one core.",
+        _NETWORK,
+        ("mq", "up"),
+    ),
+    Setting(
+        "process-index",
+        Whole(0, 255, "index"),
+        None,
+        "Which of the processes this one is; set by the supervisor.",
+        _NETWORK,
+        ("mq",),
+        hidden=True,
+    ),
+    Setting(
+        "keys",
+        Location("FILE"),
+        None,
+        "A TOML file that says which keys may do what; without one everybody may do everything.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
+        "tls-cert",
+        Location("FILE"),
+        None,
+        "The certificate (PEM, with those up to its authority): serve HTTPS; with --tls-key.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
+        "tls-key",
+        Location("FILE"),
+        None,
+        "The key of the certificate (PEM); read again, with --tls-cert, on SIGHUP.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
+        "host-names",
+        Text("NAMES", r"[A-Za-z0-9_.-]{1,253}(,[A-Za-z0-9_.-]{1,253})*", "names with , between"),
+        None,
+        "Without --keys: names by which clients may call mq, besides localhost and its addresses.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
+        "let-anyone-in",
+        Choice("no", "yes"),
+        "no",
+        "Serve without --keys on an address that other hosts can reach.",
+        _ACCESS,
+        ("mq", "up"),
+    ),
+    Setting(
+        "listening",
+        Text("FDS", r"[0-9]+(,[0-9]+)*", "numbers of open sockets"),
+        None,
+        "The sockets to serve, already open; set by the supervisor.",
+        _NETWORK,
+        ("mq",),
+        hidden=True,
+    ),
+    *LIMITS,
+    Setting(
+        "stats",
+        Choice("none", "statsd"),
+        "none",
+        "Where metrics are sent to; Prometheus fetches them from /_metrics in any case.",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
+        "stats-address",
+        Text("HOST:PORT", r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\x00]{1,253}):[0-9]{1,5}", "HOST:PORT"),
+        "127.0.0.1:8125",
+        "Where statsd listens (UDP).",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
+        "stats-prefix",
+        Text("PREFIX", r"[A-Za-z0-9_.-]{0,200}", "A-Z a-z 0-9 - _ ."),
+        "dynamiq.",
+        "What stands before each key, its dot included.",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
+        "stats-interval",
+        Number(0.1, 3600, "seconds"),
+        2.0,
+        "How often they are sent.",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
+        "stats-tags",
+        Choice("none", "dogstatsd"),
+        "none",
+        "Whether the queue is a part of the key, or a tag behind the value.",
+        _STATS,
+        ("mq",),
+    ),
+    Setting(
+        "watch",
+        Choice(*get_args(Watch)),
+        "auto",
+        "How new files are noticed; poll is for mounts such as NFS that send no events.",
+        _EVENTS,
+        _DAEMONS,
+    ),
+    Setting(
+        "poll-interval",
+        Number(0.01, 60, "seconds"),
+        0.25,
+        "The time between two looks at a folder that is polled.",
+        _EVENTS,
+        _DAEMONS,
+    ),
+    Setting(
+        "sweep-interval",
+        Number(0.1, 86_400, "seconds"),
+        30.0,
+        "How often queues are swept for expired messages.",
+        _EVENTS,
+        ("mover",),
+    ),
+    Setting(
+        "journal",
+        Choice(*get_args(OnOff)),
+        "on",
+        "Whether each step of each message is noted in the lifecycle journal.",
+        _JOURNAL,
+        tuple(COMMANDS),
+    ),
+    Setting(
+        "journal-retention",
+        Number(60, 3_162_240_000, "seconds"),
+        7 * 86_400.0,
+        "How long a segment of the journal is kept.",
+        _JOURNAL,
+        ("reaper",),
+    ),
+    Setting(
+        "journal-bytes",
+        Whole(2**20, 2**50, "bytes"),
+        2**30,
+        "How large all of the journal may be; its oldest segments go first.",
+        _JOURNAL,
+        ("reaper",),
+    ),
+    Setting(
+        "log-level",
+        Choice(*get_args(LogLevel)),
+        "info",
+        "The least serious event that is logged.",
+        _LOGS,
+        _EVERY,
+    ),
+    Setting(
+        "log-format",
+        Choice(*get_args(LogFormat)),
+        "auto",
+        "The form of the log on stderr; auto fits a terminal, systemd's journal, or else is JSON.",
+        _LOGS,
+        _EVERY,
+    ),
+    Setting(
+        "config",
+        Location("FILE"),
+        None,
+        "A TOML file of settings; tables [mq], [mover] and [reaper] hold for one program.",
+        _LOGS,
+        _EVERY,
+    ),
+)
