@@ -6,26 +6,23 @@ asked for, so each verb says what its second try will find then.
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from uuid6 import uuid7
-
-from fsmq.http.wire import MAX_BATCH_BYTES, MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
+from fsmq.http.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 from fsmq.spool.counts import Counts
 from fsmq.spool.errors import DuplicateMessage, FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue
-from fsmq.spool.message import Message, NewMessage, pack_header
+from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.names import check_id, check_queue
 from fsmq.spool.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
 from fsmq.spool.tree import State
 
+from . import answers, outgoing
 from .errors import UnexpectedAnswer, error_of
 from .exchange import Answer, Outcome, Pause, Request, Verb
 from .options import Options
@@ -34,13 +31,9 @@ from .retry import back_off, persist
 MAX_COUNT = 1000
 # As in the embedded library: one sync, and so many open files of the server, for each part.
 _PART = 250
-# Several times what a part usually has; the server's limit lies far behind.
-_PART_BYTES = MAX_BATCH_BYTES // 2
 _MAX_WAIT_S = 86_400.0
 # A page of a peek that has so many bytes may have ended for that.
 _FULL_PAGE_BYTES = 64 * 1024 * 1024
-# Attributes that are more than this are too much for headers; JSON has no such limits.
-_HEADER_BYTES, _HEADERS = 4096, 50
 
 
 class MoveState(NamedTuple):
@@ -65,12 +58,12 @@ class Verbs:
 
     def queues(self) -> Verb[list[str]]:
         answer = yield from self._done(self._request("GET", "/"))
-        return list(member(answer, "queues"))
+        return list(answers.member(answer, "queues"))
 
     def create_queue(self, name: str) -> Verb[bool]:
         """A second try after a lost answer finds the queue there: False, though it was ours."""
         answer = yield from self._done(self._request("PUT", _queue(name)))
-        return bool(member(answer, "created"))
+        return bool(answers.member(answer, "created"))
 
     def delete_queue(self, name: str) -> Verb[None]:
         outcome = yield from self._ask(self._request("DELETE", _queue(name)))
@@ -91,17 +84,17 @@ class Verbs:
 
     def counts(self, queue: str) -> Verb[Counts]:
         answer = yield from self._done(self._request("GET", _queue(queue)))
-        counted = member(answer, "messages")
+        counted = answers.member(answer, "messages")
         return Counts(**{state: counted[state] for state in Counts._fields})
 
     def settings(self, queue: str) -> Verb[QueueSettings]:
         answer = yield from self._done(self._request("GET", _queue(queue)))
-        return _settings(answer)
+        return answers.settings(answer)
 
     def configure(self, queue: str, changes: Mapping[str, Any]) -> Verb[QueueSettings]:
         body = json.dumps(dict(changes)).encode()
         answer = yield from self._done(self._request("PATCH", _queue(queue), body=body))
-        return _settings(answer)
+        return answers.settings(answer)
 
     def purge(self, queue: str) -> Verb[None]:
         """A second try removes what came meanwhile too."""
@@ -112,11 +105,11 @@ class Verbs:
         parameters = {"to": check_queue(target, "target"), "in_flight": in_flight or None}
         request = self._request("POST", f"{_queue(source)}/move", _words(parameters))
         answer = yield from self._done(request)
-        return str(member(answer, "move"))
+        return str(answers.member(answer, "move"))
 
     def find_move(self, ref: str) -> Verb[MoveState]:
         answer = yield from self._done(self._request("GET", f"/_moves/{quote_id(ref)}"))
-        return MoveState(*(member(answer, name) for name in MoveState._fields))
+        return MoveState(*(answers.member(answer, name) for name in MoveState._fields))
 
     # -- put -------------------------------------------------------------------------------------
 
@@ -125,23 +118,23 @@ class Verbs:
 
         again: an earlier try may have been carried out already.
         """
-        named = _named(message)
-        if not _fits_headers(named):
-            content = b"[" + _as_json(named) + b"]"
+        named = outgoing.named(message)
+        if not outgoing.fits_headers(named):
+            content = b"[" + outgoing.as_json(named) + b"]"
             request = self._request("POST", f"{_queue(queue)}/batch", body=content)
         else:
             request = self._request(
                 "POST",
                 f"{_queue(queue)}/messages",
-                _parameters(named),
+                outgoing.parameters_of(named),
                 named.body,
-                headers_of(named),
+                outgoing.headers_of(named),
             )
         outcome = yield from self._ask(request)
         if outcome.answer.status == 201:
             message_id = outcome.answer.headers.get("x-message-id")
             if message_id is None:
-                message_id = member(outcome.answer, "ids")[0]
+                message_id = answers.member(outcome.answer, "ids")[0]
             return unquote_id(message_id)
         error = error_of(outcome.answer)
         if isinstance(error, DuplicateMessage) and (again or outcome.again):
@@ -154,7 +147,7 @@ class Verbs:
         ids: list[str] = []
         while part := list(islice(waiting, _PART)):
             try:
-                for batch in _batches([_named(message) for message in part]):
+                for batch in outgoing.batches([outgoing.named(message) for message in part]):
                     ids += yield from self._put_batch(queue, batch)
             except FsmqError as error:
                 if error.index is not None:
@@ -170,7 +163,7 @@ class Verbs:
                 self._request("POST", f"{_queue(queue)}/batch", body=content)
             )
             if outcome.answer.status == 201:
-                return [unquote_id(i) for i in member(outcome.answer, "ids")]
+                return [unquote_id(i) for i in answers.member(outcome.answer, "ids")]
             error = error_of(outcome.answer)
             if not (outcome.again and isinstance(error, DuplicateMessage)):
                 raise error
@@ -207,7 +200,7 @@ class Verbs:
             asked_at = time.monotonic()
             answer = yield from self._done(request, retry_for)
             if answer.status == 200:
-                return _messages(queue, answer)
+                return answers.messages(queue, answer)
             now = time.monotonic()
             if now >= end:
                 return []
@@ -266,7 +259,7 @@ class Verbs:
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
             # Of an id that is given twice the first was there, and the second was not.
-            removed = Counter(unquote_id(i) for i in member(outcome.answer, "removed"))
+            removed = Counter(unquote_id(i) for i in answers.member(outcome.answer, "removed"))
             for message_id in part:
                 found.append(outcome.again or removed[message_id] > 0)
                 removed[message_id] -= 1
@@ -289,7 +282,7 @@ class Verbs:
             answer = yield from self._done(
                 self._request("GET", f"{_queue(queue)}/peek", parameters)
             )
-            page = _messages(queue, answer)
+            page = answers.messages(queue, answer)
             result += page
             full = sum(len(message.body) for message in page) >= _FULL_PAGE_BYTES
             if len(result) >= limit or (len(page) < asked and not full):
@@ -300,7 +293,7 @@ class Verbs:
             self._request("GET", _message(queue, message_id), {"json": "true"})
         )
         if outcome.answer.status == 200:
-            return from_json(queue, _parsed(outcome.answer))
+            return from_json(queue, answers.parsed(outcome.answer))
         error = error_of(outcome.answer)
         if isinstance(error, NoSuchMessage):
             return None
@@ -375,109 +368,3 @@ def _words(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _message(queue: str, message_id: str) -> str:
     return f"{_queue(queue)}/messages/{quote_id(check_id(queue, message_id))}"
-
-
-# -- messages on their way there -------------------------------------------------------------------
-
-
-def _named(message: NewMessage) -> NewMessage:
-    """The message with an id, checked as far as it has to be in order to be sent.
-
-    Raises:
-        InvalidValue
-    """
-    if not isinstance(message.body, bytes):
-        raise InvalidValue("body", f"must be bytes, not {type(message.body).__name__}")
-    pack_header(message.content_type, message.attributes)
-    return NewMessage(
-        message.body,
-        message.delay,
-        message.priority,
-        message.ttl,
-        message.id if message.id is not None else str(uuid7()),
-        message.content_type,
-        message.attributes,
-    )
-
-
-def _fits_headers(message: NewMessage) -> bool:
-    block = pack_header(message.content_type, message.attributes)
-    few = len(message.attributes) <= _HEADERS and len(block) <= _HEADER_BYTES
-    # Libraries differ in how they write anything else into a header.
-    return few and block.isascii()
-
-
-def _parameters(message: NewMessage) -> dict[str, Any]:
-    return {
-        "id": message.id,
-        "delay": message.delay,
-        "priority": message.priority or None,
-        "ttl": message.ttl,
-    }
-
-
-def headers_of(message: NewMessage) -> dict[str, str]:
-    headers = {f"X-Message-Attribute-{n}": value for n, value in message.attributes.items()}
-    # The one that counts as none; some libraries would send one of their own otherwise.
-    headers["Content-Type"] = message.content_type or "application/octet-stream"
-    return headers
-
-
-def _as_json(message: NewMessage) -> bytes:
-    described: dict[str, Any] = {
-        **_parameters(message),
-        "content_type": message.content_type,
-        "attributes": dict(message.attributes) or None,
-    }
-    try:
-        described["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        described["body_base64"] = base64.b64encode(message.body).decode()
-    given = {name: value for name, value in described.items() if value is not None}
-    return json.dumps(given, ensure_ascii=False).encode()
-
-
-def _batches(messages: list[NewMessage]) -> Iterable[list[tuple[NewMessage, bytes]]]:
-    """Messages with their JSON, in groups of no more bytes than a batch may have."""
-    batch: list[tuple[NewMessage, bytes]] = []
-    size = 0
-    for message in messages:
-        written = _as_json(message)
-        if batch and size + len(written) > _PART_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append((message, written))
-        size += len(written) + 1
-    if batch:
-        yield batch
-
-
-# -- what answers hold -----------------------------------------------------------------------------
-
-
-def _parsed(answer: Answer) -> Any:
-    try:
-        return json.loads(answer.body)
-    except (ValueError, RecursionError):
-        raise UnexpectedAnswer(answer.status, "no JSON; is this a server of fsmq?") from None
-
-
-def member(answer: Answer, name: str) -> Any:
-    found = _parsed(answer)
-    if not isinstance(found, dict) or name not in found:
-        raise UnexpectedAnswer(answer.status, f"no {name!r} in it; is this a server of fsmq?")
-    return found[name]
-
-
-def _messages(queue: str, answer: Answer) -> list[Message]:
-    try:
-        return [from_json(queue, message) for message in member(answer, "messages")]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnexpectedAnswer(answer.status, f"no messages of fsmq: {error!r}") from error
-
-
-def _settings(answer: Answer) -> QueueSettings:
-    told = member(answer, "settings")
-    # A younger server may have more of them.
-    known = {f.name for f in fields(QueueSettings)}
-    return QueueSettings(**{name: value for name, value in told.items() if name in known})

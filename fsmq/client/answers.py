@@ -1,0 +1,42 @@
+"""What the answers of a server hold; what is none of fsmq raises UnexpectedAnswer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from fsmq.http.wire import from_json
+from fsmq.spool.message import Message
+from fsmq.spool.settings import QueueSettings
+
+from .errors import UnexpectedAnswer
+from .exchange import Answer
+
+
+def parsed(answer: Answer) -> Any:
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError):
+        raise UnexpectedAnswer(answer.status, "no JSON; is this a server of fsmq?") from None
+
+
+def member(answer: Answer, name: str) -> Any:
+    found = parsed(answer)
+    if not isinstance(found, dict) or name not in found:
+        raise UnexpectedAnswer(answer.status, f"no {name!r} in it; is this a server of fsmq?")
+    return found[name]
+
+
+def messages(queue: str, answer: Answer) -> list[Message]:
+    try:
+        return [from_json(queue, message) for message in member(answer, "messages")]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnexpectedAnswer(answer.status, f"no messages of fsmq: {error!r}") from error
+
+
+def settings(answer: Answer) -> QueueSettings:
+    told = member(answer, "settings")
+    # A younger server may have more of them.
+    known = {f.name for f in fields(QueueSettings)}
+    return QueueSettings(**{name: value for name, value in told.items() if name in known})

@@ -1,0 +1,91 @@
+"""Messages on their way to the server: with an id, checked, and written as headers or as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from uuid6 import uuid7
+
+from fsmq.http.wire import MAX_BATCH_BYTES
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.message import NewMessage, pack_header
+
+# Attributes that are more than this are too much for headers; JSON has no such limits.
+_HEADER_BYTES, _HEADERS = 4096, 50
+# Several times what a part usually has; the server's limit lies far behind.
+_PART_BYTES = MAX_BATCH_BYTES // 2
+
+
+def named(message: NewMessage) -> NewMessage:
+    """The message with an id, checked as far as it has to be in order to be sent.
+
+    Raises:
+        InvalidValue
+    """
+    if not isinstance(message.body, bytes):
+        raise InvalidValue("body", f"must be bytes, not {type(message.body).__name__}")
+    pack_header(message.content_type, message.attributes)
+    return NewMessage(
+        message.body,
+        message.delay,
+        message.priority,
+        message.ttl,
+        message.id if message.id is not None else str(uuid7()),
+        message.content_type,
+        message.attributes,
+    )
+
+
+def fits_headers(message: NewMessage) -> bool:
+    block = pack_header(message.content_type, message.attributes)
+    few = len(message.attributes) <= _HEADERS and len(block) <= _HEADER_BYTES
+    # Libraries differ in how they write anything else into a header.
+    return few and block.isascii()
+
+
+def parameters_of(message: NewMessage) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "delay": message.delay,
+        "priority": message.priority or None,
+        "ttl": message.ttl,
+    }
+
+
+def headers_of(message: NewMessage) -> dict[str, str]:
+    headers = {f"X-Message-Attribute-{n}": value for n, value in message.attributes.items()}
+    # The one that counts as none; some libraries would send one of their own otherwise.
+    headers["Content-Type"] = message.content_type or "application/octet-stream"
+    return headers
+
+
+def as_json(message: NewMessage) -> bytes:
+    described: dict[str, Any] = {
+        **parameters_of(message),
+        "content_type": message.content_type,
+        "attributes": dict(message.attributes) or None,
+    }
+    try:
+        described["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        described["body_base64"] = base64.b64encode(message.body).decode()
+    given = {name: value for name, value in described.items() if value is not None}
+    return json.dumps(given, ensure_ascii=False).encode()
+
+
+def batches(messages: list[NewMessage]) -> Iterable[list[tuple[NewMessage, bytes]]]:
+    """Messages with their JSON, in groups of no more bytes than a batch may have."""
+    batch: list[tuple[NewMessage, bytes]] = []
+    size = 0
+    for message in messages:
+        written = as_json(message)
+        if batch and size + len(written) > _PART_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append((message, written))
+        size += len(written) + 1
+    if batch:
+        yield batch
