@@ -54,8 +54,8 @@ def mv(
         click.echo(f"{many(moved.moved, 'message')} moved from {source} to {target}")
     if moved.conflicts:
         tell(
-            f"{many(moved.conflicts, 'message')} stayed: {target} has their ids already,"
-            " or its name leaves them no room"
+            f"{many(moved.conflicts, 'message')} stayed: {target} has one of the same id already,"
+            " or its name leaves no room for the id"
         )
         sys.exit(Exit.EXISTS)
     if ids and moved.moved < len(ids):

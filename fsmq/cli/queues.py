@@ -27,10 +27,11 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--names", is_flag=True, help="Print the names alone, one a line.")
 @json_option
 def ls(patterns: Sequence[str], at: str | None, names: bool, as_json: bool) -> None:
-    """List queues with their counts: all, or those that match a PATTERN ('jobs*').
+    """List queues with their counts: all, or those like a PATTERN.
 
-    READY waits, IN FLIGHT is claimed, DELAYED is hidden for a while, NEW is on its way to READY;
-    OLDEST is the age of the oldest that waits. Exits with 1 if PATTERNs match nothing.
+    A PATTERN is as in a shell: 'jobs*'. READY waits, IN FLIGHT is claimed, DELAYED is hidden for a
+    while, NEW is on its way to READY; OLDEST is the age of the oldest that waits. Exits with 1 if
+    PATTERNs match nothing.
     """
     with open_place(at) as place:
         if names:

@@ -25,7 +25,7 @@ from fsmq.spool import InvalidValue
 @click.option("--delete", is_flag=True, help="Delete the topic; its queues and messages stay.")
 @json_option
 def topics(topic: str | None, at: str | None, create: bool, delete: bool, as_json: bool) -> None:
-    """List topics, or the subscribed queues of one TOPIC with their filters."""
+    """List topics, or the queues and filters of one TOPIC."""
     if (create or delete) and topic is None:
         raise click.UsageError("Name the topic.")
     if create and delete:
@@ -134,10 +134,10 @@ def publish(
     pairs: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Publish a message: FILE, --body or standard input, to every subscribed queue.
+    """Publish a message to every subscribed queue.
 
-    Prints a line "QUEUE ID" for each copy. All of them are on stable media then; where something
-    fails, none is stored.
+    Its body is FILE, --body or standard input. Prints a line "QUEUE ID" for each copy. All of them
+    are on stable media then; where something fails, none is stored.
     """
     if body is not None and file is not None:
         raise click.UsageError("Give --body or a FILE, not both.")
