@@ -177,6 +177,11 @@ class _Page:
         name, labels = f"fsmq_{metric.name}", [*metric.labels, "process"]
         if metric.kind == "counter":
             counter = CounterMetricFamily(name, metric.help, labels=labels)
+            if not metric.labels:
+                # What has not happened yet is told as 0: a rule about it must find something.
+                for process, snapshot in self._processes.items():
+                    counter.add_metric([process], snapshot.counts.get((what,), 0))
+                return counter
             for process, key, number in self._values(what, "counts"):
                 counter.add_metric([*key[1:], process], number)
             return counter

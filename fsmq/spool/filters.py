@@ -52,7 +52,9 @@ class Filter:
         if len(text) > MAX_FILTER_BYTES:
             raise InvalidValue("filter", f"has more than {MAX_FILTER_BYTES} bytes")
         try:
-            policy = json.loads(text)
+            policy = json.loads(text, object_pairs_hook=_object)
+        except InvalidValue:
+            raise
         except (ValueError, RecursionError) as error:
             raise InvalidValue("filter", f"is no JSON: {error}") from None
         return cls(policy)
@@ -68,6 +70,16 @@ class Filter:
             any(holds(given.get(name)) for holds in conditions)
             for name, conditions in self._conditions.items()
         )
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; of two equal members one would be lost without a word."""
+    result: dict[str, Any] = {}
+    for name, value in members:
+        if name in result:
+            raise InvalidValue(f"filter.{name[:200]}", "is given twice")
+        result[name] = value
+    return result
 
 
 def _conditions(policy: Any) -> dict[str, list[Condition]]:

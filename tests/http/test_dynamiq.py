@@ -25,6 +25,8 @@ def prefix(request: pytest.FixtureRequest) -> str:
 def told(answer: Answer) -> Any:
     """What an answer in JSON says."""
     assert answer.headers["Content-Type"] == JSON
+    compact = json.dumps(answer.json, ensure_ascii=False, separators=(",", ":"))
+    assert answer.body.decode() == compact
     return answer.json
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 import aiohttp
 import pytest
+from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
@@ -104,12 +106,41 @@ async def test_latencies(client: aiohttp.ClientSession, queue: str) -> None:
     await until(client, delivery, max(after(delivery), before(delivery) + 1))
 
 
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+TYPES = {"counter", "gauge", "histogram", "summary", "metric"}
+OTHER_UNITS = {"ms", "milliseconds", "us", "ns", "s", "sec", "minutes", "kb", "mb", "percent"}
+
+
+def lint(family: Metric) -> list[str]:
+    """What is wrong with a metric by the rules of ``promtool check metrics``."""
+    words = family.name.split("_")
+    labels = {label for sample in family.samples for label in sample.labels}
+    is_counter = family.type == "counter"
+    rules = {
+        "is not in snake case": NAME.fullmatch(family.name),
+        "has no help": family.documentation,
+        "has an end that is for parts of histograms": words[-1] not in ("count", "sum", "bucket"),
+        "tells its type": not TYPES & set(words),
+        "has a unit that is none of the base units": not OTHER_UNITS & set(words),
+        "has a label that is not in snake case": all(map(NAME.fullmatch, labels)),
+        "ends in _total, or does not": all(
+            is_counter == sample.name.endswith("_total") for sample in family.samples
+        ),
+    }
+    return [f"{family.name} {what}" for what, holds in rules.items() if not holds]
+
+
 async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> None:
     found = await page(client)
     for metric in METRICS.values():
         name = f"fsmq_{metric.name}"
         assert found.families[name].type == metric.kind
         assert found.families[name].documentation == metric.help
+    assert [problem for family in found.families.values() for problem in lint(family)] == []
+    # What never happened is 0, and not missing.
+    dropped = found.families["fsmq_journal_lines_dropped"]
+    assert {(s.name, s.value) for s in dropped.samples} == {("fsmq_journal_lines_dropped_total", 0)}
+    assert {s.labels["process"] for s in dropped.samples} == {"mq", "mover", "reaper"}
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
     answer = await ask(client, "GET", "/_metrics", headers=accept)
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text")

@@ -224,6 +224,7 @@ def test_filters(policy: Any, passes: list[Any], fails: list[Any]) -> None:
         ('{"a": "x"}', "filter.a: must be a list"),
         ('{"a": []}', "filter.a: must be a list"),
         ('{"a": ["x"], "A": ["x"]}', "filter.A: is given twice"),
+        ('{"a": ["x"], "a": ["y"]}', "filter.a: is given twice"),
         ('{"a": [1]}', "filter.a: has a condition"),
         ('{"a": [{"suffix": "x"}]}', "filter.a: has a condition"),
         ('{"a": [{"exists": "yes"}]}', "filter.a: has a condition"),

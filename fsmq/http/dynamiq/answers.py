@@ -23,7 +23,9 @@ class Refused(HttpError):
 
 
 def answer(status: int, content: Any) -> Response:
-    body = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+    # Without spaces, as Go writes it.
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    body = text.encode("utf-8", "replace")
     return Response(
         status=status, body=body, headers={"Content-Type": "application/json; charset=UTF-8"}
     )
