@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -20,6 +21,8 @@ from fsmq.spool.tree import MESSAGE_FOLDERS
 F = TypeVar("F", bound=Callable[..., Any])
 
 VARIABLE = "FSMQ_AT"
+# What people write who mean a server.
+_host_and_port = re.compile(r"[\w.-]+:\d{1,5}")
 
 
 class Queue(Protocol):
@@ -139,6 +142,9 @@ class Root:
         """Open it, or create it. Raises Failure where it is none, UnusableSpool."""
         self.where = str(root.absolute())
         self.path = root
+        if not root.exists() and _host_and_port.fullmatch(str(root)):
+            said = f"{root} is no folder, and a server is named by a URL"
+            raise Failure(said, Exit.USAGE, f"give --at http://{root}")
         if not create and not all((root / name).is_dir() for name in MESSAGE_FOLDERS):
             raise Failure(
                 f"there is no spool in {root}",

@@ -166,7 +166,7 @@ class Client:
         except SSLError as error:
             raise ConnectionFailed(f"{where}: {error}", maybe_done=False, lasting=True) from error
         except (NewConnectionError, ConnectTimeoutError) as error:
-            raise ConnectionFailed(f"{where}: {error}", maybe_done=False) from error
+            raise ConnectionFailed(f"{where}: {_reason(error)}", maybe_done=False) from error
         except ReadTimeoutError as error:
             silence = f"{where}: no answer within {request.timeout:g} seconds"
             raise ConnectionFailed(silence) from error
@@ -192,6 +192,12 @@ class Client:
         return urllib3.HTTPSConnectionPool(
             options.host, options.port, maxsize=options.connections, ssl_context=self._tls
         )
+
+
+def _reason(error: HTTPError) -> str:
+    """What the system said; the library's own words are about its objects."""
+    cause = error.__cause__
+    return cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)
 
 
 class ClientQueue:

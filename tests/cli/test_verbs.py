@@ -283,6 +283,9 @@ def test_errors_say_what_to_do(alone: Command, tmp_path: Path) -> None:
     assert "there is no spool in" in told
     assert f"fsmq up --root {tmp_path}/nowhere" in told
     assert not (tmp_path / "nowhere").exists()
+    for verb in ("ls", "create"):
+        told = alone(verb, "jobs", "--at", "localhost:8080", code=2).stderr.decode()
+        assert "--at http://localhost:8080" in told
     assert b"Did you mean get?" in alone("gte", code=2).stderr
     assert b"10y" in alone("put", "jobs", "--delay=10y", code=2).stderr
     assert b"queue:" in alone("put", "../x", code=2).stderr
@@ -375,6 +378,6 @@ def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
     done = Command("http://127.0.0.1:1")("--version")
     assert done.stdout.startswith(b"fsmq ")
     told = Command("http://127.0.0.1:1")("ls", code=69).stderr.decode()
-    assert "refused" in told
+    assert told.startswith("fsmq: http://127.0.0.1:1: Connection refused\n")
     assert "is mq running there?" in told
     assert b"url:" in Command("http://")("ls", code=2).stderr
