@@ -16,9 +16,11 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq.spool.tree import DELAY, NEW, QUEUES
 
+from .listener import Listener
 from .request import split_target
 from .service import Service
 
+_BACKLOG = 128
 _KEEPALIVE_S = 75.0
 
 
@@ -27,21 +29,23 @@ class Admin:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._runner = web.ServerRunner(
-            web.Server(
-                self._answer,
-                access_log=None,
-                logger=_quiet(),
-                keepalive_timeout=_KEEPALIVE_S,
-            ),
-            shutdown_timeout=1.0,
+        self._connections = web.Server(
+            self._answer,
+            access_log=None,
+            logger=_quiet(),
+            keepalive_timeout=_KEEPALIVE_S,
         )
+        self._runner = web.ServerRunner(self._connections, shutdown_timeout=1.0)
+        self._listener: Listener | None = None
 
     async def start(self, listening: socket.socket) -> None:
         await self._runner.setup()
-        await web.SockSite(self._runner, listening).start()
+        self._listener = Listener(listening, self._connections)
+        self._listener.start(_BACKLOG)
 
     async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:

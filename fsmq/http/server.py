@@ -18,6 +18,7 @@ from fsmq.spool.journal import via
 
 from .dialect import Dialect
 from .dialects import DIALECTS, NativeDialect
+from .listener import Listener
 from .monitor import Monitor
 from .origin import Origins
 from .problems import (
@@ -73,7 +74,7 @@ class Server:
         self._open = 0
         self._idle = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
-        self._listening: list[asyncio.Server] = []
+        self._listening: list[Listener] = []
         self._connections = ProblemServer(
             self.handle,
             service.admission.limits,
@@ -90,19 +91,13 @@ class Server:
         self._keeper = asyncio.create_task(self._look_after_connections())
         await self._runner.setup()
         for listening in sockets:
-            self._listening.append(await self._listen(listening, tls))
-
-    async def _listen(self, listening: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
-        # A handshake is a head, too: who takes long for it gets no further.
-        handshake = self.service.admission.limits.header_timeout
-        return await asyncio.get_running_loop().create_server(
-            self._connections,
-            sock=listening,
-            backlog=_BACKLOG,
-            ssl=tls,
-            ssl_handshake_timeout=handshake if tls else None,
-            ssl_shutdown_timeout=_LINGER_S if tls else None,
-        )
+            # A handshake is a head, too: who takes long for it gets no further.
+            handshake = self.service.admission.limits.header_timeout
+            listener = Listener(
+                listening, self._connections, tls, handshake=handshake, shutdown=_LINGER_S
+            )
+            listener.start(_BACKLOG)
+            self._listening.append(listener)
 
     async def stop(self, timeout: float) -> None:
         """Accept no more, answer what was accepted within ``timeout`` seconds, close everything.
@@ -113,6 +108,8 @@ class Server:
         for listening in self._listening:
             listening.close()
         self.service.begin_stop()
+        for listening in self._listening:
+            await listening.begun(min(_MOMENT_S, timeout))
         try:
             async with asyncio.timeout(min(_MOMENT_S, timeout)):
                 await self._connections.until_none_open()
