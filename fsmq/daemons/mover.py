@@ -5,8 +5,8 @@ from pathlib import Path
 from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
 from fsmq.daemons.options import MoverOptions, program
-from fsmq.daemons.start import open_journal, probed, settle_memory, take_log_level
-from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
+from fsmq.daemons.start import open_journal, probed, refusal, settle_memory, take_log_level
+from fsmq.daemons.supervise import EXIT_CLEAN
 from fsmq.spool.delivery import Delivery
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.reports import Reports
@@ -30,10 +30,9 @@ def main(options: MoverOptions) -> int:
     try:
         tree = _open(options)
     except UnusableSpool as error:
-        log.error("cannot start", error=error)
-        return EXIT_CONFIGURATION
-    if options.root is not None and not probed(options.root):
-        return EXIT_CONFIGURATION
+        return refusal(error)
+    if options.root is not None and (code := probed(options.root)):
+        return code
     return _run(options, tree)
 
 

@@ -12,7 +12,14 @@ from fsmq.daemons import logs
 from fsmq.daemons.notify import Notifier, listen_fds
 from fsmq.daemons.options import MqOptions, program
 from fsmq.daemons.protection import Protection, limits_of
-from fsmq.daemons.start import open_journal, probed, raise_file_limit, settle_memory, take_log_level
+from fsmq.daemons.start import (
+    open_journal,
+    probed,
+    raise_file_limit,
+    refusal,
+    settle_memory,
+    take_log_level,
+)
 from fsmq.daemons.statsd import Statsd
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
 from fsmq.http.admin import Admin
@@ -63,10 +70,9 @@ def main(options: MqOptions) -> int:
             max_message_bytes=options.max_message_bytes,
         )
     except UnusableSpool as error:
-        log.error("cannot start", error=error)
-        return EXIT_CONFIGURATION
-    if not options.process_index and not probed(options.root):
-        return EXIT_CONFIGURATION
+        return refusal(error)
+    if not options.process_index and (code := probed(options.root)):
+        return code
     with spool:
         return uvloop.run(_Daemon(options, spool, listening, admin, protection).run())
 

@@ -8,8 +8,8 @@ from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
 from fsmq.daemons.options import ReaperOptions, program
 from fsmq.daemons.settings import DEFAULT_ROOT
-from fsmq.daemons.start import open_journal, take_log_level
-from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION
+from fsmq.daemons.start import open_journal, refusal, take_log_level
+from fsmq.daemons.supervise import EXIT_CLEAN
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.events import Events
 from fsmq.spool.filesystem import is_network, kind_of
@@ -36,8 +36,7 @@ def main(options: ReaperOptions) -> int:
     try:
         tree = _open(options)
     except UnusableSpool as error:
-        log.error("cannot start", error=error)
-        return EXIT_CONFIGURATION
+        return refusal(error)
     return _run(options, tree)
 
 
@@ -61,7 +60,7 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
 
     loop = Loop(reload)
     if events is not None:
-        events.watch(tree.folder(REMOVE))
+        events.watch(tree.folder(REMOVE), lasting=True)
         loop.register(events.fileno())
     folder = os.path.join(tree.root, tree.folder(REMOVE))
     log.info("started", serves=folder, watch="poll" if polls else "events")

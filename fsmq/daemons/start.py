@@ -16,6 +16,8 @@ from fsmq.daemons.options import (
     parse,
 )
 from fsmq.daemons.settings import OnOff
+from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FAILED
+from fsmq.spool.errors import UnusableSpool, is_passing
 from fsmq.spool.journal import Journal, NoJournal
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.probe import Level, probe
@@ -24,18 +26,27 @@ from fsmq.spool.tree import Tree
 log = get_logger(__name__)
 
 
-def probed(root: Path) -> bool:
-    """Log what the probe finds; False if the root cannot carry a spool."""
-    usable = True
+def refusal(error: UnusableSpool) -> int:
+    """With which code a program ends that cannot open its spool: to be started again, or not."""
+    log.error("cannot start", error=error)
+    return EXIT_FAILED if is_passing(error.__cause__) else EXIT_CONFIGURATION
+
+
+def probed(root: Path) -> int:
+    """Log what the probe finds; with which code to end, or 0 if the root can carry a spool.
+
+    A disk that refuses right now is none that never can: the program is started again.
+    """
+    code = EXIT_CLEAN
     for finding in probe(root):
         if finding.level is Level.FATAL:
             log.error("probe", check=finding.name, found=finding.text)
-            usable = False
+            code = max(code, EXIT_FAILED if finding.passing else EXIT_CONFIGURATION)
         elif finding.level is Level.WARNING:
             log.warning("probe", check=finding.name, found=finding.text)
         else:
             log.debug("probe", check=finding.name, found=finding.text)
-    return usable
+    return code
 
 
 def open_journal(

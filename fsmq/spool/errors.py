@@ -126,6 +126,17 @@ ADVICE = {
 }
 
 
+# What is no property of a folder: it passes, or somebody ends it.
+_PASSING = ADVICE.keys() - {errno.EACCES, errno.EPERM}
+
+
+def is_passing(error: BaseException | None) -> bool:
+    """Whether a failed system call may succeed later although nothing is configured anew."""
+    if isinstance(error, Unavailable):
+        return True
+    return isinstance(error, OSError) and error.errno in _PASSING
+
+
 @contextmanager
 def telling(doing: str) -> Iterator[None]:
     """Tell a failed system call within as :func:`unavailable` does. Raises Unavailable."""

@@ -89,11 +89,11 @@ def _is_coarse(tree: Tree) -> bool:
     path = tree.folder(DELAY, f".{uuid7()}.tmp")
     try:
         fd = tree.create(path)
+        try:
+            os.utime(fd, ns=(_PROBE_NS, _PROBE_NS))
+            return os.fstat(fd).st_mtime_ns != _PROBE_NS
+        finally:
+            os.close(fd)
+            tree.unlink(path)
     except OSError:
         return False
-    try:
-        os.utime(fd, ns=(_PROBE_NS, _PROBE_NS))
-        return os.fstat(fd).st_mtime_ns != _PROBE_NS
-    finally:
-        os.close(fd)
-        tree.unlink(path)

@@ -13,11 +13,15 @@ class Level(Enum):
 
 
 class Finding(NamedTuple):
-    """One thing that was tried. ``text``: what was found and, if not ok, what to do."""
+    """One thing that was tried. ``text``: what was found and, if not ok, what to do.
+
+    passing: the disk refused the trial, which may go well later.
+    """
 
     name: str
     level: Level
     text: str
+    passing: bool = False
 
 
 def fatal(findings: list[Finding]) -> str | None:

@@ -23,15 +23,21 @@ def is_scratch(name: str) -> bool:
 
 
 def try_to_store(tree: Tree) -> None:
-    """Write and sync a byte where messages are written, and remove it. Raises OSError."""
-    path = tree.folder(NEW, scratch_name())
-    fd = tree.create(path)
+    """Write and sync a byte where messages are written, rename, read and remove it.
+
+    Raises OSError.
+    """
+    path, renamed = (tree.folder(NEW, scratch_name()) for _ in range(2))
+    fd = tree.create_with(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         os.write(fd, b"x")
         os.fsync(fd)
+        tree.rename(path, renamed)
+        os.pread(fd, 1, 0)
     finally:
         os.close(fd)
-        tree.unlink(path)
+        if not tree.unlink(renamed):
+            tree.unlink(path)
 
 
 def remove_scratch(tree: Tree, path: str) -> bool:

@@ -8,7 +8,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 
-from ..errors import ADVICE, Unavailable
+from ..errors import ADVICE, Unavailable, is_passing
 from ..events import Events
 from ..filesystem import Filesystem, examine, has_journal, mounts_below
 from ..sync import Syncer, Work
@@ -44,7 +44,7 @@ class Trials:
         try:
             os.mkdir(self._scratch, 0o700, dir_fd=self._tree.fd)
         except OSError as error:
-            yield Finding("scratch folder", _level(error), _advice(error, self._scratch))
+            yield self._refused("scratch folder", error)
             return
         try:
             yield from self._trials()
@@ -68,9 +68,12 @@ class Trials:
         except Stop as stop:
             return Finding(name, stop.level, str(stop))
         except OSError as error:
-            return Finding(name, _level(error), _advice(error, self._scratch))
+            return self._refused(name, error)
         except Unavailable as error:
-            return Finding(name, Level.FATAL, str(error))
+            return Finding(name, Level.FATAL, str(error), passing=True)
+
+    def _refused(self, name: str, error: OSError) -> Finding:
+        return Finding(name, _level(error), _advice(error, self._scratch), is_passing(error))
 
     # -- what needs no scratch folder ------------------------------------------------------------
 
@@ -83,10 +86,7 @@ class Trials:
                 raise Stop(Level.FATAL, f"{path} is missing; fsmq fsck --repair creates it")
             if not stat.S_ISDIR(found.st_mode):
                 raise Stop(Level.FATAL, f"{path} is no folder; move it away")
-            try:
-                os.close(tree.create(f"{path}/{self._name}"))
-            except OSError as error:
-                raise Stop(_level(error), _advice(error, path)) from error
+            os.close(tree.create(f"{path}/{self._name}"))
             tree.unlink(f"{path}/{self._name}")
         return f"all {len(FOLDERS)} are there and can be written to"
 
