@@ -18,7 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from fsmq._version import __version__
-from fsmq.spool.errors import Unavailable, telling, unavailable
+from fsmq.spool.errors import Unavailable, telling
 from fsmq.spool.metrics import METRICS, Key, Snapshot
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.reports import Report
@@ -48,6 +48,7 @@ class Monitor:
         self._reports = service.reports
         self._survey: tuple[float, dict[str, Overview]] = (0.0, {})
         self._surveying: asyncio.Lock = asyncio.Lock()
+        self._trial: asyncio.Future[list[Report]] | None = None
 
     def add_routes(self, router: Router) -> None:
         for method in ("GET", "HEAD"):
@@ -81,12 +82,15 @@ class Monitor:
         call.expect()
         if self._service.stopping:
             raise Unavailable("the server is shutting down", 1)
+        if self._trial is None or self._trial.done():
+            # One for all who ask: on a disk that hangs, threads must not hang in ever more of them.
+            self._trial = asyncio.ensure_future(self._service.in_thread(self._try_disk))
         try:
             async with asyncio.timeout(_DISK_PATIENCE_S):
-                await self._service.in_thread(self._try_disk)
+                reports = await asyncio.shield(self._trial)
         except TimeoutError:
+            self._trial.add_done_callback(_seen)
             raise Unavailable("the disk does not answer", 5) from None
-        reports = await self._service.in_thread(self._others)
         seen = {key[1] for report in reports for key in report.snapshot.gauges if key[0] == "lag"}
         missing = [work for work in WORKS if work not in seen]
         if missing:
@@ -111,11 +115,16 @@ class Monitor:
             self._reports.write(self._spool.context.metrics)
             return self._reports.read()
 
-    def _try_disk(self) -> None:
-        try:
+    def _try_disk(self) -> list[Report]:
+        with telling("cannot store a message"):
             try_to_store(self._spool.tree)
-        except OSError as error:
-            raise unavailable(error, "cannot store a message") from error
+        return self._others()
+
+
+def _seen(trial: asyncio.Future[list[Report]]) -> None:
+    """Take note of how a trial ended that nobody waits for any more."""
+    if not trial.cancelled():
+        trial.exception()
 
 
 def _by_process(reports: list[Report]) -> dict[str, Snapshot]:

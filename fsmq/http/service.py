@@ -400,6 +400,7 @@ class Service:
         ready = self.spool.context.ready
         while True:
             await asyncio.sleep(self._poll_interval if ready.polls else 1.0)
+            ready.refresh()  # a folder that was removed sends no events until it is watched anew
             self.spool.census.rest()
             queues = self.waiters.queues()
             if queues:

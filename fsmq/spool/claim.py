@@ -276,7 +276,7 @@ def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _T
     held = hold(context, path, _CLAIM_PATIENCE_S)
     if held is None:
         return None
-    won = stamped = False
+    won = stamped = kept = False
     found = held.found
     try:
         if not stat.S_ISREG(found.st_mode):
@@ -288,13 +288,16 @@ def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _T
         if won and os.fstat(held.fd).st_mtime_ns != mtime:
             # Only where there are no locks: a racer that lost has stamped after us.
             tree.stamp(tree.path(State.DELAY, queue, message_id), mtime)
-    finally:
         if won:
             held.let_go()
-        else:
-            if stamped:
+            kept = True
+    finally:
+        try:
+            if stamped and not won:
                 tree.stamp(path, found.st_mtime_ns)  # a claim that failed is no delivery
-            os.close(held.fd)
+        finally:
+            if not kept:
+                os.close(held.fd)  # whatever failed: an open hold would keep it for ever
     if not won:
         return None
     return _Taken(message_id, held.fd, found.st_size, deliveries, deadline_ms)

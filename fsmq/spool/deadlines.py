@@ -44,7 +44,7 @@ class Deadlines:
         return Deadline(max(stamp.deadline_ms, floor_ms), stamp.deliveries or 0)
 
     def due_ms(self, names: list[str]) -> list[int | None]:
-        """When entries are due, in their order; None for what is gone or is no message."""
+        """When entries are due, in their order; None for what is gone, bad or is no message."""
         if not names:
             return []
         folder = os.open(
@@ -67,7 +67,7 @@ class Deadlines:
         for name in names:
             try:
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except FileNotFoundError:
+            except OSError:
                 dues.append(None)
                 continue
             deadline = self.read(name, found)

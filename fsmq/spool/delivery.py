@@ -13,6 +13,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 
 from .context import Context
 from .deadlines import Deadline, Deadlines
@@ -90,7 +91,7 @@ class Delivery:
         of_new = (self._recover, self._scan_new, self._serve_backlog) if new else ()
         timed = (self._scan_delay, self._run_due) if timers else ()
         self._works: tuple[Callable[[float], object], ...] = (*of_new, *timed, self._sweeper.step)
-        self._retries: list[tuple[float, str]] = []  # monotonic seconds, entry of new/
+        self._retries: dict[str, float] = {}  # entries of new/; monotonic seconds, the least first
         self._events = Events(context.tree) if events else None
         if self._events is not None:
             self._watch(self._events)
@@ -137,7 +138,7 @@ class Delivery:
 
     def rescan(self) -> None:
         """Let the next step list the folders."""
-        self._new_due = self._delay_due = self._full_due = 0.0
+        self._new_due = self._delay_due = self._full_due = self._recover_due = 0.0
 
     def step(self) -> int:
         """Deliver what can be delivered now, or a good part of it; returns how many moved.
@@ -164,10 +165,10 @@ class Delivery:
     def _watch(self, events: Events) -> None:
         tree = self._tree
         if self._serves_new:
-            events.watch(tree.folder(NEW))
+            events.watch(tree.folder(NEW), lasting=True)
         if self._serves_timers:
-            events.watch(tree.folder(DELAY), departures=True, changes=True)
-        events.watch(tree.folder(QUEUES), files=False)
+            events.watch(tree.folder(DELAY), departures=True, changes=True, lasting=True)
+        events.watch(tree.folder(QUEUES), files=False, lasting=True)
 
     def _apply(self, event: Event) -> None:
         tree = self._tree
@@ -195,9 +196,10 @@ class Delivery:
     def _recover(self, now: float) -> None:
         if now < self._recover_due:
             return
+        self._recover_due = now + _RETRY_S  # if it fails
+        done = recover(self._tree, self.context.clock(), at_start=not self._started)
         self._recover_due = now + _RECOVER_EVERY_S
-        at_start, self._started = not self._started, True
-        done = recover(self._tree, self.context.clock(), at_start=at_start)
+        self._started = True
         self.context.metrics.count(("promote",), done.promoted)
         self.context.metrics.count(("torn",), done.removed)
         if done.promoted:
@@ -211,6 +213,8 @@ class Delivery:
         unripe = False
         names = [n for n in self._tree.names(self._tree.folder(NEW)) if n[0] != "."]
         for name in sorted(names, key=lambda n: n.rpartition(":")[2]):
+            if name in self._retries:
+                continue  # in its time
             if self._is_ripe(name):
                 self._backlog.append(name)
             else:
@@ -222,19 +226,23 @@ class Delivery:
         parts = split_entry(name)
         if parts is None or facts(parts[1]).created_ms is not None:
             return True
-        found = self._tree.stat(self._tree.folder(NEW, name))
+        try:
+            found = self._tree.stat(self._tree.folder(NEW, name))
+        except OSError:
+            return True  # whoever serves it meets the error, and tries it again
         return found is None or abs(self.context.clock() - found.st_ctime) >= RIPE_AFTER_S
 
     def _serve_backlog(self, now: float) -> None:
-        while self._retries and self._retries[0][0] <= now:
-            self._backlog.append(self._retries.pop(0)[1])
+        for name in [*takewhile(lambda n: self._retries[n] <= now, self._retries)]:
+            del self._retries[name]
+            self._backlog.append(name)
         first: OSError | None = None
         for _ in range(min(len(self._backlog), _MAX_STEP)):
             name = self._backlog.popleft()
             try:
                 self._moved += self._deliver(name)
             except OSError as error:
-                self._retries.append((now + _RETRY_S, name))
+                self._retries.setdefault(name, now + _RETRY_S)
                 first = first or error
         if first is not None:
             raise first
@@ -332,7 +340,12 @@ class Delivery:
         self.timers.start_all(due)
 
     def _schedule(self, name: str) -> None:
-        timer = self._look(name)
+        try:
+            timer = self._look(name)
+        except OSError:
+            # No event will tell again, and it must not hold up the others.
+            self.timers.start(name, self.context.now_ms() + round(_RETRY_S * 1000))
+            return
         if timer is None:
             self.timers.cancel(name)
         else:

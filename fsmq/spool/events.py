@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from enum import Enum
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ class Kind(Enum):
     ARRIVED = "arrived"  # a finished file or a folder stands under this name
     LEFT = "left"
     CHANGED = "changed"  # its times were set
-    LOST = "lost"  # events were dropped: scan
+    LOST = "lost"  # events were dropped, or a folder was replaced: scan
 
 
 class Event(NamedTuple):
@@ -35,6 +36,10 @@ _ARRIVALS = int(flags.MOVED_TO | flags.CLOSE_WRITE | flags.CREATE)
 _DEPARTURES = int(flags.MOVED_FROM | flags.DELETE)
 _CHANGES = int(flags.ATTRIB)
 _OVERFLOW = int(flags.Q_OVERFLOW)
+# The watched folder itself was removed, or is called something else now.
+_GONE = int(flags.IGNORED | flags.MOVE_SELF)
+# A folder of the layout that was removed is looked for so often.
+_LOOK_S = 0.25
 
 
 class Events:
@@ -45,6 +50,9 @@ class Events:
         self._inotify = INotify(nonblocking=True)
         self._folders: dict[int, str] = {}
         self._watches: dict[str, int] = {}
+        self._lasting: dict[str, int] = {}  # those that come back, and what is watched there
+        self._missing: set[str] = set()  # of them
+        self._looked = 0.0
 
     def fileno(self) -> int:
         return int(self._inotify.fileno())
@@ -53,9 +61,17 @@ class Events:
         self._inotify.close()
 
     def watch(
-        self, folder: str, *, files: bool = True, departures: bool = False, changes: bool = False
+        self,
+        folder: str,
+        *,
+        files: bool = True,
+        departures: bool = False,
+        changes: bool = False,
+        lasting: bool = False,
     ) -> bool:
         """Watch a folder; False if it is missing. ``files=False``: only folders within matter.
+
+        lasting: whatever comes to its place is watched, too; LOST tells when that happened.
 
         Raises:
             OSError: ENOSPC when the user's limit of watches is reached.
@@ -66,6 +82,15 @@ class Events:
             mask |= _DEPARTURES
         if changes:
             mask |= _CHANGES
+        if lasting:
+            mask |= flags.MOVE_SELF
+            self._lasting[folder] = int(mask)
+        there = self._add(folder, int(mask))
+        if lasting and not there:
+            self._missing.add(folder)
+        return there
+
+    def _add(self, folder: str, mask: int) -> bool:
         try:
             watch = self._inotify.add_watch(os.path.join(self._tree.root, folder), mask)
         except FileNotFoundError:
@@ -79,6 +104,8 @@ class Events:
         return True
 
     def unwatch(self, folder: str) -> None:
+        self._lasting.pop(folder, None)
+        self._missing.discard(folder)
         watch = self._watches.pop(folder, None)
         if watch is None:
             return
@@ -96,7 +123,11 @@ class Events:
                 result.append(Event(Kind.LOST, "", ""))
                 continue
             folder = self._folders.get(watch)
-            if folder is None or not name:
+            if folder is None:
+                continue
+            if mask & _GONE:
+                self._lose(watch, folder)
+            if not name:
                 continue
             if mask & _ARRIVALS:
                 result.append(Event(Kind.ARRIVED, folder, name))
@@ -104,4 +135,35 @@ class Events:
                 result.append(Event(Kind.LEFT, folder, name))
             elif mask & _CHANGES:
                 result.append(Event(Kind.CHANGED, folder, name))
+        if self._missing and self._find_missing():
+            result.append(Event(Kind.LOST, "", ""))
         return result
+
+    def _lose(self, watch: int, folder: str) -> None:
+        """What was watched is not in its place any more."""
+        if folder not in self._lasting:
+            return
+        self._looked = 0.0
+        self._missing.add(folder)
+        del self._folders[watch]
+        del self._watches[folder]
+        try:
+            self._inotify.rm_watch(watch)
+        except OSError:
+            pass  # it was removed, and its watch with it
+
+    def _find_missing(self) -> bool:
+        """Watch what stands in place of the missing ones; whether any came back."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_S:
+            return False
+        self._looked = now
+        found = set()
+        for folder in self._missing:
+            try:
+                if self._add(folder, self._lasting[folder]):
+                    found.add(folder)
+            except OSError:
+                continue  # no watches are left, or the disk refuses: later
+        self._missing -= found
+        return bool(found)

@@ -77,14 +77,22 @@ class Sweeper:
         context, queue = self._context, self._queue
         settings = context.settings.get(queue)
         expired = 0
+        first: OSError | None = None
         for message_id in names:
             if settings.retention is None and ".x" not in message_id:
                 continue
             if not context.is_expired(facts(message_id), settings):
                 continue
-            if context.tree.move(REMOVE_READY, queue, message_id):
+            try:
+                moved = context.tree.move(REMOVE_READY, queue, message_id)
+            except OSError as error:
+                first = first or error  # the next round tries it again
+                continue
+            if moved:
                 context.journal.note("expired", queue, message_id)
                 expired += 1
         context.metrics.count(("expire", queue), expired)
         self._cost += time.monotonic() - now
+        if first is not None:
+            raise first
         return expired

@@ -200,11 +200,7 @@ class _Segment:
         self._fd = self._create()
 
     def _create(self) -> int:
-        try:
-            fd = self._tree.create(self._path)
-        except FileNotFoundError:
-            self._tree.lay_out()  # someone removed the folder under us
-            fd = self._tree.create(self._path)
+        fd = self._tree.create(self._path)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
 

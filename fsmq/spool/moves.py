@@ -134,10 +134,18 @@ class Mover:
         done = 0
         try:
             names = self._tree.names(self._tree.folder(MOVES))
-            for name in sorted(n for n in names if n.endswith(_OPEN) and n[0] != "."):
-                done += self._take(name.removesuffix(_OPEN))
         except OSError as error:
             raise unavailable(error, "cannot move") from error
+        first: OSError | Unavailable | None = None
+        for name in sorted(n for n in names if n.endswith(_OPEN) and n[0] != "."):
+            try:
+                done += self._take(name.removesuffix(_OPEN))
+            except (OSError, Unavailable) as error:
+                first = first or error  # what holds one up must not keep the others
+        if isinstance(first, OSError):
+            raise unavailable(first, "cannot move") from first
+        if first is not None:
+            raise first
         return done
 
     def _take(self, ref: str) -> bool:

@@ -34,7 +34,7 @@ def host_name() -> str:
 def beat(tree: Tree, node: str, address: str = "") -> None:
     """Say that a node is alive, and where it answers. Raises OSError."""
     path = tree.folder(PEERS, node)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=tree.fd)
+    fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
     try:
         line = address.encode() + b"\n"
         if os.pread(fd, _MAX_ADDRESS_BYTES, 0) != line:

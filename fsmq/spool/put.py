@@ -7,8 +7,8 @@ checksum of the file, and the mover promotes what is complete.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from .compression import compress
 from .context import Context, Pending
@@ -28,9 +28,8 @@ from .recovery import promote
 from .reservation import Reservation, reserve
 from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 from .sync import Work
-from .tree import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State
+from .tree import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State, write_all
 
-T = TypeVar("T")
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000
 _MAX_PUT = 100_000
@@ -147,17 +146,17 @@ class _Staging:
 
     def _write(self, draft: _Draft) -> None:
         if draft.own:
-            self._in_new(lambda: self._reserve(draft))
-        fd = self._in_new(lambda: self._create(draft))
+            self._reserve(draft)
+        fd = self._create(draft)
         self.work.folders.add(self._tree.folder(NEW))
-        self._drafts.append((draft, os.fstat(fd).st_ino))
         is_kept = len(self.work.files) < _MAX_OPEN
         if is_kept:
             self.work.files.append(fd)
         else:
             self.work.closed.append(self._staged_path(draft))
         try:
-            _write_all(fd, draft.header + draft.body if draft.header else draft.body)
+            self._drafts.append((draft, os.fstat(fd).st_ino))
+            write_all(fd, draft.header + draft.body if draft.header else draft.body)
             if draft.deadline_ms is not None:
                 mtime = self._context.stamps.encode(draft.message_id, draft.deadline_ms, 0)
                 os.utime(fd, ns=(mtime, mtime))
@@ -246,13 +245,6 @@ class _Staging:
             self._tree.unlink(path)
             return self._tree.create(path)
 
-    def _in_new(self, step: Callable[[], T]) -> T:
-        try:
-            return step()
-        except FileNotFoundError:
-            self._tree.lay_out()  # someone removed the folder under us
-            return step()
-
     def _reserve(self, draft: _Draft) -> None:
         """Keep other puts of the same id out until this one is over; then look if it stands."""
         bare = siblings(draft.message_id)[0]
@@ -288,11 +280,3 @@ def stands(context: Context, queue: str, message_id: str, *, gone_too: bool = Fa
         states.append(State.REMOVE)
     tree = context.tree
     return any(tree.stat(tree.path(state, queue, message_id)) is not None for state in states)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    written = os.write(fd, data)
-    if written < len(data):
-        view = memoryview(data)
-        while written < len(data):
-            written += os.write(fd, view[written:])

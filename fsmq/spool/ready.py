@@ -72,7 +72,7 @@ class Ready:
         self._lock = threading.RLock()
         self._swept = time.monotonic()
         if events is not None:
-            events.watch(QUEUES, files=False, departures=True)
+            events.watch(QUEUES, files=False, departures=True, lasting=True)
 
     @property
     def share(self) -> Share:
@@ -203,7 +203,7 @@ class Ready:
                 self._events.unwatch(folder)
             else:
                 self._listeners[folder] = on_event, on_loss
-                self._events.watch(folder, departures=True)
+                self._events.watch(folder, departures=True, lasting=True)
 
     def refresh(self) -> int:
         """Take in what file events tell, and how many; costs a microsecond when there are none."""

@@ -4,7 +4,7 @@ A dot-name whose file has the checksum in the name is complete: it may have been
 is promoted, at any time (its writer, if alive, notices and is content). Any other is torn: no one
 was told that it was stored, so it is removed once no writer can be at work on it. A length would
 not do: ext4 and xfs may bring a file back at its full length with zeros for bytes.
-A reservation whose holder is gone goes at once.
+A reservation whose holder is gone goes at once, what a probe left behind goes in time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import stat
 from typing import NamedTuple
 
 from .names import seal_of, split_staged
+from .probe.scratch import is_scratch
 from .reservation import clear_stale, is_reservation
 from .tree import NEW, STRAY, Tree
 
@@ -59,14 +60,15 @@ def is_complete(tree: Tree, path: str, seal: int, *, durably: bool = False) -> b
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return False
+        if durably:
+            os.fsync(fd)
+            # Its writer's fsync may have failed, and could not take it back. The next one says yes
+            # all the same, and what the memory holds is not what the disk holds: ask the disk.
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         found = 0
         while chunk := os.read(fd, _CHUNK_BYTES):
             found = seal_of(chunk, found)
-        if found != seal:
-            return False
-        if durably:
-            os.fsync(fd)
-        return True
+        return found == seal
     finally:
         os.close(fd)
 
@@ -103,6 +105,6 @@ def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) ->
         return Recovered(promoted=1)
     if is_reservation(name):
         return Recovered(removed=int(clear_stale(tree, name)))
-    if parts is not None and age >= TORN_AFTER_S:
+    if (parts is not None or is_scratch(name)) and age >= TORN_AFTER_S:
         return Recovered(removed=int(tree.unlink(path)))
     return Recovered()

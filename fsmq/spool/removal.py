@@ -153,7 +153,7 @@ def _swap_out(tree: Tree, queue: str, work: Work) -> None:
     """Empty a queue's folder: at once by an exchange with an empty one, or file by file."""
     while True:
         grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
-        os.mkdir(grave, 0o700, dir_fd=tree.fd)
+        tree.make_entry(grave)
         try:
             _sync_afterwards(tree, queue, work)
             swapped = tree.exchange(tree.folder(QUEUES, queue), grave)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid6 import uuid7
 
 from .metrics import Metrics, Snapshot
-from .tree import METRICS, Tree
+from .tree import METRICS, Tree, write_all
 
 EVERY_S = 1.0
 # One that was not renewed for so long is that of a process that died.
@@ -102,7 +102,7 @@ class Reports:
         fd = self._tree.create(draft)
         try:
             try:
-                os.write(fd, text.encode())
+                write_all(fd, text.encode())
             finally:
                 os.close(fd)
             self._tree.rename(draft, path, replace=True)

@@ -73,9 +73,8 @@ def clear_stale(tree: Tree, name: str) -> bool:
 
 def lock(tree: Tree, path: str, create: int) -> Reservation | None:
     """Lock a file, made where ``create`` is O_CREAT; None if someone else holds it. OSError."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | create
     while True:
-        fd = os.open(path, flags, 0o600, dir_fd=tree.fd)
+        fd = tree.create_with(path, os.O_RDWR | create)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             here = tree.stat(path)

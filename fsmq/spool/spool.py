@@ -163,7 +163,7 @@ class Spool:
         """Create a queue durably; False if it was there. Raises InvalidValue, Unavailable."""
         check_queue(name)
         try:
-            return not self.tree.has_queue(name) and self._make_queue(name)
+            return not self.tree.has_queue(name) and self.tree.make_queue(name)
         except OSError as error:
             raise unavailable(error, f"cannot create queue {name!r}") from error
 
@@ -407,10 +407,3 @@ class Spool:
     def events_fileno(self) -> int | None:
         """Readable when the ready index should be refreshed; None where the spool polls."""
         return None if self._events is None else self._events.fileno()
-
-    def _make_queue(self, name: str) -> bool:
-        try:
-            return self.tree.make_queue(name)
-        except FileNotFoundError:
-            self.tree.lay_out()  # someone removed the folder under us
-            return self.tree.make_queue(name)

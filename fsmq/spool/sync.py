@@ -50,9 +50,13 @@ class Work:
 
     def close(self) -> None:
         """Close the files; afterwards nothing is left to be synced."""
-        for fd in (*self.files, *self.moved_folders):
-            os.close(fd)
+        fds = (*self.files, *self.moved_folders)
         self.files, self.closed, self.moved_folders = [], [], []
+        for fd in fds:
+            try:
+                os.close(fd)
+            except OSError:
+                continue  # NFS tells once more what the sync has told; it is closed all the same
 
 
 class Group:

@@ -60,11 +60,7 @@ class Topics:
     def create(self, topic: str) -> bool:
         """Create a topic durably; False if it was there. Raises InvalidValue."""
         check_queue(topic, "topic")
-        try:
-            return self._tree.make_folder(TOPICS, topic)
-        except FileNotFoundError:
-            self._tree.lay_out()  # someone removed the folder under us
-            return self._tree.make_folder(TOPICS, topic)
+        return self._tree.make_folder(TOPICS, topic)
 
     def delete(self, topic: str) -> None:
         """Delete a topic and its subscriptions durably; queues and messages stay.

@@ -18,16 +18,17 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from uuid6 import uuid7
 
 from .errors import UnusableSpool
 from .names import entry, is_queue
 
+T = TypeVar("T")
 NEW, QUEUES, DELAY, REMOVE = "new", "queues", "delay", "remove"
 TOPICS, CONFIG, MOVES, JOURNAL, PEERS = "topics", "config", "moves", "journal", "peers"
 METRICS = "metrics"
@@ -73,7 +74,7 @@ _renameat2 = getattr(_libc, "renameat2", None)
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # What open() answers where no message stands: nothing, or something that is none.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
-_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class Tree:
@@ -98,6 +99,7 @@ class Tree:
                 " choose another with --root or change its owner"
             ) from error
         self.can_noreplace = _renameat2 is not None
+        self._is_ours = create
         if create:
             self.lay_out()
 
@@ -120,6 +122,28 @@ class Tree:
                 raise UnusableSpool(
                     f"cannot create {self.root / name}: {error.strerror}"
                 ) from error
+
+    def mend(self, folder: str) -> bool:
+        """Lay a folder of the layout out again that someone removed under us; False if none was.
+
+        Nothing of what stood there comes back, but what comes next finds its place. Raises OSError.
+        """
+        if not self._is_ours or folder not in FOLDERS or self.stat(folder) is not None:
+            return False
+        try:
+            os.mkdir(folder, 0o700, dir_fd=self.fd)
+        except FileExistsError:
+            pass  # someone else was quicker
+        return True
+
+    def _in_layout(self, path: str, step: Callable[[], T]) -> T:
+        """Do what needs the folder of ``path``; once more if that was missing and is no more."""
+        try:
+            return step()
+        except FileNotFoundError:
+            if not self.mend(path.rpartition("/")[0]):
+                raise
+            return step()
 
     # -- paths -----------------------------------------------------------------------------------
 
@@ -155,7 +179,7 @@ class Tree:
         """The same for a folder within any folder of the layout."""
         path = self.folder(within, name)
         try:
-            os.mkdir(path, 0o700, dir_fd=self.fd)
+            self.make_entry(path)
         except FileExistsError:
             found = self.stat(path)
             if found is not None and not stat.S_ISDIR(found.st_mode):
@@ -164,6 +188,10 @@ class Tree:
             return False
         self.sync_folder(self.folder(within))
         return True
+
+    def make_entry(self, path: str) -> None:
+        """Create a folder within one of the layout, not durably. Raises FileExistsError."""
+        self._in_layout(path, lambda: os.mkdir(path, 0o700, dir_fd=self.fd))
 
     def sync_folder(self, folder: str) -> None:
         """fsync a folder; one that is gone needs none."""
@@ -249,7 +277,12 @@ class Tree:
 
     def create(self, path: str) -> int:
         """Open a new private file for writing; FileExistsError if there is one."""
-        return os.open(path, _WRITE_FLAGS, 0o600, dir_fd=self.fd)
+        return self.create_with(path, _WRITE_FLAGS)
+
+    def create_with(self, path: str, flags: int) -> int:
+        """Open a file with flags that may create it."""
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+        return self._in_layout(path, lambda: os.open(path, flags, 0o600, dir_fd=self.fd))
 
     def open(self, path: str, access: int = os.O_RDONLY) -> int:
         """Open a message; neither a symbolic link nor a FIFO can hold us up."""
@@ -265,7 +298,7 @@ class Tree:
         fd = self.create(draft)
         try:
             try:
-                os.write(fd, content)
+                write_all(fd, content)
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -351,13 +384,16 @@ class Tree:
             try:
                 os.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             except (FileNotFoundError, NotADirectoryError):
-                return False
+                # To a folder that is missing a message would look as if it were gone.
+                if not self.mend(target.rpartition("/")[0]):
+                    return False
+                return self.rename(source, target, replace=replace)
             return True
         code = self._rename2(source, target, _RENAME_NOREPLACE)
         if code == 0:
             return True
         if code in (errno.ENOENT, errno.ENOTDIR):  # a stray file may stand in a queue's place
-            return False
+            return self.mend(target.rpartition("/")[0]) and self.rename(source, target)
         if code in (errno.EINVAL, errno.ENOSYS):
             # NFS and some FUSE filesystems have no such flag: look first, then rename. Ids are
             # unique, so only a shell user's name can meet itself in between.
@@ -380,3 +416,12 @@ class Tree:
         assert _renameat2 is not None
         failed = _renameat2(self.fd, os.fsencode(source), self.fd, os.fsencode(target), flags)
         return ctypes.get_errno() if failed else 0
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it: a disk that is getting full takes a part first. Raises OSError."""
+    written = os.write(fd, data)
+    if written < len(data):
+        view = memoryview(data)
+        while written < len(data):
+            written += os.write(fd, view[written:])

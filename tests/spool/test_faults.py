@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Queue, Spool, Unavailable
+from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.delivery import Delivery
+from fsmq.spool.names import seal_of, staged_entry
+from fsmq.spool.sync import Work
 from tests.spool.helpers import Clock, tree_of
 
 
@@ -102,3 +108,127 @@ def test_a_mover_of_any_leg_waits_when_nothing_is_to_be_done(
         assert delivery.timeout() > 0.1
         delivery.rescan()
     delivery.close()
+
+
+@contextmanager
+def files_no_longer_than(size: int) -> Iterator[None]:
+    """The kernel takes as much of a write as there is room for, as on a disk that gets full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_half_a_filter_is_never_in_force(spool: Spool, jobs: Queue, root: Path) -> None:
+    topic = spool.topic("news")
+    policy = {"kind": [f"number {n}" for n in range(100)]}
+    with files_no_longer_than(100), pytest.raises(Unavailable):
+        topic.subscribe("jobs", policy)
+    assert topic.subscriptions() == {}
+    assert os.listdir(root / "topics" / "news") == []
+
+
+def test_a_claim_that_failed_holds_nothing(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails between the stamp and the rename, so the stamp cannot be put back either."""
+    jobs.put(b"x")
+    spool.deliver()
+    real = spool.tree.stamp
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "rename", "delay/")
+        stamps = iter([real])
+        patched.setattr(spool.tree, "stamp", lambda *of: next(stamps, _refused)(*of))
+        with pytest.raises(Unavailable):
+            jobs.claim()
+    assert [message.body for message in jobs.claim()] == [b"x"]
+
+
+def _refused(*of: object) -> bool:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_descriptor_that_cannot_be_closed_keeps_no_other_open() -> None:
+    closed, (good, other) = os.dup(0), os.pipe()
+    os.close(closed)
+    Work(files=[closed, good], moved_folders=[other]).close()
+    for fd in (good, other):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_a_mover_that_polls_remembers_each_failure_once(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(20):
+        spool.complete(spool.put("jobs", [NewMessage(b"x")]))
+    delivery = Delivery(spool.context, events=False, poll_interval=0.0)
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "rename", "queues/jobs")
+        for _ in range(10):
+            delivery.rescan()
+            with suppress(OSError):
+                delivery.step()
+        assert len(delivery._retries) + len(delivery._backlog) == 20
+    delivery.close()
+
+
+def test_a_start_that_met_a_fault_is_still_a_start(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a crash left comes back as soon as the folder can be listed."""
+    message_id = jobs.put(b"x")
+    spool.reap()
+    name = staged_entry("jobs", message_id, seal_of(b"x"))
+    (root / "queues" / "jobs").mkdir(exist_ok=True)
+    for place in (root / "new" / f"jobs:{message_id}", root / "queues" / "jobs" / message_id):
+        if place.exists():
+            place.rename(root / "new" / name)
+    delivery = Delivery(spool.context, events=False)
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "walk", "new")
+        with pytest.raises(OSError, match="not permitted"):
+            delivery.step()
+    delivery.rescan()
+    delivery.step()
+    delivery.close()
+    assert tree_of(root)["queues/jobs"] == [message_id]
+
+
+def test_an_entry_of_delay_that_cannot_be_looked_at_holds_up_no_timer(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put_many([b"x"] * 5)
+    ids = [message.id for message in jobs.claim(count=5, visibility=1)]
+    clock.advance(2)
+    delivery = Delivery(spool.context, events=False)
+    real = os.stat
+
+    def bad(path: object, **more: object) -> os.stat_result:
+        if ids[2] in str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", bad)
+        delivery.step()
+    assert os.listdir(root / "delay") == [f"jobs:{ids[2]}"]
+    clock.advance(10)
+    delivery.step()
+    delivery.close()
+    assert os.listdir(root / "delay") == []
+
+
+@pytest.mark.parametrize("folder", ["remove", "delay"])
+def test_a_folder_that_was_removed_hides_no_message(
+    spool: Spool, jobs: Queue, root: Path, folder: str
+) -> None:
+    message_id = jobs.put(b"x")
+    spool.deliver()
+    shutil.rmtree(root / folder)
+    if folder == "remove":
+        assert jobs.remove(message_id) == 1
+    else:
+        assert [message.id for message in jobs.claim()] == [message_id]
