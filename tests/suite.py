@@ -34,6 +34,7 @@ def eventually(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
 class Program:
     """One program: its process, and its log as lines of JSON.
 
+    under: a command line that starts it, in place of itself.
     Started in a session of its own, so that no child of it can outlive a test.
     """
 
@@ -42,6 +43,7 @@ class Program:
     ) -> None:
         self.name = name
         self.options = list(options)
+        self.under: list[str] = []
         self._module = module
         self._log = log
         self._env = env
@@ -60,7 +62,7 @@ class Program:
             with self._log.open("ab") as log:
                 self._log_from = log.tell()
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", self._module, *self.options],
+                    [*self.under, sys.executable, "-m", self._module, *self.options],
                     cwd=HOME,
                     env={**self._env, "NOTIFY_SOCKET": listener.address},
                     stdin=subprocess.DEVNULL,

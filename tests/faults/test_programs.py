@@ -1,0 +1,164 @@
+"""No descriptors, a slow disk, a fault at the start: what a program as a whole does."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fsmq import Client
+from tests.faults.inject import (
+    SYNCS,
+    WHOLE_DISK,
+    cpu_s,
+    injected,
+    limit_files,
+    memory,
+    open_files,
+    strace,
+    tracer_of,
+)
+from tests.faults.user import User, refused
+from tests.http.helpers import Wire
+from tests.suite import HOME, PATIENCE_S, Suite, eventually
+
+SLOW_S = 2.0
+CLIENTS = 50
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with Suite(tmp_path_factory.mktemp("faults") / "mq", mq_options=["--sync=syncfs"]) as running:
+        yield running
+
+
+def test_without_descriptors_it_neither_spins_nor_stays_away(user: User) -> None:
+    assert user.post().status == 201
+    pids = [user.suite[name].pid for name in ("mq", "mover", "reaper")]
+    limits = {pid: limit_files(pid, open_files(pid) - 2) for pid in pids}
+    try:
+        assert refused(user.post())
+        assert refused(user.fetch())
+        assert not user.is_ready()
+        # These cannot be let in: they wait, and take no time of the processor.
+        waiting = [Wire(user.suite.url) for _ in range(20)]
+        before, began = cpu_s(pids[0]), time.monotonic()
+        for one in waiting:
+            one.request("GET", "/_health/live")
+        assert refused(user.post())
+        time.sleep(0.5)
+        assert cpu_s(pids[0]) - before < 0.5 * (time.monotonic() - began)
+    finally:
+        for pid, limit in limits.items():
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
+    for one in waiting:
+        assert one.answer().status == 200
+        one.close()
+    eventually(user.is_ready)
+    assert user.post().status == 201
+
+
+def test_a_slow_disk_slows_nothing_that_needs_it_not(user: User, tmp_path: Path) -> None:
+    """A sync takes two seconds: fifty clients share one, and no one else waits."""
+    suite = user.suite
+    lag: list[float] = []
+    before = memory(suite["mq"].pid)
+    with injected(suite, f"{SYNCS}:delay_enter={SLOW_S:g}s", programs=["mq"]) as fault:
+        began = time.monotonic()
+        waiting = Wire(suite.url)
+        waiting.request("GET", f"/{user.queue}/messages?wait=15&visibility=1")
+
+        def post(number: int) -> int:
+            with Wire(suite.url) as wire:
+                body = b"%d" % number + b"x" * 10_000
+                answer = wire.ask("POST", f"/{user.queue}/messages", {}, body)
+                if answer.status == 201:
+                    user.accepted[answer.id] = body
+                return answer.status
+
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            posts = [clients.submit(post, number) for number in range(CLIENTS)]
+            while not all(one.done() for one in posts):
+                asked = time.monotonic()
+                assert user.ask("GET", "/_health/live").status == 200
+                assert user.ask("GET", "/").status == 200
+                lag.append(time.monotonic() - asked)
+                threading.Event().wait(0.02)
+            assert {one.result() for one in posts} == {201}
+        took = time.monotonic() - began
+        assert waiting.answer().status == 200
+        waiting.close()
+        assert fault.hits >= 1
+    # The sync of the first ones, that of all others, and that of the fetch.
+    assert took < 4 * SLOW_S
+    assert len(lag) > 10
+    assert sorted(lag)[len(lag) // 2] < 0.25
+    assert max(lag) < 1.5
+    assert memory(suite["mq"].pid) - before < 32 * MEGABYTE
+
+
+def test_a_program_that_starts_on_a_bad_disk_is_to_be_started_again(
+    root: Path, tmp_path: Path
+) -> None:
+    """With a code for which a service manager does it: it must not stay down for ever."""
+    (root / "new").mkdir(parents=True, mode=0o700)
+    for program in ("mq", "mover", "reaper"):
+        rules = strace(tmp_path / "strace", [f"{WHOLE_DISK}:error=EIO"], [root])
+        command = [sys.executable, "-m", f"fsmq.daemons.{program}", f"--root={root}"]
+        done = subprocess.run(
+            [*rules, *command, *(["--port=0"] if program == "mq" else [])],
+            cwd=HOME,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        assert done.returncode == 1, done.stderr
+
+
+def test_a_fault_during_the_first_listing_is_waited_for(root: Path, tmp_path: Path) -> None:
+    for folder in ("new", "queues/q", "delay"):
+        (root / folder).mkdir(parents=True, mode=0o700)
+    for number in range(5):
+        (root / "new" / f"q:{number}").write_bytes(b"x")
+    suite = Suite(root, mover=True)
+    try:
+        suite.start("mq")
+        folders = [root / "new", root / "delay"]
+        rules = strace(tmp_path / "strace", ["getdents64:error=EIO"], folders)
+        mover = suite["mover"]
+        mover.under = [*rules[:1], "-D", "-I1", *rules[1:]]
+        mover.start(until_ready=False)
+        eventually(lambda: any("cannot deliver" in e["event"] for e in mover.logs()))
+        os.kill(tracer_of(mover.pid), 2)
+        eventually(lambda: len(list((root / "queues" / "q").iterdir())) == 5, 5.0)
+        assert mover.is_running()
+    finally:
+        suite.close()
+
+
+def test_the_client_tries_until_the_disk_is_back(user: User) -> None:
+    suite = user.suite
+    with Client(suite.url, retry_for=PATIENCE_S) as client:
+        jobs = client.queue(user.queue)
+        with ThreadPoolExecutor(1) as threads:
+            with injected(suite, f"{WHOLE_DISK}:error=EIO", paths=[suite.root]):
+                putting = threads.submit(jobs.put, b"kept")
+                eventually(lambda: any("POST" in e["event"] for e in suite.logs("mq")))
+                assert not putting.done()
+            message_id = putting.result(PATIENCE_S)
+        user.accepted[message_id] = b"kept"
+    answer = user.fetch(wait=15)
+    assert (answer.id, answer.body) == (message_id, b"kept")
+    assert user.fetch().status == 204
+    assert user.delete(message_id).status == 202
