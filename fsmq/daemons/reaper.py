@@ -94,7 +94,8 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
         if reaped:
             log.debug("reaped", files=reaped)
             loop.pause(_GATHER_S)
-        loop.wait(options.poll_interval if events is None else _DISTRUST_S)
+        watches = events is not None and events.is_complete
+        loop.wait(_DISTRUST_S if watches else options.poll_interval)
     reports.leave()
     journal.close()
     log.info("stopped", reaped=total)

@@ -111,6 +111,8 @@ class Delivery:
         due = [_MAX_WAIT_S]
         if self._serves_new:
             due.append(self._new_due - time.monotonic())
+        if self._events is not None and not self._events.is_complete:
+            due.append(self._poll_interval)
         if self._serves_timers:
             due.append(self._delay_due - time.monotonic())
         next_ms = self.timers.next_ms()

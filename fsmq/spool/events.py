@@ -60,6 +60,11 @@ class Events:
     def close(self) -> None:
         self._inotify.close()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that is to be watched is there."""
+        return not self._missing
+
     def watch(
         self,
         folder: str,

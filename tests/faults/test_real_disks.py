@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fsmq.spool.names import seal_of, staged_entry
+from fsmq.spool.recovery import recover
+from fsmq.spool.tree import Tree
 from tests.http.helpers import Answer, Wire
-from tests.suite import Suite
+from tests.suite import Suite, eventually
 
 MEGABYTE = 1024 * 1024
 # sync=fsync: an error of the disk is told for the file that it hits.
@@ -78,13 +82,19 @@ def is_refused(answer: Answer) -> bool:
     return True
 
 
+def is_fit(suite: Suite) -> bool:
+    return ask(suite, "GET", "/_health/ready").status == 200
+
+
 def test_a_full_disk_refuses_and_takes_again(small: Suite, disk: Path) -> None:
     ballast = fill(disk)
     refused = ask(small, "POST", "/q/messages", b"x" * 5000)
     assert is_refused(refused)
     assert "full" in refused.json["detail"]
     assert not list((small.root / "new").iterdir())
+    assert not is_fit(small)
     ballast.unlink()
+    eventually(lambda: is_fit(small))
     posted = ask(small, "POST", "/q/messages", b"x" * 5000)
     assert posted.status == 201
     fetched = ask(small, "GET", "/q/messages?wait=15")
@@ -122,8 +132,10 @@ def test_a_disk_without_inodes_refuses_and_takes_again(small: Suite, disk: Path)
         pass
     assert is_refused(ask(small, "POST", "/q/messages", b"x"))
     assert is_refused(ask(small, "PUT", "/another"))
+    assert not is_fit(small)
     for path in crowd.iterdir():
         path.unlink()
+    eventually(lambda: is_fit(small))
     assert ask(small, "POST", "/q/messages", b"x").status == 201
     assert ask(small, "GET", "/q/messages?wait=15").body == b"x"
 
@@ -146,8 +158,10 @@ def test_a_read_only_disk_refuses_and_takes_again(small: Suite, disk: Path) -> N
             assert is_refused(answer)
             assert "read-only" in answer.json["detail"]
         assert ask(small, "GET", "/q").status == 200
+        assert not is_fit(small)
     finally:
         run("mount", "-o", "remount,rw", disk)
+    eventually(lambda: is_fit(small))
     assert ask(small, "DELETE", f"/q/messages/{held}").status == 202
     assert ask(small, "POST", "/q/messages", b"after").status == 201
     assert {ask(small, "GET", "/q/messages?wait=15").body for _ in range(2)} == {b"ready", b"after"}
@@ -162,3 +176,33 @@ def test_a_disk_that_is_gone_refuses(small: Suite) -> None:
     elsewhere.rename(small.root)
     assert ask(small, "POST", "/q/messages", b"x").status == 201
     assert ask(small, "GET", "/q/messages?wait=15").body == b"x"
+
+
+def test_what_the_disk_does_not_hold_is_no_message(tmp_path: Path) -> None:
+    """After a failed fsync a file that could not be unlinked reads well, from memory alone."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(8 * MEGABYTE)
+    run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", image)
+    run("mount", "-o", "loop", image, where)
+    try:
+        tree = Tree(where / "mq")
+        bodies = {name: (name * 5000).encode() for name in ("good", "lost")}
+        for name, body in bodies.items():
+            entry = tree.folder("new", staged_entry("q", name, seal_of(body)))
+            fd = tree.create(entry)
+            os.write(fd, body)
+            os.fsync(fd)
+            os.close(fd)
+        with image.open("r+b") as disk:
+            disk.seek(disk.read().index(bodies["lost"]))
+            disk.write(b"\0" * len(bodies["lost"]))
+            disk.flush()
+            os.fsync(disk.fileno())
+        assert recover(tree, time.time(), at_start=True).promoted == 1
+        assert [n for n in os.listdir(where / "mq" / "new") if n[0] != "."] == ["q:good"]
+        tree.close()
+    finally:
+        subprocess.run(["umount", "--lazy", where], check=True)
