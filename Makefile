@@ -53,7 +53,7 @@ stop: ## stop what `make run` started
 
 .PHONY: test
 test: lint types ## lint, types, then all tests with the slowest ones named
-	$(BIN)/python -m pytest --durations=10
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations=10
 
 .PHONY: lint
 lint: setup ## check style and formatting

@@ -329,7 +329,11 @@ def test_the_place_is_said_by_option_then_variables(tmp_path: Path) -> None:
 
 def test_ctrl_c_while_waiting_ends_at_once(alone: Command) -> None:
     process = subprocess.Popen(
-        [*FSMQ, "get", "jobs", "--wait=60"], env=environment(FSMQ_AT=alone.at), cwd=HOME
+        [*FSMQ, "get", "jobs", "--wait=60"],
+        env=environment(FSMQ_AT=alone.at),
+        cwd=HOME,
+        # What a shell starts in the background, such as this suite, ignores Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     # From here on it waits: it looks for events.
     eventually(lambda: has_watches(process.pid))

@@ -25,6 +25,10 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
         "default_delay",
         "max_message_bytes",
         "max_depth",
+        "compression",
+        "min_partitions",
+        "max_partitions",
+        "max_partition_age",
     }
 
 
