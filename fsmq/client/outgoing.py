@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from uuid6 import uuid7
+from fsmq.spool.uuids import uuid7
 
 from fsmq.http.wire import MAX_BATCH_BYTES
 from fsmq.spool.errors import InvalidValue
@@ -33,7 +33,7 @@ def named(message: NewMessage) -> NewMessage:
         message.delay,
         message.priority,
         message.ttl,
-        message.id if message.id is not None else str(uuid7()),
+        message.id if message.id is not None else uuid7(),
         message.content_type,
         message.attributes,
     )

@@ -15,6 +15,8 @@ from fsmq.spool.tree import DELAY, NEW, QUEUES, Tree
 
 log = logs.get_logger(__name__)
 _PAUSE_AFTER_ERROR_S = 1.0
+# Every message brings several events; to wake up for each costs as much as to deliver it.
+_GATHER_S = 0.002
 
 
 @program("mover", MoverOptions)
@@ -113,6 +115,8 @@ def _run(options: MoverOptions, tree: Tree) -> int:
             log.debug("moved", messages=moved)
         delivery.measure_lag()
         reports.tell(context.metrics)
+        if not delivery.is_behind:
+            loop.pause(_GATHER_S)
         loop.wait(0.0 if moved else delivery.timeout())
     reports.leave()
     log.info("stopped", counted=context.metrics.totals())

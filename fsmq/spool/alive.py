@@ -11,11 +11,10 @@ import os
 import time
 from typing import NamedTuple
 
-from uuid6 import uuid7
-
 from .names import entry
 from .peers import DEAD_AFTER_S
 from .tree import NEW, PEERS, REMOVE, Tree
+from .uuids import uuid7
 
 # No queue of this name has to exist: an expired message never gets there.
 _QUEUE = "__alive"
@@ -36,7 +35,7 @@ def look(tree: Tree, patience: float = 3.0) -> Alive:
     """Wait for mover and reaper, up to ``patience`` seconds. Leaves nothing. Raises OSError."""
     expired = entry(_QUEUE, f"{uuid7()}{_EXPIRED}")
     for_mover = tree.folder(NEW, expired)
-    for_reaper = tree.folder(REMOVE, entry(_QUEUE, str(uuid7())))
+    for_reaper = tree.folder(REMOVE, entry(_QUEUE, uuid7()))
     given = [for_mover, for_reaper]
     started = time.monotonic()
     done: dict[str, float] = {}

@@ -16,8 +16,6 @@ import base64
 import hashlib
 from collections.abc import Sequence
 
-from uuid6 import uuid7
-
 from . import browse, claim, put
 from .context import Context, Pending, join
 from .counts import Depths
@@ -26,6 +24,7 @@ from .message import Message, NewMessage
 from .names import MAX_QUEUE_BYTES
 from .sync import Work
 from .tree import DELIVER, NEW, PULL, QUEUES, State
+from .uuids import uuid7
 
 _WRITE, _READ = "__dedupq_write:", "__dedupq_read:"
 MAX_NAME_BYTES = MAX_QUEUE_BYTES - len(_WRITE)
@@ -121,7 +120,7 @@ def _pull(context: Context, name: str, count: int, work: Work) -> set[str]:
             old = context.ready.pop(write)
             if old is None:
                 break
-            new = str(uuid7())
+            new = uuid7()
             if tree.move(PULL, write, old, read, new):
                 context.ready.add(read, new)
                 pulled.add(new)

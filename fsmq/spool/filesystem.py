@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from uuid6 import uuid7
-
 from .tree import DELAY, Tree
+from .uuids import uuid7
 
 # Here one syncfs makes everything durable. Network and FUSE filesystems do not promise that.
 _WHOLE_SYNC = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs"}

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from uuid6 import uuid7
-
 from . import browse
 from .context import Context
 from .dedup import content_id, read_side, write_side
@@ -43,6 +41,7 @@ from .tree import (
     Transition,
     Tree,
 )
+from .uuids import uuid7
 
 Status = Literal["in_progress", "complete", "error"]
 _OPEN, _DONE = ".json", ".done"
@@ -93,7 +92,7 @@ def begin(
     check_queue(target, "target")
     if source == target:
         raise InvalidValue("target", "is the source itself")
-    move = Move(str(uuid7()), source, target, dedup, in_flight)
+    move = Move(uuid7(), source, target, dedup, in_flight)
     try:
         _save(context.tree, move)
     except OSError as error:

@@ -14,9 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
-from uuid6 import uuid7
-
 from .errors import InvalidValue
+from .uuids import uuid7
 
 MAX_QUEUE_BYTES = 180
 MAX_OWN_ID_BYTES = 64
@@ -111,7 +110,7 @@ def new_id(
         InvalidValue: an ``own`` id that is no legal id, or that cannot carry what is asked.
     """
     if own is None:
-        uuid = str(uuid7())
+        uuid = uuid7()
     elif _uuid7.fullmatch(own):
         uuid = own
     else:

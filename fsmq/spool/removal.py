@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from uuid6 import uuid7
-
 from .context import Context, Pending
 from .errors import NoSuchQueue, unavailable
 from .names import check_id, check_queue, entry, split_entry, split_staged
@@ -26,6 +24,7 @@ from .tree import (
     State,
     Tree,
 )
+from .uuids import uuid7
 
 # Where most messages are when they are acknowledged comes first. A message may travel on between
 # two tries, so the folders that it can reach from those already tried are tried again.
@@ -126,7 +125,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
         _sweep(context, queue, DELAY)
         _end_subscriptions(context, queue)
         context.settings.forget(queue)
-        grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
+        grave = tree.folder(REMOVE, entry(queue, uuid7()))
         _sync_afterwards(tree, queue, work)
         if not tree.rename(tree.folder(QUEUES, queue), grave):
             raise NoSuchQueue(queue)
@@ -152,7 +151,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
 def _swap_out(tree: Tree, queue: str, work: Work) -> None:
     """Empty a queue's folder: at once by an exchange with an empty one, or file by file."""
     while True:
-        grave = tree.folder(REMOVE, entry(queue, str(uuid7())))
+        grave = tree.folder(REMOVE, entry(queue, uuid7()))
         tree.make_entry(grave)
         try:
             _sync_afterwards(tree, queue, work)

@@ -12,10 +12,9 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from uuid6 import uuid7
-
 from .metrics import Metrics, Snapshot
 from .tree import METRICS, Tree, write_all
+from .uuids import uuid7
 
 EVERY_S = 1.0
 # One that was not renewed for so long is that of a process that died.

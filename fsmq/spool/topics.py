@@ -12,12 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from uuid6 import uuid7
-
 from .errors import InvalidValue, NoSuchQueue, NoSuchTopic
 from .filters import MAX_FILTER_BYTES, Filter
 from .names import check_queue, entry, is_queue
 from .tree import REMOVE, TOPICS, Tree
+from .uuids import uuid7
 
 # A folder's mtime tells that an entry came or went; two changes within a tick of the kernel's
 # clock look like one, so what was listed so soon after a change is listed again.
@@ -69,7 +68,7 @@ class Topics:
             NoSuchTopic
         """
         tree = self._tree
-        grave = tree.folder(REMOVE, entry(check_queue(topic, "topic"), str(uuid7())))
+        grave = tree.folder(REMOVE, entry(check_queue(topic, "topic"), uuid7()))
         if not self.has(topic) or not tree.rename(self.folder(topic), grave):
             raise NoSuchTopic(topic)
         self._known.pop(topic, None)

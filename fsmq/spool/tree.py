@@ -23,10 +23,9 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from uuid6 import uuid7
-
 from .errors import UnusableSpool
 from .names import entry, is_queue
+from .uuids import uuid7
 
 T = TypeVar("T")
 NEW, QUEUES, DELAY, REMOVE = "new", "queues", "delay", "remove"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 
-from uuid6 import uuid7
-
 from ..names import UUID7
 from ..tree import NEW, Tree
+from ..uuids import uuid7
 
 _scratch_name = re.compile(rf"\.probe-{UUID7}")
 

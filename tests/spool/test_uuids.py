@@ -1,0 +1,63 @@
+"""UUIDv7s: what the RFC says of them, and what the spool needs of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from uuid import UUID
+
+import uuid6
+
+from fsmq.spool.uuids import uuid7
+
+
+def test_it_is_a_uuid_of_version_7() -> None:
+    text = uuid7()
+    parsed = UUID(text)
+    assert str(parsed) == text
+    assert parsed.variant == "specified in RFC 4122"
+    assert uuid6.UUID(text).version == 7
+
+
+def test_its_time_is_now_however_many_are_made() -> None:
+    made = []
+    for _ in range(20_000):
+        before = time.time_ns() // 1_000_000
+        made.append((before, uuid7(), time.time_ns() // 1_000_000))
+    assert all(before <= UUID(text).int >> 80 <= after for before, text, after in made)
+
+
+def test_each_is_greater_than_the_one_before() -> None:
+    made = [uuid7() for _ in range(20_000)]
+    assert made == sorted(set(made))
+
+
+def test_threads_draw_different_ones_in_order() -> None:
+    made: list[list[str]] = [[] for _ in range(4)]
+
+    def draw(into: list[str]) -> None:
+        into.extend(uuid7() for _ in range(5_000))
+
+    threads = [threading.Thread(target=draw, args=(into,)) for into in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({text for into in made for text in into}) == 20_000
+    assert all(into == sorted(into) for into in made)
+
+
+def test_a_child_draws_other_random_bits_than_its_parent() -> None:
+    uuid7()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, "".join(uuid7()[19:] for _ in range(20)).encode())
+        os._exit(0)
+    mine = {uuid7()[19:] for _ in range(20)}
+    os.waitpid(pid, 0)
+    text = os.read(read, 4096).decode()
+    os.close(read)
+    os.close(write)
+    assert mine.isdisjoint(text[i : i + 17] for i in range(0, len(text), 17))
