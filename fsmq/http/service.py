@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -225,6 +226,18 @@ class Service:
         wait: float,
     ) -> list[Message]:
         """The same for a claim that takes from several queues, and waits for the first of them."""
+        with ExitStack() as place:
+            return await self._fetch_in(place, call, queues, claim, count, wait)
+
+    async def _fetch_in(
+        self,
+        place: ExitStack,
+        call: Call,
+        queues: Sequence[str],
+        claim: Callable[[], Pending[list[Message]]],
+        count: int,
+        wait: float,
+    ) -> list[Message]:
         queue = queues[0]
         end = time.monotonic() + wait
         again = False
@@ -244,8 +257,10 @@ class Service:
                 return []
             ripens_in = self.spool.context.ready.ripens_in(queue)
             pause = left if ripens_in is None else min(left, ripens_in)
-            with self.admission.waiting(call.account):
-                woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
+            if not again:
+                # Until its end: one that was woken in vain must not lose its place to another.
+                place.enter_context(self.admission.waiting(call.account))
+            woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
             if call.is_gone or (call.identity is not None and call.identity.stale):
                 if woken:
                     self.waiters.wake(queue, 1)  # what woke us is for the next in line

@@ -42,7 +42,7 @@ class Waiters:
         Raises:
             Unavailable: too many requests wait already.
         """
-        if self._count >= self._limit:
+        if self._count >= self._limit and not again:
             raise Unavailable(f"{self._limit} requests wait for messages already", 5)
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[bool] = loop.create_future()

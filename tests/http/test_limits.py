@@ -356,3 +356,22 @@ def test_what_one_key_may_have_going_on(tmp_path: Path) -> None:
 
 def too_many(answer: Answer) -> Answer | None:
     return answer if answer.status == 429 else None
+
+
+def test_who_waits_keeps_the_place_however_often_it_is_woken(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    one = bearer(add_key(file, "one", "--receive=*", "--send=*"))
+    options = [f"--keys={file}", "--max-waiters-per-key=1"]
+    with Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite:
+        ready = suite.root / "queues" / "q"
+        ready.mkdir()
+        with Wire(suite.url) as waiting, Wire(suite.url) as other:
+            waiting.request("GET", "/q/messages?wait=20", one)
+            for _ in range(2):  # what was sent before this was answered has been read
+                assert other.ask("GET", "/q", one).status == 200
+            for _ in range(100):
+                (ready / "folder").mkdir()  # wakes the one that waits, and is no message
+                assert other.ask("GET", "/q/messages?wait=0.2", one).status == 429
+                (ready / "folder").rmdir()
+            (ready / "last").touch()
+            assert waiting.answer().status == 200
