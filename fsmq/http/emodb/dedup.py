@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fsmq.spool import dedup
 from fsmq.spool.context import Pending
@@ -18,6 +18,10 @@ from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues
 # While an equal message is being stored, its send takes milliseconds; then it is told to wait.
 _RESERVED_PATIENCE_S = 10.0
 _RETRY_S = 0.004
+# Until a message is stored its id is reserved, by an open file: a process has not so many of them.
+# A batch that is larger is stored in parts. Whoever is told of a failure in the middle and sends it
+# again doubles nothing, since what is stored collapses.
+_MAX_RESERVED = 1000
 
 
 class DedupQueues(PlainQueues):
@@ -30,6 +34,10 @@ class DedupQueues(PlainQueues):
         return read_side(queue)
 
     async def send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
+        for part in _parts(batches):
+            await self._send(part)
+
+    async def _send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
         end = asyncio.get_running_loop().time() + _RESERVED_PATIENCE_S
         while True:
             try:
@@ -92,3 +100,19 @@ class DedupQueues(PlainQueues):
     async def _make(self, queue: str) -> None:
         for side in (read_side(queue), write_side(queue)):
             await super()._make(side)
+
+
+def _parts(batches: Mapping[str, Sequence[bytes]]) -> Iterator[dict[str, Sequence[bytes]]]:
+    part: dict[str, Sequence[bytes]] = {}
+    room = _MAX_RESERVED
+    for queue, bodies in batches.items():
+        start = 0
+        while start < len(bodies):
+            part[queue] = bodies[start : start + room]
+            start += len(part[queue])
+            room -= len(part[queue])
+            if room == 0:
+                yield part
+                part, room = {}, _MAX_RESERVED
+    if part:
+        yield part

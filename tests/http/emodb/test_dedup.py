@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.http.emodb.helpers import SUCCESS, Emo, payloads
+from tests.http.helpers import ask
 from tests.suite import Suite
 
 
@@ -110,6 +112,22 @@ async def test_equal_messages_of_many_senders_in_many_processes_are_one(tmp_path
             assert await dedup.size() == 20
             polled = [m for _ in range(4) for m in await dedup.poll(limit=20)]
             assert sorted(payloads(polled)) == sorted(batch)
+
+
+async def test_a_batch_may_be_larger_than_the_number_of_files_that_may_be_open(root: Path) -> None:
+    with Suite(root) as suite:
+        resource.prlimit(suite["mq"].pid, resource.RLIMIT_NOFILE, (1500, 1500))
+        async with aiohttp.ClientSession(suite.url) as client:
+            one, other = Emo(client, suite, "dedupq", "one"), Emo(client, suite, "dedupq", "other")
+            batch = [n % 2100 for n in range(2500)]
+            await one.send_all(batch)
+            await one.send_all(batch)
+            assert await one.size() == 2100
+            batches = {"one": batch, "other": batch[:1200]}
+            answer = await ask(client, "POST", "/dedupq/1/_sendbatch", json=batches)
+            assert answer.body == SUCCESS
+            await one.delivered()
+            assert (await one.size(), await other.size()) == (2100, 1200)
 
 
 async def test_senders_and_pollers_at_once_lose_no_change(dedup: Emo) -> None:
