@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from .context import Context
 from .errors import NoSuchQueue, unavailable
@@ -54,20 +55,22 @@ class Census:
     def claims(self, queue: str) -> int:
         """How many claims on a queue's messages hold. Raises NoSuchQueue, Unavailable."""
         self._catch_up(queue)
-        now_ms = self._context.now_ms()
-        held = 0
         try:
-            for message_id in self._folders[DELAY].ids(queue):
-                found = self._tree.stat(self._tree.folder(DELAY, f"{queue}:{message_id}"))
-                if found is None:
-                    continue
-                stamp = self._context.stamps.decode(message_id, found.st_mtime_ns)
-                # Where times are coarse no count is known, and a delay counts as a claim.
-                if stamp is not None and stamp.deliveries != 0 and stamp.deadline_ms > now_ms:
-                    held += 1
+            deadlines = self._folders[DELAY].deadlines(queue, self._claimed_until)
         except OSError as error:
             raise unavailable(error, f"cannot count claims of queue {queue!r}") from error
-        return held
+        now_ms = self._context.now_ms()
+        return sum(deadline > now_ms for deadline in deadlines)
+
+    def _claimed_until(self, entry_name: str) -> int:
+        """When a claim ends, in Unix milliseconds; 0 for what is not claimed."""
+        found = self._tree.stat(self._tree.folder(DELAY, entry_name))
+        if found is None:
+            return 0
+        message_id = entry_name.rpartition(":")[2]
+        stamp = self._context.stamps.decode(message_id, found.st_mtime_ns)
+        # Where times are coarse no count is known, and a delay counts as a claim.
+        return stamp.deadline_ms if stamp is not None and stamp.deliveries != 0 else 0
 
     def rest(self) -> None:
         """Stop keeping up when nobody has asked for a while."""
@@ -96,8 +99,10 @@ class Census:
     def _list(self, name: str, folder: _Folder) -> None:
         # Watch first, list afterwards: what comes in between is seen twice, never missed.
         folder.begin()
-        self._context.ready.listen(self._tree.folder(name), folder.apply, self._forget)
-        folder.install(self._tree.names(self._tree.folder(name)))
+        changes = name == DELAY  # a renewal sets a time
+        path = self._tree.folder(name)
+        self._context.ready.listen(path, folder.apply, self._forget, changes=changes)
+        folder.install(self._tree.names(path))
 
     def _forget(self) -> None:
         for name, folder in self._folders.items():
@@ -111,7 +116,8 @@ class _Folder:
     def __init__(self) -> None:
         self.is_listed = False
         self._lock = threading.Lock()
-        self._ids: dict[str, set[str]] = {}
+        # With the deadline of each, once someone has asked for it.
+        self._ids: dict[str, dict[str, int | None]] = {}
         self._meanwhile: list[tuple[bool, str]] | None = None
 
     def begin(self) -> None:
@@ -133,9 +139,12 @@ class _Folder:
             self._ids, self._meanwhile = {}, None
 
     def apply(self, event: Event) -> None:
-        if event.name[0] == "." or event.kind is Kind.CHANGED:
+        if event.name[0] == ".":
             return
         with self._lock:
+            if event.kind is Kind.CHANGED:
+                self._unlearn(event.name)
+                return
             is_there = event.kind is Kind.ARRIVED
             if self._meanwhile is not None:
                 self._meanwhile.append((is_there, event.name))
@@ -145,9 +154,27 @@ class _Folder:
     def count(self, queue: str) -> int:
         return len(self._ids.get(queue, ()))
 
-    def ids(self, queue: str) -> list[str]:
+    def deadlines(self, queue: str, look_up: Callable[[str], int]) -> list[int]:
+        """The deadlines of a queue's messages; ``look_up`` tells those that are not known yet."""
         with self._lock:
-            return list(self._ids.get(queue, ()))
+            ids = self._ids.get(queue, {})
+            known = [deadline for deadline in ids.values() if deadline is not None]
+            unknown = [message_id for message_id, deadline in ids.items() if deadline is None]
+        for message_id in unknown:
+            # A change after the look has its event behind what is noted here.
+            with self._lock:
+                deadline = look_up(f"{queue}:{message_id}")
+                if message_id in ids:
+                    ids[message_id] = deadline
+            known.append(deadline)
+        return known
+
+    def _unlearn(self, name: str) -> None:
+        """Forget a deadline. (Where it is not known, or the message is not, nothing is wrong.)"""
+        queue, message_id = split_entry(name) or ("", "")
+        ids = self._ids.get(queue, {})
+        if message_id in ids:
+            ids[message_id] = None
 
     def _note(self, name: str, is_there: bool) -> None:
         parts = split_entry(name)
@@ -155,10 +182,10 @@ class _Folder:
             return
         queue, message_id = parts
         if is_there:
-            self._ids.setdefault(queue, set()).add(message_id)
+            self._ids.setdefault(queue, {})[message_id] = None
             return
         ids = self._ids.get(queue)
         if ids is not None:
-            ids.discard(message_id)
+            ids.pop(message_id, None)
             if not ids:
                 del self._ids[queue]

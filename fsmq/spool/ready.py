@@ -190,10 +190,13 @@ class Ready:
         folder: str,
         on_event: Callable[[Event], None] | None,
         on_loss: Callable[[], None] = lambda: None,
+        *,
+        changes: bool = False,
     ) -> None:
         """Have events of another folder told, in one order with all others; None ends that.
 
-        on_loss: called when events were dropped. Raises OSError.
+        on_loss: called when events were dropped. changes: tell of times that were set, too.
+        Raises OSError.
         """
         if self._events is None:
             return
@@ -203,7 +206,7 @@ class Ready:
                 self._events.unwatch(folder)
             else:
                 self._listeners[folder] = on_event, on_loss
-                self._events.watch(folder, departures=True, lasting=True)
+                self._events.watch(folder, departures=True, changes=changes, lasting=True)
 
     def refresh(self) -> int:
         """Take in what file events tell, and how many; costs a microsecond when there are none."""
