@@ -62,7 +62,7 @@ def poll_and_ack(bench: Bench) -> Outcome:
 
     rates = []
     for _ in range(bench.repeat):
-        with bench.suite(processes=1, fill=filled) as suite:
+        with bench.suite(fill=filled) as suite:
             rates.append(run(_consume(bench, suite)))
     return Outcome(
         [
@@ -85,7 +85,7 @@ def depth(bench: Bench) -> Outcome:
         fill.ready(root, sizes.few + 10 * bench.repeat * sizes.fetches, 100, _FEW)
         fill.ready(root, sizes.many, 100)
 
-    with bench.suite(processes=1, fill=filled) as suite:
+    with bench.suite(fill=filled) as suite:
         few, many = run(_alternate(bench, suite))
     return Outcome(
         [
