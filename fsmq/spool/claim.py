@@ -253,8 +253,11 @@ def _deadline_ms(context: Context, settings: QueueSettings, visibility: float | 
 def _alive(context: Context, settings: QueueSettings, queue: str) -> Iterator[str]:
     """Pop ids that have not expired."""
     expired = 0
-    while (message_id := context.ready.pop(queue)) is not None:
-        if not context.is_expired(facts(message_id), settings):
+    first = True
+    while (message_id := context.ready.pop(queue, refresh=first)) is not None:
+        first = False
+        can_expire = settings.retention is not None or ".x" in message_id
+        if not can_expire or not context.is_expired(facts(message_id), settings):
             yield message_id
             continue
         expired += 1

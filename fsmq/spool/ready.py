@@ -100,13 +100,16 @@ class Ready:
             entry = self._entries.setdefault(queue, _Entry(self._share_of(queue)))
         self._scan(queue, entry)
 
-    def pop(self, queue: str) -> str | None:
+    def pop(self, queue: str, *, refresh: bool = True) -> str | None:
         """Take the next id of a queue out of its index; None if nothing is ready.
+
+        refresh: take in file events first. Without it they are looked at only when there is
+            nothing else: to do so for each of many costs as much as all the rest of it.
 
         Raises:
             NoSuchQueue
         """
-        entry = None
+        entry = None if refresh else self._entries.get(queue)
         while entry is None:
             # An event may drop what the load found: the folder was made, or replaced, just now.
             self.refresh()
@@ -115,6 +118,8 @@ class Ready:
         with self._lock:
             entry.used = time.monotonic()
             message_id = entry.index.pop()
+        if message_id is None and not refresh:
+            return self.pop(queue)
         if message_id is None and self._is_stale(entry):
             self._scan(queue, entry)
             with self._lock:
