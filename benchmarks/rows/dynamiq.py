@@ -67,7 +67,7 @@ def batches(bench: Bench) -> Outcome:
 
     rates = []
     for _ in range(bench.repeat):
-        with bench.suite(processes=1, fill=filled) as suite:
+        with bench.suite(fill=filled) as suite:
             rates.append(run(_receive(bench, suite)))
     name = f"Dynamiq: batches of {_BATCH} received, {_BATCHERS} connections"
     return Outcome([Measure(name, rates, unit="/s", bar=Bar(">=", 8_000.0, "/s"))])
