@@ -156,11 +156,11 @@ class Service:
         to = spool.subscriptions(topic)
         light = len(to) <= _FEW and len(to) * len(message.body) <= _SMALL_BYTES
         with telling(f"cannot read the settings of the queues of {topic!r}"):
-            limited = any(spool.context.settings.get(queue).max_depth is not None for queue in to)
-        if light and not limited:
-            pending = spool.publish(topic, message, to)
+            settings = {queue: spool.context.settings.get(queue) for queue in to}
+        if light and all(one.max_depth is None for one in settings.values()):
+            pending = spool.publish(topic, message, to, settings)
         else:
-            pending = await self.in_thread(spool.publish, topic, message, to)
+            pending = await self.in_thread(spool.publish, topic, message, to, settings)
         return await self.complete(pending)
 
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:

@@ -10,15 +10,20 @@ from .errors import FsmqError, NoSuchQueue
 from .filters import Filter
 from .message import NewMessage
 from .put import put
+from .settings import QueueSettings
 from .sync import Work
 
 
 def publish(
-    context: Context, depths: Depths, to: Mapping[str, Filter | None], message: NewMessage
+    context: Context,
+    depths: Depths,
+    to: Mapping[str, Filter | None],
+    message: NewMessage,
+    settings: Mapping[str, QueueSettings] | None = None,
 ) -> Pending[dict[str, str]]:
     """Write a copy into every subscribed queue whose filter it passes; all or none.
 
-    to: the topic's subscriptions.
+    to: the topic's subscriptions. settings: those of their queues, if they have just been read.
 
     ``finish`` gives the id of the copy for each queue. A queue that is deleted meanwhile is left
     out: its subscription has ended.
@@ -31,7 +36,7 @@ def publish(
     try:
         for queue, filter in to.items():
             if filter is None or filter.matches(message.attributes):
-                copies.write(queue)
+                copies.write(queue, settings[queue] if settings is not None else None)
     except FsmqError:
         copies.work.close()
         copies.abandon()
@@ -49,10 +54,10 @@ class _Copies:
         self._message = message
         self._puts: dict[str, Pending[list[str]]] = {}
 
-    def write(self, queue: str) -> None:
+    def write(self, queue: str, settings: QueueSettings | None) -> None:
         """Write one copy; raises what a put raises, but for a queue that is gone."""
         try:
-            copy = put(self._context, self._depths, queue, [self._message])
+            copy = put(self._context, self._depths, queue, [self._message], settings)
         except NoSuchQueue:
             return
         self._puts[queue] = copy

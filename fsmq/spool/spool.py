@@ -298,11 +298,16 @@ class Spool:
         return put.put(self.context, self._depths, queue, messages, settings)
 
     def publish(
-        self, topic: str, message: NewMessage, to: Mapping[str, Filter | None] | None = None
+        self,
+        topic: str,
+        message: NewMessage,
+        to: Mapping[str, Filter | None] | None = None,
+        settings: Mapping[str, QueueSettings] | None = None,
     ) -> Pending[dict[str, str]]:
-        """``to``: the topic's subscriptions, if they have just been read."""
+        """``to`` and ``settings``: the topic's subscriptions and those of their queues, if they
+        have just been read."""
         to = self.subscriptions(topic) if to is None else to
-        return publishing.publish(self.context, self._depths, to, message)
+        return publishing.publish(self.context, self._depths, to, message, settings)
 
     def begin_move(
         self, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
