@@ -36,8 +36,8 @@ from fsmq import (
 )
 from fsmq.client.exchange import Answer
 from tests.client.proxy import Proxy
+from tests.faults.test_real_disks import disk, fill  # noqa: F401 - a fixture
 from tests.http.keyfile import add_key
-from tests.http.test_disk_says_no import disk, fill  # noqa: F401 - a fixture
 from tests.suite import Suite, eventually
 
 ARRIVAL_S = 15.0

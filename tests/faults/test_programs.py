@@ -141,7 +141,7 @@ def test_a_fault_during_the_first_listing_is_waited_for(root: Path, tmp_path: Pa
         mover.start(until_ready=False)
         eventually(lambda: any("cannot deliver" in e["event"] for e in mover.logs()))
         os.kill(tracer_of(mover.pid), 2)
-        eventually(lambda: len(list((root / "queues" / "q").iterdir())) == 5, 5.0)
+        eventually(lambda: len(list((root / "queues" / "q").iterdir())) == 5, 20.0)
         assert mover.is_running()
     finally:
         suite.close()

@@ -225,6 +225,9 @@ def test_who_hangs_up_while_waiting_leaves_the_line_at_once(tmp_path: Path) -> N
         gone = [Wire(suite.url) for _ in range(3)]
         for line in gone:
             line.request("GET", "/jobs/messages?wait=20")
+        with Wire(suite.url) as line:
+            for _ in range(2):  # what was sent before this was answered has been read
+                assert line.ask("GET", "/jobs").status == 200
         eventually(lambda: not waits())
         for line in gone:
             line.close()
