@@ -77,7 +77,7 @@ def strace(log: Path, rules: Sequence[str], paths: Sequence[Path] = ()) -> list[
 
 def end(tracer: subprocess.Popen[str]) -> None:
     """Let the traced programs run on without it."""
-    tracer.send_signal(signal.SIGINT)
+    tracer.send_signal(signal.SIGTERM)
     try:
         tracer.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -140,7 +141,7 @@ def test_a_fault_during_the_first_listing_is_waited_for(root: Path, tmp_path: Pa
         mover.under = [*rules[:1], "-D", "-I1", *rules[1:]]
         mover.start(until_ready=False)
         eventually(lambda: any("cannot deliver" in e["event"] for e in mover.logs()))
-        os.kill(tracer_of(mover.pid), 2)
+        os.kill(tracer_of(mover.pid), signal.SIGTERM)
         eventually(lambda: len(list((root / "queues" / "q").iterdir())) == 5, 20.0)
         assert mover.is_running()
     finally:
