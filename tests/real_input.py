@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from uuid6 import uuid7
+from fsmq.spool.uuids import uuid7
 
 QUEUE = "real-input"
 PRODUCERS, CONSUMERS = 4, 4
