@@ -16,7 +16,7 @@ from fsmq.daemons.settings import DEFAULT_ROOT
 from fsmq.spool import Counts, Message, Moved, NewMessage, QueueSettings, Spool, State
 from fsmq.spool.queue import Queue as SpoolQueue
 from fsmq.spool.survey import Overview
-from fsmq.spool.tree import MESSAGE_FOLDERS
+from fsmq.spool.transitions import MESSAGE_FOLDERS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

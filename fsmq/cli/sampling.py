@@ -12,7 +12,7 @@ from fsmq.cli.server import Server, ServerTraffic
 from fsmq.spool.events import Events, Kind
 from fsmq.spool.names import split_entry
 from fsmq.spool.survey import Overview
-from fsmq.spool.tree import NEW, REMOVE
+from fsmq.spool.transitions import NEW, REMOVE
 
 # Counting may take this share of the time: with millions of messages it takes seconds.
 _SHARE = 0.2

@@ -20,7 +20,7 @@ from fsmq.spool.errors import DuplicateMessage, FsmqError, InvalidValue, NoSuchM
 from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.names import check_id, check_queue
 from fsmq.spool.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
-from fsmq.spool.tree import State
+from fsmq.spool.transitions import State
 
 from . import answers, outgoing
 from .errors import UnexpectedAnswer, error_of

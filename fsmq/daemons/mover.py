@@ -11,7 +11,8 @@ from fsmq.spool.delivery import Delivery
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.reports import Reports
 from fsmq.spool.spool import open_context
-from fsmq.spool.tree import DELAY, NEW, QUEUES, Tree
+from fsmq.spool.transitions import DELAY, NEW, QUEUES
+from fsmq.spool.tree import Tree
 
 log = logs.get_logger(__name__)
 _PAUSE_AFTER_ERROR_S = 1.0

@@ -17,7 +17,8 @@ from fsmq.spool.journal import NoJournal, close_abandoned, expire
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.removal import reap
 from fsmq.spool.reports import Reports
-from fsmq.spool.tree import REMOVE, Tree
+from fsmq.spool.transitions import REMOVE
+from fsmq.spool.tree import Tree
 
 log = logs.get_logger(__name__)
 _PAUSE_AFTER_ERROR_S = 1.0

@@ -14,7 +14,7 @@ import socket
 from aiohttp import web
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
-from fsmq.spool.tree import DELAY, NEW, QUEUES
+from fsmq.spool.transitions import DELAY, NEW, QUEUES
 
 from .listener import Listener
 from .request import split_target

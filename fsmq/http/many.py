@@ -8,7 +8,7 @@ from fsmq.spool import browse
 from fsmq.spool.claim import MAX_CLAIM_BYTES
 from fsmq.spool.errors import DuplicateMessage, InvalidValue, MessageTooLarge
 from fsmq.spool.settings import check_number
-from fsmq.spool.tree import State
+from fsmq.spool.transitions import State
 
 from . import many_api as api
 from .answers import json_answer

@@ -21,7 +21,7 @@ from .queue import Queue
 from .settings import QueueSettings
 from .spool import Spool
 from .topic import Topic
-from .tree import State
+from .transitions import State
 
 __all__ = [
     "Counts",

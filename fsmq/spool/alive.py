@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from .names import entry
 from .peers import DEAD_AFTER_S
-from .tree import NEW, PEERS, REMOVE, Tree
+from .transitions import NEW, PEERS, REMOVE
+from .tree import Tree
 from .uuids import uuid7
 
 # No queue of this name has to exist: an expired message never gets there.

@@ -13,7 +13,8 @@ from .errors import InvalidValue, NoSuchQueue, unavailable
 from .message import Message, unpack
 from .names import check_id, check_queue, facts, fits, is_id, split_entry
 from .stamps import Stamp
-from .tree import MOVE_DELAY, MOVE_NEW, MOVE_READY, STRAY, State, Transition
+from .transitions import MOVE_DELAY, MOVE_NEW, MOVE_READY, State, Transition
+from .tree import STRAY
 
 _PROGRESS_STEP = 1000
 _HIDDEN = ("in_flight", "delayed")

@@ -16,7 +16,7 @@ from .context import Context
 from .errors import NoSuchQueue, unavailable
 from .events import Event, Kind
 from .names import split_entry
-from .tree import DELAY, NEW
+from .transitions import DELAY, NEW
 
 # Keeping up costs some microseconds a message: it ends when nobody has asked for so long.
 _IDLE_S = 60.0

@@ -21,15 +21,7 @@ from .release import return_unseen
 from .settings import MAX_VISIBILITY_S, QueueSettings, check_number, check_seconds
 from .stamps import MAX_COUNT
 from .sync import Work
-from .tree import (
-    CLAIM,
-    DELAY,
-    DELIVER,
-    NEW,
-    QUEUES,
-    REMOVE_READY,
-    State,
-)
+from .transitions import CLAIM, DELAY, DELIVER, NEW, QUEUES, REMOVE_READY, State
 
 MAX_CLAIMS = 1000
 # How long a claim, which others wait behind, waits for another holder.

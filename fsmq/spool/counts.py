@@ -10,7 +10,8 @@ from typing import NamedTuple
 from .errors import QueueFull
 from .names import split_entry
 from .stamps import Stamps
-from .tree import DELAY, NEW, Tree
+from .transitions import DELAY, NEW
+from .tree import Tree
 
 # A count is at most so old, or older where counting would take more than a twentieth of the time.
 _FRESH_S = 1.0

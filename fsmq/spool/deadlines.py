@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from .names import split_entry
 from .stamps import Stamps
-from .tree import DELAY, Tree
+from .transitions import DELAY
+from .tree import Tree
 
 _PART = 10_000
 # Of the time for a cold folder the kernel takes most, for reading inodes: it can use every core,

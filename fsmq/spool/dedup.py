@@ -23,7 +23,7 @@ from .errors import unavailable
 from .message import Message, NewMessage
 from .names import MAX_QUEUE_BYTES
 from .sync import Work
-from .tree import DELIVER, NEW, PULL, QUEUES, State
+from .transitions import DELIVER, NEW, PULL, QUEUES, State
 from .uuids import uuid7
 
 _WRITE, _READ = "__dedupq_write:", "__dedupq_read:"

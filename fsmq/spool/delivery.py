@@ -25,16 +25,7 @@ from .recovery import recover
 from .release import bury, is_used_up
 from .stuck import Stuck
 from .timers import Timers
-from .tree import (
-    DEFER,
-    DELAY,
-    DELIVER,
-    NEW,
-    QUEUES,
-    REDELIVER,
-    REMOVE_DELAY,
-    REMOVE_NEW,
-)
+from .transitions import DEFER, DELAY, DELIVER, NEW, QUEUES, REDELIVER, REMOVE_DELAY, REMOVE_NEW
 
 # A file with a shell user's name that a listing finds may still be written to; an event tells when
 # it is finished, a listing waits until it has been left alone for so long.

@@ -11,7 +11,7 @@ from itertools import islice
 
 from .context import Context
 from .names import facts, is_id
-from .tree import QUEUES, REMOVE_READY
+from .transitions import QUEUES, REMOVE_READY
 
 # Sweeping may take at most this share of the time.
 _SWEEP_SHARE = 0.01

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .tree import DELAY, Tree
+from .transitions import DELAY
+from .tree import Tree
 from .uuids import uuid7
 
 # Here one syncfs makes everything durable. Network and FUSE filesystems do not promise that.

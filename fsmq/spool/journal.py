@@ -20,7 +20,8 @@ from json.encoder import encode_basestring_ascii
 from typing import NamedTuple
 
 from .metrics import Metrics
-from .tree import JOURNAL, Tree
+from .transitions import JOURNAL
+from .tree import Tree
 
 VERSION = 1
 SUFFIX = ".jsonl"

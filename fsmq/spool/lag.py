@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .context import Context
 from .names import split_entry
-from .tree import DELAY, NEW, REMOVE
+from .transitions import DELAY, NEW, REMOVE
 
 
 class Lag(NamedTuple):

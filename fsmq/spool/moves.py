@@ -25,7 +25,7 @@ from .names import check_queue, facts, fits, is_id
 from .put import stands
 from .reservation import lock, reserve
 from .sync import Syncer, Work
-from .tree import (
+from .transitions import (
     DELAY,
     MOVE_DELAY,
     MOVE_NEW,
@@ -39,8 +39,8 @@ from .tree import (
     REMOVE_READY,
     State,
     Transition,
-    Tree,
 )
+from .tree import Tree
 from .uuids import uuid7
 
 Status = Literal["in_progress", "complete", "error"]

@@ -12,7 +12,8 @@ import socket
 from typing import NamedTuple
 
 from .share import Share
-from .tree import PEERS, Tree
+from .transitions import PEERS
+from .tree import Tree
 
 BEAT_S = 5.0
 DEAD_AFTER_S = 20.0

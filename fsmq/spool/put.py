@@ -28,7 +28,8 @@ from .recovery import promote
 from .reservation import Reservation, reserve
 from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 from .sync import Work
-from .tree import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State, write_all
+from .transitions import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State
+from .tree import write_all
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000

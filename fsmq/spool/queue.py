@@ -15,7 +15,7 @@ from .errors import FsmqError
 from .message import Message, NewMessage
 from .settings import QueueSettings, check_seconds
 from .sync import Work
-from .tree import DELAY, NEW, QUEUES, State
+from .transitions import DELAY, NEW, QUEUES, State
 
 if TYPE_CHECKING:
     from .spool import Spool

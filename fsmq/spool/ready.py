@@ -17,7 +17,8 @@ from .names import is_id
 from .ready_index import ReadyIndex
 from .settings import QueueSettings
 from .share import USUAL, WHOLE, Division, Share
-from .tree import QUEUES, Tree
+from .transitions import QUEUES
+from .tree import Tree
 
 # Announced when a queue was deleted or replaced: all that wait for it must look.
 EVERYONE = 1 << 30

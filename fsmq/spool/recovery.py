@@ -16,7 +16,8 @@ from typing import NamedTuple
 from .names import seal_of, split_staged
 from .probe.scratch import is_scratch
 from .reservation import clear_stale, is_reservation
-from .tree import NEW, STRAY, Tree
+from .transitions import NEW
+from .tree import STRAY, Tree
 
 # Writing one message takes milliseconds. A writer that was stopped for longer finds its file gone
 # and answers 503.

@@ -11,7 +11,7 @@ from .hold import hold_patiently, restamp
 from .names import check_id, check_queue, split_entry
 from .settings import MAX_DELAY_S, QueueSettings, check_seconds
 from .sync import Work
-from .tree import BURY, DELAY, QUEUES, RELEASE, State
+from .transitions import BURY, DELAY, QUEUES, RELEASE, State
 
 
 def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:

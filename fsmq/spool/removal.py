@@ -12,7 +12,7 @@ from .context import Context, Pending
 from .errors import NoSuchQueue, unavailable
 from .names import check_id, check_queue, entry, split_entry, split_staged
 from .sync import Work
-from .tree import (
+from .transitions import (
     DELAY,
     MESSAGE_FOLDERS,
     NEW,
@@ -22,8 +22,8 @@ from .tree import (
     REMOVE_NEW,
     REMOVE_READY,
     State,
-    Tree,
 )
+from .tree import Tree
 from .uuids import uuid7
 
 # Where most messages are when they are acknowledged comes first. A message may travel on between

@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from .metrics import Metrics, Snapshot
-from .tree import METRICS, Tree, write_all
+from .transitions import METRICS
+from .tree import Tree, write_all
 from .uuids import uuid7
 
 EVERY_S = 1.0

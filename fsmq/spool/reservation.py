@@ -11,7 +11,8 @@ import os
 import re
 
 from .names import reservation
-from .tree import NEW, Tree
+from .transitions import NEW
+from .tree import Tree
 
 _name = re.compile(r"\..+:[^:]+:own")
 

@@ -12,7 +12,8 @@ from .compression import METHODS, Method
 from .errors import InvalidValue
 from .names import check_queue
 from .stamps import MAX_COUNT
-from .tree import CONFIG, Tree
+from .transitions import CONFIG
+from .tree import Tree
 
 MAX_VISIBILITY_S = 7 * 86_400.0
 MAX_DELAY_S = 366 * 86_400.0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .context import Context
 from .counts import Counts
 from .names import facts, split_entry
-from .tree import DELAY, NEW
+from .transitions import DELAY, NEW
 
 
 class Overview(NamedTuple):

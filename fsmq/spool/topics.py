@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from .errors import InvalidValue, NoSuchQueue, NoSuchTopic
 from .filters import MAX_FILTER_BYTES, Filter
 from .names import check_queue, entry, is_queue
-from .tree import REMOVE, TOPICS, Tree
+from .transitions import REMOVE, TOPICS
+from .tree import Tree
 from .uuids import uuid7
 
 # A folder's mtime tells that an entry came or went; two changes within a tick of the kernel's

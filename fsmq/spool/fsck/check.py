@@ -18,7 +18,8 @@ from ..filesystem import examine
 from ..names import is_id, split_entry
 from ..stamps import Stamps
 from ..topics import Topics
-from ..tree import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, TOPICS, State, Tree
+from ..transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, TOPICS, State
+from ..tree import Tree
 from .duplicates import Links, Seen, is_among, look_twice
 from .layout import LayoutRules
 from .messages import MessageRules, Scene

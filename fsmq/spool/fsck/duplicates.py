@@ -12,7 +12,8 @@ from array import array
 from itertools import pairwise
 
 from ..names import entry
-from ..tree import State, Tree
+from ..transitions import State
+from ..tree import Tree
 from .report import Fault, Finding, Kind, Severity
 
 _PARTS = 256

@@ -12,7 +12,7 @@ from ..names import UUID7, is_queue
 from ..recovery import TORN_AFTER_S
 from ..settings import SettingsStore
 from ..topics import Topics
-from ..tree import CONFIG, QUEUES, TOPICS
+from ..transitions import CONFIG, QUEUES, TOPICS
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 

@@ -29,7 +29,8 @@ from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S, is_complete, recover_one
 from ..reservation import is_reservation, is_stale
 from ..settings import MAX_DELAY_S
 from ..stamps import Stamps
-from ..tree import DELAY, NEW, QUEUES, State, Tree
+from ..transitions import DELAY, NEW, QUEUES, State
+from ..tree import Tree
 from .report import Fault, Finding, Kind, Severity
 
 # What the clocks of two hosts may differ by before a timer is called wrong.

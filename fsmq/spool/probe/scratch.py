@@ -6,7 +6,8 @@ import os
 import re
 
 from ..names import UUID7
-from ..tree import NEW, Tree
+from ..transitions import NEW
+from ..tree import Tree
 from ..uuids import uuid7
 
 _scratch_name = re.compile(rf"\.probe-{UUID7}")

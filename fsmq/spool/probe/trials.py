@@ -12,7 +12,8 @@ from ..errors import ADVICE, Unavailable, is_passing
 from ..events import Events
 from ..filesystem import Filesystem, examine, has_journal, mounts_below
 from ..sync import Syncer, Work
-from ..tree import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, Tree
+from ..transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE
+from ..tree import Tree
 from .finding import Finding, Level, Stop
 from .room import inodes, space
 from .scratch import remove_scratch, scratch_name
