@@ -40,7 +40,7 @@ $(RUNS): pyproject.toml
 	@touch $@
 
 $(READY): $(RUNS)
-	$(PIP) install -e '.[dev]'
+	$(PIP) install -e '.[dev,spark]'
 	@touch $@
 
 .PHONY: run
@@ -52,8 +52,15 @@ stop: ## stop what `make run` started
 	@tests/tour.sh stop
 
 .PHONY: test
-test: lint types ## lint, types, then all tests with the slowest ones named
-	$(BIN)/python -m pytest -n auto --dist loadfile --durations=10
+test: lint types java ## lint, types, then all tests with the slowest ones named
+	$(BIN)/python -m pytest -n auto --dist loadgroup --durations=10
+
+.PHONY: java
+java: setup ## install Java, which Spark needs, where that can be done
+	@$(BIN)/python -m fsmq.pipeline.java >/dev/null || { \
+	    [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq default-jre-headless; } || \
+	    echo "The tests of the pipeline will be skipped." >&2
 
 .PHONY: lint
 lint: setup ## check style and formatting

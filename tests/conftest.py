@@ -13,6 +13,15 @@ import pytest
 from tests.suite import Suite
 
 _numbers = count(1)
+_PIPELINE = Path(__file__).parent / "pipeline"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file's tests in one process, and all of the pipeline's: they share one Spark."""
+    items.sort(key=lambda item: _PIPELINE not in item.path.parents)  # the longest group first
+    for item in items:
+        group = _PIPELINE if _PIPELINE in item.path.parents else item.path
+        item.add_marker(pytest.mark.xdist_group(str(group)))
 
 
 @pytest.fixture

@@ -44,6 +44,9 @@ COMMANDS = {
         "keys": "fsmq.cli.keys:keys",
         "completion": "fsmq.cli.completion:completion",
     },
+    "Data": {
+        "pipeline": "fsmq.cli.pipeline:pipeline",
+    },
 }
 """Every verb, under the heading that ``fsmq --help`` lists it with; loaded when it is used."""
 

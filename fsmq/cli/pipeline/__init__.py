@@ -1,0 +1,21 @@
+"""``fsmq pipeline``: the jobs that run on Spark."""
+
+import click
+
+from fsmq.cli.group import Fsmq
+
+JOBS: dict[str, dict[str, str]] = {
+    "Jobs": {
+        "app": "fsmq.cli.pipeline.app:app",
+    },
+}
+"""Every job, as in `fsmq.cli.COMMANDS`; Spark is loaded when one runs, not for its help."""
+
+
+@click.group(cls=Fsmq, commands_by_section=JOBS)
+def pipeline() -> None:
+    """Heavy data work on Spark: archive, replay, load, analytics.
+
+    Needs pip install fsmq[spark] and Java 17 or newer. On a cluster: spark-submit "$(fsmq pipeline
+    app)" JOB …
+    """

@@ -1,0 +1,16 @@
+"""The data source fsmq: which class reads, streams and writes."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+)
+
+
+class FsmqDataSource(DataSource):
+    """``format("fsmq")``; docs/spark.md lists its options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name that ``format`` takes."""
+        return "fsmq"

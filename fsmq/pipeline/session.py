@@ -1,0 +1,55 @@
+"""Spark sessions that know the data source fsmq."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from fsmq.pipeline.datasource import FsmqDataSource
+from fsmq.pipeline.java import find_java
+
+# Filters reach the source only where this is on; without it Spark refuses the source.
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+# For a session of our own on this machine: nothing listens beyond it, and no port for people.
+_ALONE = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Make ``format("fsmq")`` known to a session, with filters pushed down to it."""
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(FsmqDataSource)
+    return spark
+
+
+def session(
+    app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session for a job: the one that spark-submit prepared, else one on this machine.
+
+    app: the name that Spark shows. master: ``local[2]``, ``spark://host:7077``; None: what
+    spark-submit said, else all cores of this machine. settings: more of Spark's.
+
+    Raises:
+        NoJava: Spark cannot run; the text says what to install.
+    """
+    os.environ["JAVA_HOME"] = str(find_java())
+    # Workers with another interpreter would not find fsmq, or find another one.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(app)
+    if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # which spark-submit sets
+        master = "local[*]"
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            builder = builder.config(map=dict(_ALONE))
+    builder = builder.config("spark.sql.session.timeZone", "UTC")
+    return register(builder.config(map=dict(settings or {})).getOrCreate())

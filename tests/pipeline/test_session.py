@@ -1,0 +1,60 @@
+"""Sessions: Java is found or named, workers use the driver's interpreter."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fsmq.pipeline.java import NoJava, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _java_of(version: str, home: Path) -> Path:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    program.chmod(0o755)
+    return home
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """A machine on which no Java is found."""
+    monkeypatch.setattr("fsmq.pipeline.java._PLACES", (str(tmp_path / "nowhere"),))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    return monkeypatch
+
+
+def test_without_java_the_error_says_what_to_install(bare: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoJava, match=r"needs Java 17 .*`apt-get install default-jre-headless"):
+        find_java()
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22"])
+def test_an_old_java_is_named(bare: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+    home = _java_of(version, tmp_path / "old")
+    bare.setenv("JAVA_HOME", str(home))
+    with pytest.raises(NoJava, match=rf"{home} has version (8|11)\b"):
+        find_java()
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
+def test_java_is_found_by_its_home(bare: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+    home = _java_of(version, tmp_path / "new")
+    bare.setenv("JAVA_HOME", str(home))
+    assert find_java() == home
+
+
+def test_workers_use_the_interpreter_of_the_driver(spark: SparkSession) -> None:
+    def interpreter(_: int) -> str:
+        import sys
+
+        return sys.executable
+
+    assert spark.sparkContext.parallelize([1], 1).map(interpreter).collect() == [sys.executable]
