@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import (
-    DataSource,
-)
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from fsmq.pipeline.columns import SCHEMA
 
 
 class FsmqDataSource(DataSource):
@@ -14,3 +15,7 @@ class FsmqDataSource(DataSource):
     def name(cls) -> str:
         """The name that ``format`` takes."""
         return "fsmq"
+
+    def schema(self) -> StructType:
+        """All columns, where the user's ``.schema(…)`` did not choose some."""
+        return SCHEMA

@@ -1,0 +1,92 @@
+"""The options of a read, a stream or a write, as Spark hands them over: names and texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+from fsmq.spool import InvalidValue
+
+
+class Options:
+    """What a user gave to ``option``; names in any case.
+
+    given: names and values. known: the names that this use has; any other is refused.
+
+    Raises:
+        InvalidValue: from here and from every method; it names the option and what to do.
+    """
+
+    def __init__(self, given: Mapping[str, str], known: Sequence[str]) -> None:
+        # Spark's own map tells names in lower case.
+        self._given = {name.lower(): value for name, value in given.items()}
+        self._known = {name.lower(): name for name in known}
+        for name in self._given:
+            if name not in self._known:
+                raise InvalidValue(f"option {name}", f"is none here; {self._advice(name)}")
+
+    def _advice(self, name: str) -> str:
+        if name == "path":
+            return 'the folder of the spool is .option("root", …), and load() takes nothing'
+        near = get_close_matches(name, self._known, 1)
+        meant = f"did you mean {self._known[near[0]]}? " if near else ""
+        return f"{meant}there are: {', '.join(self._known.values())}"
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """A text; the default where it is not given."""
+        return self._given.get(name.lower(), default)
+
+    def required(self, name: str, example: str) -> str:
+        """A text that has to be given and is not empty."""
+        value = self.text(name)
+        if not value:
+            raise InvalidValue(f"option {name}", f'is missing: .option("{name}", "{example}")')
+        return value
+
+    def root(self) -> str:
+        """The folder of the spool, an absolute path: workers may run in other folders."""
+        path = self.required("root", "/var/lib/fsmq")
+        if not os.path.isabs(path):
+            raise InvalidValue(
+                "option root",
+                f"{path!r} is relative, and workers may run elsewhere: give all of it",
+            )
+        return path
+
+    def integer(self, name: str, default: int, least: int = 1) -> int:
+        """A whole number; the default where it is not given."""
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            number = int(value)
+        except ValueError:
+            raise InvalidValue(f"option {name}", f"{value!r} is no whole number") from None
+        if number < least:
+            raise InvalidValue(f"option {name}", f"{number} is less than {least}")
+        return number
+
+    def number(self, name: str, default: float, least: float = 0.0) -> float:
+        """A number; the default where it is not given."""
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            number = float(value)
+        except ValueError:
+            raise InvalidValue(f"option {name}", f"{value!r} is no number") from None
+        if not least <= number < float("inf"):
+            raise InvalidValue(f"option {name}", f"{value} is not a number of at least {least:g}")
+        return number
+
+    def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
+        """One of several words."""
+        value = self.text(name, default)
+        if value not in choices:
+            raise InvalidValue(f"option {name}", f"{value!r} is none of: {', '.join(choices)}")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """true or false."""
+        return self.choice(name, str(default).lower(), ("true", "false")) == "true"
