@@ -82,7 +82,7 @@ class Options:
 
     def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
         """One of several words."""
-        value = self.text(name, default)
+        value = self.text(name) or default
         if value not in choices:
             raise InvalidValue(f"option {name}", f"{value!r} is none of: {', '.join(choices)}")
         return value
