@@ -39,7 +39,7 @@ class Moves:
         for queue in (source, target):
             if not self._spool.has_queue(queue):
                 raise NoSuchQueue(queue)
-        move = await self._service.begin_move(source, target, in_flight=in_flight == "true")
+        move = await self._service.moves.begin(source, target, in_flight=in_flight == "true")
         answer = json_answer(202, {"move": move.ref})
         answer.headers["Location"] = f"/_moves/{move.ref}"
         return answer

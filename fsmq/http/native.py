@@ -64,7 +64,7 @@ class Native:
         queue = call.queue()
         call.expect()
         settings = self._spool.settings(queue)
-        counts = await self._service.counts(queue)
+        counts = await self._service.sizes.counts(queue)
         return json_answer(
             200,
             {"queue": queue, "messages": counts._asdict(), "settings": settings.as_dict()},

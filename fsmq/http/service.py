@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from contextvars import copy_context
 from typing import TypeVar
 
 from fsmq.spool import browse
 from fsmq.spool.claim import MAX_CLAIMS
 from fsmq.spool.context import Pending, join
-from fsmq.spool.counts import Counts
 from fsmq.spool.errors import FsmqError, NoSuchQueue, telling, unavailable
 from fsmq.spool.message import Message, NewMessage
-from fsmq.spool.moves import Move
 from fsmq.spool.reports import EVERY_S, Reports
 from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
@@ -27,17 +21,14 @@ from .access import Access
 from .admission import Admission
 from .commit import Commits
 from .keys import KeyRing
+from .move_maker import MoveMaker
 from .request import Call
+from .sizes import Sizes
+from .threads import Threads
 from .waiters import Waiters
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
-# How often moves are looked for that another process left.
-_MOVES_S = 5.0
 MAX_COUNT = MAX_CLAIMS
-# A count is at most so old, or older where counting would take more than a twentieth of the time.
-_COUNT_FRESH_S = 0.2
-_COUNT_SHARE = 0.05
 # Writing more than this would hold the loop up for longer than handing it to a thread.
 _SMALL_BYTES = 256 * 1024
 _FEW = 32
@@ -79,16 +70,14 @@ class Service:
         self.processes = processes
         self.reports = Reports(spool.tree, node, process)
         self.stopping = False
+        self._threads = Threads(workers)
+        self.sizes = Sizes(spool, self._threads)
+        self.moves = MoveMaker(spool, self._threads)
         self._commits = Commits(spool.syncer)
-        self._threads = ThreadPoolExecutor(workers, "fsmq-fetch")
         self._poll_interval = poll_interval
         self._loads: dict[str, asyncio.Future[None]] = {}
-        self._counts: dict[str, tuple[float, asyncio.Future[Counts]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._movers: threading.Thread | None = None
-        self._move_ordered = threading.Event()
-        self._move_end = False
 
     def start(self) -> None:
         """Begin to notice arrivals; call it on the loop."""
@@ -100,8 +89,7 @@ class Service:
         if fileno is not None:
             self._loop.add_reader(fileno, self._on_events)
         self._tasks = [self._loop.create_task(work()) for work in (self._poll, self._report)]
-        self._movers = threading.Thread(target=self._make_moves, name="fsmq-moves", daemon=True)
-        self._movers.start()
+        self.moves.start()
 
     async def stop(self) -> None:
         """Give threads and watches back; nothing may be in progress any more."""
@@ -112,9 +100,9 @@ class Service:
             task.cancel()
         await self.in_thread(self.reports.leave)
         self.spool.context.ready.on_arrival = None
-        await self._end_moves()
+        await self.moves.stop()
         self._commits.close()
-        self._threads.shutdown()
+        self._threads.close()
 
     def begin_stop(self) -> None:
         """Let no one wait any more."""
@@ -196,9 +184,7 @@ class Service:
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long beside the loop."""
-        loop = asyncio.get_running_loop()
-        context = copy_context()  # the journal tells which dialect a step came through
-        return await loop.run_in_executor(self._threads, lambda: context.run(function, *arguments))
+        return await self._threads.run(function, *arguments)
 
     def body_limit(self, settings: QueueSettings) -> int:
         """The largest body, in bytes, that a queue of these settings takes."""
@@ -290,69 +276,6 @@ class Service:
             return browse.find(context, queue, message_id)
         except OSError as error:
             raise unavailable(error, f"cannot look into queue {queue!r}") from error
-
-    async def counts(self, queue: str) -> Counts:
-        """A queue's counts, fresh to a fraction of a second; requests share one listing."""
-        loop = asyncio.get_running_loop()
-        until, running = self._counts.get(queue, (0.0, None))
-        if running is None or (running.done() and loop.time() >= until):
-            started = loop.time()
-            running = asyncio.ensure_future(self.in_thread(self.spool.counts, queue))
-            self._counts[queue] = (0.0, running)
-
-            def done(outcome: asyncio.Future[Counts]) -> None:
-                if outcome.cancelled() or outcome.exception() is not None:
-                    self._counts.pop(queue, None)
-                    return
-                cost = loop.time() - started
-                fresh = loop.time() + max(_COUNT_FRESH_S, cost / _COUNT_SHARE)
-                self._counts[queue] = (fresh, outcome)
-
-            running.add_done_callback(done)
-        return await asyncio.shield(running)
-
-    async def begin_move(
-        self, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
-    ) -> Move:
-        """Order a move, which begins at once. Raises what Spool.begin_move raises."""
-
-        def begin() -> Move:
-            return self.spool.begin_move(source, target, dedup=dedup, in_flight=in_flight)
-
-        move = await self.in_thread(begin)
-        self._move_ordered.set()
-        return move
-
-    def _make_moves(self) -> None:
-        """Make moves until the end: also those that another process began and left."""
-        while not self._move_end:
-            try:
-                self.spool.make_moves(lambda: self._move_end)
-            except FsmqError as error:
-                log.warning("cannot move, trying again: %s", error)
-            self._move_ordered.wait(_MOVES_S)
-            self._move_ordered.clear()
-
-    async def _end_moves(self) -> None:
-        self._move_end = True
-        self._move_ordered.set()
-        if self._movers is not None:
-            await self.in_thread(self._movers.join)
-
-    async def size(self, queue: str) -> int:
-        """How many messages a queue has in all states: exact, but for NFS, where it is listed."""
-        census = self.spool.census
-        if not census.works:
-            return (await self.counts(queue)).total
-        if census.is_ready(queue):
-            return census.size(queue)
-        return await self.in_thread(census.size, queue)
-
-    async def claim_count(self, queue: str) -> int:
-        """How many claims on a queue's messages hold; the same holds."""
-        if not self.spool.census.works:
-            return (await self.counts(queue)).in_flight
-        return await self.in_thread(self.spool.census.claims, queue)
 
     async def load(self, queue: str) -> None:
         """Build a queue's index beside the loop: listing a million names takes seconds.

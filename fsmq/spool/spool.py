@@ -5,13 +5,12 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import claim, dedup, moves, peers, put, release, removal
-from . import publish as publishing
+from . import moves, peers, removal
 from .census import Census
 from .context import Context, Pending
 from .counts import Counts, Depths, count
@@ -21,7 +20,6 @@ from .events import Events
 from .filesystem import Filesystem, examine
 from .filters import Filter
 from .journal import Journal
-from .message import Message, NewMessage
 from .moves import Move
 from .names import check_queue
 from .queue import Queue
@@ -34,6 +32,7 @@ from .sync import Syncer, SyncMode
 from .topic import Topic
 from .topics import Topics
 from .tree import Tree
+from .verbs import Verbs
 
 T = TypeVar("T")
 WatchMode = Literal["auto", "events", "poll"]
@@ -53,7 +52,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
     return context, filesystem
 
 
-class Spool:
+class Spool(Verbs):
     """An opened spool.
 
     root: the folder; it and its parts are created where missing (unless ``create`` is False).
@@ -290,24 +289,7 @@ class Spool:
         with telling(f"cannot end the subscription of {queue!r} to {topic!r}"):
             return self.context.topics.unsubscribe(topic, queue)
 
-    # -- verbs in two steps ----------------------------------------------------------------------
-
-    def put(
-        self, queue: str, messages: Sequence[NewMessage], settings: QueueSettings | None = None
-    ) -> Pending[list[str]]:
-        return put.put(self.context, self._depths, queue, messages, settings)
-
-    def publish(
-        self,
-        topic: str,
-        message: NewMessage,
-        to: Mapping[str, Filter | None] | None = None,
-        settings: Mapping[str, QueueSettings] | None = None,
-    ) -> Pending[dict[str, str]]:
-        """``to`` and ``settings``: the topic's subscriptions and those of their queues, if they
-        have just been read."""
-        to = self.subscriptions(topic) if to is None else to
-        return publishing.publish(self.context, self._depths, to, message, settings)
+    # -- moves of whole queues --------------------------------------------------------------------
 
     def begin_move(
         self, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
@@ -332,36 +314,7 @@ class Spool:
         """
         return moves.Mover(self.context, self.syncer, stop).run()
 
-    def dedup_send(self, name: str, bodies: Sequence[bytes]) -> Pending[list[str]]:
-        return dedup.send(self.context, self._depths, name, bodies)
-
-    def claim(
-        self, queue: str, count: int = 1, visibility: float | None = None
-    ) -> Pending[list[Message]]:
-        return claim.claim(self.context, queue, count, visibility)
-
-    def renew(self, queue: str, message_id: str, visibility: float | None) -> Pending[float]:
-        return claim.renew(self.context, queue, message_id, visibility)
-
-    def extend(
-        self, queue: str, message_ids: Sequence[str], visibility: float
-    ) -> Pending[list[bool]]:
-        return claim.extend(self.context, queue, message_ids, visibility)
-
-    def release(self, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
-        return release.release(self.context, queue, message_id, delay)
-
-    def release_many(self, queue: str, message_ids: Sequence[str] | None = None) -> Pending[int]:
-        return release.release_many(self.context, queue, message_ids)
-
-    def give_back(self, queue: str, message_id: str) -> Pending[None]:
-        return release.give_back(self.context, queue, message_id)
-
-    def bury(self, queue: str, message_id: str) -> Pending[None]:
-        return release.bury_now(self.context, queue, message_id)
-
-    def remove(self, queue: str, message_ids: Sequence[str]) -> Pending[list[bool]]:
-        return removal.remove(self.context, queue, message_ids)
+    # -- durability ------------------------------------------------------------------------------
 
     def complete(self, pending: Pending[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .tree import Tree
+
 _MAX_TOLD = 10_000
 
 
 class Stuck:
     """Entries of ``new/`` and ``delay/`` that have no place to go, by the queue that is missing."""
 
-    def __init__(self, on_problem: Callable[[str, str], None]) -> None:
+    def __init__(self, tree: Tree, on_problem: Callable[[str, str], None]) -> None:
+        self._tree = tree
         self._on_problem = on_problem
         self._waiting: dict[str, set[tuple[str, str]]] = {}  # queue: (folder, entry)
         self._told: set[str] = set()
@@ -27,12 +30,21 @@ class Stuck:
         self._told.add(name)
         self._on_problem(name, reason)
 
-    def keep(self, queue: str, folder: str, name: str) -> None:
-        """Keep an entry until its queue appears, and report it."""
+    def keep_if_here(self, folder: str, name: str, queue: str) -> bool:
+        """A rename found nothing: the message went elsewhere, or its queue is not there.
+
+        Keeps one without a queue until that appears, and reports it. True if both stand there now:
+        the queue was made just now, so the rename is worth another try. Raises OSError.
+        """
+        if self._tree.stat(self._tree.folder(folder, name)) is None:
+            return False
+        if self._tree.has_queue(queue):
+            return True
         waiting = self._waiting.setdefault(queue, set())
         if (folder, name) not in waiting:
             waiting.add((folder, name))
             self._on_problem(name, f"there is no queue named {queue!r}: create it or move the file")
+        return False
 
     def take(self, queue: str) -> set[tuple[str, str]]:
         """The entries that waited for a queue, which has appeared."""

@@ -171,7 +171,8 @@ def test_a_mover_that_polls_remembers_each_failure_once(
             delivery.rescan()
             with suppress(OSError):
                 delivery.step()
-        assert len(delivery._retries) + len(delivery._backlog) == 20
+        arrivals = delivery._arrivals
+        assert len(arrivals._retries) + len(arrivals.backlog) == 20
     delivery.close()
 
 

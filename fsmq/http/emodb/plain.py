@@ -69,13 +69,13 @@ class PlainQueues:
 
     async def size(self, queue: str) -> int:
         try:
-            return await self._service.size(queue)
+            return await self._service.sizes.total(queue)
         except NoSuchQueue:
             return 0
 
     async def claim_count(self, queue: str) -> int:
         try:
-            return await self._service.claim_count(queue)
+            return await self._service.sizes.claims(queue)
         except NoSuchQueue:
             return 0
 
@@ -113,7 +113,7 @@ class PlainQueues:
 
     async def move(self, source: str, target: str) -> Move:
         """Order a move of all messages, claimed ones too."""
-        return await self._service.begin_move(source, target, dedup=self.is_dedup)
+        return await self._service.moves.begin(source, target, dedup=self.is_dedup)
 
     async def find_move(self, ref: str) -> Move | None:
         """A move of this service."""

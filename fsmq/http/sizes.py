@@ -1,0 +1,58 @@
+"""How large queues are, for many who ask at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fsmq.spool.counts import Counts
+from fsmq.spool.spool import Spool
+
+from .threads import Threads
+
+# A count is at most so old, or older where counting would take more than a twentieth of the time.
+_FRESH_S = 0.2
+_SHARE = 0.05
+
+
+class Sizes:
+    """Counts of one spool. Methods raise what :meth:`fsmq.spool.spool.Spool.counts` raises."""
+
+    def __init__(self, spool: Spool, threads: Threads) -> None:
+        self._spool = spool
+        self._threads = threads
+        self._counts: dict[str, tuple[float, asyncio.Future[Counts]]] = {}
+
+    async def counts(self, queue: str) -> Counts:
+        """A queue's counts, fresh to a fraction of a second; requests share one listing."""
+        loop = asyncio.get_running_loop()
+        until, running = self._counts.get(queue, (0.0, None))
+        if running is None or (running.done() and loop.time() >= until):
+            started = loop.time()
+            running = asyncio.ensure_future(self._threads.run(self._spool.counts, queue))
+            self._counts[queue] = (0.0, running)
+
+            def done(outcome: asyncio.Future[Counts]) -> None:
+                if outcome.cancelled() or outcome.exception() is not None:
+                    self._counts.pop(queue, None)
+                    return
+                cost = loop.time() - started
+                fresh = loop.time() + max(_FRESH_S, cost / _SHARE)
+                self._counts[queue] = (fresh, outcome)
+
+            running.add_done_callback(done)
+        return await asyncio.shield(running)
+
+    async def total(self, queue: str) -> int:
+        """How many messages a queue has in all states: exact, but for NFS, where it is listed."""
+        census = self._spool.census
+        if not census.works:
+            return (await self.counts(queue)).total
+        if census.is_ready(queue):
+            return census.size(queue)
+        return await self._threads.run(census.size, queue)
+
+    async def claims(self, queue: str) -> int:
+        """How many claims on a queue's messages hold; the same holds."""
+        if not self._spool.census.works:
+            return (await self.counts(queue)).in_flight
+        return await self._threads.run(self._spool.census.claims, queue)

@@ -1,0 +1,168 @@
+"""Arrivals: the mover's work on ``new/``. new → queues, or new → delay where a timer lies ahead."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import takewhile
+
+from .context import Context
+from .names import entry, facts, split_entry
+from .pace import MAX_STEP, RETRY_S, RIPE_AFTER_S, Pace
+from .recovery import recover
+from .stuck import Stuck
+from .transitions import DEFER, DELIVER, NEW, REMOVE_NEW
+
+_RECOVER_EVERY_S = 30.0
+
+
+class Arrivals:
+    """Serves ``new/``. The steps take the time in monotonic seconds and raise OSError.
+
+    on_defer: called with each entry that went to ``delay/``.
+    """
+
+    def __init__(
+        self, context: Context, pace: Pace, stuck: Stuck, on_defer: Callable[[str], None]
+    ) -> None:
+        self.backlog: deque[str] = deque()  # entries that are known and not served yet
+        self.moved = 0  # messages, until who asks sets it back
+        self._context = context
+        self._tree = context.tree
+        self._pace = pace
+        self._stuck = stuck
+        self._on_defer = on_defer
+        self._due = self._recover_due = 0.0
+        self._started = False
+        self._retries: dict[str, float] = {}  # entries; monotonic seconds, the least first
+
+    def rescan(self) -> None:
+        """Let the next step list the folder."""
+        self._due = self._recover_due = 0.0
+
+    def timeout(self) -> float:
+        """Seconds until the next listing is due."""
+        return self._due - time.monotonic()
+
+    def lag(self, now: float) -> float:
+        """The age in seconds of what is served next; ``now`` is in Unix seconds."""
+        first = self.backlog[0] if self.backlog else ""
+        created_ms = facts(first.rpartition(":")[2]).created_ms
+        return 0.0 if created_ms is None else max(0.0, now - created_ms / 1000)
+
+    def recover(self, now: float) -> None:
+        """Step: bring back what writers that died left complete, now and then."""
+        if now < self._recover_due:
+            return
+        self._recover_due = now + RETRY_S  # if it fails
+        done = recover(self._tree, self._context.clock(), at_start=not self._started)
+        self._recover_due = now + _RECOVER_EVERY_S
+        self._started = True
+        self._context.metrics.count(("promote",), done.promoted)
+        self._context.metrics.count(("torn",), done.removed)
+        if done.promoted:
+            self._due = 0.0
+
+    def scan(self, now: float) -> None:
+        """Step: list the folder when it is time."""
+        if now < self._due:
+            return
+        unripe = False
+        names = [n for n in self._tree.names(self._tree.folder(NEW)) if n[0] != "."]
+        for name in sorted(names, key=lambda n: n.rpartition(":")[2]):
+            if name in self._retries:
+                continue  # in its time
+            if self._is_ripe(name):
+                self.backlog.append(name)
+            else:
+                unripe = True
+        cost = time.monotonic() - now
+        self._due = now + cost + (RIPE_AFTER_S if unripe else self._pace.pause(cost))
+
+    def _is_ripe(self, name: str) -> bool:
+        parts = split_entry(name)
+        if parts is None or facts(parts[1]).created_ms is not None:
+            return True
+        try:
+            found = self._tree.stat(self._tree.folder(NEW, name))
+        except OSError:
+            return True  # whoever serves it meets the error, and tries it again
+        return found is None or abs(self._context.clock() - found.st_ctime) >= RIPE_AFTER_S
+
+    def serve(self, now: float) -> None:
+        """Step: deliver what is known, or a good part of it."""
+        for name in [*takewhile(lambda n: self._retries[n] <= now, self._retries)]:
+            del self._retries[name]
+            self.backlog.append(name)
+        first: OSError | None = None
+        for _ in range(min(len(self.backlog), MAX_STEP)):
+            name = self.backlog.popleft()
+            try:
+                self.moved += self._deliver(name)
+            except OSError as error:
+                self._retries.setdefault(name, now + RETRY_S)
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _deliver(self, name: str) -> bool:
+        """new → queues, or new → delay, or new → remove if it has expired."""
+        parts = split_entry(name)
+        path = self._tree.folder(NEW, name)
+        found = self._tree.stat(path)
+        if found is None:
+            return False
+        if parts is None or not stat.S_ISREG(found.st_mode):
+            self._stuck.tell(name, "is no message: neither a file nor named <queue>:<id>")
+            return False
+        queue, message_id = parts
+        known = facts(message_id)
+        if known.expires_s is not None and known.expires_s <= self._context.clock():
+            if self._tree.move(REMOVE_NEW, queue, message_id):
+                self._context.metrics.count(("expire", queue))
+                self._context.journal.note("expired", queue, message_id, size=found.st_size)
+            return False
+        if self._runs_ahead(path, message_id, found.st_mtime_ns):
+            return self._defer(queue, message_id)
+        try:
+            if self._tree.move(DELIVER, queue, message_id):
+                self._context.metrics.count(("deliver", queue))
+                if known.created_ms is not None:
+                    age_s = self._context.clock() - known.created_ms / 1000
+                    self._context.metrics.observe(("delivery",), max(0.0, age_s))
+                self._context.journal.note("delivered", queue, message_id, size=found.st_size)
+                self._context.ready.add(queue, message_id)
+                return True
+        except FileExistsError:
+            self._stuck.tell(name, "has the id of a message that is ready in its queue")
+            return False
+        if self._stuck.keep_if_here(NEW, name, queue):
+            self._due = time.monotonic() + RIPE_AFTER_S
+        return False
+
+    def _runs_ahead(self, path: str, message_id: str, mtime_ns: int) -> bool:
+        """Whether a delay was asked for that is not over."""
+        stamp = self._context.stamps.decode(message_id, mtime_ns)
+        if stamp is None:
+            return False
+        if stamp.deliveries:
+            # Nothing in new/ has been delivered: a foreign mtime that verifies by chance. Its
+            # count must not bring the message to the dead letters.
+            now_ms = self._context.now_ms()
+            self._tree.stamp(path, self._context.stamps.encode(message_id, now_ms, 0))
+            return False
+        return stamp.deadline_ms > self._context.now_ms()
+
+    def _defer(self, queue: str, message_id: str) -> bool:
+        try:
+            if not self._tree.move(DEFER, queue, message_id):
+                return False
+        except FileExistsError:
+            self._stuck.tell(entry(queue, message_id), "has the id of a message that is in delay")
+            return False
+        self._context.metrics.count(("defer", queue))
+        self._context.journal.note("deferred", queue, message_id)
+        self._on_defer(entry(queue, message_id))
+        return True

@@ -1,0 +1,75 @@
+"""The verbs of a spool in two steps: each changes the tree, and is then to be made durable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from . import claim, dedup, put, release, removal
+from . import publish as publishing
+from .context import Context, Pending
+from .counts import Depths
+from .errors import telling
+from .filters import Filter
+from .message import Message, NewMessage
+from .settings import QueueSettings
+
+
+class Verbs:
+    """What :class:`~fsmq.spool.spool.Spool` offers to those who group their syncs.
+
+    Give what a verb returns to ``complete``, or to a group commit of your own. Each raises what
+    the function of its name raises, see the modules of the verbs.
+    """
+
+    context: Context
+    _depths: Depths
+
+    def put(
+        self, queue: str, messages: Sequence[NewMessage], settings: QueueSettings | None = None
+    ) -> Pending[list[str]]:
+        return put.put(self.context, self._depths, queue, messages, settings)
+
+    def publish(
+        self,
+        topic: str,
+        message: NewMessage,
+        to: Mapping[str, Filter | None] | None = None,
+        settings: Mapping[str, QueueSettings] | None = None,
+    ) -> Pending[dict[str, str]]:
+        """``to`` and ``settings``: the topic's subscriptions and those of their queues, if they
+        have just been read."""
+        if to is None:
+            with telling(f"cannot read the subscriptions of {topic!r}"):
+                to = self.context.topics.subscriptions(topic)
+        return publishing.publish(self.context, self._depths, to, message, settings)
+
+    def dedup_send(self, name: str, bodies: Sequence[bytes]) -> Pending[list[str]]:
+        return dedup.send(self.context, self._depths, name, bodies)
+
+    def claim(
+        self, queue: str, count: int = 1, visibility: float | None = None
+    ) -> Pending[list[Message]]:
+        return claim.claim(self.context, queue, count, visibility)
+
+    def renew(self, queue: str, message_id: str, visibility: float | None) -> Pending[float]:
+        return claim.renew(self.context, queue, message_id, visibility)
+
+    def extend(
+        self, queue: str, message_ids: Sequence[str], visibility: float
+    ) -> Pending[list[bool]]:
+        return claim.extend(self.context, queue, message_ids, visibility)
+
+    def release(self, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
+        return release.release(self.context, queue, message_id, delay)
+
+    def release_many(self, queue: str, message_ids: Sequence[str] | None = None) -> Pending[int]:
+        return release.release_many(self.context, queue, message_ids)
+
+    def give_back(self, queue: str, message_id: str) -> Pending[None]:
+        return release.give_back(self.context, queue, message_id)
+
+    def bury(self, queue: str, message_id: str) -> Pending[None]:
+        return release.bury_now(self.context, queue, message_id)
+
+    def remove(self, queue: str, message_ids: Sequence[str]) -> Pending[list[bool]]:
+        return removal.remove(self.context, queue, message_ids)
