@@ -230,7 +230,7 @@ def _move(
         return False
     if transition.target is State.READY:
         context.ready.add(target, message_id)
-    context.journal.note("moved", target, message_id)
+    context.journal.note("moved", target, message_id, source=source)
     return True
 
 

@@ -226,7 +226,8 @@ def _extend(context: Context, queue: str, message_id: str, deadline_ms: int, wor
     if fd is None:
         # It may be on its way there; whoever needs it there may take it along.
         try:
-            tree.move(DELIVER, queue, message_id)
+            if tree.move(DELIVER, queue, message_id):
+                context.journal.note("delivered", queue, message_id)
         except FileExistsError:
             pass
         fd = _take_back(context, queue, message_id, deadline_ms)

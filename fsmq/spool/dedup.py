@@ -123,6 +123,7 @@ def _pull(context: Context, name: str, count: int, work: Work) -> set[str]:
             new = uuid7()
             if tree.move(PULL, write, old, read, new):
                 context.ready.add(read, new)
+                context.journal.note("moved", read, new, source=write, was=old)
                 pulled.add(new)
     except OSError as error:
         if not pulled:
@@ -136,5 +137,6 @@ def _deliver(context: Context, queue: str, message_id: str) -> None:
     try:
         if context.tree.move(DELIVER, queue, message_id):
             context.ready.add(queue, message_id)
+            context.journal.note("delivered", queue, message_id)
     except FileExistsError:
         pass  # an equal message is ready there

@@ -50,6 +50,9 @@ class _Step(NamedTuple):
     size: int | None
     deliveries: int | None
     claim_ms: int | None
+    source: str | None
+    target: str | None
+    was: str | None
     via: str
 
 
@@ -65,6 +68,9 @@ class NoJournal:
         size: int | None = None,
         deliveries: int | None = None,
         claim_ms: int | None = None,
+        source: str | None = None,
+        target: str | None = None,
+        was: str | None = None,
     ) -> None:
         pass
 
@@ -114,11 +120,15 @@ class Journal(NoJournal):
         size: int | None = None,
         deliveries: int | None = None,
         claim_ms: int | None = None,
+        source: str | None = None,
+        target: str | None = None,
+        was: str | None = None,
     ) -> None:
         """Note a step of a message; never raises and never waits.
 
         size: bytes of the file. deliveries: how often it has been claimed. claim_ms: how long the
-        claim lasts that this step made, in milliseconds.
+        claim lasts that this step made, in milliseconds. source, target: of a message that changes
+        its queue, the other one. was: its id there, if that was another.
         """
         if len(self._waiting) >= _MAX_WAITING:
             self._metrics.count(("journal_dropped",))
@@ -126,7 +136,19 @@ class Journal(NoJournal):
         at_ms = int(self._clock() * 1000)
         through = via.get() or self._program
         self._waiting.append(
-            _Step(at_ms, event, queue, message_id, size, deliveries, claim_ms, through)
+            _Step(
+                at_ms,
+                event,
+                queue,
+                message_id,
+                size,
+                deliveries,
+                claim_ms,
+                source,
+                target,
+                was,
+                through,
+            )
         )
 
     def close(self) -> None:
@@ -183,6 +205,12 @@ class Journal(NoJournal):
             more += f',"deliveries":{step.deliveries}'
         if step.claim_ms is not None:
             more += f',"claim_ms":{step.claim_ms}'
+        if step.source is not None:
+            more += f',"from":{quoted(step.source)}'
+        if step.target is not None:
+            more += f',"to":{quoted(step.target)}'
+        if step.was is not None:
+            more += f',"was":{quoted(step.was)}'
         return (
             f'{{"v":{VERSION},"at":{step.at_ms},"event":"{step.event}","queue":{quoted(step.queue)}'
             f',"id":{quoted(step.message_id)}{more},"host":"{self._host}","via":"{step.via}"}}\n'

@@ -225,12 +225,13 @@ class Mover:
             if self._tree.move(attempt, source, message_id, target):
                 if attempt.target is State.READY:
                     self._context.ready.add(target, message_id)
+                self._context.journal.note("moved", target, message_id, source=source)
                 return True
         return False
 
     def _collapse(self, source: str, target: str, message_id: str) -> bool:
         """Bring a message to a dedup queue, or remove it if an equal one waits there."""
-        tree = self._tree
+        tree, journal = self._tree, self._context.journal
         if not fits(source, message_id):
             raise FileExistsError  # a shell user's name that is too long to be looked up
         message = browse.find(self._context, source, message_id)
@@ -247,9 +248,11 @@ class Mover:
             for transition in (MOVE_READY, MOVE_NEW, MOVE_READY, MOVE_DELAY, MOVE_READY):
                 if is_there:
                     if tree.move(_REMOVALS[transition], source, message_id):
+                        journal.note("purged", source, message_id)
                         return True
                 elif tree.move(_TO_READY[transition], source, message_id, target, to_id):
                     self._context.ready.add(target, to_id)
+                    journal.note("moved", target, to_id, source=source, was=message_id)
                     return True
         finally:
             held.free()

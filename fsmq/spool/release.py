@@ -148,7 +148,12 @@ def bury(context: Context, queue: str, message_id: str, dead_letters: str) -> bo
     context.metrics.count(("bury", queue))
     deliveries = context.stamps.deliveries(message_id, found.st_mtime_ns)
     context.journal.note(
-        "buried", queue, message_id, size=found.st_size, deliveries=deliveries or None
+        "buried",
+        queue,
+        message_id,
+        size=found.st_size,
+        deliveries=deliveries or None,
+        target=dead_letters,
     )
     return True
 
@@ -186,7 +191,8 @@ def give_back(context: Context, queue: str, message_id: str) -> Pending[None]:
         return_unseen(context, queue, message_id)
     except OSError as error:
         raise unavailable(error, f"cannot give back to queue {queue!r}") from error
-    return Pending(Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)}), lambda: None)
+    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
+    return Pending(work, lambda: context.journal.note("released", queue, message_id))
 
 
 def return_unseen(context: Context, queue: str, message_id: str) -> None:

@@ -93,9 +93,9 @@ def purge(
         # With the stream, so that no message travels past us; and the queue's folder once more
         # for what a timer brought back there before delay/ was swept.
         done = _sweep(context, queue, NEW, progress=progress)
-        _swap_out(tree, queue, work)
+        _swap_out(context, queue, work)
         _sweep(context, queue, DELAY, progress=lambda swept: progress(done + swept))
-        _swap_out(tree, queue, work)
+        _swap_out(context, queue, work)
         context.ready.forget(queue)
     except OSError as error:
         work.close()
@@ -148,8 +148,9 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     return Pending(work, lambda: None)
 
 
-def _swap_out(tree: Tree, queue: str, work: Work) -> None:
+def _swap_out(context: Context, queue: str, work: Work) -> None:
     """Empty a queue's folder: at once by an exchange with an empty one, or file by file."""
+    tree = context.tree
     while True:
         grave = tree.folder(REMOVE, entry(queue, uuid7()))
         tree.make_entry(grave)
@@ -165,7 +166,8 @@ def _swap_out(tree: Tree, queue: str, work: Work) -> None:
         return
     tree.remove_folder(grave)
     for message_id in tree.ready_names(queue) or ():
-        tree.move(REMOVE_READY, queue, message_id)
+        if tree.move(REMOVE_READY, queue, message_id):
+            context.journal.note("purged", queue, message_id)
 
 
 def _sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
@@ -204,7 +206,7 @@ def _sweep(
             continue
         if staged is None:
             if tree.move(transition, queue, parts[1]):
-                context.journal.note("removed", queue, parts[1])
+                context.journal.note("purged", queue, parts[1])
         else:
             # A complete one may have been acknowledged before a crash, and would come back.
             tree.unlink(path)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import Spool
+from fsmq.spool import Spool, dedup
 from fsmq.spool.journal import Journal, close_abandoned, expire, via
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.tree import Tree
@@ -91,6 +91,85 @@ def test_timers_and_expiry_are_noted(root: Path) -> None:
         "expired",
     ]
     assert events[0][1] == 1_800_000_000_000
+
+
+def steps(root: Path, message_id: str) -> list[dict[str, Any]]:
+    """What was noted of a message, without what every step has."""
+    common = ("v", "at", "host", "via", "id")
+    found = [e for e in events_in(root) if e["id"] == message_id and e["event"] != "reaped"]
+    return [{k: v for k, v in e.items() if k not in common} for e in found]
+
+
+def test_a_message_that_changes_its_queue_leaves_a_trace_in_both(root: Path) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        jobs, _, third = (spool.queue(name) for name in ("jobs", "second", "third"))
+        jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+        travels = jobs.put(b"12345")
+        spool.deliver()
+        jobs.move_to("second")
+        spool.begin_move("second", "third")
+        assert spool.make_moves() == 1
+        assert [m.id for m in third.claim()] == [travels]
+        dies = jobs.put(b"poison")
+        jobs.claim(wait=5, visibility=60)
+        jobs.bury(dies)
+    assert [s for s in steps(root, travels) if s["event"] == "moved"] == [
+        {"event": "moved", "queue": "second", "from": "jobs"},
+        {"event": "moved", "queue": "third", "from": "second"},
+    ]
+    assert steps(root, dies)[-1] == {
+        "event": "buried",
+        "queue": "jobs",
+        "size": 6,
+        "deliveries": 1,
+        "to": "dead",
+    }
+
+
+def test_what_a_dedup_queue_shows_is_noted_under_both_ids(root: Path) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        spool.create_queue(dedup.write_side("changes"))
+        spool.create_queue(dedup.read_side("changes"))
+        [old] = spool.complete(spool.dedup_send("changes", [b"same"]))
+        spool.deliver()
+        [message] = spool.complete(dedup.poll(spool.context, "changes", 1, 60))
+        assert spool.complete(spool.dedup_send("changes", [b"same"])) == [old]
+        spool.begin_move("changes", "others", dedup=True)
+        assert spool.make_moves() == 1
+    assert [(s["event"], s["queue"]) for s in steps(root, message.id)] == [
+        ("moved", "__dedupq_read:changes"),
+        ("claimed", "__dedupq_read:changes"),
+    ]
+    assert steps(root, message.id)[0] == {
+        "event": "moved",
+        "queue": "__dedupq_read:changes",
+        "from": "__dedupq_write:changes",
+        "was": old,
+    }
+    moves = [(s["event"], s["queue"], s.get("was")) for s in steps(root, old)][-2:]
+    assert moves == [
+        ("moved", "__dedupq_write:others", message.id),
+        ("purged", "__dedupq_write:changes", None),
+    ]
+
+
+@pytest.mark.parametrize("how", ["purge", "delete"])
+def test_what_is_thrown_away_is_not_noted_as_removed(root: Path, how: str) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        jobs = spool.queue("jobs")
+        hidden = jobs.put(b"worked on")
+        jobs.claim(wait=5, visibility=60)
+        getattr(jobs, how)()
+    assert [s["event"] for s in steps(root, hidden)][-1] == "purged"
+
+
+def test_what_reached_no_one_is_noted_as_given_back(root: Path) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        jobs = spool.queue("jobs")
+        unseen = jobs.put(b"x")
+        jobs.claim(wait=5, visibility=60)
+        spool.complete(spool.give_back("jobs", unseen))
+    assert [s["event"] for s in steps(root, unseen)][-2:] == ["claimed", "released"]
 
 
 def test_any_name_makes_a_line_that_is_json(root: Path) -> None:
