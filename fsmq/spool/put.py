@@ -239,9 +239,6 @@ class _Staging:
         except FileExistsError:
             # Left by a crash. If it is complete it may have been acknowledged: it stands.
             if promote(self._tree, path.removeprefix(self._tree.folder(NEW) + "/")):
-                # Whoever wrote it may not have come to sync it.
-                self.work.folders.add(self._tree.folder(NEW))
-                self.work.closed.append(self._tree.path(State.NEW, self._queue, draft.message_id))
                 raise DuplicateMessage(self._queue, draft.message_id) from None
             self._tree.unlink(path)
             return self._tree.create(path)

@@ -32,7 +32,7 @@ class Recovered(NamedTuple):
 
 
 def promote(tree: Tree, staged: str) -> bool:
-    """Promote one dot-name of ``new/`` if it is complete. Raises OSError."""
+    """Promote one dot-name of ``new/`` if it is complete, durably. Raises OSError."""
     parts = split_staged(staged)
     if parts is None:
         return False
@@ -40,6 +40,8 @@ def promote(tree: Tree, staged: str) -> bool:
     path = tree.folder(NEW, staged)
     if not is_complete(tree, path, seal, durably=True):
         return False
+    # Its writer may not have come to this. A retry that finds the name takes it for stored.
+    tree.sync_folder(tree.folder(NEW))
     try:
         return tree.rename(path, tree.folder(NEW, name))
     except FileExistsError:

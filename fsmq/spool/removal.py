@@ -21,6 +21,7 @@ from .transitions import (
     REMOVE_DELAY,
     REMOVE_NEW,
     REMOVE_READY,
+    TOPICS,
     State,
 )
 from .tree import Tree
@@ -48,12 +49,11 @@ def remove(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[
         found = [_remove(context, queue, message_id) for message_id in message_ids]
     except OSError as error:
         raise unavailable(error, f"cannot remove from queue {queue!r}") from error
-    work = Work()
-    if any(found):
-        # Every folder in which the message may have stood: an earlier rename of it, which no one
-        # synced, must not come back after a crash without this one.
-        work.folders.update(tree.folder(name) for name in (NEW, DELAY, REMOVE))
-        work.folders.add(tree.folder(QUEUES, queue))
+    # Every folder in which a message may have stood: an earlier rename of it, which no one synced,
+    # must not come back after a crash without this one. For those that are gone, too: an earlier
+    # try, which had no answer, may have removed them.
+    work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
+    work.folders.add(tree.folder(QUEUES, queue))
     context.metrics.count(("remove", queue), sum(found))
 
     def finish() -> list[bool]:
@@ -116,7 +116,10 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     check_queue(queue)
     tree = context.tree
     work = _removal_work(tree)
+    # A subscription may have ended, alone or with its topic, and no one have come to sync that.
+    work.folders.add(tree.folder(TOPICS))
     try:
+        work.folders.update(map(context.topics.folder, context.topics.names()))
         if not tree.has_queue(queue):
             raise NoSuchQueue(queue)
         # All that can go first goes first: after a crash in the middle the queue is still there,

@@ -138,10 +138,10 @@ class Spool(Verbs):
         Raises:
             InvalidValue, NoSuchQueue, Unavailable
         """
-        if create:
+        if not self.has_queue(name):
+            if not create:
+                raise NoSuchQueue(name)
             self.create_queue(name)
-        elif not self.has_queue(name):
-            raise NoSuchQueue(name)
         return Queue(self, name)
 
     def queues(self) -> list[str]:
@@ -162,7 +162,7 @@ class Spool(Verbs):
         """Create a queue durably; False if it was there. Raises InvalidValue, Unavailable."""
         check_queue(name)
         try:
-            return not self.tree.has_queue(name) and self.tree.make_queue(name)
+            return self.tree.make_queue(name)
         except OSError as error:
             raise unavailable(error, f"cannot create queue {name!r}") from error
 
@@ -271,14 +271,18 @@ class Spool(Verbs):
         with telling(f"cannot read the subscriptions of {topic!r}"):
             return self.context.topics.subscriptions(topic)
 
-    def subscribe(self, topic: str, queue: str, filter: Filter | None = None) -> bool:
+    def subscribe(
+        self, topic: str, queue: str, filter: Filter | None = None, *, keep: bool = False
+    ) -> bool:
         """Subscribe a queue durably, or replace its filter; False if it was subscribed.
+
+        keep: leave one that is subscribed as it is.
 
         Raises:
             InvalidValue, NoSuchTopic, NoSuchQueue, Unavailable
         """
         with telling(f"cannot subscribe {queue!r} to {topic!r}"):
-            return self.context.topics.subscribe(topic, queue, filter)
+            return self.context.topics.subscribe(topic, queue, filter, keep=keep)
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         """End a subscription durably; False if there was none.

@@ -96,8 +96,12 @@ class Topics:
             result[queue] = self._filter(listing, topic, queue, found)
         return result
 
-    def subscribe(self, topic: str, queue: str, filter: Filter | None = None) -> bool:
+    def subscribe(
+        self, topic: str, queue: str, filter: Filter | None = None, *, keep: bool = False
+    ) -> bool:
         """Subscribe a queue durably, or replace its filter; False if it was subscribed.
+
+        keep: leave one that is subscribed as it is.
 
         Raises:
             InvalidValue, NoSuchTopic, NoSuchQueue
@@ -109,6 +113,9 @@ class Topics:
             raise NoSuchQueue(queue)
         path = f"{self.folder(topic)}/{queue}"
         is_new = self._tree.stat(path) is None
+        if keep and not is_new:
+            self._tree.sync_folder(self.folder(topic))  # who subscribed it may not have come to it
+            return False
         try:
             self._tree.replace(path, filter.text() if filter is not None else b"")
         except FileNotFoundError:
@@ -127,10 +134,10 @@ class Topics:
         if not self.has(check_queue(topic, "topic")):
             raise NoSuchTopic(topic)
         self._known.pop(topic, None)
-        if not self._tree.unlink(f"{self.folder(topic)}/{queue}"):
-            return False
+        was_there = self._tree.unlink(f"{self.folder(topic)}/{queue}")
+        # If not, whoever ended it may not have come to sync that.
         self._tree.sync_folder(self.folder(topic))
-        return True
+        return was_there
 
     def entries_of(self, queue: str) -> Iterator[str]:
         """The paths of a queue's subscriptions."""

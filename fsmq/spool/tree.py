@@ -125,12 +125,16 @@ class Tree:
         return self.is_folder(f"{self._at[QUEUES]}/{queue}")
 
     def make_queue(self, queue: str) -> bool:
-        """Create a queue's folder durably; False if it was there, OSError if something else is."""
+        """Create a queue's folder; False if it was there, OSError if something else is.
+
+        Durably in either case.
+        """
         return self.make_folder(QUEUES, queue)
 
     def make_folder(self, within: str, name: str) -> bool:
         """The same for a folder within any folder of the layout."""
         path = self.folder(within, name)
+        is_new = True
         try:
             self.make_entry(path)
         except FileExistsError:
@@ -138,9 +142,9 @@ class Tree:
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 code = errno.ENOTDIR
                 raise OSError(code, os.strerror(code), path) from None
-            return False
+            is_new = False  # and whoever made it may not have come to sync it
         self.sync_folder(self.folder(within))
-        return True
+        return is_new
 
     def make_entry(self, path: str) -> None:
         """Create a folder within one of the layout, not durably. Raises FileExistsError."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from fsmq.spool import NoSuchQueue, NoSuchTopic, Spool
 from fsmq.spool.fsck import check
 from fsmq.spool.sync import SyncMode
-from tests.replay.recorder import Recorder, Step
+from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.teller import (
     AHEAD_S,
@@ -64,8 +64,12 @@ def first_tree() -> tuple[Files, float]:
         return Files.of(root), clock()
 
 
-def record(verbs: Sequence[str], sync: SyncMode = "fsync") -> Story:
-    """Tell a story on a new spool and write down every call by which it changes the tree."""
+def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str] = ()) -> Story:
+    """Tell a story on a new spool and write down every call by which it changes the tree.
+
+    others: verbs that other processes have done before, but for the syncs at their ends: they have
+        died there, or the disk is slow. No one was told that these were done.
+    """
     first, now = first_tree()
     clock = Clock()
     clock.now = now
@@ -79,12 +83,26 @@ def record(verbs: Sequence[str], sync: SyncMode = "fsync") -> Story:
             try:
                 with recorder.recording():
                     teller = Teller(spool, recorder, clock)
+                    teller.is_told = False
+                    for verb in others:
+                        _tell(teller, verb)
+                        _drop_last_syncs(recorder.steps)
+                    teller.is_told = True
                     for verb in verbs:
-                        with suppress(NoSuchQueue, NoSuchTopic):
-                            getattr(teller, verb)()
+                        _tell(teller, verb)
             finally:
                 recorder.close()
     return Story(before, recorder.steps, now)
+
+
+def _tell(teller: Teller, verb: str) -> None:
+    with suppress(NoSuchQueue, NoSuchTopic):
+        getattr(teller, verb)()
+
+
+def _drop_last_syncs(steps: list[Step]) -> None:
+    while steps and isinstance(steps[-1], Sync | SyncAll):
+        steps.pop()
 
 
 def at_first(now: float) -> Promised:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fsmq.spool import NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool
 from fsmq.spool.filters import Filter
+from fsmq.spool.names import seal_of, staged_entry
 from fsmq.spool.recovery import recover
 from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock
@@ -58,6 +60,7 @@ class Teller:
     def __init__(self, spool: Spool, recorder: Recorder, clock: Clock) -> None:
         self.spool = spool
         self.clock = clock
+        self.is_told = True
         self._recorder = recorder
         self._posted = 0
 
@@ -65,38 +68,44 @@ class Teller:
     def jobs(self) -> Queue:
         return Queue(self.spool, JOBS)
 
-    def mark(self, effect: Effect) -> None:
+    def begin(self, effect: Effect) -> None:
+        """Mark what may be from here on."""
         self._recorder.mark(effect)
+
+    def end(self, effect: Effect) -> None:
+        """Mark what must be from here on, since the user was told so."""
+        if self.is_told:
+            self._recorder.mark(effect)
 
     # Each verb: what may be from its beginning on, the verb, what must be from its answer on.
 
     def put(self, **more: object) -> None:
         self._posted += 1
         body = b"put in the story, number %d" % self._posted
-        self.mark(lambda p: p.may.add(body))
+        self.begin(lambda p: p.may.add(body))
         self.jobs.put(body, **more)  # type: ignore[arg-type]
 
         def stored(p: Promised) -> None:
             p.must.add(body)
 
-        self.mark(stored)
+        self.end(stored)
 
     def put_promoted(self) -> None:
         """A mover that starts in the middle of a put promotes it before it is synced."""
         self._posted += 1
         body = b"put in the story, number %d" % self._posted
-        self.mark(lambda p: p.may.add(body))
+        self.begin(lambda p: p.may.add(body))
         pending = self.spool.put(JOBS, [NewMessage(body)])
         recover(self.spool.tree, self.clock(), at_start=True)
         self.spool.complete(pending)
-        self.mark(lambda p: p.must.add(body))
+        self.end(lambda p: p.must.add(body))
 
     def put_batch(self) -> None:
         bodies = {b"in a batch, number %d" % (self._posted + n) for n in range(2)}
         self._posted += 2
-        self.mark(lambda p: p.may.update(bodies))
+        self.begin(lambda p: p.may.update(bodies))
         self.jobs.put_many(sorted(bodies))
-        self.mark(lambda p: p.must.update(bodies))
+        self.end(lambda p: p.must.update(bodies))
 
     def put_delayed(self) -> None:
         self.put(delay=HOLD_S, content_type="text/plain")
@@ -104,48 +113,69 @@ class Teller:
     def put_own(self) -> None:
         self.put(id=f"own-{self._posted}")
 
+    def retry_left(self) -> None:
+        """Put again, with its own id, what a writer has left that died before it synced."""
+        self._retry(lambda: None)
+
+    def retry_promoted(self) -> None:
+        """The same after a mover has found it."""
+        self._retry(lambda: recover(self.spool.tree, self.clock(), at_start=True))
+
+    def _retry(self, meanwhile: Callable[[], object]) -> None:
+        self._posted += 1
+        body, own = b"put again, number %d" % self._posted, f"again-{self._posted}"
+        self.begin(lambda p: p.may.add(body))
+        staged = self.spool.tree.root / "new" / staged_entry(JOBS, own, seal_of(body))
+        left = os.open(staged, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.write(left, body)
+        os.close(left)
+        meanwhile()
+        with suppress(DuplicateMessage):
+            self.jobs.put(body, id=own)
+        self.end(lambda p: p.must.add(body))
+
     def deliver(self) -> None:
         self.spool.deliver()
 
     def claim(self) -> None:
-        self.mark(lambda p: p.free.clear())
+        self.begin(lambda p: p.free.clear())
         messages = self.spool.complete(self.spool.claim(JOBS, 1, HOLD_S))
         deadline = self.clock() + HOLD_S
 
         def claimed(p: Promised) -> None:
             p.held.update({message.body: deadline for message in messages})
 
-        self.mark(claimed)
+        self.end(claimed)
 
     def renew(self) -> None:
         def begin(p: Promised) -> None:
             p.held.pop(HELD, None)
             p.free.discard(HELD)
 
-        self.mark(begin)
+        self.begin(begin)
         with suppress(NoSuchMessage):
             deadline = self.jobs.renew("held", 2 * HOLD_S)
-            self.mark(lambda p: p.held.update({HELD: deadline}))
+            self.end(lambda p: p.held.update({HELD: deadline}))
 
     def renew_ready(self) -> None:
         """A late renewal claims again what went back to its queue."""
-        self.mark(lambda p: p.free.discard(READY))
+        self.begin(lambda p: p.free.discard(READY))
         with suppress(NoSuchMessage):
             deadline = self.jobs.renew("ready", 2 * HOLD_S)
-            self.mark(lambda p: p.held.update({READY: deadline}))
+            self.end(lambda p: p.held.update({READY: deadline}))
 
     def release(self) -> None:
-        self.mark(lambda p: p.held.pop(HELD, None))
+        self.begin(lambda p: p.held.pop(HELD, None))
         with suppress(NoSuchMessage):
             self.jobs.release("held")
-            self.mark(lambda p: p.free.add(HELD))
+            self.end(lambda p: p.free.add(HELD))
 
     def back_off(self) -> None:
-        self.mark(lambda p: p.held.pop(HELD, None))
+        self.begin(lambda p: p.held.pop(HELD, None))
         with suppress(NoSuchMessage):
             self.jobs.release("held", 1.5 * HOLD_S)
             deadline = self.clock() + 1.5 * HOLD_S
-            self.mark(lambda p: p.held.update({HELD: deadline}))
+            self.end(lambda p: p.held.update({HELD: deadline}))
 
     def remove_held(self) -> None:
         self._remove(HELD)
@@ -157,14 +187,14 @@ class Teller:
         self._remove(NEW)
 
     def _remove(self, body: bytes) -> None:
-        self.mark(lambda p: _forget(p, {body}))
-        if self.jobs.remove(_IDS[body]):
-            self.mark(lambda p: p.may.discard(body))
+        self.begin(lambda p: _forget(p, {body}))
+        self.jobs.remove(_IDS[body])
+        self.end(lambda p: p.may.discard(body))
 
     def purge(self) -> None:
-        self.mark(lambda p: _forget(p, set(p.must)))
+        self.begin(lambda p: _forget(p, set(p.must)))
         self.jobs.purge()
-        self.mark(lambda p: p.may.clear())
+        self.end(lambda p: p.may.clear())
 
     def delete_queue(self) -> None:
         def begin(p: Promised) -> None:
@@ -179,40 +209,51 @@ class Teller:
             p.queue = False
             p.depths = {None}
 
-        self.mark(begin)
+        self.begin(begin)
         self.spool.delete_queue(JOBS)
-        self.mark(end)
+        self.end(end)
 
     def create_queue(self) -> None:
-        self.mark(lambda p: setattr(p, "fresh", None))
+        self.begin(lambda p: setattr(p, "fresh", None))
         self.spool.create_queue("fresh")
-        self.mark(lambda p: setattr(p, "fresh", True))
+        self.end(lambda p: setattr(p, "fresh", True))
 
     def configure(self) -> None:
-        self.mark(lambda p: p.depths.add(77))
+        self.begin(lambda p: p.depths.add(77))
         self.jobs.configure(max_depth=77)
-        self.mark(lambda p: setattr(p, "depths", {77}))
+        self.end(lambda p: setattr(p, "depths", {77}))
 
     def create_topic(self) -> None:
-        self.mark(lambda p: _undecide(p, "fresh"))
+        self.begin(lambda p: _undecide(p, "fresh"))
         self.spool.create_topic("fresh")
-        self.mark(lambda p: p.topics.update({"fresh": True}))
+        self.end(lambda p: p.topics.update({"fresh": True}))
 
     def delete_topic(self) -> None:
         news = ("news", "news/jobs", "news/side")
-        self.mark(lambda p: _undecide(p, *news))
+        self.begin(lambda p: _undecide(p, *news))
         self.spool.delete_topic("news")
-        self.mark(lambda p: p.topics.update(dict.fromkeys(news, False)))
+        self.end(lambda p: p.topics.update(dict.fromkeys(news, False)))
+
+    def subscribe_kept(self) -> None:
+        self.begin(lambda p: _undecide(p, "quiet/jobs"))
+        self.spool.subscribe("quiet", JOBS, FILTER, keep=True)
+        self.end(lambda p: p.topics.update({"quiet/jobs": True}))
 
     def subscribe(self) -> None:
-        self.mark(lambda p: _undecide(p, "quiet/jobs"))
+        self.begin(lambda p: _undecide(p, "quiet/jobs"))
         self.spool.subscribe("quiet", JOBS, FILTER)
-        self.mark(lambda p: p.topics.update({"quiet/jobs": True}))
+        self.end(lambda p: p.topics.update({"quiet/jobs": True}))
 
     def unsubscribe(self) -> None:
-        self.mark(lambda p: _undecide(p, "news/side"))
-        if self.spool.unsubscribe("news", SIDE):
-            self.mark(lambda p: p.topics.update({"news/side": False}))
+        self._unsubscribe(SIDE)
+
+    def unsubscribe_jobs(self) -> None:
+        self._unsubscribe(JOBS)
+
+    def _unsubscribe(self, queue: str) -> None:
+        self.begin(lambda p: _undecide(p, f"news/{queue}"))
+        self.spool.unsubscribe("news", queue)
+        self.end(lambda p: p.topics.update({f"news/{queue}": False}))
 
     def publish(self) -> None:
         self._posted += 1
@@ -222,7 +263,7 @@ class Teller:
             p.may.add(body)
             p.side_may.add(body)
 
-        self.mark(begin)
+        self.begin(begin)
         copies = self.spool.complete(self.spool.publish("news", NewMessage(body)))
 
         def end(p: Promised) -> None:
@@ -231,7 +272,7 @@ class Teller:
             if SIDE in copies:
                 p.side_must.add(body)
 
-        self.mark(end)
+        self.end(end)
 
     def reap(self) -> None:
         self.spool.reap()
@@ -243,6 +284,8 @@ VERBS = (
     "put_batch",
     "put_delayed",
     "put_own",
+    "retry_left",
+    "retry_promoted",
     "deliver",
     "claim",
     "renew",
@@ -259,7 +302,9 @@ VERBS = (
     "create_topic",
     "delete_topic",
     "subscribe",
+    "subscribe_kept",
     "unsubscribe",
+    "unsubscribe_jobs",
     "publish",
     "reap",
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import NoSuchQueue, NoSuchTopic
@@ -57,8 +59,8 @@ class Topics:
         await call.discard_body(self._service.read_timeout)
         try:
             # One that is subscribed stays as it is: the native dialect may have given it a filter.
-            if queue not in await self._service.in_thread(self._spool.subscriptions, topic):
-                await self._service.in_thread(self._spool.subscribe, topic, queue)
+            subscribe = partial(self._spool.subscribe, topic, queue, keep=True)
+            await self._service.in_thread(subscribe)
             return await self._queues(topic)
         except NoSuchTopic:
             raise Refused(422, "Topic does not exist. Please create it first.") from None
