@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tests.power import bodies
+from tests.power import bodies, dedup
 from tests.power.verbs import Got, InProcess, OverHttp, Refused, Verbs
 
 MAIN, FAN = "main", "fan"
@@ -32,6 +32,10 @@ MIXED = {
     "brief": 2,
     "purge": 2,
     "configure": 2,
+    "move": 2,
+    "send_dups": 6,
+    "poll_dups": 4,
+    "ack_dups": 4,
 }
 """How often each deed is done, in proportion."""
 _SIZES = (0, 10, 100, 1000, 5000, 70_000)
@@ -130,6 +134,29 @@ class Recorder:
         asked = {"verb": "delete", "queue": queue, "ids": [id]}
         return self._do(asked, lambda v: (v.delete(queue, id), {}))
 
+    def move(self, queue: str, to: str) -> int:
+        asked = {"verb": "move", "queue": queue, "to": [to]}
+        return self._do(asked, lambda v: (v.move(queue, to), {}))
+
+    def dedup_send(self, keys: Sequence[str]) -> int:
+        sent = [dedup.make(key) for key in keys]
+        asked = {"verb": dedup.SENDS, "queue": dedup.DUPS, "keys": list(keys)}
+        return self._do(asked, lambda v: (v.dedup_send(sent), {}))
+
+    def dedup_poll(self, count: int, visibility: float) -> list[Got]:
+        told: list[Got] = []
+
+        def poll(verbs: Verbs) -> tuple[int, dict[str, Any]]:
+            told.extend(verbs.dedup_poll(count, visibility))
+            return 200, {"got": told}
+
+        self._do({"verb": dedup.POLLS, "queue": dedup.DUPS}, poll)
+        return told
+
+    def dedup_ack(self, ids: Sequence[str]) -> int:
+        asked = {"verb": dedup.ACKS, "queue": dedup.DUPS, "ids": list(ids)}
+        return self._do(asked, lambda v: (v.dedup_ack(ids), {}))
+
     def _do(
         self, asked: dict[str, Any], verb: Callable[[Verbs], tuple[int, dict[str, Any]]]
     ) -> int:
@@ -155,6 +182,7 @@ class Worker:
         weights: Mapping[str, int],
         mine: Sequence[str] = (),
         held: Sequence[str] = (),
+        held_dups: Sequence[str] = (),
     ) -> None:
         self._do = recorder
         self._name = name
@@ -166,6 +194,9 @@ class Worker:
         self._mine = list(mine)
         self._held = list(held)
         self._retries: list[tuple[str, int, str]] = []
+        self._moved = (f"here-{self._home}", f"there-{self._home}")
+        self._dups: list[str] = []  # what was sent to the dedup queue lately
+        self._held_dups = list(held_dups)
 
     def run(self) -> None:
         while True:
@@ -266,6 +297,40 @@ class Worker:
     def create_new(self) -> None:
         if self._may(20):
             self._do.create(f"fresh-{self._key()}")
+
+    def move(self) -> None:
+        """Fill a queue, and move what is in it to another."""
+        self.fill_source()
+        self.order_move()
+
+    def fill_source(self) -> None:
+        for queue in self._moved:
+            self._do.create(queue)
+        for _ in range(self._chance.randint(0, 4)):
+            self._do.post(self._moved[0], self._key(), 10)
+
+    def order_move(self) -> None:
+        self._do.move(*self._moved)
+
+    def order_move_once(self) -> None:
+        if self._may(1):
+            self.order_move()
+
+    def send_dups(self) -> None:
+        """Send what is new, and something again that may wait still."""
+        fresh = [self._key() for _ in range(self._chance.randint(1, 3))]
+        again = [self._chance.choice(self._dups)] if self._dups else []
+        self._dups = [*self._dups[-20:], *fresh]
+        self._do.dedup_send([*fresh, *again])
+
+    def poll_dups(self) -> None:
+        count, hold = self._chance.choice((1, 5)), self._chance.choice((1.0, 60.0, 600.0))
+        self._held_dups += [got.id for got in self._do.dedup_poll(count, hold)]
+
+    def ack_dups(self) -> None:
+        if self._held_dups:
+            count = min(len(self._held_dups), self._chance.randint(1, 3))
+            self._do.dedup_ack([self._take(self._held_dups) for _ in range(count)])
 
     def _may(self, times: int) -> bool:
         """Whether this was done less than so many times: much work makes a log commit itself."""

@@ -13,6 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from tests.suite import PATIENCE_S, eventually
 
@@ -32,6 +33,13 @@ _CHECK = {"ext4": ["fsck.ext4", "-f", "-n"], "xfs": ["xfs_repair", "-n"]}
 
 class CannotMount(Exception):
     """No loop device, no right to mount, or no tools here."""
+
+
+class Cut(NamedTuple):
+    """When the power was cut: time.monotonic() just before and just after."""
+
+    began: float
+    ended: float
 
 
 class Disk:
@@ -85,13 +93,13 @@ class Disk:
         finally:
             os.close(fd)
 
-    def cut_power(self) -> float:
-        """Stop everything; the time.monotonic() just before."""
+    def cut_power(self) -> Cut:
+        """Stop everything."""
         fd = os.open(self.place, os.O_RDONLY)
         try:
-            moment = time.monotonic()
+            began = time.monotonic()
             fcntl.ioctl(fd, _SHUTDOWN, _NO_LOG_FLUSH)
-            return moment
+            return Cut(began, time.monotonic())
         finally:
             os.close(fd)
 

@@ -1,7 +1,9 @@
 """What a load has done, as its clients wrote it down, and what may and may not come out of it.
 
 An operation is certain if its answer came before the horizon: the moment of a power cut. What was
-asked and not answered, or answered later, may have happened or not.
+asked before it and not answered, or answered later, may have happened or not. But what was asked
+when the power was gone already, and was answered with a promise, is held to it: no sync can have
+succeeded any more.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_DONE = (200, 201, 202, 204)
+DONE = (200, 201, 202, 204)
 _NEVER = float("inf")
 ACCURACY_S = 0.0011  # deadlines are kept in whole milliseconds
 
@@ -35,7 +37,7 @@ class Op:
     answered_wall: float = _NEVER
     status: int = 0
     deadline: float = 0.0
-    to: list[str] = field(default_factory=list)  # the queues of a publish
+    to: list[str] = field(default_factory=list)  # the queues of a publish, or of a move
     copies: dict[str, str] = field(default_factory=dict)  # its ids by queue
     got: list[list[Any]] = field(default_factory=list)  # id, key, deadline, fault
 
@@ -104,25 +106,38 @@ class History:
     """Operations of one round, sorted out by message.
 
     horizon: monotonic time from which on answers do not count.
+    over: monotonic time from which on they do again, for what was asked after it.
     gone: keys of earlier rounds, all of which were deleted with an acknowledgement.
     """
 
-    def __init__(self, ops: Sequence[Op], horizon: float, gone: set[str]) -> None:
+    def __init__(
+        self, ops: Sequence[Op], horizon: float, gone: set[str], over: float = _NEVER
+    ) -> None:
         self.ops = ops
         self.horizon = horizon
+        self._over = over
         self.gone = gone
         self.messages: dict[tuple[str, str], Message] = {}  # by key and queue
         self.findings: list[Finding] = []
         self._keys: set[str] = set()
         self._by_id: dict[tuple[str, str], Message] = {}
         self._ends: dict[str, list[Op]] = defaultdict(list)  # purges and deletions by queue
+        self._moves: dict[str, list[Op]] = defaultdict(list)  # by target
         for op in ops:
+            if op.verb == "move":
+                self._moves[op.to[0]].append(op)
             self._add_posts(op)
         for op in ops:
             self._add(op)
 
+    @property
+    def keys(self) -> set[str]:
+        """All that was posted, or may have been."""
+        return self._keys
+
     def certain(self, op: Op) -> bool:
-        return op.status in _DONE and op.answered < self.horizon
+        is_told = op.answered < self.horizon or self._over < op.called < op.answered < _NEVER
+        return op.status in DONE and is_told
 
     def find(self, problem: str, text: str) -> None:
         self.findings.append(Finding(problem, text))
@@ -150,7 +165,7 @@ class History:
 
     def _retried(self, first: Op, again: Op) -> Op:
         """Two posts with one own id, as one: 409 says that the first one stored it."""
-        done = again.status in (*_DONE, 409)
+        done = again.status in (*DONE, 409)
         return replace(again, called=first.called, status=201 if done else 0, delay=None)
 
     def _add(self, op: Op) -> None:
@@ -181,21 +196,29 @@ class History:
         self, queue: str, message_id: str, key: str | None, fault: str = ""
     ) -> Message | None:
         """Whose message stands or came out; what is no one's is a finding."""
+        posted_to = self._posted_to(key, queue)
         if key is None:
             self.find("torn", f"{queue}:{message_id}: {fault}")
         elif key in self.gone:
             self.find("resurrected", f"{queue}:{message_id} is {key} of an earlier round")
         elif key not in self._keys:
             self.find("foreign", f"{queue}:{message_id} is {key}, which no one has posted")
-        elif (key, queue) not in self.messages:
+        elif posted_to is None:
             self.find("mixed", f"{key} came out of {queue}, where no one has posted it")
         else:
-            message = self.messages[key, queue]
+            message = self.messages[key, posted_to]
             if message.id not in (None, message_id):
                 self.find("mixed", f"{message.story()} came out as {queue}:{message_id}")
             message.id = message_id
             self._by_id[queue, message_id] = message
             return message
+        return None
+
+    def _posted_to(self, key: str | None, queue: str) -> str | None:
+        """The queue to which a message was posted that is found in one; it may have been moved."""
+        for posted_to in (queue, *(move.queue for move in self._moves[queue])):
+            if (key, posted_to) in self.messages:
+                return posted_to
         return None
 
     # -- what must be ----------------------------------------------------------------------------
@@ -210,6 +233,20 @@ class History:
     def is_stored(self, message: Message) -> bool:
         """Whether it must be there: its post is certain, and no one has tried to remove it."""
         return self.certain(message.post) and not any(self.removals(message))
+
+    def places(self, message: Message) -> set[str]:
+        """The queues in which a message may be found."""
+        moved = {to for to, moves in self._moves.items() for m in moves if m.queue == message.queue}
+        return {message.queue, *moved}
+
+    def is_moved(self, message: Message) -> bool:
+        """Whether it must have left its queue: a move was ordered after it had been stored."""
+        moves = (move for moves in self._moves.values() for move in moves)
+        return self.certain(message.post) and any(
+            move.called > message.post.answered and self.certain(move)
+            for move in moves
+            if move.queue == message.queue
+        )
 
     def removed_by(self, message: Message) -> list[Op]:
         """What has certainly removed a message."""
@@ -232,7 +269,7 @@ class History:
             ops.append((message.post, message.post.called_wall + message.post.delay))
         if not ops or any(op.answered >= min(before, self.horizon) for op, _ in ops):
             return None  # one of them is under way, or uncertain
-        ops = [(op, deadline) for op, deadline in ops if op.status in _DONE]
+        ops = [(op, deadline) for op, deadline in ops if op.status in DONE]
         if not ops:
             return None
         last = max((op for op, _ in ops), key=lambda op: op.answered)
@@ -248,7 +285,7 @@ class History:
         if not holds or any(op.answered >= self.horizon for op, _ in holds):
             return False
         last = max((op for op, _ in holds), key=lambda op: op.answered)
-        if last.verb != "release" or last.status not in _DONE:
+        if last.verb != "release" or last.status not in DONE:
             return False
         before = [d for op, d in holds if op.answered < last.called]
         return any(abs(deadline - d) < ACCURACY_S for d in before)
@@ -277,7 +314,7 @@ class History:
             self.find("resurrected", message.story())
 
     def _must_be_there(self, message: Message, op: Op) -> bool:
-        if not (message.post.status in _DONE and message.post.answered < op.called):
+        if not (message.post.status in DONE and message.post.answered < op.called):
             return False
         others = (o for o in self.removals(message) if o is not op)
         return not any(o.called < op.answered for o in others)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,11 +12,12 @@ from fsmq.spool.fsck import check
 from fsmq.spool.message import unpack
 from fsmq.spool.names import facts, split_entry
 from fsmq.spool.stamps import Stamps
-from tests.power import bodies
+from tests.power import bodies, dedup
 from tests.power.clients import MAIN
+from tests.power.dedup import DUPS, POLLS, READ, WRITE, Copy, DedupHistory
 from tests.power.history import ACCURACY_S, History, Message, Op
 from tests.power.verbs import OverHttp
-from tests.suite import PATIENCE_S
+from tests.suite import PATIENCE_S, eventually
 
 _HELD_S = 3600.0
 # What is hidden for no longer is waited for; the rest is looked at where it stands.
@@ -44,6 +45,7 @@ class Inspection:
         self._root = root
         self._http = http
         self._out: set[tuple[str, str]] = set()
+        self.dedup = DedupHistory(history.ops, history.certain, history.find, history.gone)
 
     def run(self, queues: Mapping[str, bool | None], settings: Mapping[str, set[float]]) -> None:
         """Look at everything.
@@ -53,10 +55,13 @@ class Inspection:
         """
         self._check_queues(queues)
         self._check_settings(settings)
+        self.dedup.check_load()
+        eventually(lambda: not list((self._root / "moves").glob("*.json")))
         for queue in {MAIN, *queues}:
             self._http.create(queue)  # what is left of a deleted queue would show itself
         self._drain({MAIN, *queues})
         self._check_what_stands()
+        self._check_dedup()
         for finding in check(self._root).findings:
             if finding.severity.value == "error":
                 self._history.find("fsck", str(finding))
@@ -79,7 +84,7 @@ class Inspection:
         """Fetch until nothing more can come within the next moment."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
-            fetched = sum(self._fetch(queue) for queue in queues)
+            fetched = sum(self._fetch(queue) for queue in queues) + self._poll()
             if not fetched and not any(self._comes_soon(found) for found in self._standing()):
                 return
             if not fetched:
@@ -103,6 +108,24 @@ class Inspection:
                 self._history.check_fetch(message, op)
         return len(got)
 
+    def _poll(self) -> int:
+        """Poll the dedup queue once."""
+        op = Op(POLLS, DUPS, "inspection", time.monotonic(), time.time())
+        op.got = [list(got) for got in self._http.dedup_poll(1000, _HELD_S)]
+        op.answered, op.answered_wall, op.status = time.monotonic(), time.time(), 200
+        self.came_out += len(op.got)
+        self.dedup.check_poll(op)
+        return len(op.got)
+
+    def _check_dedup(self) -> None:
+        sides: dict[str, list[Copy]] = {READ: [], WRITE: []}
+        for found in self._standing():
+            if found.queue in sides:
+                key, fault = _key_of(found, dedup.key_of)
+                message_id = found.id if found.queue == READ else None
+                sides[found.queue].append(Copy(message_id, key, found.deadline, fault))
+        self.dedup.check_standing(sides[READ], sides[WRITE])
+
     def _check_no_longer_there(self, message: Message) -> None:
         if self._history.removed_by(message):
             self._history.find("resurrected", message.story())
@@ -110,6 +133,8 @@ class Inspection:
     def _check_what_stands(self) -> None:
         seen: set[tuple[str, str]] = set()
         for found in self._standing():
+            if found.queue in (READ, WRITE):
+                continue
             if (found.queue, found.id) in seen:
                 self._history.find("duplicated", f"{found.queue}:{found.id} stands twice")
             seen.add((found.queue, found.id))
@@ -117,11 +142,16 @@ class Inspection:
                 self.hidden += 1
                 self._check_hidden(found)
         for message in self._history.messages.values():
-            if (message.queue, message.id) not in seen and self._history.is_stored(message):
+            places = {(queue, message.id) for queue in self._history.places(message)} & seen
+            if not places and self._history.is_stored(message):
                 self._history.find("lost", message.story())
+            if len(places) > 1:
+                self._history.find("duplicated", f"by a move: {message.story()}")
+            if (message.queue, message.id) in seen and self._history.is_moved(message):
+                self._history.find("undone", f"a move: {message.story()}")
 
     def _check_hidden(self, found: Standing) -> None:
-        message = self._history.identify(found.queue, found.id, *_key_of(found))
+        message = self._history.identify(found.queue, found.id, *_key_of(found, bodies.key_of))
         if message is None:
             return
         self._check_no_longer_there(message)
@@ -153,9 +183,9 @@ def _look(folder: str, queue: str, message_id: str, path: Path) -> Iterator[Stan
     yield Standing(folder, queue, message_id, stamp.deadline_ms / 1000 if stamp else 0.0, path)
 
 
-def _key_of(found: Standing) -> tuple[str | None, str]:
+def _key_of(found: Standing, key_of: Callable[[bytes], str]) -> tuple[str | None, str]:
     body, _, _ = unpack(found.path.read_bytes(), facts(found.id))
     try:
-        return bodies.key_of(body), ""
+        return key_of(body), ""
     except bodies.BrokenBody as error:
         return None, str(error)

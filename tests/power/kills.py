@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.power.clients import FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
+from tests.power.dedup import READ, WRITE
 from tests.power.history import History, read
 from tests.power.inspection import Inspection
 from tests.power.nursery import Nursery
@@ -67,7 +68,7 @@ class Battle:
 
     def _make_queues(self) -> None:
         http = OverHttp(self._hosts["one"].url)
-        for queue in (MAIN, FAN):
+        for queue in (MAIN, FAN, READ, WRITE):
             http.create(queue)
         http.ask("PUT", f"/_topics/{TOPIC}")
         for queue in (MAIN, FAN):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.power.clients import FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
+from tests.power.dedup import ACKS, POLLS, READ, WRITE
 from tests.power.disk import Disk
 from tests.power.history import Finding, History, Op, read
 from tests.power.inspection import Inspection
@@ -95,16 +96,18 @@ class Campaign:
         self._disk.unmount()
         self._disk.mount()
         ops = read(files)
-        # An fsync that is under way at the cut may say that all is well: it passed the check for a
-        # shutdown before, and finds nothing left to wait for afterwards.
-        history = History(ops, cut, self._gone)
+        # An fsync that is under way at the cut may say that all is well, and what it was to sync be
+        # gone: it passed the check for a shutdown before, and finds nothing left to wait for
+        # afterwards. On Linux 6.18, of 701 such answers on xfs 462 were false, and of 4,036 on ext4
+        # none; nor was one of 635,000 that came before the cut, on either.
+        history = History(ops, cut.began, self._gone, cut.ended)
         history.check_load()
         self._daemons.start()
         inspection = Inspection(history, self._root, OverHttp(self._daemons.url))
         self._seen_queues |= history.queues()
         history.visibilities(self._visibilities)
         inspection.run(self._seen_queues, self._visibilities)
-        self._forget(history)
+        self._forget(history.keys | inspection.dedup.keys)
         return Tally(
             rounds=1,
             operations=len(ops),
@@ -121,6 +124,8 @@ class Campaign:
         for queue in (MAIN, FAN):
             self._ask("create", queue)
             self._seen_queues[queue] = True
+        for side in (READ, WRITE):
+            self._ask("create", side)
         http.ask("PUT", f"/_topics/{TOPIC}")
         for queue in (MAIN, FAN):
             status, _, told = http.ask("PUT", f"/_topics/{TOPIC}/queues/{queue}")
@@ -154,7 +159,7 @@ class Campaign:
             files.append(file)
         return files
 
-    def _forget(self, history: History) -> None:
+    def _forget(self, keys: set[str]) -> None:
         """Delete everything, so that whatever of it is seen again has come back."""
         for queue in list(self._seen_queues):
             if queue.partition("-")[0] not in (MAIN, FAN, "set"):
@@ -163,7 +168,8 @@ class Campaign:
                 self._seen_queues[queue] = False
         for queue in (MAIN, FAN):
             self._ask("purge", queue)
-        self._gone |= {message.key for message in history.messages.values()}
+        OverHttp(self._daemons.url).dedup_purge()
+        self._gone |= keys
         for file in self._folder.glob("*.events"):
             file.unlink()
 
@@ -178,8 +184,11 @@ def _has_begun(file: Path) -> bool:
 
 
 def _known(home: str, ops: Sequence[Op]) -> dict[str, list[str]]:
-    """The ids of the main queue that a client has posted and that it holds."""
+    """The ids that a client has posted to the main queue, and that it holds."""
     mine = [op for op in ops if op.queue == MAIN and op.client.startswith(f"{home}-")]
     posted = [i for op in mine if op.verb == "post" for i in op.ids]
     held = [got[0] for op in mine if op.verb == "fetch" for got in op.got]
-    return {"mine": [i for i in posted if i not in held], "held": held}
+    own = [op for op in ops if op.client.startswith(f"{home}-")]
+    acked = {i for op in own if op.verb == ACKS for i in op.ids}
+    dups = [got[0] for op in own if op.verb == POLLS for got in op.got if got[0] not in acked]
+    return {"mine": [i for i in posted if i not in held], "held": held, "held_dups": dups}

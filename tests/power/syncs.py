@@ -21,11 +21,13 @@ SYNCS = {
     "delay": r"delay",
     "remove": r"remove",
     "config": r"config",
+    "moves": r"moves",
+    "order": r"moves/\..+",  # of a move in the background, and its outcome
     "topics": r"topics",
     "topic": r"topics/[^/]+",
     "subscription": r"topics/[^/]+/\..+",
     "moved": r"remove/.+",  # the folder of a queue that was purged or deleted
-    "folders": r"(new|queues|queues/[^/]+|delay|remove|remove/.+|config)",
+    "folders": r"(new|queues|queues/[^/]+|delay|remove|remove/.+|config|topics|topics/[^/]+)",
     "all": r".*",
 }
 

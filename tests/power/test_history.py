@@ -99,6 +99,13 @@ def test_only_answers_before_the_horizon_are_promises() -> None:
     assert not history.is_stored(message)
 
 
+def test_what_was_asked_after_the_cut_and_answered_is_a_promise() -> None:
+    create = op("create", 6, 7, status=201)
+    assert History([create], 4, set(), over=5).queues() == {"q": True}
+    assert History([create], 4, set(), over=6.5).queues() == {"q": None}
+    assert History([op("create", 6)], 4, set(), over=5).queues() == {"q": None}
+
+
 def test_a_release_that_was_undone_is_seen() -> None:
     history = judged(post(), fetch(3, 4, 60), op("release", 5, 6, ids=["i"]))
     [message] = history.messages.values()

@@ -115,6 +115,12 @@ BLIND = {
     "claims": Blind("xfs", "all", {"fetch": 1}, {"held twice"}, POSTS),
     "releases": Blind("ext4", "folders", {"release": 1}, {"undone"}, {"post": 1, "fetch": 1}),
     "purges": Blind("xfs", "folders", {"empty": 1}, {"resurrected"}, {"fill": 1}),
+    "dedup sends": Blind("ext4", "message", {"send_dups": 1}, {"lost", "torn"}),
+    "dedup polls": Blind("xfs", "all", {"poll_dups": 1}, {"held twice"}, {"send_dups": 1}),
+    "dedup acks": Blind(
+        "ext4", "folders", {"ack_dups": 1}, {"resurrected"}, {"send_dups": 2, "poll_dups": 1}
+    ),
+    "moves": Blind("xfs", "all", {"order_move_once": 1}, {"undone"}, {"fill_source": 1}),
     "deleted queues": Blind("ext4", "folders", {"drop": 1}, {"resurrected"}, {"fill": 1}),
 }
 

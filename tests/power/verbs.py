@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
+from fsmq.http.emodb import ids as emodb
 from fsmq.spool import (
     DuplicateMessage,
     NewMessage,
@@ -19,7 +21,9 @@ from fsmq.spool import (
     Spool,
     Unavailable,
 )
-from tests.power import bodies
+from fsmq.spool import dedup as spool_dedup
+from fsmq.spool.errors import Reserved
+from tests.power import bodies, dedup
 
 _TIMEOUT_S = 10.0
 _TYPE, _TRACE = "text/x-power", "Trace"
@@ -54,6 +58,10 @@ class Verbs(Protocol):
     def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]: ...
     def release(self, queue: str, id: str) -> int: ...
     def delete(self, queue: str, id: str) -> int: ...
+    def move(self, queue: str, to: str) -> int: ...
+    def dedup_send(self, sent: Sequence[str]) -> int: ...
+    def dedup_poll(self, count: int, visibility: float) -> list[Got]: ...
+    def dedup_ack(self, ids: Sequence[str]) -> int: ...
 
 
 class OverHttp:
@@ -135,6 +143,35 @@ class OverHttp:
     def delete(self, queue: str, id: str) -> int:
         return self.ask("DELETE", _message(queue, id))[0]
 
+    def move(self, queue: str, to: str) -> int:
+        return self.ask("POST", f"/{queue}/move?to={to}&in_flight=true")[0]
+
+    def dedup_send(self, sent: Sequence[str]) -> int:
+        return self._emo("POST", "/sendbatch", sent)[0]
+
+    def dedup_poll(self, count: int, visibility: float) -> list[Got]:
+        asked = time.time()
+        status, told = self._emo("GET", f"/poll?limit={count}&ttl={round(visibility)}")
+        if status != 200:
+            return []
+        deadline = asked + round(visibility)  # at least; EmoDB's answer does not tell it
+        return [
+            _got(emodb.decode(dedup.READ, m["id"]), m["payload"], deadline, dedup.payload_key)
+            for m in json.loads(told)
+        ]
+
+    def dedup_ack(self, ids: Sequence[str]) -> int:
+        return self._emo("POST", "/ack", [emodb.encode(dedup.READ, one) for one in ids])[0]
+
+    def dedup_purge(self) -> int:
+        return self._emo("DELETE", "")[0]
+
+    def _emo(self, method: str, what: str, asked: object = None) -> tuple[int, bytes]:
+        body = b"" if asked is None else json.dumps(asked).encode()
+        headers = {} if asked is None else {"Content-Type": "application/json"}
+        status, _, told = self.ask(method, f"/dedupq/1/{dedup.DUPS}{what}", body, headers)
+        return status, told
+
 
 class InProcess:
     """The embedded library, on the same tree as the daemons."""
@@ -210,6 +247,28 @@ class InProcess:
         status = self._status(lambda: there.append(Queue(self._spool, queue).remove(id)), 202)
         return 404 if there == [0] else status
 
+    def move(self, queue: str, to: str) -> int:
+        return self._status(lambda: self._spool.begin_move(queue, to), 202)
+
+    def dedup_send(self, sent: Sequence[str]) -> int:
+        stored = [json.dumps(text).encode() for text in sent]
+        verb = self._spool.dedup_send
+        return self._status(lambda: self._spool.complete(verb(dedup.DUPS, stored)), 200)
+
+    def dedup_poll(self, count: int, visibility: float) -> list[Got]:
+        got: list[Got] = []
+
+        def poll() -> None:
+            pending = spool_dedup.poll(self._spool.context, dedup.DUPS, count, visibility)
+            for m in self._spool.complete(pending):
+                got.append(_got(m.id, m.body, m.deadline or 0.0, dedup.key_of))
+
+        self._status(poll, 200)
+        return got
+
+    def dedup_ack(self, ids: Sequence[str]) -> int:
+        return self._status(lambda: Queue(self._spool, dedup.READ).remove(*ids), 200)
+
     def _status(self, verb: Callable[[], object], done: int) -> int:
         try:
             verb()
@@ -217,14 +276,19 @@ class InProcess:
             return 404
         except DuplicateMessage:
             return 409
-        except (Unavailable, OSError) as error:
+        except (Unavailable, Reserved, OSError) as error:
             raise Refused(str(error)) from error
         return done
 
 
-def _got(message_id: str, body: bytes, deadline: float) -> Got:
+def _got(
+    message_id: str,
+    body: Any,
+    deadline: float,
+    key_of: Callable[[Any], str] = bodies.key_of,
+) -> Got:
     try:
-        return Got(message_id, bodies.key_of(body), deadline)
+        return Got(message_id, key_of(body), deadline)
     except bodies.BrokenBody as error:
         return Got(message_id, None, deadline, str(error))
 

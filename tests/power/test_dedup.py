@@ -1,0 +1,101 @@
+"""The judge of what happens to a dedup queue sees each broken promise, and does not cry wolf."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.power import bodies, dedup
+from tests.power.dedup import ACKS, POLLS, SENDS, Copy, DedupHistory
+from tests.power.history import Op
+from tests.power.test_history import NEVER, judged, kinds, op, post
+
+
+def send(called: float, answered: float = NEVER, key: str = "k") -> Op:
+    return op(SENDS, called, answered, keys=[key])
+
+
+def poll(called: float, answered: float, until: float, id: str = "i") -> Op:
+    return op(POLLS, called, answered, got=[[id, "k", until, ""]])
+
+
+def ack(called: float, answered: float = NEVER, id: str = "i") -> Op:
+    return op(ACKS, called, answered, ids=[id])
+
+
+class Judge:
+    """A history, and the kinds of what was found to be wrong with it."""
+
+    def __init__(self, *ops: Op, horizon: float = 1000.0, gone: frozenset[str] = frozenset()):
+        self.kinds: list[str] = []
+        self.history = DedupHistory(
+            ops,
+            lambda op: op.status == 200 and op.answered < horizon,
+            lambda kind, _: self.kinds.append(kind),
+            set(gone),
+        )
+        self.history.check_load()
+
+    def stands(self, *read: Copy, write: int = 0) -> list[str]:
+        self.history.check_standing(read, [Copy(None, "k")] * write)
+        return self.kinds
+
+
+def test_an_orderly_life_has_no_finding() -> None:
+    life = [send(1, 2), send(3, 4), poll(5, 6, 60), poll(61, 62, 90), ack(63, 64)]
+    assert Judge(*life).stands() == []
+    assert Judge(*life, send(65, 66)).stands(write=1) == []
+    assert Judge(*life, send(65, 66)).stands(Copy("j", "k")) == []
+    assert Judge(send(1, 2)).stands(Copy("i", "k")) == []
+
+
+@pytest.mark.parametrize("ops", [[send(1)], [send(1, 2), ack(8)], [send(1, 2), ack(8, 2000)]])
+def test_what_is_under_way_may_have_happened_or_not(ops: list[Op]) -> None:
+    shown = [poll(3, 4, 7)] if len(ops) > 1 else []
+    assert Judge(*ops, *shown).stands() == []
+    assert Judge(*ops, *shown).stands(Copy("i", "k", 7)) == []
+
+
+def test_each_broken_promise_is_seen() -> None:
+    assert Judge(send(1, 2)).stands() == ["lost"]
+    assert Judge(send(1, 2), poll(3, 4, 7)).stands() == ["lost"]
+    assert Judge(send(1, 2), poll(3, 4, 7), ack(5, 6), send(8, 9)).stands() == ["lost"]
+    assert Judge(send(1, 2), poll(3, 4, 7), ack(5, 6)).stands(Copy("i", "k", 7)) == ["resurrected"]
+    assert Judge(send(1, 2), poll(3, 4, 7), ack(5, 6), poll(8, 9, 99)).kinds == ["resurrected"]
+    assert Judge(send(1, 2), poll(3, 4, 70), poll(5, 6, 99)).kinds == ["held twice"]
+    assert Judge(send(1, 2), poll(3, 4, 70)).stands(Copy("i", "k", 0)) == ["held twice"]
+    assert Judge(send(1, 2)).stands(Copy("i", "k"), write=1) == ["duplicated"]
+    assert Judge(send(1, 2)).stands(Copy("i", "k"), Copy("j", "x")) == ["foreign"]
+    assert Judge(send(1, 2)).stands(Copy("i", "k"), Copy("j", None)) == ["torn"]
+    assert Judge(gone=frozenset("k")).stands(write=1) == ["resurrected"]
+    judge = Judge(send(1, 2), send(1, 2, key="l"), poll(3, 4, 7))
+    assert judge.stands(Copy("i", "l"), write=1) == ["mixed", "lost"]
+
+
+def test_a_payload_knows_itself() -> None:
+    text = dedup.make("k-1")
+    assert dedup.payload_key(text) == "k-1"
+    for broken in (text[:-4], "", None, 3, text + "AAAA"):
+        with pytest.raises(bodies.BrokenBody):
+            dedup.payload_key(broken)
+    with pytest.raises(bodies.BrokenBody):
+        dedup.key_of(b'"' + text.encode())
+
+
+def test_a_message_that_was_moved_is_known_in_its_other_queue() -> None:
+    move = op("move", 3, 4, to=["other"])
+    history = judged(post(1, 2), move)
+    [message] = history.messages.values()
+    assert history.identify("other", "i", "k") is message
+    assert history.identify("third", "i", "k") is None
+    assert kinds(history) == ["mixed"]
+    assert history.places(message) == {"q", "other"}
+    assert history.is_moved(message)
+
+
+@pytest.mark.parametrize(("posted", "called", "answered"), [(2, 3, NEVER), (4, 3, 5)])
+def test_a_move_that_is_uncertain_or_too_early_promises_nothing(
+    posted: float, called: float, answered: float
+) -> None:
+    history = judged(post(1, posted), op("move", called, answered, to=["other"]))
+    [message] = history.messages.values()
+    assert not history.is_moved(message)
