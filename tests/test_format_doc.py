@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import QueueSettings, Spool, UnusableSpool, tree
+from fsmq.spool import QueueSettings, Spool, UnusableSpool, transitions
 from fsmq.spool.fsck import check
 from fsmq.spool.message import MAX_HEADER_BYTES, pack_header, unpack
 from fsmq.spool.names import (
@@ -142,7 +142,10 @@ def test_transitions_are_those_of_the_table_in_the_code() -> None:
     }
     assert told.pop("put") == {("new", "new")}
     coded = {
-        verb: {(getattr(tree, n).source.value, getattr(tree, n).target.value) for n in listed}
+        verb: {
+            (getattr(transitions, n).source.value, getattr(transitions, n).target.value)
+            for n in listed
+        }
         for verb, listed in names.items()
     }
     assert told == coded
@@ -174,11 +177,11 @@ def test_the_layout_is_what_a_new_spool_has(tmp_path: Path) -> None:
     Spool(tmp_path / "mq", sync="none").close()
     layout = DOCUMENT.split("    <root>/\n")[1].split("\n\n")[0]
     told = re.findall(r"(?m)^      (\w+)/", layout)
-    assert told == list(tree.FOLDERS)
+    assert told == list(transitions.FOLDERS)
     assert sorted(told) == sorted(p.name for p in (tmp_path / "mq").iterdir())
 
 
-@pytest.mark.parametrize("name", tree.FOLDERS)
+@pytest.mark.parametrize("name", transitions.FOLDERS)
 def test_a_root_of_a_later_version_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "mq").mkdir()
     (tmp_path / "mq" / name).touch()

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from fsmq.spool import tree
+from fsmq.spool import transitions
 from tests.suite import HOME
 
 SITE = HOME / "build" / "site"
@@ -49,11 +49,11 @@ def test_links_within_the_document_for_paper_lead_somewhere() -> None:
 def test_the_drawing_has_every_transition() -> None:
     drawing = (HOME / "docs" / "lifecycle.svg").read_text()
     verbs = set(re.findall(r'class="verb[^"]*"[^>]*>(\w+)<', drawing))
-    transitions = {
+    steps = {
         name.lower().partition("_")[0]
-        for name, value in vars(tree).items()
-        if isinstance(value, tree.Transition)
+        for name, value in vars(transitions).items()
+        if isinstance(value, transitions.Transition)
     }
     # Moves to another queue (also pulls) are not drawn; a put, a renewal and a reap are no rename
     # from a state to another.
-    assert verbs == (transitions - {"move", "pull"}) | {"put", "renew", "reap"}
+    assert verbs == (steps - {"move", "pull"}) | {"put", "renew", "reap"}

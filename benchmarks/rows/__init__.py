@@ -42,6 +42,7 @@ ROWS: dict[str, Row] = {
     "neighbour": neighbour.slow,
     "growth": growth.growth,
     "emodb-send": emodb.send_batches,
+    "emodb-dedup": emodb.send_dedup_batches,
     "emodb-poll": emodb.poll_and_ack,
     "emodb-depth": emodb.depth,
     "publish": dynamiq.publish,

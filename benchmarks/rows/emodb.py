@@ -6,7 +6,8 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count, repeat
 from pathlib import Path
 
 from tests.suite import Suite
@@ -33,7 +34,7 @@ def send_batches(bench: Bench) -> Outcome:
 
     def batches() -> float:
         with bench.suite() as suite:
-            return run(_send(bench, suite))
+            return run(_send(bench, suite, "queue", _equal(bench.sizes.body)))
 
     runs = side_by_side(bench.repeat, {"groups": groups, "fsmq": batches})
     # Half of what raw groups reach is enough where that is less than 20,000.
@@ -52,6 +53,16 @@ def send_batches(bench: Bench) -> Outcome:
             )
         ]
     )
+
+
+def send_dedup_batches(bench: Bench) -> Outcome:
+    """The same to dedup queues: each message's own id is reserved and looked up."""
+    rates = []
+    for _ in range(bench.repeat):
+        with bench.suite() as suite:
+            rates.append(run(_send(bench, suite, "dedupq", _different(bench.sizes.body))))
+    name = f"EmoDB: dedup sendbatch of {_BATCH} different messages, {_CONNECTIONS} connections"
+    return Outcome([Measure(name, rates, unit="/s")])
 
 
 def poll_and_ack(bench: Bench) -> Outcome:
@@ -108,16 +119,29 @@ async def _ask(connection: Connection, method: str, path: str, body: bytes = b""
     return answer.body
 
 
-async def _send(bench: Bench, suite: Suite) -> float:
+async def _send(bench: Bench, suite: Suite, service: str, batches: Iterator[bytes]) -> float:
     """Messages a second."""
-    message = {"payload": "x" * (bench.sizes.body - 14)}
-    body = json.dumps([message] * _BATCH, separators=(",", ":")).encode()
 
     async def sender(connection: Connection) -> int:
-        await _ask(connection, "POST", f"/queue/1/{QUEUE}/sendbatch", body)
+        path = f"/{service}/1/{QUEUE}/sendbatch"
+        await _ask(connection, "POST", path, next(batches))
         return _BATCH
 
     return await _rate(bench, suite, sender)
+
+
+def _equal(size: int) -> Iterator[bytes]:
+    return repeat(_json([{"payload": "x" * (size - 14)}] * _BATCH))
+
+
+def _different(size: int) -> Iterator[bytes]:
+    filler = "x" * (size - 29)
+    for start in count(10**8, _BATCH):
+        yield _json([{"id": start + n, "payload": filler} for n in range(_BATCH)])
+
+
+def _json(messages: list[dict[str, object]]) -> bytes:
+    return json.dumps(messages, separators=(",", ":")).encode()
 
 
 async def _consume(bench: Bench, suite: Suite) -> float:
@@ -140,13 +164,13 @@ async def _rate(bench: Bench, suite: Suite, step: Callable[[Connection], Awaitab
     started = time.perf_counter()
     end = started + bench.seconds
 
-    async def repeat(connection: Connection) -> int:
+    async def go_on(connection: Connection) -> int:
         done = 0
         while time.perf_counter() < end:
             done += await step(connection)
         return done
 
-    done = sum(await asyncio.gather(*map(repeat, connections)))
+    done = sum(await asyncio.gather(*map(go_on, connections)))
     seconds = time.perf_counter() - started
     for connection in connections:
         connection.close()

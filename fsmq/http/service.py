@@ -13,6 +13,7 @@ from fsmq.spool.claim import MAX_CLAIMS
 from fsmq.spool.context import Pending, join
 from fsmq.spool.errors import FsmqError, NoSuchQueue, telling, unavailable
 from fsmq.spool.message import Message, NewMessage
+from fsmq.spool.put import Batch
 from fsmq.spool.reports import EVERY_S, Reports
 from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
@@ -169,18 +170,30 @@ class Service:
         return await self.in_thread(function, *arguments)
 
     async def store(
-        self, puts: Sequence[Callable[[], Pending[T]]], messages: int, size: int
+        self, puts: Sequence[Callable[[Batch], Pending[T]]], messages: int, size: int
     ) -> None:
         """Do several puts, all or none, and make them durable with one sync.
 
         messages, size: how many there are in all, and their bytes. Raises what the puts raise.
         """
         if messages <= _SMALL_COUNT and size <= _SMALL_BYTES:
-            await self.complete(_all(puts))
+            await self.complete(self._put_all(puts))
             return
-        pending = await self.in_thread(_all, puts)
+        pending = await self.in_thread(self._put_all, puts)
         await self._commits.sync(pending)
         await self.in_thread(pending.finish)
+
+    def _put_all(self, puts: Sequence[Callable[[Batch], Pending[T]]]) -> Pending[list[T]]:
+        batch = Batch(self.spool.tree)
+        pendings: list[Pending[T]] = []
+        try:
+            for put in puts:
+                pendings.append(put(batch))
+        except BaseException:
+            for pending in pendings:
+                pending.abandon()
+            raise
+        return join(pendings)
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long beside the loop."""
@@ -346,15 +359,3 @@ class Service:
                     await self.in_thread(ready.poll, queues)
                 except OSError:
                     continue  # a fetch will tell it to its client
-
-
-def _all(puts: Sequence[Callable[[], Pending[T]]]) -> Pending[list[T]]:
-    pendings: list[Pending[T]] = []
-    try:
-        for put in puts:
-            pendings.append(put())
-    except BaseException:
-        for pending in pendings:
-            pending.abandon()
-        raise
-    return join(pendings)

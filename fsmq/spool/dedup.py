@@ -22,6 +22,7 @@ from .counts import Depths
 from .errors import unavailable
 from .message import Message, NewMessage
 from .names import MAX_QUEUE_BYTES
+from .put import Batch
 from .sync import Work
 from .transitions import DELIVER, NEW, PULL, QUEUES, State
 from .uuids import uuid7
@@ -49,16 +50,20 @@ def content_id(body: bytes) -> str:
 
 
 def send(
-    context: Context, depths: Depths, name: str, bodies: Sequence[bytes]
+    context: Context,
+    depths: Depths,
+    name: str,
+    bodies: Sequence[bytes],
+    batch: Batch | None = None,
 ) -> Pending[list[str]]:
-    """Store messages, but for those that wait already.
+    """Store messages, all or none, but for those that wait already.
 
     Raises:
         Reserved: an equal message is being stored right now; try again.
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
     messages = [NewMessage(body, id=content_id(body)) for body in bodies]
-    return put.put(context, depths, write_side(name), messages, collapse=True)
+    return put.put(context, depths, write_side(name), messages, collapse=True, batch=batch)
 
 
 def poll(

@@ -9,9 +9,8 @@ from .counts import Depths
 from .errors import FsmqError, NoSuchQueue
 from .filters import Filter
 from .message import NewMessage
-from .put import put
+from .put import Batch, put
 from .settings import QueueSettings
-from .sync import Work
 
 
 def publish(
@@ -48,7 +47,8 @@ class _Copies:
     """The copies of one publish; ``work`` is the common one."""
 
     def __init__(self, context: Context, depths: Depths, message: NewMessage) -> None:
-        self.work = Work()
+        self._batch = Batch(context.tree)
+        self.work = self._batch.work
         self._context = context
         self._depths = depths
         self._message = message
@@ -57,11 +57,11 @@ class _Copies:
     def write(self, queue: str, settings: QueueSettings | None) -> None:
         """Write one copy; raises what a put raises, but for a queue that is gone."""
         try:
-            copy = put(self._context, self._depths, queue, [self._message], settings)
+            self._puts[queue] = put(
+                self._context, self._depths, queue, [self._message], settings, batch=self._batch
+            )
         except NoSuchQueue:
             return
-        self._puts[queue] = copy
-        self.work.take(copy.work)
 
     def finish(self) -> dict[str, str]:
         ids = {}

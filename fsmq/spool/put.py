@@ -25,17 +25,25 @@ from .errors import (
 from .message import NewMessage, pack_header
 from .names import MAX_PRIORITY, can_carry, check_queue, new_id, seal_of, siblings, staged_entry
 from .recovery import promote
-from .reservation import Reservation, reserve
+from .reservation import Reservations
 from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 from .sync import Work
 from .transitions import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State
-from .tree import write_all
+from .tree import Tree, write_all
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000
 _MAX_PUT = 100_000
 # So many files of a put stay open until they are synced; the usual limit of a process is 1024.
 _MAX_OPEN = 256
+
+
+class Batch:
+    """What puts share that become durable together: open files, and the lock of their own ids."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.work = Work()
+        self.reservations = Reservations(tree)
 
 
 class _Draft(NamedTuple):
@@ -57,12 +65,14 @@ def put(
     settings: QueueSettings | None = None,
     *,
     collapse: bool = False,
+    batch: Batch | None = None,
 ) -> Pending[list[str]]:
     """Write messages, all or none; their ids come from ``finish``, in the order given.
 
     settings: the queue's, if they have just been read. (That it exists is looked up at the end.)
     collapse: leave out messages whose own id stands in the spool, instead of raising
         DuplicateMessage; and raise Reserved for one that is being put right now.
+    batch: that of other puts, to share a sync with them. Abandon all of them, or none.
 
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
@@ -75,7 +85,7 @@ def put(
             settings = context.settings_of(queue)
         drafts = _drafts(context, messages, settings)
         depths.admit(queue, settings.max_depth, len(drafts))
-        staging = _Staging(context, queue, collapse)
+        staging = _Staging(context, queue, collapse, batch or Batch(context.tree))
         try:
             staging.write_all(drafts)
         except BaseException:
@@ -126,18 +136,23 @@ def _draft(context: Context, message: NewMessage, settings: QueueSettings) -> _D
 class _Staging:
     """Messages of one put, written under their dot-names."""
 
-    def __init__(self, context: Context, queue: str, collapse: bool) -> None:
-        self.work = Work()
+    def __init__(self, context: Context, queue: str, collapse: bool, batch: Batch) -> None:
+        self.work = batch.work
+        self._reservations = batch.reservations
         self._collapse = collapse
         self._context = context
         self._tree = context.tree
         self._queue = queue
         self._drafts: list[tuple[_Draft, int]] = []  # with the inode of its file
-        self._reserved: dict[str, Reservation] = {}
+        self._reserved: set[str] = set()
 
     def write_all(self, drafts: list[_Draft]) -> None:
+        self._reserve({_bare(draft) for draft in drafts if draft.own})
+        seen: set[str] = set()
         for index, draft in enumerate(drafts):
             try:
+                if draft.own:
+                    self._check_is_new(draft, seen)
                 self._write(draft)
             except DuplicateMessage as error:
                 if self._collapse:
@@ -146,8 +161,6 @@ class _Staging:
                 raise
 
     def _write(self, draft: _Draft) -> None:
-        if draft.own:
-            self._reserve(draft)
         fd = self._create(draft)
         self.work.folders.add(self._tree.folder(NEW))
         is_kept = len(self.work.files) < _MAX_OPEN
@@ -243,31 +256,42 @@ class _Staging:
             self._tree.unlink(path)
             return self._tree.create(path)
 
-    def _reserve(self, draft: _Draft) -> None:
-        """Keep other puts of the same id out until this one is over; then look if it stands."""
-        bare = siblings(draft.message_id)[0]
-        if bare in self._reserved:
+    def _reserve(self, ids: set[str]) -> None:
+        """Keep other puts of these ids out until this one is over.
+
+        In order: of two batches that have ids in common the one that gets the first of them gets
+        all, and not each a part.
+        """
+        for bare in sorted(ids):
+            if self._reservations.take(self._queue, bare):
+                self._reserved.add(bare)
+            elif self._collapse:
+                raise Reserved(bare)
+            else:
+                raise Unavailable(f"another put of the id {bare!r} is under way")
+
+    def _check_is_new(self, draft: _Draft, seen: set[str]) -> None:
+        bare = _bare(draft)
+        if bare in seen:
             raise DuplicateMessage(self._queue, bare)  # twice in one batch
-        held = reserve(self._tree, self._queue, bare)
-        if held is None and self._collapse:
-            raise Reserved(bare)
-        if held is None:
-            raise Unavailable(f"another put of the id {bare!r} is under way")
-        self._reserved[bare] = held
+        seen.add(bare)
         for name in siblings(draft.message_id):
             if stands(self._context, self._queue, name):
                 raise DuplicateMessage(self._queue, name)
 
     def _free(self) -> None:
-        for held in self._reserved.values():
-            try:
-                held.free()
-            except OSError:
-                continue  # the file stays, without a lock: recovery removes it
-        self._reserved = {}
+        reserved, self._reserved = self._reserved, set()
+        try:
+            self._reservations.free(self._queue, reserved)
+        except OSError:
+            return  # a name stays, without a lock: recovery removes it
 
     def _staged_path(self, draft: _Draft) -> str:
         return self._tree.folder(NEW, staged_entry(self._queue, draft.message_id, draft.seal))
+
+
+def _bare(draft: _Draft) -> str:
+    return siblings(draft.message_id)[0]
 
 
 def stands(context: Context, queue: str, message_id: str, *, gone_too: bool = False) -> bool:

@@ -1,19 +1,24 @@
 """Reservations: they keep two puts of one own id apart, on whatever host.
 
-A reservation is a file ``new/.<queue>:<id>:own`` that its holder has locked (flock). The lock ends
-with its holder, however that ends: a crash leaves a file, and never an id that no one can put.
+A reservation is a name ``new/.<queue>:<id>:own`` of a file that its holder has locked (flock). The
+lock ends with its holder, however that ends: a crash leaves a file, and never an id that no one can
+put. All names that a batch holds are links of one file: one lock, and one open descriptor.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
+from collections.abc import Iterable
 
 from .names import reservation
 from .transitions import NEW
 from .tree import Tree
 
+# A file has as many names as it may have, or the filesystem knows no links: take another file.
+_NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 _name = re.compile(r"\..+:[^:]+:own")
 
 
@@ -41,6 +46,74 @@ class Reservation:
             self._tree.unlink(self._path)
         finally:
             self.let_go()
+
+
+class Reservations:
+    """Many ids behind one lock. Methods raise OSError."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._locked: list[Reservation] = []
+        self._names: set[str] = set()
+        self._newest = ""  # a name of the file that was locked last
+
+    def take(self, queue: str, message_id: str) -> bool:
+        """Reserve one more id; False if someone else holds it."""
+        name = self._tree.folder(NEW, reservation(queue, message_id))
+        if name in self._names:
+            return False
+        while not self._link(name):
+            try:
+                stale = lock(self._tree, name, 0)
+            except FileNotFoundError:
+                continue  # its holder has just given it free
+            if stale is None:
+                return False
+            stale.free()
+        self._names.add(name)
+        return True
+
+    def free(self, queue: str, message_ids: Iterable[str]) -> None:
+        """Give ids free that were taken."""
+        first: OSError | None = None
+        for message_id in message_ids:
+            name = self._tree.folder(NEW, reservation(queue, message_id))
+            self._names.discard(name)
+            try:
+                self._tree.unlink(name)
+            except OSError as error:
+                first = first or error
+        if not self._names:
+            for locked in self._locked:
+                locked.let_go()
+            self._locked = []
+        if first is not None:
+            raise first
+
+    def _link(self, name: str) -> bool:
+        """Make a name of a locked file; False if it stands there, for whomever."""
+        if self._locked:
+            try:
+                self._tree.link(self._newest, name)
+                return True
+            except FileExistsError:
+                # Over NFS an answer may have been lost, and the call made twice.
+                return self._is_ours(name)
+            except FileNotFoundError:
+                pass  # someone removed it by hand
+            except OSError as error:
+                if error.errno not in _NO_LINK:
+                    raise
+        first = lock(self._tree, name, os.O_CREAT)
+        if first is None:
+            return False
+        self._locked.append(first)
+        self._newest = name
+        return True
+
+    def _is_ours(self, name: str) -> bool:
+        here, ours = self._tree.stat(name), self._tree.stat(self._newest)
+        return here is not None and ours is not None and here.st_ino == ours.st_ino
 
 
 def reserve(tree: Tree, queue: str, message_id: str) -> Reservation | None:

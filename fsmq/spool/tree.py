@@ -286,6 +286,10 @@ class Tree:
             return False
         return True
 
+    def link(self, path: str, name: str) -> None:
+        """Give a file one more name; FileExistsError if that is taken."""
+        os.link(path, name, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
+
     def unlink(self, path: str) -> bool:
         """Unlink a file; False if it was gone."""
         try:

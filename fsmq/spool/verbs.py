@@ -11,6 +11,7 @@ from .counts import Depths
 from .errors import telling
 from .filters import Filter
 from .message import Message, NewMessage
+from .put import Batch
 from .settings import QueueSettings
 
 
@@ -25,9 +26,13 @@ class Verbs:
     _depths: Depths
 
     def put(
-        self, queue: str, messages: Sequence[NewMessage], settings: QueueSettings | None = None
+        self,
+        queue: str,
+        messages: Sequence[NewMessage],
+        settings: QueueSettings | None = None,
+        batch: Batch | None = None,
     ) -> Pending[list[str]]:
-        return put.put(self.context, self._depths, queue, messages, settings)
+        return put.put(self.context, self._depths, queue, messages, settings, batch=batch)
 
     def publish(
         self,
@@ -43,8 +48,10 @@ class Verbs:
                 to = self.context.topics.subscriptions(topic)
         return publishing.publish(self.context, self._depths, to, message, settings)
 
-    def dedup_send(self, name: str, bodies: Sequence[bytes]) -> Pending[list[str]]:
-        return dedup.send(self.context, self._depths, name, bodies)
+    def dedup_send(
+        self, name: str, bodies: Sequence[bytes], batch: Batch | None = None
+    ) -> Pending[list[str]]:
+        return dedup.send(self.context, self._depths, name, bodies, batch)
 
     def claim(
         self, queue: str, count: int = 1, visibility: float | None = None

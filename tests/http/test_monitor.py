@@ -13,51 +13,11 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
-from prometheus_client.parser import text_string_to_metric_families
 
 from fsmq.spool.metrics import METRICS
 from tests.http.helpers import Wire, ask, fetch, post
+from tests.http.monitoring import page, until
 from tests.suite import Suite, eventually
-
-
-class Page:
-    """The metrics at one moment."""
-
-    def __init__(self, text: str) -> None:
-        self.families = {f.name: f for f in text_string_to_metric_families(text)}
-
-    def sum(self, name: str, **labels: str) -> float:
-        """All samples of a name that have these labels."""
-        return sum(
-            sample.value
-            for family in self.families.values()
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
-
-    def processes(self) -> set[str]:
-        return {
-            s.labels["process"]
-            for f in self.families.values()
-            for s in f.samples
-            if "process" in s.labels
-        }
-
-
-async def page(client: aiohttp.ClientSession) -> Page:
-    answer = await ask(client, "GET", "/_metrics")
-    assert answer.status == 200
-    assert answer.headers["Content-Type"].startswith("text/plain; version=")
-    return Page(answer.body.decode())
-
-
-async def until(client: aiohttp.ClientSession, name: str, value: float, **labels: str) -> Page:
-    """The first page on which a sum has come to a value: others report once a second."""
-    async with asyncio.timeout(15):
-        while (found := await page(client)).sum(name, **labels) < value:
-            await asyncio.sleep(0.1)
-    assert found.sum(name, **labels) == value
-    return found
 
 
 async def test_the_life_of_messages(client: aiohttp.ClientSession, queue: str) -> None:
@@ -131,7 +91,7 @@ def lint(family: Metric) -> list[str]:
 
 
 async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> None:
-    found = await page(client)
+    found = await until(client, "fsmq_process_up", 3)
     for metric in METRICS.values():
         name = f"fsmq_{metric.name}"
         assert found.families[name].type == metric.kind

@@ -29,7 +29,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Create:
-    """A file came into being."""
+    """A file came into being, or got one more name."""
 
     slot: Slot
     inode: int
@@ -187,6 +187,26 @@ class Recorder:
         if inside:
             self.steps.append(Stamp(found.st_ino, found.st_mtime_ns))
 
+    def link(
+        self,
+        src: Any,
+        dst: Any,
+        *,
+        src_dir_fd: int | None = None,
+        dst_dir_fd: int | None = None,
+        follow_symlinks: bool = True,
+    ) -> None:
+        self._call["link"](
+            src,
+            dst,
+            src_dir_fd=src_dir_fd,
+            dst_dir_fd=dst_dir_fd,
+            follow_symlinks=follow_symlinks,
+        )
+        slot = self._slot(dst, dst_dir_fd)
+        if slot is not None:
+            self.steps.append(Create(slot, self._pin(self._absolute(dst, dst_dir_fd))))
+
     def unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
         self._remove("unlink", path, dir_fd)
 
@@ -234,5 +254,5 @@ class Recorder:
 
 _PATCHES: dict[str, Any] = {
     name: getattr(Recorder, name)
-    for name in ("open", "write", "fsync", "utime", "unlink", "rmdir", "mkdir", "rename")
+    for name in ("open", "write", "fsync", "utime", "link", "unlink", "rmdir", "mkdir", "rename")
 }

@@ -134,6 +134,15 @@ class Teller:
             self.jobs.put(body, id=own)
         self.end(lambda p: p.must.add(body))
 
+    def put_own_batch(self) -> None:
+        """Two own ids are behind one lock."""
+        bodies = [b"of its own in a batch, number %d" % (self._posted + n) for n in range(2)]
+        self._posted += 2
+        self.begin(lambda p: p.may.update(bodies))
+        messages = [NewMessage(body, id=f"own-{n}-{self._posted}") for n, body in enumerate(bodies)]
+        self.spool.complete(self.spool.put(JOBS, messages))
+        self.end(lambda p: p.must.update(bodies))
+
     def deliver(self) -> None:
         self.spool.deliver()
 
@@ -286,6 +295,7 @@ VERBS = (
     "put_own",
     "retry_left",
     "retry_promoted",
+    "put_own_batch",
     "deliver",
     "claim",
     "renew",

@@ -26,6 +26,8 @@ KINDS = {
     "unlink": "Unlink",
     "mkdirat": "Create",
     "mkdir": "Create",
+    "linkat": "Create",
+    "link": "Create",
     "utimensat": "Stamp",
 }
 

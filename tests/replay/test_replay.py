@@ -19,7 +19,7 @@ from tests.replay.teller import VERBS
 
 # Verbs that share their code, and so their syncs.
 FAMILIES = {
-    "put": ("put", "put_own", "put_delayed", "put_batch"),
+    "put": ("put", "put_own", "put_own_batch", "put_delayed", "put_batch"),
     "claim": ("claim",),
     "renew": ("renew", "renew_ready"),
     "release": ("release",),

@@ -12,7 +12,7 @@ from typing import Any
 from fsmq.spool import Spool
 from fsmq.spool.tree import Tree
 
-MUTATING = ("open", "write", "fsync", "utime", "unlink", "mkdir", "rmdir", "rename")
+MUTATING = ("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename")
 
 
 def run_and_die(

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.context import SpawnContext
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
-from fsmq.spool import DuplicateMessage, NoSuchMessage, NoSuchQueue, Spool, Unavailable
+from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, NoSuchQueue, Spool, Unavailable
 
 # A child shares nothing with its parent but the tree.
 PROCESSES: SpawnContext = multiprocessing.get_context("spawn")
@@ -113,6 +114,25 @@ def put_own_ids(root: Path, number: int, ids: Sequence[str]) -> list[str]:
                     pass
                 break
             spool.deliver()
+    return won
+
+
+def put_own_batches(root: Path, number: int, count: int, size: int) -> list[str]:
+    """Put the same batches as all others do, each in an order of one's own; what one has put."""
+    won = []
+    with Spool(root, sync="none") as spool:
+        for batch in range(count):
+            ids = [f"{batch:02}-{i}" for i in range(size)]
+            Random(number).shuffle(ids)
+            messages = [NewMessage(b"by %d" % number, id=one) for one in ids]
+            while True:
+                try:
+                    won += spool.complete(spool.put("jobs", messages))
+                except Unavailable:
+                    continue
+                except DuplicateMessage:
+                    pass
+                break
     return won
 
 

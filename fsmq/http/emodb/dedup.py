@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fsmq.spool import dedup
 from fsmq.spool.context import Pending
 from fsmq.spool.dedup import read_side, write_side
 from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
 from fsmq.spool.message import Message
+from fsmq.spool.put import Batch
 
 from ..request import Call
 from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues
@@ -18,10 +19,7 @@ from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues
 # While an equal message is being stored, its send takes milliseconds; then it is told to wait.
 _RESERVED_PATIENCE_S = 10.0
 _RETRY_S = 0.004
-# Until a message is stored its id is reserved, by an open file: a process has not so many of them.
-# A batch that is larger is stored in parts. Whoever is told of a failure in the middle and sends it
-# again doubles nothing, since what is stored collapses.
-_MAX_RESERVED = 1000
+_LONGEST_RETRY_S = 0.05
 
 
 class DedupQueues(PlainQueues):
@@ -34,20 +32,18 @@ class DedupQueues(PlainQueues):
         return read_side(queue)
 
     async def send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
-        for part in _parts(batches):
-            await self._send(part)
-
-    async def _send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
         end = asyncio.get_running_loop().time() + _RESERVED_PATIENCE_S
+        pause = _RETRY_S
+        in_order = dict(sorted(batches.items()))  # as the spool does within a queue
         while True:
             try:
-                await super().send(batches)
+                await super().send(in_order)
                 return
             except Reserved as error:
                 if asyncio.get_running_loop().time() >= end:
                     raise Unavailable(str(error)) from error
-            # Not in step: two batches that each hold a message of the other's would never end.
-            await asyncio.sleep(_RETRY_S * random.uniform(0.25, 1.0))
+            await asyncio.sleep(pause * random.uniform(0.25, 1.0))
+            pause = min(2 * pause, _LONGEST_RETRY_S)
 
     async def poll(self, call: Call, queue: str, ttl: int, limit: int) -> list[Message]:
         taken: Pending[list[Message]] | None = None
@@ -94,25 +90,9 @@ class DedupQueues(PlainQueues):
         await super().purge(write_side(queue))
         await super().purge(read_side(queue))
 
-    def _put(self, queue: str, bodies: Sequence[bytes]) -> Pending[list[str]]:
-        return self._spool.dedup_send(queue, bodies)
+    def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
+        return self._spool.dedup_send(queue, bodies, batch)
 
     async def _make(self, queue: str) -> None:
         for side in (read_side(queue), write_side(queue)):
             await super()._make(side)
-
-
-def _parts(batches: Mapping[str, Sequence[bytes]]) -> Iterator[dict[str, Sequence[bytes]]]:
-    part: dict[str, Sequence[bytes]] = {}
-    room = _MAX_RESERVED
-    for queue, bodies in batches.items():
-        start = 0
-        while start < len(bodies):
-            part[queue] = bodies[start : start + room]
-            start += len(part[queue])
-            room -= len(part[queue])
-            if room == 0:
-                yield part
-                part, room = {}, _MAX_RESERVED
-    if part:
-        yield part

@@ -12,6 +12,7 @@ from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.moves import Move
 from fsmq.spool.names import MAX_QUEUE_BYTES
+from fsmq.spool.put import Batch
 
 from ..request import Call
 from ..service import Service
@@ -130,8 +131,8 @@ class PlainQueues:
             pending = await self._service.in_thread(verb, queue, message_ids, *more)
         return await self._service.complete(pending)
 
-    def _put(self, queue: str, bodies: Sequence[bytes]) -> Pending[list[str]]:
-        return self._spool.put(queue, [NewMessage(body) for body in bodies])
+    def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
+        return self._spool.put(queue, [NewMessage(body) for body in bodies], batch=batch)
 
     async def _make(self, queue: str) -> None:
         if not self._spool.has_queue(queue):

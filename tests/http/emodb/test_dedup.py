@@ -9,8 +9,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from fsmq.spool import Spool
 from tests.http.emodb.helpers import SUCCESS, Emo, payloads
 from tests.http.helpers import ask
+from tests.http.monitoring import page
 from tests.suite import Suite
 
 
@@ -114,20 +116,41 @@ async def test_equal_messages_of_many_senders_in_many_processes_are_one(tmp_path
             assert sorted(payloads(polled)) == sorted(batch)
 
 
-async def test_a_batch_may_be_larger_than_the_number_of_files_that_may_be_open(root: Path) -> None:
+@pytest.mark.parametrize("service", ["queue", "dedupq"])
+async def test_a_batch_is_one_sync_and_needs_few_files(root: Path, service: str) -> None:
     with Suite(root) as suite:
-        resource.prlimit(suite["mq"].pid, resource.RLIMIT_NOFILE, (1500, 1500))
+        resource.prlimit(suite["mq"].pid, resource.RLIMIT_NOFILE, (600, 600))
         async with aiohttp.ClientSession(suite.url) as client:
-            one, other = Emo(client, suite, "dedupq", "one"), Emo(client, suite, "dedupq", "other")
+            one, other = Emo(client, suite, service, "one"), Emo(client, suite, service, "other")
+            distinct = 2100 if service == "dedupq" else 2500
             batch = [n % 2100 for n in range(2500)]
             await one.send_all(batch)
-            await one.send_all(batch)
-            assert await one.size() == 2100
-            batches = {"one": batch, "other": batch[:1200]}
-            answer = await ask(client, "POST", "/dedupq/1/_sendbatch", json=batches)
+            assert (await page(client)).sum("fsmq_sync_duration_seconds_count", process="mq") == 1
+            batches = {f"q{n}": ["x"] for n in range(700)}
+            answer = await ask(client, "POST", f"/{service}/1/_sendbatch", json=batches)
+            assert answer.body == SUCCESS
+            batches = {"one": batch[:1], "other": batch}
+            answer = await ask(client, "POST", f"/{service}/1/_sendbatch", json=batches)
             assert answer.body == SUCCESS
             await one.delivered()
-            assert (await one.size(), await other.size()) == (2100, 1200)
+            assert await other.size() == distinct
+            assert await one.size() == distinct + (service == "queue")
+            assert await Emo(client, suite, service, "q699").size() == 1
+
+
+async def test_a_batch_waits_for_an_equal_message_and_is_all_or_none(dedup: Emo) -> None:
+    """Another process is storing one of its messages: nothing is stored until that is over."""
+    await dedup.send("first")
+    new = dedup.suite.root / "new"
+    with Spool(dedup.suite.root, sync="none", delivers=False) as spool:
+        under_way = spool.dedup_send(dedup.name, [b'"m"'])
+        sending = asyncio.ensure_future(dedup.post("sendbatch", ["a", "m", "z"]))
+        assert not (await asyncio.wait([sending], timeout=0.2))[0]
+        assert [f.name for f in new.iterdir() if f.name[0] != "."] == []
+        spool.complete(under_way)
+    assert (await sending).body == SUCCESS
+    await dedup.delivered()
+    assert sorted(payloads(await dedup.poll(limit=9))) == ["a", "first", "m", "z"]
 
 
 async def test_senders_and_pollers_at_once_lose_no_change(dedup: Emo) -> None:
