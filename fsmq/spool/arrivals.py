@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import takewhile
 
+from .consumers import finish_abandoned
 from .context import Context
 from .names import entry, facts, split_entry
 from .pace import MAX_STEP, RETRY_S, RIPE_AFTER_S, Pace
@@ -58,6 +59,7 @@ class Arrivals:
             return
         self._recover_due = now + RETRY_S  # if it fails
         done = recover(self._tree, self._context.clock(), at_start=not self._started)
+        finish_abandoned(self._context)
         self._recover_due = now + _RECOVER_EVERY_S
         self._started = True
         self._context.metrics.count(("promote",), done.promoted)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from .context import Context, Pending
@@ -36,7 +37,7 @@ _MAX_EXPIRED = 200
 
 
 @dataclass(slots=True)
-class _Taken:
+class Taken:
     """A message whose claim has been won; ``fd`` is open on it."""
 
     message_id: str
@@ -102,16 +103,40 @@ def _claim_ready(
 ) -> None:
     settings = context.settings_of(queue)
     context.ready.divide(queue, settings)
-    deadline_ms = _deadline_ms(context, settings, visibility)
+    won = win(context, queue, settings, _popped(context, queue), visibility)
     size = 0
+    with closing(won):
+        while len(messages) < count and size < MAX_CLAIM_BYTES:
+            taken = next(won, None)
+            if taken is None:
+                break
+            work.files.append(taken.fd)
+            message = _read(context, queue, taken)
+            messages.append(message)
+            size += max(taken.size, len(message.body))
+
+
+def win(
+    context: Context,
+    queue: str,
+    settings: QueueSettings,
+    ids: Iterator[str],
+    visibility: float | None,
+) -> Generator[Taken, None, None]:
+    """Claim ready messages one after the other, as they are asked for; close it when done.
+
+    ids: what may be ready, in the order in which it is tried.
+
+    Raises:
+        InvalidValue
+        OSError: nothing could be claimed, and not since others were quicker.
+    """
+    deadline_ms = deadline_of(context, settings, visibility)
     faults: list[tuple[str, OSError]] = []
     busy: list[str] = []
-    alive = _alive(context, settings, queue)
+    won = 0
     try:
-        while len(messages) < count and size < MAX_CLAIM_BYTES and len(faults) < _MAX_FAULTS:
-            message_id = next(alive, None)
-            if message_id is None:
-                break
+        for message_id in _alive(context, settings, queue, ids):
             try:
                 taken = _take(context, queue, message_id, deadline_ms)
             except BlockingIOError:
@@ -120,14 +145,14 @@ def _claim_ready(
                 continue
             except OSError as error:
                 faults.append((message_id, error))
+                if len(faults) == _MAX_FAULTS:
+                    break
                 continue
             if taken is None:
                 context.metrics.count(("lost_race", queue))
                 continue
-            work.files.append(taken.fd)
-            message = _read(context, queue, taken)
-            messages.append(message)
-            size += max(taken.size, len(message.body))
+            won += 1
+            yield taken
     finally:
         for message_id in busy:
             context.ready.postpone(queue, message_id)
@@ -135,7 +160,7 @@ def _claim_ready(
             context.ready.add(queue, message_id)
     # Another user's file (fsck tells) is passed over as if it were not there.
     errors = [error for _, error in faults if not isinstance(error, PermissionError)]
-    if errors and not messages:
+    if errors and not won:
         raise errors[0]
 
 
@@ -154,12 +179,12 @@ def renew(
     tree = context.tree
     try:
         settings = context.settings_of(queue)
-        deadline_ms = _deadline_ms(context, settings, visibility)
+        deadline_ms = deadline_of(context, settings, visibility)
         path = tree.path(State.DELAY, queue, message_id)
         work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
         fd = restamp(context, path, message_id, deadline_ms)
         if fd is None:
-            fd = _take_back(context, queue, message_id, deadline_ms)
+            fd = take_back(context, queue, message_id, deadline_ms)
         if fd is None:
             raise NoSuchMessage(queue, message_id, "that is in flight or ready")
         work.files.append(fd)
@@ -191,7 +216,7 @@ def extend(
     tree = context.tree
     work = Work()
     try:
-        deadline_ms = _deadline_ms(context, context.settings_of(queue), visibility)
+        deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
         held = [_extend(context, queue, i, deadline_ms, work) for i in message_ids]
     except OSError as error:
         work.close()
@@ -230,25 +255,33 @@ def _extend(context: Context, queue: str, message_id: str, deadline_ms: int, wor
                 context.journal.note("delivered", queue, message_id)
         except FileExistsError:
             pass
-        fd = _take_back(context, queue, message_id, deadline_ms)
+        fd = take_back(context, queue, message_id, deadline_ms)
     if fd is None:
         return False
     work.files.append(fd)
     return True
 
 
-def _deadline_ms(context: Context, settings: QueueSettings, visibility: float | None) -> int:
+def deadline_of(context: Context, settings: QueueSettings, visibility: float | None) -> int:
     seconds = settings.visibility_timeout if visibility is None else visibility
     check_seconds("visibility", seconds, MAX_VISIBILITY_S)
     return context.now_ms() + round(seconds * 1000)
 
 
-def _alive(context: Context, settings: QueueSettings, queue: str) -> Iterator[str]:
-    """Pop ids that have not expired."""
-    expired = 0
+def _popped(context: Context, queue: str) -> Iterator[str]:
+    """The ids of the ready index, each taken out of it."""
     first = True
     while (message_id := context.ready.pop(queue, refresh=first)) is not None:
         first = False
+        yield message_id
+
+
+def _alive(
+    context: Context, settings: QueueSettings, queue: str, ids: Iterator[str]
+) -> Iterator[str]:
+    """Those of the ids that have not expired."""
+    expired = 0
+    for message_id in ids:
         can_expire = settings.retention is not None or ".x" in message_id
         if not can_expire or not context.is_expired(facts(message_id), settings):
             yield message_id
@@ -259,7 +292,7 @@ def _alive(context: Context, settings: QueueSettings, queue: str) -> Iterator[st
             context.journal.note("expired", queue, message_id)
 
 
-def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _Taken | None:
+def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> Taken | None:
     """Try to win a ready message; None if someone else has it, or if it is no message.
 
     Raises:
@@ -296,7 +329,7 @@ def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> _T
                 os.close(held.fd)  # whatever failed: an open hold would keep it for ever
     if not won:
         return None
-    return _Taken(message_id, held.fd, found.st_size, deliveries, deadline_ms)
+    return Taken(message_id, held.fd, found.st_size, deliveries, deadline_ms)
 
 
 def _move_to_delay(context: Context, queue: str, message_id: str) -> bool:
@@ -310,7 +343,7 @@ def _move_to_delay(context: Context, queue: str, message_id: str) -> bool:
         raise
 
 
-def _take_back(context: Context, queue: str, message_id: str, deadline_ms: int) -> int | None:
+def take_back(context: Context, queue: str, message_id: str, deadline_ms: int) -> int | None:
     """Claim a certain message again that went back to its queue; its descriptor, or None."""
     try:
         taken = _take(context, queue, message_id, deadline_ms)
@@ -319,7 +352,7 @@ def _take_back(context: Context, queue: str, message_id: str, deadline_ms: int) 
     return None if taken is None else taken.fd
 
 
-def _read(context: Context, queue: str, taken: _Taken) -> Message:
+def _read(context: Context, queue: str, taken: Taken) -> Message:
     known = facts(taken.message_id)
     raw = read_all(taken.fd, taken.size)
     body, content_type, attributes = unpack(raw, known, context.max_plain_bytes)

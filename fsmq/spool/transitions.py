@@ -16,8 +16,11 @@ from typing import NamedTuple
 
 NEW, QUEUES, DELAY, REMOVE = "new", "queues", "delay", "remove"
 TOPICS, CONFIG, MOVES, JOURNAL, PEERS = "topics", "config", "moves", "journal", "peers"
-METRICS = "metrics"
-FOLDERS = (NEW, QUEUES, DELAY, REMOVE, TOPICS, CONFIG, MOVES, JOURNAL, PEERS, METRICS)
+METRICS, CONSUMERS = "metrics", "consumers"
+FOLDERS = (
+    *(NEW, QUEUES, DELAY, REMOVE),
+    *(TOPICS, CONFIG, MOVES, CONSUMERS, JOURNAL, PEERS, METRICS),
+)
 MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
 
 

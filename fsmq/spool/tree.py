@@ -174,8 +174,14 @@ class Tree:
                 raise
 
     def sync_file(self, path: str) -> None:
-        """fsync a file that is not open."""
-        fd = self.open(path)
+        """fsync a file that is not open; one that has gone on needs none.
+
+        What is promoted was synced before, and a claim that someone else has ended needs no sync.
+        """
+        try:
+            fd = self.open(path)
+        except FileNotFoundError:
+            return
         try:
             os.fsync(fd)
         finally:

@@ -26,6 +26,9 @@ SYNCS = {
     "topics": r"topics",
     "topic": r"topics/[^/]+",
     "subscription": r"topics/[^/]+/\..+",
+    "consumers": r"consumers",
+    "consumer": r"consumers/[^/]+",
+    "batch": r"consumers/[^/]+/\..+",
     "moved": r"remove/.+",  # the folder of a queue that was purged or deleted
     "folders": r"(new|queues|queues/[^/]+|delay|remove|remove/.+|config|topics|topics/[^/]+)",
     "all": r".*",

@@ -10,12 +10,15 @@ from functools import cache
 from pathlib import Path
 
 from fsmq.spool import NoSuchQueue, NoSuchTopic, Spool
+from fsmq.spool.consumer import Consumer
 from fsmq.spool.fsck import check
+from fsmq.spool.put import stands
 from fsmq.spool.sync import SyncMode
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.teller import (
     AHEAD_S,
+    CONSUMER,
     FILTER,
     FIRST,
     HELD,
@@ -174,6 +177,7 @@ def _key(promised: Promised) -> str:
             sorted(promised.side_must),
             sorted(promised.side_may),
             sorted(promised.topics.items()),
+            (sorted(promised.batch), promised.given),
         )
     )
 
@@ -196,7 +200,11 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
     _check_topics(spool, root, promised)
     if promised.queue and spool.settings(JOBS).max_depth not in promised.depths:
         raise Broken(f"settings: {spool.settings(JOBS).max_depth} of {promised.depths}")
+    is_given = _check_batch(spool, promised)
     bodies = _drain(spool, clock, promised)
+    came = set(bodies) & promised.batch
+    if promised.given is None and came != (promised.batch if is_given else set()):
+        raise Broken("a part of a batch was committed")
     _check_side(spool, promised)
     if lost := promised.must - set(bodies):
         raise Broken(f"{lost} are lost")
@@ -217,6 +225,21 @@ def _check_topics(spool: Spool, root: Path, promised: Promised) -> None:
         found = spool.subscriptions("quiet")[JOBS]
         if found is None or found.policy != FILTER.policy:
             raise Broken("the filter of a subscription is gone")
+
+
+def _check_batch(spool: Spool, promised: Promised) -> bool:
+    """Whether the consumer's batch is given again, all of it."""
+    if not promised.batch:
+        return False
+    with Consumer(spool, CONSUMER, visibility=HOLD_S) as consumer:
+        batches = consumer.batches("story", 0)
+    claims = [claim for batch in batches for claim in batch.claims[JOBS]]
+    given = {FIRST[claim.id] for claim in claims if stands(spool.context, JOBS, claim.id)}
+    if promised.given is not None and bool(batches) != promised.given:
+        raise Broken(f"a batch is {'gone' if promised.given else 'given again'}")
+    if batches and given != promised.batch:
+        raise Broken(f"of the batch {promised.batch} only {given} is given again")
+    return bool(batches)
 
 
 def _check_side(spool: Spool, promised: Promised) -> None:

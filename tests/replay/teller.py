@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool.consumer import Consumer
 from fsmq.spool.filters import Filter
 from fsmq.spool.names import seal_of, staged_entry
 from fsmq.spool.recovery import recover
@@ -18,6 +19,7 @@ HOLD_S = 600.0
 # The stories' clock runs ahead of the kernel's, so that no file looks freshly made.
 AHEAD_S = 1000.0
 JOBS, SIDE = "jobs", "side"
+CONSUMER = "spark"
 FILTER = Filter({"type": ["refund"]})
 TOPICS: dict[str, bool | None] = {
     "news": True,
@@ -47,6 +49,9 @@ class Promised:
     # What must, and what may, come out of the queue "side".
     side_must: set[bytes] = field(default_factory=set)
     side_may: set[bytes] = field(default_factory=set)
+    # The bodies of the consumer's batch, and whether it is given again; None: all of it or nothing.
+    batch: frozenset[bytes] = frozenset()
+    given: bool | None = False
     # Whether a topic, or a subscription (topic/queue), exists; None: it may.
     topics: dict[str, bool | None] = field(default_factory=lambda: dict(TOPICS))
 
@@ -283,6 +288,38 @@ class Teller:
 
         self.end(end)
 
+    def take_batch(self) -> frozenset[bytes]:
+        """A consumer learns of a batch only when that is stored."""
+        self.begin(lambda p: p.free.clear())
+        with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
+            batch = consumer.claim("story", 0, [JOBS], 9)
+        claims = batch.claims[JOBS] if batch is not None else []
+        bodies = frozenset(FIRST[claim.id] for claim in claims if claim.id in FIRST)
+        deadline = self.clock() + HOLD_S
+
+        def taken(p: Promised) -> None:
+            p.held.update(dict.fromkeys(bodies, deadline))
+            p.batch, p.given = bodies, bool(bodies)
+
+        self.end(taken)
+        return bodies
+
+    def commit_batch(self) -> None:
+        bodies = self.take_batch()
+
+        def begin(p: Promised) -> None:
+            _forget(p, set(bodies))
+            p.given = None
+
+        def end(p: Promised) -> None:
+            p.may -= bodies
+            p.given = False
+
+        self.begin(begin)
+        with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
+            consumer.commit("story", 1)
+        self.end(end)
+
     def reap(self) -> None:
         self.spool.reap()
 
@@ -316,6 +353,8 @@ VERBS = (
     "unsubscribe",
     "unsubscribe_jobs",
     "publish",
+    "take_batch",
+    "commit_batch",
     "reap",
 )
 

@@ -20,10 +20,10 @@ from tests.replay.teller import VERBS
 # Verbs that share their code, and so their syncs.
 FAMILIES = {
     "put": ("put", "put_own", "put_own_batch", "put_delayed", "put_batch"),
-    "claim": ("claim",),
+    "claim": ("claim", "take_batch"),
     "renew": ("renew", "renew_ready"),
     "release": ("release",),
-    "remove": ("remove_held", "remove_ready", "remove_new"),
+    "remove": ("remove_held", "remove_ready", "remove_new", "commit_batch"),
     "purge": ("purge",),
     "delete a queue": ("delete_queue",),
     "create a queue": ("create_queue",),

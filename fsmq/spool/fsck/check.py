@@ -15,10 +15,11 @@ from typing import NamedTuple
 from ..counts import Counts
 from ..errors import ADVICE, UnusableSpool
 from ..filesystem import examine
-from ..names import is_id, split_entry
+from ..manifest import folder_of
+from ..names import is_id, is_queue, split_entry
 from ..stamps import Stamps
 from ..topics import Topics
-from ..transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE, TOPICS, State
+from ..transitions import CONFIG, CONSUMERS, DELAY, FOLDERS, NEW, QUEUES, REMOVE, TOPICS, State
 from ..tree import Tree
 from .duplicates import Links, Seen, is_among, look_twice
 from .layout import LayoutRules
@@ -148,6 +149,11 @@ class _Check:
             *(
                 _Place(tree.folder(TOPICS, topic), partial(self._layout.subscription, topic))
                 for topic in Topics(tree).names()
+            ),
+            _Place(tree.folder(CONSUMERS), self._layout.consumer),
+            *(
+                _Place(folder_of(tree, name), partial(self._layout.batch, name))
+                for name in filter(is_queue, tree.names(tree.folder(CONSUMERS)))
             ),
             _Place(tree.folder(QUEUES), self._layout.queue),
             _Place(tree.folder(NEW), self._messages.new, State.NEW),

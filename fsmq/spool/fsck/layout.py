@@ -8,6 +8,7 @@ import stat
 
 from ..errors import FsmqError
 from ..filesystem import mounts_below
+from ..manifest import LOCK, NAME, folder_of, parse
 from ..names import UUID7, is_queue
 from ..recovery import TORN_AFTER_S
 from ..settings import SettingsStore
@@ -18,6 +19,7 @@ from .report import Fault, Finding, Kind, Severity
 
 _OTHERS = 0o077
 _REACH = 0o011
+_batch = re.compile(NAME)
 _draft = re.compile(rf"\.{UUID7}\.tmp")
 
 
@@ -111,6 +113,39 @@ class LayoutRules:
             return None
         reason = f"cannot be understood, so an older filter or none is in force: {problem}"
         return Fault(Finding(Kind.BAD_FILTER, Severity.ERROR, path, reason))
+
+    def consumer(self, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of ``consumers/``."""
+        path = folder_of(self._tree, name)
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        if not stat.S_ISDIR(found.st_mode) or not is_queue(name):
+            return stray(path, "is no folder with a name that a consumer can have: move it away")
+        return None
+
+    def batch(self, consumer: str, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of a consumer."""
+        path = f"{folder_of(self._tree, consumer)}/{name}"
+        if _draft.fullmatch(name):
+            return self._draft(path, found)
+        if name == LOCK:
+            return None
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        if not _batch.fullmatch(name) or not stat.S_ISREG(found.st_mode):
+            return stray(path, "is no batch, so no one reads it; move it away")
+        stem, dot, suffix = name.rpartition(".")
+        try:
+            parse(self._tree, consumer, stem, dot + suffix)
+        except FileNotFoundError:
+            return None  # it was committed just now
+        except ValueError as error:
+            reason = (
+                "cannot be understood, so its messages go back when their timers end;"
+                f" remove it: {error}"
+            )
+            return Fault(Finding(Kind.BAD_BATCH, Severity.WARNING, path, reason))
+        return None
 
     def _dead_letters(self, path: str, queue: str, dead_letters: str | None) -> Fault | None:
         if dead_letters == queue:

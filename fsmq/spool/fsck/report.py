@@ -40,6 +40,7 @@ class Kind(Enum):
     NO_DEAD_LETTERS = "no-dead-letters"
     BAD_FILTER = "bad-filter"
     SUBSCRIPTION_WITHOUT_QUEUE = "subscription-without-queue"
+    BAD_BATCH = "bad-batch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,266 @@
+"""One consumer at work: it claims batches, holds them, commits them; see `fsmq.spool.consumers`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .consumers import finish_committed, take_lock
+from .errors import FsmqError, NoSuchQueue, telling
+from .manifest import DONE, LOCK, Batch, batches, folder_of, path_of, save
+from .names import check_queue
+from .unread import Claimed, claim_ids, keep
+from .uuids import uuid7
+from .window import Window
+
+if TYPE_CHECKING:
+    from .spool import Spool
+
+# How many claims are renewed in one go.
+_PART = 1000
+_LEAST_PAUSE_S = 0.05
+_NO_BATCH_S = 3600.0
+
+
+class Consumer:
+    """One consumer, while this object is open; claims of its batches are renewed meanwhile.
+
+    visibility: seconds that claims are held at a time; None: each queue's setting.
+    patience: seconds to wait for another program that works as this consumer to end.
+    on_lost: told in whatever thread finds it that messages of a batch are gone, or claimed by
+        someone else: queue, ids.
+    on_problem: told when claims could not be renewed; it is tried again.
+
+    Safe in threads. Close it, or use it in a ``with``.
+
+    Raises:
+        InvalidValue, ConsumerInUse, Unavailable
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        name: str,
+        *,
+        visibility: float | None = None,
+        patience: float = 0.0,
+        on_lost: Callable[[str, list[str]], None] = lambda queue, ids: None,
+        on_problem: Callable[[FsmqError], None] = lambda error: None,
+    ) -> None:
+        self.name = check_queue(name, "consumer")
+        self._spool = spool
+        self._context = spool.context
+        self._tree = spool.tree
+        self._visibility = visibility
+        self._on_lost = on_lost
+        self._on_problem = on_problem
+        self._windows: dict[str, Window] = {}
+        self._before_ns: int | None = None  # in a pass: what came later is left
+        self._turn = 0
+        self._keeping = threading.Lock()
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
+        self._is_over = False
+        with telling(f"cannot open consumer {name!r}"):
+            self._lock = take_lock(self._tree, name, patience)
+            try:
+                finish_committed(self._context, name)
+                self._open = {batch.name: batch for batch in batches(self._tree, name)}
+            except BaseException:
+                self._lock.let_go()
+                raise
+            self._due = time.monotonic() + self._third(self._open.values())
+        self._renewer = threading.Thread(target=self._renew, name=f"fsmq-{name}", daemon=True)
+        self._renewer.start()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let someone else be this consumer. Batches that are not committed stay as they are."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        self._renewer.join()
+        self._lock.let_go()
+
+    def pass_once(self) -> None:
+        """From here on claim only what is ready now, whatever else comes meanwhile."""
+        with self._mutex, telling("cannot tell the time of the spool"):
+            path = path_of(self._tree, self.name, "", LOCK)
+            self._tree.touch(path)  # by the clock that sets the messages' times, too
+            found = self._tree.stat(path)
+            self._before_ns = found.st_mtime_ns if found is not None else time.time_ns()
+            self._windows.clear()
+
+    def batches(self, stream: str, after: int, upto: int | None = None) -> list[Batch]:
+        """The open batches of a stream beyond a number, in order."""
+        with self._mutex:
+            found = [b for b in self._open.values() if b.stream == stream and b.number > after]
+        return sorted(
+            (b for b in found if upto is None or b.number <= upto), key=lambda b: b.number
+        )
+
+    def adopt(self, stream: str, after: int) -> None:
+        """Give batches of other streams to this one, with numbers beyond ``after`` and its own.
+
+        Raises Unavailable.
+        """
+        with self._mutex, telling(f"cannot store a batch of consumer {self.name!r}"):
+            for batch in sorted(self._open.values(), key=lambda b: b.name):
+                if batch.stream != stream:
+                    number = self._beyond(stream, after)
+                    self._store(replace(batch, stream=stream, number=number))
+
+    def claim(
+        self,
+        stream: str,
+        after: int,
+        queues: Sequence[str],
+        count: int,
+        max_bytes: int | None = None,
+    ) -> Batch | None:
+        """Claim a new batch of up to ``count`` messages, durably; None if nothing is ready.
+
+        Its number is beyond ``after`` and all others of the stream. Queues that are gone are
+        passed over; who comes first changes from batch to batch. max_bytes: what the files have
+        together; one that has more makes a batch of its own.
+
+        Raises:
+            InvalidValue, Unavailable
+        """
+        claims: dict[str, list[Claimed]] = {}
+        left, room = count, max_bytes
+        with self._mutex:
+            turn = self._turn % len(queues) if queues else 0
+            for queue in (*queues[turn:], *queues[:turn]):
+                if left == 0 or (room is not None and room <= 0):
+                    break
+                claimed = self._claim(queue, left, room)
+                if claimed:
+                    claims[queue] = claimed
+                    left -= len(claimed)
+                if claimed and room is not None:
+                    room -= sum(claim.size for claim in claimed)
+            if not claims:
+                return None
+            self._turn = turn + 1
+            batch = Batch(uuid7(), stream, self._beyond(stream, after), claims)
+            with telling(f"cannot store a batch of consumer {self.name!r}"):
+                self._store(batch)
+            return batch
+
+    def keep(self, batch: Batch) -> Batch:
+        """Hold the messages of a batch from now on; the batch without those that are lost.
+
+        One that went back to its queue is claimed again. Raises Unavailable.
+        """
+        with self._keeping:
+            now = self._open.get(batch.name, batch)
+            for queue, claims in now.claims.items():
+                for start in range(0, len(claims), _PART):
+                    with self._mutex:
+                        if batch.name not in self._open:
+                            return now  # it has been committed meanwhile
+                        now = self._keep(now, queue, claims[start : start + _PART])
+            return now
+
+    def commit(self, stream: str, upto: int) -> int:
+        """Remove the messages of all batches of a stream up to a number, durably; how many.
+
+        Raises Unavailable: what has been committed is finished later.
+        """
+        removed = 0
+        with self._mutex, telling(f"cannot commit for consumer {self.name!r}"):
+            done = self.batches(stream, -1, upto)
+            for batch in done:
+                source = path_of(self._tree, self.name, batch.name)
+                self._tree.rename(source, path_of(self._tree, self.name, batch.name, DONE))
+                self._open.pop(batch.name)
+            if done:
+                self._tree.sync_folder(folder_of(self._tree, self.name))
+                removed = finish_committed(self._context, self.name)
+        return removed
+
+    # -- within ----------------------------------------------------------------------------------
+
+    def _claim(self, queue: str, count: int, room: int | None) -> list[Claimed]:
+        is_pass = self._before_ns is not None
+        window = self._windows.get(queue)
+        if window is None:
+            window = self._windows[queue] = Window(self._tree, queue, once=is_pass)
+        try:
+            return self._spool.complete(
+                claim_ids(
+                    self._context,
+                    window,
+                    count,
+                    max_bytes=room,
+                    visibility=self._visibility,
+                    before_ns=self._before_ns,
+                )
+            )
+        except NoSuchQueue:
+            del self._windows[queue]
+            return []
+
+    def _keep(self, batch: Batch, queue: str, claims: Sequence[Claimed]) -> Batch:
+        """Keep some claims of a batch; the batch as it is then, stored if it is another."""
+        try:
+            kept = self._spool.complete(keep(self._context, queue, claims, self._visibility))
+        except NoSuchQueue:
+            kept = [None] * len(claims)
+        changes = {old: new for old, new in zip(claims, kept, strict=True) if old != new}
+        if not changes:
+            return batch
+        lost = [old.id for old, new in changes.items() if new is None]
+        if lost:
+            self._on_lost(queue, lost)
+        now = (changes.get(claim, claim) for claim in batch.claims[queue])
+        batch = batch.with_claims(queue, [claim for claim in now if claim is not None])
+        # A crash before this is stored leaves what was claimed anew to its timer.
+        with telling(f"cannot store a batch of consumer {self.name!r}"):
+            self._store(batch)
+        return batch
+
+    def _store(self, batch: Batch) -> None:
+        save(self._tree, self.name, batch)
+        self._open[batch.name] = batch
+        self._due = min(self._due, time.monotonic() + self._third([batch]))
+        self._changed.notify_all()
+
+    def _beyond(self, stream: str, after: int) -> int:
+        return max(after, *(b.number for b in self._open.values() if b.stream == stream), 0) + 1
+
+    def _renew(self) -> None:
+        """Renew the claims of all open batches each third of the time for which they are held."""
+        while True:
+            with self._changed:
+                while not self._is_over and (pause := self._due - time.monotonic()) > 0.0:
+                    self._changed.wait(min(pause, _NO_BATCH_S))
+                if self._is_over:
+                    return
+                # Begun now: what takes long must not make the next one late.
+                self._due = time.monotonic() + self._third(self._open.values())
+                open_now = list(self._open.values())
+            for batch in open_now:
+                try:
+                    self.keep(batch)
+                except FsmqError as error:
+                    self._on_problem(error)
+
+    def _third(self, of: Iterable[Batch]) -> float:
+        """Seconds until claims of these batches have to be renewed."""
+        queues = {queue for batch in of for queue in batch.claims}
+        if not queues:
+            return _NO_BATCH_S
+        if self._visibility is not None:
+            return max(_LEAST_PAUSE_S, self._visibility / 3)
+        get = self._context.settings.get
+        return max(_LEAST_PAUSE_S, min(get(queue).visibility_timeout for queue in queues) / 3)

@@ -1,0 +1,187 @@
+"""Claims of many messages without a look into them: their ids and sizes, and no body in memory.
+
+Whoever works on a batch may be elsewhere, and read each message where it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from .claim import deadline_of, take_back, win
+from .context import Context, Pending
+from .errors import FsmqError, unavailable
+from .hold import hold_patiently
+from .release import return_unseen
+from .settings import check_number
+from .stamps import MAX_COUNT
+from .sync import Work
+from .transitions import DELAY, DELIVER, NEW, QUEUES, State
+from .window import Window
+
+MAX_BATCH = 1_000_000
+
+
+class Claimed(NamedTuple):
+    """A claim. size: bytes of the file. deliveries: how often it was claimed, this time included;
+    0 where the filesystem cannot keep the count."""
+
+    id: str
+    size: int
+    deliveries: int
+
+
+def claim_ids(
+    context: Context,
+    window: Window,
+    count: int,
+    *,
+    max_bytes: int | None = None,
+    visibility: float | None = None,
+    before_ns: int | None = None,
+) -> Pending[list[Claimed]]:
+    """Claim the next messages of a window, up to ``count`` of them.
+
+    max_bytes: what their files have together at most; the first one may have more.
+    visibility: seconds; None: the queue's setting.
+    before_ns: leave what came into the queue later than this ctime.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    check_number("count", count, 1, MAX_BATCH)
+    tree, queue = context.tree, window.queue
+    claimed: list[Claimed] = []
+    work = Work()
+    try:
+        settings = context.settings_of(queue)
+        wanted = _Wanted(context, window, max_bytes, before_ns)
+        won = win(context, queue, settings, wanted.ids(), visibility)
+        with closing(won):
+            while len(claimed) < count and (taken := next(won, None)) is not None:
+                os.close(taken.fd)
+                wanted.size += taken.size
+                deliveries = 0 if context.stamps.coarse else taken.deliveries
+                claimed.append(Claimed(taken.message_id, taken.size, deliveries))
+                work.closed.append(tree.path(State.DELAY, queue, taken.message_id))
+    except OSError as error:
+        # What was won before the fault is given out.
+        if not claimed:
+            raise unavailable(error, f"cannot claim from queue {queue!r}") from error
+    if claimed:
+        work.folders = {tree.folder(QUEUES, queue), tree.folder(DELAY)}
+    context.metrics.count(("claim", queue), len(claimed))
+
+    def give_back() -> None:
+        for claim in claimed:
+            try:
+                return_unseen(context, queue, claim.id)
+            except (OSError, FsmqError):
+                continue  # its timer brings it back
+
+    def give_out() -> list[Claimed]:
+        claim_ms = deadline_of(context, settings, visibility) - context.now_ms()
+        for claim in claimed:
+            context.journal.note(
+                "claimed", queue, claim.id, deliveries=claim.deliveries, claim_ms=claim_ms
+            )
+        return claimed
+
+    return Pending(work, give_out, give_back)
+
+
+class _Wanted:
+    """Which ids are to be claimed: those that are old enough, as long as there is room."""
+
+    def __init__(
+        self, context: Context, window: Window, max_bytes: int | None, before_ns: int | None
+    ) -> None:
+        self._tree = context.tree
+        self._window = window
+        self._max_bytes = max_bytes
+        self._before_ns = before_ns
+        self.size = 0  # bytes that have been claimed
+
+    def ids(self) -> Iterator[str]:
+        if self._max_bytes is None and self._before_ns is None:
+            yield from self._window.ids()
+            return
+        for message_id in self._window.ids():
+            found = self._tree.stat(self._tree.path(State.READY, self._window.queue, message_id))
+            if found is None or not self._is_old(found):
+                continue
+            if self._max_bytes and self.size and self.size + found.st_size > self._max_bytes:
+                self._window.put_back(message_id)
+                return
+            yield message_id
+
+    def _is_old(self, found: os.stat_result) -> bool:
+        return self._before_ns is None or found.st_ctime_ns <= self._before_ns
+
+
+def keep(
+    context: Context, queue: str, claims: Sequence[Claimed], visibility: float | None
+) -> Pending[list[Claimed | None]]:
+    """Let claims end ``visibility`` seconds from now (None: the queue's setting).
+
+    Gives each claim as it is now: with another count where the message had gone back to its queue
+    and was claimed again, and None where it is gone, or is someone else's claim by now.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    tree = context.tree
+    work = Work()
+    try:
+        deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
+        kept = [_keep(context, queue, claim, deadline_ms, work) for claim in claims]
+    except OSError as error:
+        raise unavailable(error, f"cannot renew in queue {queue!r}") from error
+    if work.closed:
+        work.folders = {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
+    context.metrics.count(("renew", queue), len(work.closed))
+
+    def finish() -> list[Claimed | None]:
+        claim_ms = deadline_ms - context.now_ms()
+        for claim in filter(None, kept):
+            context.journal.note("renewed", queue, claim.id, claim_ms=claim_ms)
+        return kept
+
+    return Pending(work, finish)
+
+
+def _keep(
+    context: Context, queue: str, claim: Claimed, deadline_ms: int, work: Work
+) -> Claimed | None:
+    tree, stamps = context.tree, context.stamps
+    path = tree.path(State.DELAY, queue, claim.id)
+    held = hold_patiently(context, path)
+    if held is not None:
+        try:
+            if not stat.S_ISREG(held.found.st_mode):
+                return None
+            stamp = stamps.decode(claim.id, held.found.st_mtime_ns)
+            if stamp is not None and stamp.deliveries not in (None, claim.deliveries):
+                return None  # its timer had ended, and someone else has claimed it
+            mtime_ns = stamps.encode(claim.id, deadline_ms, claim.deliveries)
+            if tree.stamp(path, mtime_ns):
+                work.closed.append(path)
+                return claim
+        finally:
+            os.close(held.fd)
+    try:
+        tree.move(DELIVER, queue, claim.id)  # a crash may have undone the mover's work, too
+    except FileExistsError:
+        pass
+    fd = take_back(context, queue, claim.id, deadline_ms)
+    if fd is None:
+        return None
+    try:
+        deliveries = stamps.deliveries(claim.id, os.fstat(fd).st_mtime_ns)
+    finally:
+        os.close(fd)
+    work.closed.append(path)
+    return claim._replace(deliveries=min(deliveries, MAX_COUNT))

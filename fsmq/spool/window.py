@@ -1,0 +1,99 @@
+"""Windows: the next ids of a queue in order, however many wait, in memory that does not grow.
+
+A ready index holds every id, so that each claim costs the same. Who claims thousands at a time can
+list a queue now and then instead, and keep only the ids that come first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from .errors import NoSuchQueue
+from .names import is_id
+from .transitions import QUEUES
+from .tree import Tree
+
+SIZE = 100_000
+# A listing may take at most this share of the time: with ids left of the last one, and without.
+_SHARE, _SHARE_EMPTY = 0.05, 0.5
+
+
+class Window:
+    """The ready ids of one queue, from the first on; an id may be gone by the time it is given.
+
+    once: go through the queue once and never back; what has come since the first listing is seen
+        at most where it stands between what was there.
+    size: how many ids are kept.
+    """
+
+    def __init__(self, tree: Tree, queue: str, *, once: bool = False, size: int = SIZE) -> None:
+        self._tree = tree
+        self.queue = queue
+        self._once = once
+        self._size = size
+        self._ids: list[str] = []  # the first one last
+        self._after = ""  # the last one that was given
+        self._upto: str | None = None  # the greatest one of the first listing, where that counts
+        self._is_cut = False  # more stand behind those kept
+        self._listed: float | None = None  # monotonic seconds
+        self._cost = 0.0
+
+    def ids(self) -> Iterator[str]:
+        """The next ids, each taken out of the window, to the end of the queue.
+
+        Who does not take all of them gets the rest the next time, behind what has come before them
+        meanwhile. Raises NoSuchQueue, OSError.
+        """
+        if self._is_stale():
+            self._after = ""
+            self._list()
+        while True:
+            while self._ids:
+                self._after = self._ids.pop()
+                yield self._after
+            if not self._is_cut:
+                return
+            self._list()
+
+    def put_back(self, message_id: str) -> None:
+        """Let the id that was given last be the next one again."""
+        self._ids.append(message_id)
+
+    def _is_stale(self) -> bool:
+        if self._listed is None or self._once:
+            return self._listed is None
+        share = _SHARE if self._ids else _SHARE_EMPTY
+        return time.monotonic() - self._listed >= self._cost / share
+
+    def _list(self) -> None:
+        started = time.monotonic()
+        if not self._tree.has_queue(self.queue):
+            raise NoSuchQueue(self.queue)
+        found: list[str] = []
+        bound = self._upto
+        greatest = ""
+        self._is_cut = False
+        for entry in self._tree.walk(self._tree.folder(QUEUES, self.queue)):
+            name = entry.name
+            greatest = max(greatest, name)
+            if name <= self._after or (bound is not None and name > bound) or not is_id(name):
+                continue
+            found.append(name)
+            if len(found) >= 2 * self._size:
+                bound = self._cut(found)
+        if len(found) > self._size:
+            self._cut(found)
+        found.sort(reverse=True)
+        self._ids = found
+        if self._once and self._upto is None:
+            self._upto = greatest
+        self._listed = time.monotonic()
+        self._cost = self._listed - started
+
+    def _cut(self, found: list[str]) -> str:
+        """Keep the first ones only; the last of them."""
+        found.sort()
+        del found[self._size :]
+        self._is_cut = True
+        return found[-1]

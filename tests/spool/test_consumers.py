@@ -1,0 +1,273 @@
+"""Consumers: batches that are given again until they are committed, and then never more."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, Queue, Spool
+from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers import ConsumerInUse, drop, overview
+from fsmq.spool.fsck import check
+from fsmq.spool.manifest import Batch
+from fsmq.spool.window import Window
+from tests.spool.helpers import Clock, await_a_later_ctime, visible
+from tests.suite import eventually
+
+
+def fill(jobs: Queue, count: int, size: int = 1) -> list[str]:
+    """Ready messages; their ids in order."""
+    ids = jobs.put_many([NewMessage(b"x" * size) for _ in range(count)])
+    jobs.spool.deliver()
+    return ids
+
+
+def ids_of(batch: Batch | None, queue: str = "jobs") -> list[str]:
+    assert batch is not None
+    return [claim.id for claim in batch.claims.get(queue, [])]
+
+
+def test_a_batch_is_the_first_messages_in_order(spool: Spool, jobs: Queue) -> None:
+    ids = fill(jobs, 5)
+    urgent_last = jobs.put(b"later", priority=3)
+    spool.deliver()
+    with Consumer(spool, "spark") as consumer:
+        assert ids_of(consumer.claim("s", 0, ["jobs"], 3)) == ids[:3]
+        second = consumer.claim("s", 0, ["jobs"], 10)
+        assert ids_of(second) == [*ids[3:], urgent_last]
+        assert second is not None
+        assert (second.number, len(second), second.size) == (2, 3, 1 + 1 + 5)
+        assert consumer.claim("s", 0, ["jobs"], 10) is None
+    assert jobs.claim() == []
+
+
+def test_a_batch_has_no_more_bytes_than_wanted(spool: Spool, jobs: Queue) -> None:
+    small, large = fill(jobs, 3, size=40), fill(jobs, 1, size=500)
+    rest = fill(jobs, 1, size=100)
+    with Consumer(spool, "spark") as consumer:
+        sizes = []
+        while batch := consumer.claim("s", 0, ["jobs"], 10, max_bytes=100):
+            sizes.append(ids_of(batch))
+    # What is larger than all that a batch may have makes one of its own.
+    assert sizes == [small[:2], small[2:], large, rest]
+
+
+def test_a_window_keeps_few_ids_and_gives_all_in_order(spool: Spool, jobs: Queue) -> None:
+    ids = fill(jobs, 25)
+    window = Window(spool.tree, "jobs", size=4)
+    assert list(window.ids()) == ids
+    once = Window(spool.tree, "jobs", size=4, once=True)
+    given = once.ids()
+    assert [next(given) for _ in range(6)] == ids[:6]
+    once.put_back(ids[5])
+    jobs.put(b"after the last", priority=1)
+    spool.deliver()
+    assert list(once.ids()) == ids[5:]
+    assert list(once.ids()) == []
+
+
+def test_an_open_batch_is_given_again_and_a_committed_one_never(spool: Spool, jobs: Queue) -> None:
+    ids = fill(jobs, 4)
+    with Consumer(spool, "spark") as consumer:
+        first = consumer.claim("s", 7, ["jobs"], 2)
+        second = consumer.claim("s", 7, ["jobs"], 2)
+        assert [b.number for b in consumer.batches("s", 7)] == [8, 9]
+        assert consumer.commit("s", 8) == 2
+    with Consumer(spool, "spark") as consumer:
+        assert consumer.batches("s", 0) == [second]
+        assert ids_of(second) == ids[2:]
+        assert first not in consumer.batches("s", 0)
+        assert consumer.commit("s", 9) == 2
+        assert consumer.batches("s", 0) == []
+    assert visible(spool.tree.root) == []
+    assert os.listdir(spool.tree.root / "consumers" / "spark") == [".lock"]
+
+
+def test_what_another_stream_left_is_adopted(spool: Spool, jobs: Queue) -> None:
+    ids = fill(jobs, 2)
+    with Consumer(spool, "spark") as consumer:
+        old = consumer.claim("old", 20, ["jobs"], 2)
+        assert old is not None
+    with Consumer(spool, "spark") as consumer:
+        # A count of another name says nothing about it.
+        assert consumer.commit("new", 100) == 0
+        consumer.adopt("new", 3)
+        [batch] = consumer.batches("new", 3)
+        assert (batch.name, batch.number, ids_of(batch)) == (old.name, 4, ids)
+        assert consumer.batches("old", 0) == []
+
+
+def test_the_claims_of_an_open_batch_are_renewed(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+        fill(jobs, 3)
+        with Consumer(spool, "spark", visibility=0.6) as consumer:
+            batch = consumer.claim("s", 0, ["jobs"], 3)
+            assert batch is not None
+            began = time.time()
+
+            def deadlines() -> list[float]:
+                return [path.stat().st_mtime for path in (root / "delay").iterdir()]
+
+            eventually(lambda: min(deadlines()) > began + 1.5)
+            spool.deliver()
+            assert jobs.claim() == []
+            assert consumer.batches("s", 0) == [batch]
+        eventually(lambda: jobs.claim(3), 5)
+
+
+def test_what_went_back_is_claimed_again_and_what_others_have_is_lost(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    back, taken, gone, again = fill(jobs, 4)
+    lost: list[tuple[str, list[str]]] = []
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 4)
+        assert batch is not None
+    jobs.remove(gone)
+    clock.advance(20)
+    spool.deliver()
+    assert visible(spool.tree.root) == [("jobs", back), ("jobs", taken), ("jobs", again)]
+    jobs.claim(2)
+    jobs.release(back)
+    with Consumer(
+        spool, "spark", visibility=10, on_lost=lambda *what: lost.append(what)
+    ) as consumer:
+        kept = consumer.keep(batch)
+        assert ids_of(kept) == [back, again]
+        assert consumer.batches("s", 0) == [kept]
+    assert lost == [("jobs", [taken, gone])]
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        # The counts of the claims that were made anew are on the disk, too.
+        assert consumer.keep(kept) == kept
+        assert consumer.commit("s", kept.number) == 2
+    assert visible(spool.tree.root) == [("jobs", taken)]
+
+
+def test_a_pass_ends_whatever_comes_meanwhile(spool: Spool, jobs: Queue) -> None:
+    ids = fill(jobs, 3)
+    with Consumer(spool, "spark") as consumer:
+        await_a_later_ctime(spool.tree.root / "queues" / "jobs" / ids[-1])
+        consumer.pass_once()
+        await_a_later_ctime(spool.tree.root / "consumers" / "spark" / ".lock")
+        jobs.put(b"between what was there", id=ids[0][:-1] + "~")
+        seen: list[str] = []
+        while batch := consumer.claim("s", 0, ["jobs", "side"], 2):
+            seen += ids_of(batch)
+            fill(jobs, 2)
+    assert seen == ids
+
+
+def test_consumers_of_different_names_share_queues(spool: Spool, jobs: Queue) -> None:
+    ids = fill(jobs, 40)
+    side = spool.queue("side")
+    side.put_many([b"x"] * 4)
+    spool.deliver()
+    found: dict[str, list[str]] = {"jobs": [], "side": []}
+    with Consumer(spool, "one") as one, Consumer(spool, "two") as two:
+        for consumer in (one, two) * 10:
+            batch = consumer.claim("s", 0, ["jobs", "side", "gone"], 5)
+            for queue in batch.claims if batch else ():
+                found[queue] += ids_of(batch, queue)
+    assert sorted(found["jobs"]) == ids
+    assert len(set(found["side"])) == len(found["side"]) == 4
+
+
+def test_one_name_is_for_one_program(spool: Spool, jobs: Queue) -> None:
+    fill(jobs, 2)
+    with Consumer(spool, "spark") as consumer:
+        consumer.claim("s", 0, ["jobs"], 2)
+        with pytest.raises(ConsumerInUse, match=r"'spark'.*different names share"):
+            Consumer(spool, "spark", patience=0.1)
+        with pytest.raises(ConsumerInUse):
+            drop(spool.context, "spark")
+        assert overview(spool.context)["spark"] == (True, 1, 2)
+    assert overview(spool.context)["spark"] == (False, 1, 2)
+    with pytest.raises(InvalidValue, match=r"consumer: '\.\./x'"):
+        Consumer(spool, "../x")
+
+
+def test_a_dropped_consumer_leaves_its_messages_to_their_timers(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    ids = fill(jobs, 2)
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        consumer.claim("s", 0, ["jobs"], 2)
+    assert drop(spool.context, "spark")
+    assert not drop(spool.context, "spark")
+    assert overview(spool.context) == {}
+    clock.advance(20)
+    assert [message.id for message in jobs.claim(5)] == ids
+
+
+def test_what_was_committed_is_finished_by_any_mover(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    fill(jobs, 2)
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 2)
+        assert batch is not None
+    folder = spool.tree.root / "consumers" / "spark"
+    (folder / f"{batch.name}.json").rename(folder / f"{batch.name}.done")
+    clock.advance(20)
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        other.deliver()
+        assert other.queue("jobs").claim() == []
+    assert visible(spool.tree.root) == []
+    assert os.listdir(folder) == []
+
+
+def test_expired_messages_and_deleted_queues_are_passed_over(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    jobs.put(b"old", ttl=5)
+    ids = fill(jobs, 1)
+    side = spool.queue("side")
+    fill(side, 1)
+    clock.advance(10)
+    with Consumer(spool, "spark") as consumer:
+        batch = consumer.claim("s", 0, ["side", "jobs"], 5)
+        assert ids_of(batch) == ids
+        spool.delete_queue("side")
+        assert batch is not None
+        assert ids_of(consumer.keep(batch), "side") == []
+        assert consumer.claim("s", 0, ["side", "jobs"], 5) is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind"),
+    [
+        (lambda folder, batch: (folder / "notes").touch(), "stray"),
+        (lambda folder, batch: batch.write_text("{"), "bad-batch"),
+        (lambda folder, batch: batch.write_text('{"stream":"s","number":true,"claims":{}}'), "bad"),
+        (lambda folder, batch: batch.write_text(_spoiled(batch, "../jobs")), "bad-batch"),
+        (lambda folder, batch: (folder.parent / "two words").mkdir(), "stray"),
+    ],
+)
+def test_fsck_knows_what_a_consumer_has(
+    spool: Spool, jobs: Queue, spoil: Callable[[Path, Path], object], kind: str
+) -> None:
+    ids = fill(jobs, 1)
+    with Consumer(spool, "spark") as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 1)
+        assert batch is not None
+    root = spool.tree.root
+    assert check(root, offline=True, clock=spool.context.clock).findings == []
+    folder = root / "consumers" / "spark"
+    spoil(folder, folder / f"{batch.name}.json")
+    [finding] = check(root, offline=True, clock=spool.context.clock).findings
+    assert finding.kind.value.startswith(kind)
+    # Whatever stands there, the consumer works, and no message is touched for it.
+    with Consumer(spool, "spark") as consumer:
+        consumer.commit("s", 1)
+    assert kind == "stray" or visible(root) == [("jobs", ids[0])]
+
+
+def _spoiled(batch: Path, queue: str) -> str:
+    stored = json.loads(batch.read_text())
+    return json.dumps({**stored, "claims": {queue: stored["claims"]["jobs"]}})
