@@ -102,7 +102,7 @@ def check_schema(schema: StructType) -> StructType:
 
 
 class Batches:
-    """Collects messages into record batches of a schema; not for several threads.
+    """Collects messages into record batches of a schema, bounded by rows and by bytes.
 
     schema: the columns wanted, checked. coarse: the filesystem keeps whole seconds only. limit:
     bytes that a compressed body may unpack to; one beyond stays as it is in the file.
@@ -113,15 +113,21 @@ class Batches:
     ) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._stamps = Stamps(coarse)
+        self._reads = not OF_CONTENT.isdisjoint(schema.names)
         # None: no body is wanted, so none is unpacked.
         self._limit = limit if "body" in schema.names else None
         self._rows: list[Found] = []
+        self._contents: list[_Content] = []
         self._bytes = 0
 
     def add(self, message: Found) -> pa.RecordBatch | None:
         """Take a message in; a batch when enough are together."""
         self._rows.append(message)
-        self._bytes += len(message.raw or b"")
+        if self._reads:
+            # Unpacked here, one by one: what is small on disk may be large.
+            content = self._content(message)
+            self._contents.append(content)
+            self._bytes += len(content[0] or b"")
         if len(self._rows) < MAX_ROWS and self._bytes < MAX_BYTES:
             return None
         return self._batch()
@@ -132,10 +138,18 @@ class Batches:
             yield self._batch()
 
     def _batch(self) -> pa.RecordBatch:
-        rows = _Rows(self._rows, self._stamps, self._limit)
-        self._rows, self._bytes = [], 0
+        rows = _Rows(self._rows, self._contents, self._stamps)
+        self._rows, self._contents, self._bytes = [], [], 0
         arrays = [pa.array(_MAKERS[f.name](rows), f.type) for f in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _content(self, message: Found) -> _Content:
+        if message.raw is None:
+            return _NOTHING
+        known = facts(message.id)
+        if self._limit is None:
+            return unpack(message.raw, known._replace(packed=False))
+        return unpack(message.raw, known, self._limit)
 
 
 def shown(name: str) -> str:
@@ -182,14 +196,15 @@ def deliveries_of(place: State, stamp: Stamp | None, coarse: bool) -> int | None
 class _Rows:
     """The messages of one batch, and what several columns read from them; each is read once."""
 
-    def __init__(self, messages: Sequence[Found], stamps: Stamps, limit: int | None) -> None:
+    def __init__(
+        self, messages: Sequence[Found], contents: Sequence[_Content], stamps: Stamps
+    ) -> None:
         self.messages = messages
+        self.contents = contents
         self.coarse = stamps.coarse
         self._stamps = stamps
-        self._limit = limit
         self._facts: list[Facts] | None = None
         self._stamped: list[Stamp | None] | None = None
-        self._contents: list[_Content] | None = None
 
     def facts(self) -> list[Facts]:
         if self._facts is None:
@@ -201,21 +216,6 @@ class _Rows:
             decode = self._stamps.decode
             self._stamped = [decode(m.id, m.mtime_ns) for m in self.messages]
         return self._stamped
-
-    def contents(self) -> list[_Content]:
-        if self._contents is None:
-            self._contents = [
-                self._content(m.raw, known)
-                for m, known in zip(self.messages, self.facts(), strict=True)
-            ]
-        return self._contents
-
-    def _content(self, raw: bytes | None, known: Facts) -> _Content:
-        if raw is None:
-            return _NOTHING
-        if self._limit is None:
-            return unpack(raw, known._replace(packed=False))
-        return unpack(raw, known, self._limit)
 
     def placed(self) -> Iterator[tuple[State, Stamp | None]]:
         return zip((m.place for m in self.messages), self.stamps(), strict=True)
@@ -242,7 +242,7 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
     "visible_at": lambda rows: [visible_us(*placed) for placed in rows.placed()],
     "deliveries": lambda rows: [deliveries_of(*placed, rows.coarse) for placed in rows.placed()],
     "size": lambda rows: [m.size for m in rows.messages],
-    "content_type": lambda rows: [content[1] for content in rows.contents()],
-    "attributes": lambda rows: [list(content[2].items()) for content in rows.contents()],
-    "body": lambda rows: [content[0] for content in rows.contents()],
+    "content_type": lambda rows: [content[1] for content in rows.contents],
+    "attributes": lambda rows: [list(content[2].items()) for content in rows.contents],
+    "body": lambda rows: [content[0] for content in rows.contents],
 }

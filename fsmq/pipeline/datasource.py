@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline.columns import SCHEMA
+from fsmq.pipeline import snapshot
+from fsmq.pipeline.columns import COLUMNS, SCHEMA
+from fsmq.pipeline.options import Options
+from fsmq.pipeline.snapshot import SnapshotReader
+from fsmq.spool import InvalidValue
 
 
 class FsmqDataSource(DataSource):
@@ -17,5 +23,26 @@ class FsmqDataSource(DataSource):
         return "fsmq"
 
     def schema(self) -> StructType:
-        """All columns, where the user's ``.schema(…)`` did not choose some."""
-        return SCHEMA
+        """All columns, or those of the option ``columns``."""
+        return columns_of(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """``spark.read``: a snapshot."""
+        return SnapshotReader(schema, Options(self.options, snapshot.OPTIONS))
+
+
+def columns_of(options: Mapping[str, str]) -> StructType:
+    """The columns that the option ``columns`` names, in its order; all where it is not given.
+
+    Raises:
+        InvalidValue: a name that is no column.
+    """
+    wanted = options["columns"] if "columns" in options else ",".join(COLUMNS)
+    schema = StructType()
+    for name in wanted.split(","):
+        if name.strip() not in COLUMNS:
+            raise InvalidValue(
+                "option columns", f"{name.strip()!r} is none; there are: {', '.join(COLUMNS)}"
+            )
+        schema = schema.add(SCHEMA[name.strip()])
+    return schema

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .transitions import DELAY
+from .transitions import DELAY, FOLDERS
 from .tree import Tree
 from .uuids import uuid7
 
@@ -33,6 +33,16 @@ def examine(tree: Tree) -> Filesystem:
     """Find out by /proc and by a try. A root that cannot be written to counts as not coarse."""
     kind = kind_of(tree.root)
     return Filesystem(kind, is_network(kind), kind in _WHOLE_SYNC, _is_coarse(tree))
+
+
+def looks_coarse(tree: Tree) -> bool:
+    """Whether times are kept to the second only, as far as can be told without writing.
+
+    Every change of a folder sets its time; that all of them fell on whole seconds is no chance. A
+    tree that was restored with such times has lost its stamps too, so for it the answer holds.
+    """
+    looks = (tree.stat(tree.folder(name)) for name in FOLDERS)
+    return all(found is None or found.st_mtime_ns % 1_000_000_000 == 0 for found in looks)
 
 
 def is_network(kind: str) -> bool:

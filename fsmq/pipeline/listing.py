@@ -1,0 +1,222 @@
+"""Listing of the messages of a spool by ranges of their names, while others work on it.
+
+A message travels: new → ready → delay → ready …, and from anywhere into remove. A range covers all
+folders, so wherever a message goes it stays in its range. The folders are listed in the direction
+of travel, and once more as long as they change meanwhile and older messages turn up: one that went
+back to its queue behind the listing's back is met by the next. A message counts once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+from fsmq.spool import NoSuchQueue, State
+from fsmq.spool.names import check_queue, facts, is_id, split_entry
+from fsmq.spool.transitions import QUEUES
+from fsmq.spool.tree import Tree
+
+Key = tuple[str, str]  # queue and id
+
+_SAMPLE = 20_000
+_MAX_PASSES = 5
+# A change within the same tick of the kernel's clock leaves a folder's mtime as it is.
+_TICK_NS = 50_000_000
+_GLOB = frozenset("*?[")
+# Behind every file name there can be.
+_END = "\U0010ffff" * 256
+
+
+class Range(NamedTuple):
+    """Keys from ``low`` on and before ``high``."""
+
+    low: Key = ("", "")
+    high: Key = (_END, "")
+
+    def may_hold(self, queue: str) -> bool:
+        """Whether any key of a queue may be within."""
+        return self.low[0] <= queue <= self.high[0]
+
+    def of(self, queue: str) -> tuple[str, str]:
+        """The ids of a queue that are within: from the first on, before the second."""
+        return (
+            self.low[1] if queue == self.low[0] else "",
+            self.high[1] if queue == self.high[0] else _END,
+        )
+
+
+class Queues:
+    """Which queues are meant: names and globs, comma between them.
+
+    Raises:
+        InvalidValue: a part is neither a queue's name nor a glob.
+    """
+
+    def __init__(self, text: str) -> None:
+        parts = [part.strip() for part in text.split(",")]
+        self._globs = [part for part in parts if _GLOB.intersection(part)]
+        self._named = [check_queue(p, "option queue") for p in parts if p not in self._globs]
+
+    def check(self, tree: Tree) -> None:
+        """Whether every queue that is named exists. Raises NoSuchQueue, OSError."""
+        for name in self._named:
+            if not tree.has_queue(name):
+                raise NoSuchQueue(name)
+
+    def holds(self, queue: str) -> bool:
+        """Whether a queue is meant."""
+        return queue in self._named or any(fnmatchcase(queue, glob) for glob in self._globs)
+
+
+class Listed(NamedTuple):
+    """The ids of one queue: the folder in which each was seen first, and those that were removed
+    while another message of the same id stands elsewhere."""
+
+    seen: dict[str, State]
+    removed: set[str]
+
+
+class _Folder(NamedTuple):
+    """A folder of messages: of one queue, or of all where the names tell."""
+
+    path: str
+    place: State
+    queue: str = ""
+
+    def key(self, entry: os.DirEntry[str]) -> Key | None:
+        """Queue and id of an entry; None for what is no message."""
+        if not self.queue:
+            key = split_entry(entry.name)
+        else:
+            key = (self.queue, entry.name) if is_id(entry.name) else None
+        return key if key is not None and entry.is_file(follow_symlinks=False) else None
+
+
+class Listing:
+    """The messages of some queues, in some folders.
+
+    wanted: whether a queue's messages are meant. places: the states to look for, in the direction
+    of travel. named: whether an id may be meant; None is all. All methods raise OSError.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        wanted: Callable[[str], bool],
+        places: Sequence[State],
+        named: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._tree = tree
+        self._wanted = lru_cache(4096)(wanted)
+        self._places = places
+        self._named = named
+
+    def split(self, into: Callable[[int], int]) -> list[Range]:
+        """Ranges of about the same number of messages.
+
+        into: how many ranges there shall be, for a number of messages. Takes the same memory
+        whatever that number is.
+        """
+        keys: list[Key] = []
+        step = 1
+        for folder in self._folders(Range()):
+            entries = self._tree.walk(folder.path)
+            more = True
+            while more:
+                more = False
+                for entry in islice(entries, step - 1, None, step):
+                    key = folder.key(entry)
+                    if key is not None and self._means(*key):
+                        keys.append(key)
+                        if len(keys) == _SAMPLE:
+                            keys, step, more = keys[::2], step * 2, True
+                            break
+        keys.sort()
+        count = max(1, min(len(keys), into(len(keys) * step)))
+        cuts = sorted({keys[len(keys) * part // count] for part in range(1, count)})
+        edges = [Range().low, *cuts, Range().high]
+        return [Range(low, high) for low, high in pairwise(edges)]
+
+    def names(self, within: Range) -> dict[str, Listed]:
+        """The ids of a range by queue."""
+        began_ms = time.time() * 1000
+        found: dict[str, Listed] = {}
+        for done in range(_MAX_PASSES):
+            settled_ns = time.time_ns() - _TICK_NS
+            before = self._changes(within)
+            late = 0  # seen now for the first time, although they are older than this listing
+            for folder in self._folders(within):
+                for queue, message_id in self._keys(folder, within):
+                    listed = found.setdefault(queue, Listed({}, set()))
+                    if message_id not in listed.seen:
+                        listed.seen[message_id] = folder.place
+                        late += done > 0 and (facts(message_id).created_ms or 0) < began_ms
+                    elif folder.place is State.REMOVE and done == 0:
+                        self._meet_again(queue, message_id, folder, listed)
+            if len(self._places) == 1 or (done and not late):
+                break
+            if max(before, default=0) < settled_ns and before == self._changes(within):
+                break
+        return found
+
+    def _meet_again(self, queue: str, message_id: str, folder: _Folder, listed: Listed) -> None:
+        """Tell a message that was removed meanwhile from another one that had its id before."""
+        place = listed.seen[message_id]
+        if place is State.REMOVE:
+            return
+        still = self._tree.stat(self._tree.path(place, queue, message_id))
+        name = message_id if folder.queue else f"{queue}:{message_id}"
+        removed = self._tree.stat(f"{folder.path}/{name}")
+        if still is not None and removed is not None and still.st_ino != removed.st_ino:
+            listed.removed.add(message_id)
+
+    def _folders(self, within: Range) -> Iterator[_Folder]:
+        for place in self._places:
+            if place is State.READY:
+                for queue in self._queues(within):
+                    yield _Folder(self._tree.folder(QUEUES, queue), place, queue)
+                continue
+            yield _Folder(self._tree.folder(place.value), place)
+            if place is State.REMOVE:
+                for queue, path in removed_queues(self._tree):
+                    if within.may_hold(queue) and self._wanted(queue):
+                        yield _Folder(path, place, queue)
+
+    def _queues(self, within: Range) -> list[str]:
+        return [q for q in self._tree.queues() if within.may_hold(q) and self._wanted(q)]
+
+    def _changes(self, within: Range) -> list[int]:
+        """When the folders between which messages go to and fro changed last."""
+        paths = [self._tree.folder(place.value) for place in (State.NEW, State.DELAY)]
+        paths += [self._tree.folder(QUEUES, queue) for queue in self._queues(within)]
+        looks = (self._tree.stat(path) for path in paths)
+        return [found.st_mtime_ns for found in looks if found is not None]
+
+    def _keys(self, folder: _Folder, within: Range) -> Iterator[Key]:
+        entries = self._tree.walk(folder.path)
+        if not folder.queue:
+            keys = (folder.key(entry) for entry in entries)
+            low, high = within
+            return (key for key in keys if key and low <= key < high and self._means(*key))
+        # The folder that may hold millions, which every task of a read has to pass through.
+        first, end = within.of(folder.queue)
+        inside = (folder.key(entry) for entry in entries if first <= entry.name < end)
+        if self._named is None:
+            return (key for key in inside if key)
+        return (key for key in inside if key and self._named(key[1]))
+
+    def _means(self, queue: str, message_id: str) -> bool:
+        return self._wanted(queue) and (self._named is None or self._named(message_id))
+
+
+def removed_queues(tree: Tree) -> Iterator[tuple[str, str]]:
+    """Queues that were deleted or purged as a whole and wait for the reaper, with their paths."""
+    for entry in tree.walk(tree.folder(State.REMOVE.value)):
+        parts = split_entry(entry.name)
+        if parts is not None and entry.is_dir(follow_symlinks=False):
+            yield parts[0], tree.folder(State.REMOVE.value, entry.name)
