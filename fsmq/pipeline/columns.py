@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from pyspark.sql.types import (
 from fsmq.spool import InvalidValue, State
 from fsmq.spool.compression import MAX_PLAIN_BYTES
 from fsmq.spool.message import unpack
-from fsmq.spool.names import MAX_EXPIRY_S, Facts, facts
+from fsmq.spool.names import MAX_EXPIRY_S, PLAIN, Facts, facts
 from fsmq.spool.stamps import Stamp, Stamps
 
 COLUMNS: dict[str, DataType] = {
@@ -140,16 +141,25 @@ class Batches:
     def _batch(self) -> pa.RecordBatch:
         rows = _Rows(self._rows, self._contents, self._stamps)
         self._rows, self._contents, self._bytes = [], [], 0
-        arrays = [pa.array(_MAKERS[f.name](rows), f.type) for f in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(
+            [_array(rows, field) for field in self._schema], schema=self._schema
+        )
 
     def _content(self, message: Found) -> _Content:
         if message.raw is None:
             return _NOTHING
+        if not message.id.endswith(_FLAGS):
+            return message.raw, None, {}
         known = facts(message.id)
         if self._limit is None:
             return unpack(message.raw, known._replace(packed=False))
         return unpack(message.raw, known, self._limit)
+
+
+def _array(rows: _Rows, field: pa.Field) -> pa.Array:
+    if field.name == "attributes":
+        return rows.attributes(field.type)
+    return pa.array(_MAKERS[field.name](rows), field.type)
 
 
 def shown(name: str) -> str:
@@ -202,47 +212,66 @@ class _Rows:
         self.messages = messages
         self.contents = contents
         self.coarse = stamps.coarse
-        self._stamps = stamps
-        self._facts: list[Facts] | None = None
-        self._stamped: list[Stamp | None] | None = None
+        self._decode = stamps.decode
 
+    @cached_property
+    def ids(self) -> list[str]:
+        return [m.id for m in self.messages]
+
+    @cached_property
     def facts(self) -> list[Facts]:
-        if self._facts is None:
-            self._facts = [facts(m.id) for m in self.messages]
-        return self._facts
+        # A name shorter than a UUID says nothing, which most need not be asked for.
+        return [facts(i) if len(i) >= _UUID_LENGTH else PLAIN for i in self.ids]
 
-    def stamps(self) -> list[Stamp | None]:
-        if self._stamped is None:
-            decode = self._stamps.decode
-            self._stamped = [decode(m.id, m.mtime_ns) for m in self.messages]
-        return self._stamped
-
-    def placed(self) -> Iterator[tuple[State, Stamp | None]]:
-        return zip((m.place for m in self.messages), self.stamps(), strict=True)
+    @cached_property
+    def stamped(self) -> list[tuple[State, Stamp | None]]:
+        decode = self._decode
+        return [(m.place, decode(m.id, m.mtime_ns)) for m in self.messages]
 
     def states(self) -> list[str]:
-        # Only in delay/ it is the stamp that tells, and reading it costs.
-        decode = self._stamps.decode
+        ready, delay, decode = State.READY, State.DELAY, self._decode
         return [
-            state_of(m.place, decode(m.id, m.mtime_ns) if m.place is State.DELAY else None)
+            "ready"
+            if m.place is ready
+            else state_of(m.place, decode(m.id, m.mtime_ns) if m.place is delay else None)
             for m in self.messages
         ]
+
+    def visible(self) -> list[int | None]:
+        delay, decode = State.DELAY, self._decode
+        return [
+            visible_us(delay, decode(m.id, m.mtime_ns)) if m.place is delay else None
+            for m in self.messages
+        ]
+
+    def attributes(self, kind: pa.DataType) -> pa.Array:
+        ends = [0]
+        names: list[str] = []
+        values: list[str] = []
+        for content in self.contents:
+            if content[2]:
+                names += content[2].keys()
+                values += content[2].values()
+            ends.append(len(names))
+        flat = pa.array(names, pa.string()), pa.array(values, pa.string())
+        return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), *flat, type=kind)
 
 
 _Content = tuple[bytes | None, str | None, Mapping[str, str]]
 _NOTHING: _Content = (None, None, {})
+_FLAGS = (".h", ".z")
+_UUID_LENGTH = 36
 
 _MAKERS: dict[str, Callable[[_Rows], Any]] = {
     "queue": lambda rows: [m.queue for m in rows.messages],
-    "id": lambda rows: [shown(m.id) for m in rows.messages],
-    "state": lambda rows: rows.states(),
-    "created_at": lambda rows: [created_us(known) for known in rows.facts()],
-    "priority": lambda rows: [known.priority for known in rows.facts()],
-    "expires_at": lambda rows: [expires_us(known) for known in rows.facts()],
-    "visible_at": lambda rows: [visible_us(*placed) for placed in rows.placed()],
-    "deliveries": lambda rows: [deliveries_of(*placed, rows.coarse) for placed in rows.placed()],
+    "id": lambda rows: [i if i.isascii() else shown(i) for i in rows.ids],
+    "state": _Rows.states,
+    "created_at": lambda rows: [created_us(known) for known in rows.facts],
+    "priority": lambda rows: [known.priority for known in rows.facts],
+    "expires_at": lambda rows: [expires_us(known) for known in rows.facts],
+    "visible_at": _Rows.visible,
+    "deliveries": lambda rows: [deliveries_of(*placed, rows.coarse) for placed in rows.stamped],
     "size": lambda rows: [m.size for m in rows.messages],
     "content_type": lambda rows: [content[1] for content in rows.contents],
-    "attributes": lambda rows: [list(content[2].items()) for content in rows.contents],
     "body": lambda rows: [content[0] for content in rows.contents],
 }

@@ -9,9 +9,10 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from fsmq.pipeline.columns import Found
-from fsmq.pipeline.listing import removed_queues
+from fsmq.pipeline.listing import Group, removed_queues
 from fsmq.spool import InvalidValue, State, UnusableSpool
 from fsmq.spool.names import entry
 from fsmq.spool.transitions import MESSAGE_FOLDERS, QUEUES
@@ -23,13 +24,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Where a message may have gone, in the order in which it travels.
 _AHEAD = {
-    State.NEW: (State.NEW, State.READY, State.DELAY, State.READY, State.REMOVE),
-    State.READY: (State.READY, State.DELAY, State.READY, State.DELAY, State.REMOVE),
-    State.DELAY: (State.DELAY, State.READY, State.DELAY, State.READY, State.REMOVE),
-    State.REMOVE: (State.REMOVE,),
+    State.NEW: (State.READY, State.DELAY, State.READY, State.REMOVE),
+    State.READY: (State.DELAY, State.READY, State.DELAY, State.REMOVE),
+    State.DELAY: (State.READY, State.DELAY, State.READY, State.REMOVE),
+    State.REMOVE: (),
 }
 
-_Look = Callable[[int, str, Found], Found | None]
+_File = tuple[int, int, bytes | None]  # bytes, mtime in nanoseconds, content as far as it was read
+_Look = Callable[[int, str], _File | None]
 
 
 def open_tree(root: str) -> Tree:
@@ -64,34 +66,46 @@ class Finder:
             os.close(fd)
         self._folders.clear()
 
-    def look(self, message: Found) -> Found | None:
-        """The message with its file's size and time; None if it is gone. Raises OSError."""
-        return self._find(message, _look)
+    def look(self, group: Group) -> Iterator[Found]:
+        """The messages of a group with their files' sizes and times. Raises OSError."""
+        return self._each(group, _look)
 
-    def read(self, message: Found, at_most: int | None = None) -> Found | None:
-        """The message with its bytes, or no more than ``at_most`` of them; None if it is gone.
+    def read(self, group: Group, at_most: int | None = None) -> Iterator[Found]:
+        """The messages with their bytes, or no more than ``at_most`` of each.
 
         Raises:
-            InvalidValue: it is larger than the limit.
+            InvalidValue: one is larger than the limit.
             OSError
         """
+        return self._each(group, partial(_read, limit=self._limit, at_most=at_most))
 
-        def reads(folder: int, name: str, as_: Found) -> Found | None:
-            return _read(folder, name, as_, self._limit, at_most)
+    def _each(self, group: Group, look: _Look) -> Iterator[Found]:
+        queue, place, ids = group
+        before = "" if place is State.READY else entry(queue, "")
+        folder = self._folder(place, queue)
+        for message_id in ids:
+            file = None if folder is None else look(folder, before + message_id)
+            if file is not None:
+                yield Found(queue, message_id, place, *file)
+            else:
+                moved = self._ahead(queue, message_id, place, look)
+                folder = self._folder(place, queue)
+                if moved is not None:
+                    yield moved
 
-        return self._find(message, reads)
-
-    def _find(self, message: Found, look: _Look) -> Found | None:
-        queue, message_id, first = message[:3]
+    def _ahead(self, queue: str, message_id: str, first: State, look: _Look) -> Found | None:
+        """A message that has left its place."""
         for place in _AHEAD[first]:
             folder = self._folder(place, queue)
-            if folder is None:
-                continue
             name = message_id if place is State.READY else entry(queue, message_id)
-            found = look(folder, name, Found(queue, message_id, place))
-            if found is not None:
-                return found
-        return self._among_removed(message, look)
+            file = None if folder is None else look(folder, name)
+            if file is not None:
+                return Found(queue, message_id, place, *file)
+        for path in self._removed_folders(queue):
+            file = look(self._tree.fd, f"{path}/{message_id}")
+            if file is not None:
+                return Found(queue, message_id, State.REMOVE, *file)
+        return None
 
     def _folder(self, place: State, queue: str) -> int | None:
         """An open folder; None for a queue that does not exist (any more)."""
@@ -111,20 +125,14 @@ class Finder:
                 raise
         return self._folders[place]
 
-    def _among_removed(self, message: Found, look: _Look) -> Found | None:
-        """A message that went when its whole queue was deleted or purged."""
-        queue, message_id = message[:2]
+    def _removed_folders(self, queue: str) -> list[str]:
+        """Where the messages of a queue went that was deleted or purged as a whole."""
         if queue not in self._removed:
             self._removed[queue] = [p for name, p in removed_queues(self._tree) if name == queue]
-        as_ = Found(queue, message_id, State.REMOVE)
-        for path in self._removed[queue]:
-            found = look(self._tree.fd, f"{path}/{message_id}", as_)
-            if found is not None:
-                return found
-        return None
+        return self._removed[queue]
 
 
-def _look(folder: int, name: str, as_: Found) -> Found | None:
+def _look(folder: int, name: str) -> _File | None:
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError as error:
@@ -133,10 +141,10 @@ def _look(folder: int, name: str, as_: Found) -> Found | None:
         raise
     if not stat.S_ISREG(found.st_mode):
         return None
-    return as_._replace(size=found.st_size, mtime_ns=found.st_mtime_ns)
+    return found.st_size, found.st_mtime_ns, None
 
 
-def _read(folder: int, name: str, as_: Found, limit: int, at_most: int | None) -> Found | None:
+def _read(folder: int, name: str, limit: int, at_most: int | None) -> _File | None:
     try:
         fd = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:
@@ -149,18 +157,22 @@ def _read(folder: int, name: str, as_: Found, limit: int, at_most: int | None) -
             return None
         size = found.st_size
         if at_most is None and size > limit:
-            raise InvalidValue(
-                "option maxBodyBytes",
-                f"message {as_.id!r} of queue {as_.queue!r} has {size:,} bytes, and no more than"
-                f' {limit:,} are read: raise it, or leave such out with .where("size <= {limit}")',
-            )
+            raise _too_large(name, size, limit)
         wanted = size if at_most is None else min(size, at_most)
         raw = os.read(fd, wanted)
         if len(raw) < wanted:
             raw = b"".join([raw, *_rest(fd, wanted - len(raw))])
-        return Found(as_.queue, as_.id, as_.place, size, found.st_mtime_ns, raw)
+        return size, found.st_mtime_ns, raw
     finally:
         os.close(fd)
+
+
+def _too_large(name: str, size: int, limit: int) -> InvalidValue:
+    return InvalidValue(
+        "option maxBodyBytes",
+        f"message {name!r} has {size:,} bytes, and no more than {limit:,} are read: raise it, or"
+        f' leave such out with .where("size <= {limit}")',
+    )
 
 
 def _rest(fd: int, missing: int) -> Iterator[bytes]:

@@ -73,12 +73,12 @@ class Queues:
         return queue in self._named or any(fnmatchcase(queue, glob) for glob in self._globs)
 
 
-class Listed(NamedTuple):
-    """The ids of one queue: the folder in which each was seen first, and those that were removed
-    while another message of the same id stands elsewhere."""
+class Group(NamedTuple):
+    """Ids of one queue that were seen in one folder, sorted."""
 
-    seen: dict[str, State]
-    removed: set[str]
+    queue: str
+    place: State
+    ids: list[str]
 
 
 class _Folder(NamedTuple):
@@ -142,38 +142,48 @@ class Listing:
         edges = [Range().low, *cuts, Range().high]
         return [Range(low, high) for low, high in pairwise(edges)]
 
-    def names(self, within: Range) -> dict[str, Listed]:
-        """The ids of a range by queue."""
+    def groups(self, within: Range) -> Iterator[Group]:
+        """The messages of a range, queue by queue; holds their names in memory."""
         began_ms = time.time() * 1000
-        found: dict[str, Listed] = {}
+        seen: dict[str, dict[str, State]] = {}
+        twice: list[Group] = []
         for done in range(_MAX_PASSES):
             settled_ns = time.time_ns() - _TICK_NS
             before = self._changes(within)
-            late = 0  # seen now for the first time, although they are older than this listing
+            late = False  # whether any was seen first now that is older than this listing
             for folder in self._folders(within):
-                for queue, message_id in self._keys(folder, within):
-                    listed = found.setdefault(queue, Listed({}, set()))
-                    if message_id not in listed.seen:
-                        listed.seen[message_id] = folder.place
-                        late += done > 0 and (facts(message_id).created_ms or 0) < began_ms
-                    elif folder.place is State.REMOVE and done == 0:
-                        self._meet_again(queue, message_id, folder, listed)
+                for queue, ids in self._ids(folder, within).items():
+                    known = seen.setdefault(queue, {})
+                    first = [i for i in ids if i not in known] if known else ids
+                    late = late or (done > 0 and any(_is_older(i, began_ms) for i in first))
+                    if len(first) < len(ids) and folder.place is State.REMOVE and not done:
+                        twice.append(self._twice(queue, ids, known, folder))
+                    known.update(dict.fromkeys(first, folder.place))
             if len(self._places) == 1 or (done and not late):
                 break
             if max(before, default=0) < settled_ns and before == self._changes(within):
                 break
-        return found
+        for queue, known in sorted(seen.items()):
+            for place in self._places:
+                yield Group(queue, place, sorted(i for i, at in known.items() if at is place))
+        yield from twice
 
-    def _meet_again(self, queue: str, message_id: str, folder: _Folder, listed: Listed) -> None:
-        """Tell a message that was removed meanwhile from another one that had its id before."""
-        place = listed.seen[message_id]
-        if place is State.REMOVE:
-            return
-        still = self._tree.stat(self._tree.path(place, queue, message_id))
-        name = message_id if folder.queue else f"{queue}:{message_id}"
-        removed = self._tree.stat(f"{folder.path}/{name}")
-        if still is not None and removed is not None and still.st_ino != removed.st_ino:
-            listed.removed.add(message_id)
+    def _twice(self, queue: str, ids: list[str], known: dict[str, State], folder: _Folder) -> Group:
+        """Those that were removed while another message of the same id stands elsewhere.
+
+        Most have merely been removed since they were seen.
+        """
+        others = []
+        for message_id in ids:
+            place = known.get(message_id, State.REMOVE)
+            if place is State.REMOVE:
+                continue
+            still = self._tree.stat(self._tree.path(place, queue, message_id))
+            name = message_id if folder.queue else f"{queue}:{message_id}"
+            removed = self._tree.stat(f"{folder.path}/{name}")
+            if still is not None and removed is not None and still.st_ino != removed.st_ino:
+                others.append(message_id)
+        return Group(queue, State.REMOVE, sorted(others))
 
     def _folders(self, within: Range) -> Iterator[_Folder]:
         for place in self._places:
@@ -197,21 +207,36 @@ class Listing:
         looks = (self._tree.stat(path) for path in paths)
         return [found.st_mtime_ns for found in looks if found is not None]
 
-    def _keys(self, folder: _Folder, within: Range) -> Iterator[Key]:
+    def _ids(self, folder: _Folder, within: Range) -> dict[str, list[str]]:
+        """The ids of a range in a folder, by queue."""
         entries = self._tree.walk(folder.path)
         if not folder.queue:
-            keys = (folder.key(entry) for entry in entries)
+            found: dict[str, list[str]] = {}
             low, high = within
-            return (key for key in keys if key and low <= key < high and self._means(*key))
+            for key in map(folder.key, entries):
+                if key is not None and low <= key < high and self._means(*key):
+                    found.setdefault(key[0], []).append(key[1])
+            return found
         # The folder that may hold millions, which every task of a read has to pass through.
         first, end = within.of(folder.queue)
-        inside = (folder.key(entry) for entry in entries if first <= entry.name < end)
-        if self._named is None:
-            return (key for key in inside if key)
-        return (key for key in inside if key and self._named(key[1]))
+        ids = [
+            name
+            for entry in entries
+            if first <= (name := entry.name) < end
+            and name[0] != "."
+            and ":" not in name
+            and entry.is_file(follow_symlinks=False)
+        ]
+        if self._named is not None:
+            ids = [i for i in ids if self._named(i)]
+        return {folder.queue: ids}
 
     def _means(self, queue: str, message_id: str) -> bool:
         return self._wanted(queue) and (self._named is None or self._named(message_id))
+
+
+def _is_older(message_id: str, than_ms: float) -> bool:
+    return (facts(message_id).created_ms or 0) < than_ms
 
 
 def removed_queues(tree: Tree) -> Iterator[tuple[str, str]]:

@@ -8,9 +8,10 @@ time is in the snapshot once, also if it changes its state meanwhile: the listin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -19,7 +20,7 @@ from pyspark.sql.types import StructType
 from fsmq.pipeline.columns import OF_CONTENT, OF_FILE, Batches, Found, check_schema
 from fsmq.pipeline.filters import Pushed
 from fsmq.pipeline.finder import Finder, open_tree
-from fsmq.pipeline.listing import Listing, Queues, Range
+from fsmq.pipeline.listing import Group, Listing, Queues, Range
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, State
 from fsmq.spool.compression import MAX_PLAIN_BYTES
@@ -31,6 +32,8 @@ from fsmq.spool.stamps import Stamps
 from fsmq.spool.tree import Tree
 
 OPTIONS = ("root", "queue", "columns", "partitions", "maxBodyBytes")
+
+Passes = Callable[[Found], bool]
 
 # What a record batch can carry with room for the others in it.
 _LARGEST_BODY = 2_000_000_000
@@ -116,38 +119,31 @@ class SnapshotReader(DataSourceReader):
             tree.close()
 
     def _messages(self, tree: Tree, within: Range, stamps: Stamps) -> Iterator[Found]:
-        columns = set(self._schema.names)
         passes = self._pushed.looked_at(stamps)
-        bodies = "body" in columns
-        headers = not OF_CONTENT.isdisjoint(columns)
-        looks = self._pushed.needs_file() or not OF_FILE.isdisjoint(columns)
-        looks_at_delayed = looks or self._pushed.needs_stamp() or "state" in columns
         with closing(Finder(tree, self._limit)) as finder:
+            for group in self._listing(tree).groups(within):
+                found = self._filled(finder, group, passes)
+                yield from found if passes is None else filter(passes, found)
 
-            def filled(listed: Found) -> Found | None:
-                opens = bodies or (headers and facts(listed.id).headed)
-                # Opening tells all, but a filter may spare it.
-                if (not opens or passes) and (
-                    looks_at_delayed if listed.place is State.DELAY else looks
-                ):
-                    found = finder.look(listed)
-                    if found is None or (passes and not passes(found)):
-                        return None
-                    if not opens:
-                        return found
-                if not opens:
-                    return listed
-                found = finder.read(listed, None if bodies else MAX_HEADER_BYTES)
-                return None if found and passes and not passes(found) else found
+    def _filled(self, finder: Finder, group: Group, passes: Passes | None) -> Iterator[Found]:
+        """A group's messages with what the columns need, at the least cost."""
+        columns = self._schema.names
+        looks = self._pushed.needs_file() or not OF_FILE.isdisjoint(columns)
+        if group.place is State.DELAY:
+            looks = looks or self._pushed.needs_stamp() or "state" in columns
 
-            for listed in self._listed(tree, within):
-                message = filled(listed)
-                if message is not None:
-                    yield message
+        def opened(ids: list[str], at_most: int | None) -> Iterator[Found]:
+            some = group._replace(ids=ids)
+            if looks and passes is not None:  # what does not pass need not be opened
+                some = some._replace(ids=[m.id for m in finder.look(some) if passes(m)])
+            return finder.read(some, at_most)
 
-    def _listed(self, tree: Tree, within: Range) -> Iterator[Found]:
-        for queue, listed in sorted(self._listing(tree).names(within).items()):
-            for message_id, place in sorted(listed.seen.items()):
-                yield Found(queue, message_id, place)
-            for message_id in sorted(listed.removed):
-                yield Found(queue, message_id, State.REMOVE)
+        if "body" in columns:
+            return opened(group.ids, None)
+        headed: list[str] = []
+        if not OF_CONTENT.isdisjoint(columns):
+            headed = [i for i in group.ids if i.endswith((".h", ".h.z")) and facts(i).headed]
+        if headed:
+            group = group._replace(ids=sorted(set(group.ids).difference(headed)))
+        listed = (Found(group.queue, i, group.place) for i in group.ids)
+        return chain(finder.look(group) if looks else listed, opened(headed, MAX_HEADER_BYTES))
