@@ -9,8 +9,6 @@ from pyspark.sql.types import StructType
 
 from fsmq.pipeline import snapshot
 from fsmq.pipeline.columns import COLUMNS, SCHEMA
-from fsmq.pipeline.options import Options
-from fsmq.pipeline.snapshot import SnapshotReader
 from fsmq.spool import InvalidValue
 
 
@@ -28,7 +26,7 @@ class FsmqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """``spark.read``: a snapshot."""
-        return SnapshotReader(schema, Options(self.options, snapshot.OPTIONS))
+        return snapshot.reader(schema, self.options)
 
 
 def columns_of(options: Mapping[str, str]) -> StructType:

@@ -101,7 +101,8 @@ class Listing:
     """The messages of some queues, in some folders.
 
     wanted: whether a queue's messages are meant. places: the states to look for, in the direction
-    of travel. named: whether an id may be meant; None is all. All methods raise OSError.
+    of travel. named: whether an id may be meant; None is all. sample: keys that are held at most to
+    find ranges. All methods raise OSError.
     """
 
     def __init__(
@@ -110,11 +111,14 @@ class Listing:
         wanted: Callable[[str], bool],
         places: Sequence[State],
         named: Callable[[str], bool] | None = None,
+        *,
+        sample: int = _SAMPLE,
     ) -> None:
         self._tree = tree
         self._wanted = lru_cache(4096)(wanted)
         self._places = places
         self._named = named
+        self._sample = sample
 
     def split(self, into: Callable[[int], int]) -> list[Range]:
         """Ranges of about the same number of messages.
@@ -133,7 +137,7 @@ class Listing:
                     key = folder.key(entry)
                     if key is not None and self._means(*key):
                         keys.append(key)
-                        if len(keys) == _SAMPLE:
+                        if len(keys) == self._sample:
                             keys, step, more = keys[::2], step * 2, True
                             break
         keys.sort()

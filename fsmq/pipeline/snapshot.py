@@ -8,7 +8,7 @@ time is in the snapshot once, also if it changes its state meanwhile: the listin
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -31,7 +31,7 @@ from fsmq.spool.names import facts
 from fsmq.spool.stamps import Stamps
 from fsmq.spool.tree import Tree
 
-OPTIONS = ("root", "queue", "columns", "partitions", "maxBodyBytes")
+OPTIONS = ("root", "queue", "columns", "pushdown", "partitions", "maxBodyBytes")
 
 Passes = Callable[[Found], bool]
 
@@ -64,10 +64,6 @@ class SnapshotReader(DataSourceReader):
         if self._limit > _LARGEST_BODY:
             raise InvalidValue("option maxBodyBytes", f"is more than {_LARGEST_BODY:,}")
         self._pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
-        """Take in the filters that spare work; the rest is Spark's."""
-        return self._pushed.push(filters)
 
     def partitions(self) -> Sequence[Part]:
         """Ranges of names of about the same length.
@@ -147,3 +143,21 @@ class SnapshotReader(DataSourceReader):
             group = group._replace(ids=sorted(set(group.ids).difference(headed)))
         listed = (Found(group.queue, i, group.place) for i in group.ids)
         return chain(finder.look(group) if looks else listed, opened(headed, MAX_HEADER_BYTES))
+
+
+class PushingReader(SnapshotReader):
+    """The same, with Spark's filters taken in; where the option ``pushdown`` asks for it.
+
+    Not by default: Spark 4.3 keeps the reader with one query's filters at the DataFrame, and gives
+    it to other queries on the same DataFrame, which then miss what those filters left out.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
+        """Take in the filters that spare work; the rest is Spark's."""
+        return self._pushed.push(filters)
+
+
+def reader(schema: StructType, options: Mapping[str, str]) -> SnapshotReader:
+    """The reader for the options of a read. Raises InvalidValue."""
+    given = Options(options, OPTIONS)
+    return (PushingReader if given.flag("pushdown") else SnapshotReader)(schema, given)

@@ -1,0 +1,539 @@
+"""A snapshot: what Spark reads is what stands in the tree, and no more is opened than is needed."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fsmq.spool import NewMessage, Spool, State
+from fsmq.spool.names import entry
+from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
+from tests.pipeline.spools import QUEUES, every_kind, strangers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Read = Callable[..., "DataFrame"]
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every kind of message, and strangers among them; no test changes it."""
+    where = every_kind(tmp_path_factory.mktemp("snapshot") / "mq")
+    strangers(where)
+    return where
+
+
+@pytest.fixture
+def read(spark: SparkSession) -> Read:
+    """``read(root, "jobs", columns="id")``: a snapshot."""
+
+    def load(root: Path, queue: str = "*", schema: str | None = None, **more: str) -> DataFrame:
+        reader = spark.read.format("fsmq").options(root=str(root), queue=queue, **more)
+        return (reader.schema(schema) if schema else reader).load()
+
+    return load
+
+
+def rows_of(table: DataFrame) -> list[Row]:
+    return [row.asDict() for row in table.collect()]
+
+
+def by_library(root: Path) -> list[Row]:
+    """The messages as the library tells them; of removed ones only what the tree tells."""
+    found: list[Row] = []
+    with Spool(root, delivers=False, create=False) as spool:
+        for queue in spool.queues():
+            for state in ("new", "ready", "in_flight", "delayed"):
+                for m in spool.queue(queue).peek(10_000, state=state):
+                    found.append(
+                        {
+                            "queue": m.queue,
+                            "id": os.fsencode(m.id).decode("utf-8", "backslashreplace"),
+                            "state": state,
+                            "priority": m.priority,
+                            "created_at": m.created_at,
+                            "expires_at": m.expires_at,
+                            "visible_at": m.deadline,
+                            "deliveries": m.deliveries,
+                            "content_type": m.content_type,
+                            "attributes": dict(m.attributes),
+                            "body": m.body,
+                        }
+                    )
+    return found
+
+
+def by_key(rows: list[Row]) -> dict[tuple[str, str], Row]:
+    keyed = {(row["queue"], row["id"]): row for row in rows}
+    assert len(keyed) == len(rows), "a message was told twice"
+    return keyed
+
+
+def tree_and_times(root: Path) -> list[tuple[str, int, int]]:
+    return sorted(
+        (str(p), p.lstat().st_mtime_ns, p.lstat().st_ctime_ns) for p in [root, *root.rglob("*")]
+    )
+
+
+_YEAR_10000 = 253_402_300_800
+
+
+def test_every_message_is_told_as_the_library_tells_it(root: Path, read: Read) -> None:
+    before = tree_and_times(root)
+    told = rows_of(read(root, ",".join(QUEUES)))
+    assert tree_and_times(root) == before, "a snapshot changes nothing"
+    expected = by_key(by_library(root))
+    assert len(expected) > 100
+    assert {row["state"] for row in expected.values()} == {"new", "ready", "in_flight", "delayed"}
+    live = by_key([row for row in told if row["state"] != "removed"])
+    assert live.keys() == expected.keys()
+    for key, row in live.items():
+        for name, value in expected[key].items():
+            got = row[name]
+            if name.endswith("_at"):
+                got = None if got is None else got.timestamp()
+                value = value if value is None or value < _YEAR_10000 else None
+            assert got == value, (key, name)
+    sizes = {p.name.rpartition(":")[2]: p.stat().st_size for p in (root / "delay").glob("*:*-*")}
+    assert all(row["size"] == sizes.get(row["id"], row["size"]) for row in told)
+
+
+def test_what_was_removed_is_told_until_it_is_reaped(root: Path, read: Read) -> None:
+    told = rows_of(read(root, columns="queue,id,state,body").where("state = 'removed'"))
+    files = {p for p in (root / "remove").iterdir() if p.is_file() and not p.is_symlink()}
+    folders = [p for p in (root / "remove").iterdir() if p.is_dir()]
+    assert len(told) == len(files) + 2
+    assert len(folders) == 1, "a queue that was deleted as a whole"
+    assert sorted(row["body"] for row in told if row["queue"] == "gone") == [b"1", b"2"]
+
+
+def test_names_that_are_no_text_are_told_as_text(root: Path, read: Read) -> None:
+    ids = {row["id"] for row in rows_of(read(root, "jobs", columns="id"))}
+    assert {r"caf\xe9", "grüße", "notes.h", "report-17"} <= ids
+    assert not ids & {"link", "dangling", "pipe", "folder", ".hidden", "with:colon", ""}
+
+
+@pytest.mark.parametrize(
+    ("queue", "queues"),
+    [
+        ("jobs", {"jobs"}),
+        ("jobs, mail@example.org", {"jobs", "mail@example.org"}),
+        ("jobs*", {"jobs", "jobs:night"}),
+        ("*night,gone*", {"jobs:night", "gone"}),
+        ("no*", {"nobodys"}),
+        ("never*", set()),
+    ],
+)
+def test_queues_by_name_by_list_and_by_glob(
+    root: Path, read: Read, queue: str, queues: set[str]
+) -> None:
+    assert {row["queue"] for row in rows_of(read(root, queue, columns="queue"))} == queues
+
+
+def test_columns_come_in_the_order_of_the_schema(root: Path, read: Read) -> None:
+    table = read(root, "jobs", schema="body binary, state string, id string")
+    assert table.columns == ["body", "state", "id"]
+    assert ("plain", "ready", "report-17") in {
+        (bytes(row["body"]).decode("latin-1"), row["state"], row["id"]) for row in table.collect()
+    }
+    assert read(root, "jobs", columns="size, id").columns == ["size", "id"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"queue": "jobs"}, 'option root: is missing: .option("root", "/var/lib/fsmq")'),
+        ({"root": "ROOT"}, 'option queue: is missing: .option("queue", "jobs")'),
+        ({"root": "ROOT", "queue": "job"}, "there is no queue named 'job'"),
+        ({"root": "ROOT", "queue": "a b"}, "option queue: 'a b' is not a queue name"),
+        ({"root": "here", "queue": "jobs"}, "option root: 'here' is relative"),
+        ({"root": "ROOT/nowhere", "queue": "jobs"}, "No such file or directory"),
+        ({"root": "ROOT/new", "queue": "jobs"}, "is no spool: it has no folder 'new'"),
+        ({"root": "ROOT", "queu": "jobs"}, "option queu: is none here; did you mean queue?"),
+        ({"root": "ROOT", "path": "x"}, 'the folder of the spool is .option("root", …)'),
+        ({"root": "ROOT", "queue": "jobs", "partitions": "many"}, "'many' is no whole number"),
+        ({"root": "ROOT", "queue": "jobs", "maxBodyBytes": "0"}, "maxBodyBytes: 0 is less than 1"),
+        ({"root": "ROOT", "queue": "jobs", "columns": "id,boddy"}, "'boddy' is none; there are: q"),
+    ],
+)
+def test_a_mistake_is_told_with_the_option(
+    spark: SparkSession, root: Path, options: dict[str, str], problem: str
+) -> None:
+    given = {name: value.replace("ROOT", str(root)) for name, value in options.items()}
+    with pytest.raises(Exception, match=re.escape(problem)):
+        spark.read.format("fsmq").options(**given).load().collect()
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ("id string, subject string", "has the column 'subject'; there are: queue, id"),
+        ("id string, size string", "has the column 'size' as string; it is bigint"),
+    ],
+)
+def test_a_schema_that_no_message_has_is_refused(
+    root: Path, read: Read, schema: str, problem: str
+) -> None:
+    with pytest.raises(Exception, match=problem):
+        read(root, "jobs", schema=schema).collect()
+
+
+def test_a_body_that_is_too_large_is_named_unless_a_filter_leaves_it_out(
+    tmp_path: Path, read: Read
+) -> None:
+    with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
+        [small, large] = spool.queue("jobs").put_many([b"x" * 10, b"x" * 101])
+    with pytest.raises(Exception, match=f"message 'jobs:{large}' has 101 bytes"):
+        read(tmp_path / "mq", "jobs", maxBodyBytes="100").collect()
+    table = read(tmp_path / "mq", "jobs", maxBodyBytes="100", pushdown="true")
+    assert [row["id"] for row in rows_of(table.where("size <= 100"))] == [small]
+
+
+def test_a_spool_on_a_read_only_mount_can_be_read(
+    tmp_path: Path,
+    read: Read,
+    mount: Mount,  # noqa: F811
+) -> None:
+    every_kind(tmp_path / "mq")
+    there = mount(tmp_path / "there", bind=tmp_path / "mq")
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(there)], check=True)
+    with pytest.raises(OSError, match="Read-only"):
+        (there / "new" / "x").touch()
+    assert read(there).count() == read(tmp_path / "mq").count() > 100
+
+
+def test_where_times_are_kept_to_the_second_counts_are_unknown(tmp_path: Path, read: Read) -> None:
+    every_kind(tmp_path / "mq")
+    whole = 1_790_000_000
+    for path in [*(tmp_path / "mq").rglob("*")]:
+        os.utime(path, (whole, whole), follow_symlinks=False)
+    rows = rows_of(read(tmp_path / "mq", "jobs", columns="state,deliveries,visible_at"))
+    assert {row["deliveries"] for row in rows} == {None}
+    times = {row["visible_at"].timestamp() for row in rows if row["state"] == "in_flight"}
+    assert times == {whole}
+
+
+def test_queries_on_one_table_do_not_change_each_other(root: Path, read: Read) -> None:
+    table = read(root, columns="id,state")
+    everything = table.count()
+    ready = table.where("state = 'ready'")
+    assert 0 < ready.count() < everything == table.count()
+    assert table.union(ready).count() == everything + ready.count()
+
+
+# -- filters -------------------------------------------------------------------------------------
+
+
+def _literals(rows: list[Row]) -> dict[str, list[str]]:
+    """Values to compare with, by column: those that are there, and some that are not."""
+    values: dict[str, list[str]] = {}
+    for column in ("queue", "id", "state"):
+        some = [*sorted({row[column] for row in rows})[::7], "ready", "jobs", "zz", "ä"]
+        values[column] = [f"'{value}'" for value in some if "\\" not in value]
+    for column in ("priority", "deliveries", "size"):
+        values[column] = [str(v) for v in {row[column] for row in rows} | {-1, 3, 1 << 20}]
+    for column in ("created_at", "expires_at", "visible_at"):
+        some = sorted({row[column] for row in rows if row[column] is not None})[::5]
+        values[column] = [f"timestamp'{v:%Y-%m-%d %H:%M:%S.%f}+00:00'" for v in some]
+        values[column].append("timestamp'2001-01-01 00:00:00+00:00'")
+    return values
+
+
+def _filters(chance: random.Random, values: dict[str, list[str]], amount: int) -> Iterator[str]:
+    """Predicates as users write them; every operator that Spark pushes down."""
+    for _ in range(amount):
+        parts = []
+        for _ in range(chance.choice([1, 1, 2])):
+            column = chance.choice(list(values))
+            one, other = chance.choice(values[column]), chance.choice(values[column])
+            bare = one.strip("'")[:9] if one[0] == "'" else ""
+            forms = [f"{column} {op} {one}" for op in ("=", "<", "<=", ">", ">=", "<>", "<=>")]
+            forms += [f"{column} in ({one}, {other})", f"{column} in ({one}, null)"]
+            forms += [f"{column} is null", f"{column} is not null"]
+            if bare:
+                forms += [f"{column} like {form}" for form in (f"'{bare}%'", f"'%{bare}%'")]
+                forms.append(f"{column} like '%{bare[-3:]}'")
+            form = chance.choice(forms)
+            parts.append(f"not ({form})" if chance.random() < 0.4 else form)
+        yield chance.choice([" and ", " or "]).join(parts)
+
+
+def test_filters_that_are_pushed_down_give_what_spark_itself_finds(root: Path, read: Read) -> None:
+    from pyspark.sql import functions as f
+
+    columns = "queue,id,state,created_at,priority,expires_at,visible_at,deliveries,size"
+    table = read(root, columns=columns)
+    seed = random.randrange(1 << 30)
+    wanted = list(_filters(random.Random(seed), _literals(rows_of(table)), 24))
+    # In a select nothing is pushed down: Spark evaluates it row by row.
+    tests = [f.expr(test).alias(f"t{i}") for i, test in enumerate(wanted)]
+    expected: list[set[tuple[str, str, str]]] = [set() for _ in wanted]
+    for row in table.select("queue", "id", "state", *tests).collect():
+        for i in range(len(wanted)):
+            if row[f"t{i}"]:
+                expected[i].add((row["queue"], row["id"], row["state"]))
+    parts = [
+        read(root, columns=columns, pushdown="true", partitions="1")
+        .where(test)
+        .select(f.lit(i).alias("i"), "queue", "id", "state")
+        for i, test in enumerate(wanted)
+    ]
+    found: list[set[tuple[str, str, str]]] = [set() for _ in wanted]
+    for row in reduce(lambda one, other: one.union(other), parts).collect():
+        found[row["i"]].add((row["queue"], row["id"], row["state"]))
+    for i, test in enumerate(wanted):
+        assert found[i] == expected[i], f"seed {seed}: {test}"
+    assert sum(map(bool, expected)) > len(wanted) // 4
+
+
+# -- what is opened ------------------------------------------------------------------------------
+
+_files: list[str] = []
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and isinstance(arguments[0], str):
+        _files.append(arguments[0].rpartition("/")[2])
+
+
+@pytest.fixture(scope="module")
+def opened() -> list[str]:
+    """The names of all files that this process opens; Python tells them to an audit hook."""
+    sys.addaudithook(_note)
+    return _files
+
+
+def in_this_process(
+    root: Path, filters: list[Any] | None = None, **options: str
+) -> tuple[list[Row], list[Any]]:
+    """A snapshot without Spark: its rows, and the filters that are left to Spark."""
+    from fsmq.pipeline.datasource import columns_of
+    from fsmq.pipeline.snapshot import PushingReader, reader
+
+    given = {"root": str(root), "queue": "*", "pushdown": "true", **options}
+    reading = reader(columns_of(given), given)
+    assert isinstance(reading, PushingReader)
+    left = list(reading.pushFilters(filters or []))
+    parts = reading.partitions()
+    return [
+        row for part in parts for batch in reading.read(part) for row in batch.to_pylist()
+    ], left
+
+
+def test_without_bodies_no_message_is_opened_but_for_its_header(
+    root: Path, opened: list[str]
+) -> None:
+    opened.clear()
+    rows, _ = in_this_process(root, columns="queue,id,state,size,deliveries,visible_at,created_at")
+    names = {row["id"] for row in rows} | {entry(row["queue"], row["id"]) for row in rows}
+    assert len(rows) > 100
+    assert not names.intersection(opened)
+    opened.clear()
+    rows, _ = in_this_process(root, columns="queue,id,content_type,attributes")
+    seen = [name for name in opened if name in names]
+    assert seen
+    assert all(name.endswith((".h", ".h.z")) for name in seen)
+    told = [row for row in rows if row["content_type"] or row["attributes"]]
+    assert 0 < len(told) < len(seen) + 1
+    opened.clear()
+    in_this_process(root, columns="id,body")
+    assert len(names.intersection(opened)) >= len(rows) - 1, "all of them are opened for bodies"
+
+
+def test_a_filter_spares_what_does_not_pass(root: Path, opened: list[str]) -> None:
+    from pyspark.sql.datasource import EqualTo, GreaterThan, Not, StringContains, StringStartsWith
+
+    everything, _ = in_this_process(root)
+    names = {row["id"] for row in everything}
+    names |= {entry(row["queue"], row["id"]) for row in everything}
+    body = StringContains(("content_type",), "text")
+    for filters, passes in [
+        ([EqualTo(("state",), "in_flight")], lambda row: row["state"] == "in_flight"),
+        ([GreaterThan(("size",), 500)], lambda row: row["size"] > 500),
+        ([EqualTo(("queue",), "jobs:night")], lambda row: row["queue"] == "jobs:night"),
+        ([StringStartsWith(("id",), "p99")], lambda row: row["id"].startswith("p99")),
+        ([Not(EqualTo(("deliveries",), 0))], lambda row: row["deliveries"] != 0),
+    ]:
+        opened.clear()
+        rows, left = in_this_process(root, [*filters, body])
+        assert left == [body], "what is not understood is left to Spark"
+        assert rows == [row for row in everything if passes(row)]
+        assert 0 < len(rows) < len(everything)
+        assert len([name for name in opened if name in names]) == len(rows), filters
+
+
+# -- while others work on the tree ---------------------------------------------------------------
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    with Spool(tmp_path / "mq", sync="none") as opened:
+        yield opened
+
+
+def _read_after(spool: Spool, change: Callable[[], Any]) -> list[tuple[str, str, bytes | None]]:
+    """What a reader makes of messages that it listed before a change: id, state, body."""
+    from fsmq.pipeline.columns import SCHEMA, Batches
+    from fsmq.pipeline.finder import Finder
+    from fsmq.pipeline.listing import Listing, Range
+
+    everywhere = [State.NEW, State.READY, State.DELAY, State.REMOVE]
+    groups = list(Listing(spool.tree, lambda queue: True, everywhere).groups(Range()))
+    change()
+    batches = Batches(SCHEMA)
+    finder = Finder(spool.tree, 1000)
+    for group in groups:
+        for found in finder.read(group):
+            assert batches.add(found) is None
+    finder.close()
+    return [
+        (row["id"], row["state"], row["body"])
+        for batch in batches.rest()
+        for row in batch.to_pylist()
+    ]
+
+
+def _remaining(spool: Spool) -> set[str]:
+    return {p.name.rpartition(":")[2] for p in spool.tree.root.rglob("*-7*-*") if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        (lambda spool, queue, ids: spool.deliver(), "ready"),
+        (lambda spool, queue, ids: queue.claim(9, visibility=900), "in_flight"),
+        (
+            lambda spool, queue, ids: [queue.release(m.id) for m in queue.claim(9, visibility=9)],
+            "ready",
+        ),
+        (lambda spool, queue, ids: queue.remove(*ids), "removed"),
+        (lambda spool, queue, ids: (spool.deliver(), queue.purge()), "removed"),
+        (lambda spool, queue, ids: (spool.deliver(), queue.delete()), "removed"),
+    ],
+)
+def test_a_message_that_moves_after_it_was_listed_is_found_where_it_went(
+    spool: Spool, change: Callable[..., Any], state: str
+) -> None:
+    queue = spool.queue("jobs")
+    ids = queue.put_many([b"1", b"2", b"3"])
+    told = _read_after(spool, lambda: change(spool, queue, ids))
+    assert told == [(id_, state, body) for id_, body in zip(ids, [b"1", b"2", b"3"], strict=True)]
+
+
+def test_a_message_that_is_gone_is_left_out(spool: Spool) -> None:
+    queue = spool.queue("jobs")
+    [one, other] = queue.put_many([b"1", b"2"])
+
+    def reap() -> None:
+        queue.remove(one)
+        (spool.tree.root / "remove" / entry("jobs", one)).unlink()
+
+    assert _read_after(spool, reap) == [(other, "new", b"2")]
+
+
+def test_a_message_that_goes_back_while_the_folders_are_listed_is_seen_once(
+    spool: Spool,
+) -> None:
+    from fsmq.pipeline.listing import Listing, Range
+    from fsmq.spool.tree import Tree
+
+    queue = spool.queue("jobs")
+    queue.put_many([b"1", b"2", b"3"])
+    [claimed] = queue.claim(visibility=900)
+
+    class Watched(Tree):
+        """A tree in which a message is released when its queue's folder has been read."""
+
+        def walk(self, path: str) -> Iterator[os.DirEntry[str]]:
+            yield from super().walk(path)
+            if path == "queues/jobs" and not released:
+                released.append(queue.release(claimed.id))
+
+    released: list[None] = []
+    everywhere = [State.NEW, State.READY, State.DELAY, State.REMOVE]
+    watched = Watched(spool.tree.root, create=False)
+    groups = list(Listing(watched, lambda queue: True, everywhere).groups(Range()))
+    watched.close()
+    assert released
+    assert Counter(i for group in groups for i in group.ids) == Counter(_remaining(spool))
+
+
+def test_an_id_that_was_removed_and_put_again_is_two_messages(root: Path, spool: Spool) -> None:
+    queue = spool.queue("jobs")
+    queue.put(b"old", id="report-17")
+    queue.remove("report-17")
+    queue.put(b"new", id="report-17")
+    rows, _ = in_this_process(spool.tree.root)
+    assert sorted((row["state"], row["body"]) for row in rows) == [
+        ("new", b"new"),
+        ("removed", b"old"),
+    ]
+
+
+@contextmanager
+def churn(spool: Spool) -> Iterator[None]:
+    """Claims and releases without end, in a thread."""
+    over = threading.Event()
+
+    def work() -> None:
+        queue = spool.queue("jobs")
+        while not over.is_set():
+            for message in queue.claim(3, visibility=900):
+                queue.release(message.id)
+            over.wait(0.002)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        worker.join()
+
+
+def test_on_a_spool_at_work_every_message_is_read_once(spool: Spool) -> None:
+    ids = spool.queue("jobs").put_many(b"%d" % number for number in range(300))
+    spool.deliver()
+    with churn(spool):
+        for _ in range(30):
+            rows, _ = in_this_process(spool.tree.root, columns="id,body", partitions="3")
+            assert sorted(row["id"] for row in rows) == sorted(ids)
+            assert sorted(int(row["body"]) for row in rows) == list(range(300))
+
+
+# -- partitions ----------------------------------------------------------------------------------
+
+
+def test_ranges_of_names_divide_a_queue_evenly(spool: Spool) -> None:
+    from fsmq.pipeline.listing import Listing
+
+    spool.queue("jobs").put_many(NewMessage(b"", priority=n % 3) for n in range(2000))
+    spool.deliver()
+    # So few are kept of what is listed; with millions it is the same.
+    listing = Listing(spool.tree, lambda queue: True, [State.READY], sample=128)
+    ranges = listing.split(lambda messages: round(messages / 500))
+    assert 3 <= len(ranges) <= 5
+    sizes = [sum(len(g.ids) for g in listing.groups(within)) for within in ranges]
+    assert sum(sizes) == 2000
+    assert max(sizes) < 2 * 2000 / len(ranges)
+
+
+def test_partitions_are_read_in_parallel_and_in_order(root: Path, read: Read) -> None:
+    table = read(root, columns="queue,id,state", partitions="5")
+    assert table.rdd.getNumPartitions() == 5
+    ready = [(r["queue"], r["id"]) for r in table.collect() if r["state"] == "ready"]
+    assert ready == sorted(ready), "the order of the spool"
