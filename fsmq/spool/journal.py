@@ -42,6 +42,12 @@ via: ContextVar[str | None] = ContextVar("via", default=None)
 _segment = re.compile(r"\.?(?P<created_ms>[0-9]{13})-.+\.jsonl")
 
 
+def created_ms(name: str) -> int | None:
+    """When a closed segment of this name was begun, in Unix milliseconds; None if it is none."""
+    match = _segment.fullmatch(name)
+    return int(match["created_ms"]) if match is not None and name[0] != "." else None
+
+
 class _Step(NamedTuple):
     at_ms: int
     event: str
@@ -313,18 +319,18 @@ def expire(tree: Tree, retention_s: float, max_bytes: int, now: float) -> int:
     """
     segments = []
     for entry in tree.walk(tree.folder(JOURNAL)):
-        match = _segment.fullmatch(entry.name)
-        if match is None or entry.name[0] == ".":
+        created = created_ms(entry.name)
+        if created is None:
             continue
         try:
             size = entry.stat(follow_symlinks=False).st_size
         except FileNotFoundError:
             continue
-        segments.append((int(match["created_ms"]) / 1000, entry.name, size))
+        segments.append((created, entry.name, size))
     total = sum(size for _, _, size in segments)
     removed = 0
-    for created, name, size in sorted(segments):
-        if now - created <= retention_s and total <= max_bytes:
+    for begun_ms, name, size in sorted(segments):
+        if now - begun_ms / 1000 <= retention_s and total <= max_bytes:
             break
         removed += tree.unlink(tree.folder(JOURNAL, name))
         total -= size

@@ -5,6 +5,9 @@ import click
 from fsmq.cli.group import Fsmq
 
 JOBS: dict[str, dict[str, str]] = {
+    "Analytics": {
+        "journal": "fsmq.cli.pipeline.journal:journal",
+    },
     "Jobs": {
         "app": "fsmq.cli.pipeline.app:app",
     },

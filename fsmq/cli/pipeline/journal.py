@@ -1,0 +1,128 @@
+"""``fsmq pipeline journal``: the lifecycle journal as tables."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fsmq.cli.failures import Exit, Failure
+from fsmq.cli.output import json_option
+from fsmq.cli.pipeline.running import (
+    dry_run_option,
+    master_option,
+    progress,
+    spark_session,
+    summary,
+)
+from fsmq.cli.place import root_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from fsmq.pipeline.tables import Progress
+
+
+@click.command("journal")
+@root_option
+@click.option("--to", "folder", required=True, metavar="DIR", help="Folder of the tables.")
+@click.option("--follow", is_flag=True, help="Go on as the journal does, until SIGINT or SIGTERM.")
+@click.option(
+    "--every",
+    type=click.FloatRange(1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --follow: how often the tables are brought up to date.",
+)
+@click.option(
+    "--late",
+    type=click.FloatRange(0),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a minute stays open for steps that come late.",
+)
+@click.option(
+    "--lost",
+    type=click.FloatRange(1),
+    default=30.0,
+    show_default=True,
+    metavar="DAYS",
+    help="Give an open message up when nothing was noted of it for so long.",
+)
+@master_option
+@dry_run_option
+@json_option
+def journal(
+    root: Path,
+    folder: str,
+    follow: bool,
+    every: float,
+    late: float,
+    lost: float,
+    master: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make tables of what happened to every message: events, messages, minutes.
+
+    Takes what the journal got since the last run, and can be stopped and run again at any point:
+    nothing is counted twice. The tables are Parquet and can be read at any time.
+    """
+    place = folder if "://" in folder else str(Path(folder).resolve())
+    with spark_session("journal", master) as spark:
+        from fsmq.pipeline import journal as job
+
+        if dry_run:
+            summary({**job.look(spark, str(root), place), "tables": place}, as_json)
+            return
+        with job.only_one(place):
+            rules = job.Rules(late, lost * 86_400)
+            query = job.start(
+                spark, str(root), place, every=every if follow else None, rules=rules, told=_tell
+            )
+            _await(spark, query, "following" if follow else "reading")
+        summary({**job.summary(spark, place), "tables": place}, as_json)
+
+
+def _tell(done: Progress) -> None:
+    at = datetime.fromtimestamp(done.latest_ms / 1000, UTC)
+    line = f"batch {done.batch}: {done.events:,} steps so far, the newest of {at:%F %T} UTC"
+    click.echo(f"fsmq: {line}", err=True)
+
+
+def _await(spark: SparkSession, query: StreamingQuery, label: str) -> None:
+    """Wait for the end of a stream; SIGINT and SIGTERM stop it, and that is no failure."""
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        with _stoppable(), progress(spark, label):
+            query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    except StreamingQueryException as error:
+        reason = str(error).partition("\n")[0]
+        raise Failure(
+            f"the stream has ended: {reason}",
+            Exit.UNAVAILABLE,
+            "run it again: it goes on with the batch that was not done",
+        ) from error
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

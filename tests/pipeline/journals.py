@@ -1,0 +1,39 @@
+"""Journals for tests: segments with lines, as a writer of some host leaves them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_number = itertools.count(1)
+
+
+def segment(
+    root: Path, lines: Iterable[dict[str, Any]], *, host: str = "a", shown: bool = True
+) -> Path:
+    """Write a segment that begins with its first line's time; hidden as long as it is not shown."""
+    lines = list(lines)
+    name = f"{lines[0]['at']:013}-{host}-1-{next(_number)}.jsonl"
+    path = root / "journal" / (name if shown else f".{name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    common = {"v": 1, "host": host, "via": "test"}
+    path.write_text("".join(json.dumps(common | line) + "\n" for line in lines))
+    return path
+
+
+def show(path: Path) -> None:
+    """Close a segment that was hidden."""
+    path.rename(path.with_name(path.name[1:]))
+
+
+def step(at: float, event: str, queue: str, message_id: str, **more: Any) -> dict[str, Any]:
+    """A line; ``at`` in seconds after a whole hour of some day."""
+    return {"at": BEGIN_MS + round(at * 1000), "event": event, "queue": queue, "id": message_id} | {
+        name.rstrip("_"): value for name, value in more.items()
+    }
+
+
+BEGIN_MS = 1_790_000_000_000 - 1_790_000_000_000 % 3_600_000

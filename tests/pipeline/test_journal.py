@@ -1,0 +1,276 @@
+"""The job ``journal``: from segments to tables, over late steps, restarts and kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fsmq.pipeline import journal
+from fsmq.pipeline.tables import Progress, Tables
+from fsmq.spool import InvalidValue
+from tests.pipeline.journals import BEGIN_MS, segment, step
+from tests.suite import HOME, eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "tables"
+
+
+def run(spark: SparkSession, root: Path, folder: Path, **more: Any) -> list[Progress]:
+    """Run the job once; how far the tables were after each batch."""
+    told: list[Progress] = []
+    query = journal.start(spark, str(root), str(folder), told=told.append, **more)
+    query.awaitTermination()
+    return told
+
+
+def rows(table: DataFrame, *columns: str) -> list[dict[str, Any]]:
+    """A table as dictionaries, in the order of its first two columns; times in seconds."""
+    found = []
+    for row in table.orderBy(*table.columns[:2]).collect():
+        told = row.asDict()
+        for name, value in told.items():
+            if hasattr(value, "timestamp"):
+                told[name] = round(value.timestamp() - BEGIN_MS / 1000, 3)
+        found.append({name: told[name] for name in columns} if columns else told)
+    return found
+
+
+def life(at: float, queue: str, message_id: str) -> list[dict[str, Any]]:
+    """A message's plain life: accepted, delivered, claimed, removed, reaped; two seconds in all."""
+    return [
+        step(at, "accepted", queue, message_id, size=10),
+        step(at + 0.001, "delivered", queue, message_id, size=10),
+        step(at + 1, "claimed", queue, message_id, deliveries=1, claim_ms=30_000),
+        step(at + 2, "removed", queue, message_id),
+        step(at + 2.1, "reaped", queue, message_id),
+    ]
+
+
+def test_one_row_tells_the_life_of_a_message(spark: SparkSession, root: Path, folder: Path) -> None:
+    hard = [
+        step(10, "accepted", "jobs", "hard", size=50),
+        step(10.5, "deferred", "jobs", "hard"),
+        step(20, "delivered", "jobs", "hard"),
+        step(25, "claimed", "jobs", "hard", deliveries=1),
+        step(27, "renewed", "jobs", "hard"),
+        step(55, "redelivered", "jobs", "hard", deliveries=1),
+        step(60, "claimed", "jobs", "hard", deliveries=2),
+        step(61, "released", "jobs", "hard"),
+        step(62, "claimed", "jobs", "hard", deliveries=3),
+        step(92, "buried", "jobs", "hard", deliveries=3, to="dead"),
+    ]
+    # Two hosts; the clock of the second is a second behind: it removes before it was accepted.
+    segment(root, [*hard, *life(0, "jobs", "plain"), step(30, "accepted", "jobs", "swift")])
+    segment(
+        root,
+        [
+            step(29.1, "claimed", "jobs", "swift", deliveries=1),
+            step(29.2, "removed", "jobs", "swift"),
+            step(29.3, "reaped", "jobs", "swift"),
+            step(100, "accepted", "jobs", "purged"),
+            step(101, "reaped", "jobs", "purged"),
+            step(102, "accepted", "old", "travels"),
+            step(103, "moved", "new", "other", from_="old", was="travels"),
+            step(104, "reaped", "old", "unknown"),
+        ],
+        host="b",
+    )
+    [progress] = run(spark, root, folder)
+    assert (progress.events, progress.late) == (24, 0)
+    told = ("queue", "id", "outcome", "attempts", "wait_s", "processing_s", "total_s")
+    tables = Tables(spark, str(folder)).read()
+    assert [tuple(row.values()) for row in rows(tables["messages"], *told)] == [
+        ("dead", "hard", "open", 0, None, None, None),
+        ("jobs", "hard", "buried", 3, 5.0, None, 82.0),
+        ("jobs", "plain", "removed", 1, 0.999, 1.0, 2.0),
+        ("jobs", "purged", "purged", 0, None, None, 1.0),
+        ("jobs", "swift", "removed", 1, 0.0, 0.1, 0.0),
+        ("new", "other", "open", 0, None, None, None),
+        ("old", "travels", "moved", 0, None, None, 1.0),
+    ]
+    by_key = {(row["queue"], row["id"]): row for row in rows(tables["messages"])}
+    assert by_key["dead", "hard"]["came_from"] == "jobs"
+    assert by_key["old", "travels"]["went_to"] == "new"
+    assert {name: told for name, told in by_key["jobs", "hard"].items() if told is not None} == {
+        "queue": "jobs",
+        "id": "hard",
+        "outcome": "buried",
+        "size": 50,
+        "went_to": "dead",
+        "attempts": 3,
+        "redeliveries": 1,
+        "releases": 1,
+        "renewals": 1,
+        "wait_s": 5.0,
+        "total_s": 82.0,
+        "began_at": 10.0,
+        "ended_at": 92.0,
+        "accepted_at": 10.0,
+        "deferred_at": 10.5,
+        "delivered_at": 20.0,
+        "first_claimed_at": 25.0,
+        "last_claimed_at": 62.0,
+        "buried_at": 92.0,
+    }
+    counted = ("queue", "minute", "accepted", "claimed", "repeated", "redelivery_share", "removed")
+    assert [tuple(row.values()) for row in rows(tables["minutes"], *counted)] == [
+        ("dead", 60.0, 0, 0, 0, None, 0),
+        ("jobs", 0.0, 3, 3, 0, 0.0, 2),
+        ("jobs", 60.0, 1, 2, 2, 1.0, 0),
+        ("new", 60.0, 0, 0, 0, None, 0),
+        ("old", 60.0, 1, 0, 0, None, 0),
+    ]
+    found = {(row["queue"], row["minute"]): row for row in rows(tables["minutes"])}
+    assert (found["jobs", 0.0]["depth"], found["jobs", 0.0]["oldest_age_s"]) == (1, 50.0)
+    assert (found["jobs", 60.0]["depth"], found["jobs", 60.0]["buried"]) == (0, 1)
+    assert found["jobs", 60.0]["purged"] == 1
+    assert (found["dead", 60.0]["depth"], found["dead", 60.0]["oldest_age_s"]) == (1, 28.0)
+    assert [found["jobs", 0.0][f"wait_p{p}_s"] for p in (50, 95, 99)] == [0.999, 4.6, 4.92]
+
+
+def test_runs_go_on_where_the_last_one_ended(
+    spark: SparkSession, root: Path, folder: Path, tmp_path: Path
+) -> None:
+    place = str(folder)
+    first = segment(root, [*life(0, "jobs", "1"), *life(30, "jobs", "2")[:2]])
+    size = first.stat().st_size
+    assert journal.look(spark, str(root), place) == {"new_segments": 1, "bytes": size}
+    assert not folder.exists()
+    assert [p.events for p in run(spark, root, folder)] == [7]
+    assert journal.look(spark, str(root), place) == {"new_segments": 0, "bytes": 0}
+
+    # An hour later the first minute is final: its rows move, and nothing of it changes any more.
+    segment(root, [*life(30, "jobs", "2")[2:], *life(3600, "jobs", "3")])
+    segment(root, [s for n in range(300) for s in life(60 + n, "busy", f"{n:03}")], host="b")
+    [after] = run(spark, root, folder)
+    assert (after.batch, after.events, after.mark_ms) == (1, 1515, BEGIN_MS + 50 * 60_000)
+    # What is carried on is what is open, or ended a short while ago; the rest is history.
+    held = Tables(spark, place).held(spark, "messages", after.batch)
+    assert held is not None
+    assert [row["id"] for row in held.collect()] == ["3"]
+
+    late = [step(40, "renewed", "jobs", "2"), step(41, "accepted", "jobs", "late")]
+    segment(root, [*late, step(3650, "accepted", "jobs", "4")], host="b")
+    assert [(p.batch, p.events, p.late) for p in run(spark, root, folder)] == [(2, 1518, 2)]
+    tables = Tables(spark, place).read()
+    assert tables["events"].count() == 1518
+    jobs = tables["messages"].where("queue = 'jobs'")
+    assert [tuple(row.values()) for row in rows(jobs, "id", "outcome")] == [
+        ("1", "removed"),
+        ("2", "removed"),
+        ("3", "removed"),
+        ("4", "open"),
+    ]
+    assert tables["messages"].where("queue = 'busy' and outcome = 'removed'").count() == 300
+    told = ("minute", "accepted", "claimed", "removed", "renewed", "depth")
+    by_minute = tables["minutes"].where("queue = 'jobs'")
+    assert [tuple(row.values()) for row in rows(by_minute, *told)] == [
+        (0.0, 2, 2, 2, 0, 0),
+        (3600.0, 2, 1, 1, 0, 1),
+    ]
+    # Whoever reads the folders as they are finds what is final.
+    final = spark.read.parquet(f"{place}/messages").where("queue = 'jobs'")
+    assert sorted(row["id"] for row in final.collect()) == ["1", "2"]
+    assert journal.summary(spark, place) == {
+        "batches": 3,
+        "steps": 1518,
+        "late_steps": 2,
+        "messages": 304,
+        "open": 1,
+        "newest_step": "2026-09-21T15:00:50+00:00",
+        "final_until": "2026-09-21T14:50:00+00:00",
+    }
+
+    other = tmp_path / "other"
+    segment(other, life(0, "jobs", "1"))
+    with pytest.raises(InvalidValue, match=f"holds the tables of {root}"):
+        journal.start(spark, str(other), place)
+    (folder / "_checkpoint").rename(folder / "gone")
+    with pytest.raises(InvalidValue, match="name another folder"):
+        journal.start(spark, str(root), place)
+
+
+def test_without_tables_the_error_says_who_writes_them(spark: SparkSession, folder: Path) -> None:
+    with pytest.raises(InvalidValue, match="fsmq pipeline journal writes them"):
+        Tables(spark, str(folder)).read()
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+def test_a_batch_that_was_committed_before_a_crash_is_not_made_again(
+    spark: SparkSession, root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment(root, [*life(0, "jobs", "1"), *life(3600, "jobs", "2")])
+    commit = Tables.commit
+
+    def crash(self: Tables, recent: Any, progress: Progress) -> None:
+        commit(self, recent, progress)
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tables, "commit", crash)
+        with pytest.raises(Exception, match="Crash"):
+            run(spark, root, folder)
+    assert run(spark, root, folder) == []
+    tables = Tables(spark, str(folder)).read()
+    assert tables["events"].count() == 10
+    assert [row["id"] for row in rows(tables["messages"])] == ["1", "2"]
+    assert [row["accepted"] for row in rows(tables["minutes"])] == [1, 1]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "fsmq.cli", "pipeline", "journal", *map(str, arguments)]
+
+
+@pytest.fixture
+def drivers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that a test starts, each a group of its own; they end with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for driver in started:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+
+
+@pytest.mark.timeout(300)
+def test_the_command_follows_is_killed_and_goes_on(
+    spark: SparkSession, root: Path, folder: Path, drivers: list[subprocess.Popen[bytes]]
+) -> None:
+    segment(root, life(0, "jobs", "1"))
+    options = ["--at", root, "--to", folder, "--master", "local[2]", "--follow", "--every", "1"]
+    driver = subprocess.Popen(
+        command(*options), cwd=HOME, stderr=subprocess.PIPE, start_new_session=True
+    )
+    drivers.append(driver)
+    tables = Tables(spark, str(folder))
+    eventually(lambda: tables.progress().batch == 0, 100)
+    with (
+        pytest.raises(InvalidValue, match="another job writes the tables"),
+        journal.only_one(str(folder)),
+    ):
+        pass
+    segment(root, life(3600, "jobs", "2"))
+    eventually(lambda: list((folder / "_checkpoint" / "offsets").glob("1")), 100)
+    os.killpg(driver.pid, signal.SIGKILL)  # in the middle of the second batch
+    driver.wait()
+    segment(root, life(7200, "jobs", "3"))
+    run(spark, root, folder)
+    read = tables.read()
+    assert read["events"].count() == 15
+    assert [row["id"] for row in rows(read["messages"])] == ["1", "2", "3"]
+    assert sum(row["removed"] for row in rows(read["minutes"])) == 3
