@@ -6,7 +6,8 @@ Requests are made from the OpenAPI document that the server serves: names, param
 bodies are filled with what is legal and with what breaks things; half of all connections end with
 a request of which bytes were changed, dropped, doubled or mixed with another's. Prints what came of
 it, and fails if there was a 500, a hang, an error in a log, a file touched outside the root,
-or a tree that fsck objects to.
+a tree that fsck objects to, or memory or descriptors of mq that grow. One request in twenty
+goes over TLS.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import asyncio
 import json
 import random
 import re
+import ssl
 import sys
 import tempfile
 import time
@@ -27,12 +29,17 @@ from typing import Any
 from urllib.parse import quote
 
 from fsmq.spool.fsck import check
-from tests.suite import Suite
+from tests import certificates
+from tests.suite import Suite, eventually
 
 # Short times, so that half a request costs the fuzzer little; nothing else is unusual.
 OPTIONS = ("--header-timeout=0.5", "--read-timeout=0.5", "--idle-timeout=1", "--sync=none")
 _CONNECTIONS = 64
 _HANG_S = 30.0
+# More than this in the second half is a leak: the messages that stay there take a few megabytes.
+_MOST_MIB = 48.0
+_MOST_DESCRIPTORS = 16  # above those of the start, when all connections are closed
+_SECURE_SHARE = 0.05  # of the requests, that go over TLS
 _STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
 
 NAMES = [
@@ -300,10 +307,11 @@ class Generator:
 class Fuzzer:
     """Sends requests until so many have been answered; a broken one ends its connection."""
 
-    def __init__(self, suite: Suite, seed: int) -> None:
+    def __init__(self, suite: Suite, seed: int, trusted: ssl.SSLContext | None) -> None:
         self.answered = 0
-        with urllib.request.urlopen(f"{suite.url}/_openapi.json") as answer:
+        with urllib.request.urlopen(f"{suite.url}/_openapi.json", context=trusted) as answer:
             self._generator = Generator(json.load(answer), seed)
+        self._trusted = trusted
         self._port = suite.port
         self.sent = 0
         self.statuses: Counter[int] = Counter()
@@ -332,7 +340,7 @@ class Fuzzer:
                 self.faults.append(f"500 among the answers to {data!r}"[:20_000])
 
     async def _exchange(self, data: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._trusted)
         parts = []
 
         async def write() -> None:
@@ -353,29 +361,49 @@ class Fuzzer:
         return b"".join(parts)
 
 
-def fuzz(folder: Path, requests: int, seed: int, tell: Callable[[str], None] = print) -> list[str]:
+def fuzz(
+    folder: Path,
+    requests: int,
+    seed: int,
+    tell: Callable[[str], None] = print,
+    *,
+    tls: bool = False,
+) -> list[str]:
     """Fuzz a suite below ``folder``; what was wrong."""
-    others = _neighbours(folder)
     root = folder / "mq"
-    with Suite(root, mq_options=OPTIONS) as suite:
+    options, trusted = OPTIONS, None
+    if tls:
+        certificate, key = certificates.make(folder, "live")
+        options = (*options, f"--tls-cert={certificate}", f"--tls-key={key}")
+        trusted = ssl.create_default_context(cafile=certificate)
+    others = _neighbours(folder)
+    with Suite(root, mq_options=options) as suite:
         for queue in ("jobs", "a"):
             (root / "queues" / queue).mkdir()
-        fuzzer = Fuzzer(suite, seed)
+        at_first = _descriptors(suite)
+        fuzzer = Fuzzer(suite, seed, trusted)
         asyncio.run(fuzzer.run(min(requests, 2000)))  # what is built once is built now
         before, started = _memory(suite), time.monotonic()
         asyncio.run(fuzzer.run(requests // 2))
         halfway = _memory(suite)
         asyncio.run(fuzzer.run(requests))
         took = time.monotonic() - started
-        with urllib.request.urlopen(f"{suite.url}/") as answer:
+        with urllib.request.urlopen(f"{suite.url}/", context=trusted) as answer:
             assert answer.status == 200
         after = _memory(suite)
-        tell(
-            f"{fuzzer.answered} requests answered of {fuzzer.sent} sent (seed {seed},"
-            f" {took:.0f} s), by status: {dict(sorted(fuzzer.statuses.items()))}; memory of mq"
-            f" {before:.1f} MiB before, {halfway:.1f} halfway, {after:.1f} after"
-        )
         faults = fuzzer.faults
+        if after - halfway > _MOST_MIB:
+            faults.append(f"the memory of mq grew by {after - halfway:.1f} MiB in the second half")
+        try:
+            eventually(lambda: _descriptors(suite) <= at_first + _MOST_DESCRIPTORS)
+        except AssertionError:
+            faults.append(f"mq has {_descriptors(suite)} descriptors open, at first {at_first}")
+        tell(
+            f"{fuzzer.answered} requests answered of {fuzzer.sent} sent{' over TLS' if tls else ''}"
+            f" (seed {seed}, {took:.0f} s), by status: {dict(sorted(fuzzer.statuses.items()))};"
+            f" memory of mq {before:.1f} MiB before, {halfway:.1f} halfway, {after:.1f} after;"
+            f" descriptors {at_first} before, {_descriptors(suite)} after"
+        )
         for program in ("mq", "mover", "reaper"):
             if not suite[program].is_running():
                 faults.append(f"{program} has ended")
@@ -403,6 +431,10 @@ def _neighbours(folder: Path) -> dict[str, tuple[float, bytes]]:
     }
 
 
+def _descriptors(suite: Suite) -> int:
+    return len(list(Path(f"/proc/{suite['mq'].pid}/fd").iterdir()))
+
+
 def _memory(suite: Suite) -> float:
     status = Path(f"/proc/{suite['mq'].pid}/status").read_text()
     [line] = [line for line in status.split("\n") if line.startswith("VmRSS")]
@@ -415,8 +447,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
     options = parser.parse_args()
     seed = random.randrange(2**32) if options.seed is None else options.seed
-    with tempfile.TemporaryDirectory() as folder:
-        faults = fuzz(Path(folder), options.requests, seed)
+    secure = round(options.requests * _SECURE_SHARE) if certificates.HAS_OPENSSL else 0
+    if not secure:
+        print("there is no openssl: nothing goes over TLS")
+    faults = []
+    for tls, requests in ((True, secure), (False, options.requests - secure)):
+        with tempfile.TemporaryDirectory() as folder:
+            faults += fuzz(Path(folder), requests, seed, tls=tls) if requests else []
     for fault in faults:
         print(fault)
     return 1 if faults else 0

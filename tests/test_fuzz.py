@@ -18,12 +18,16 @@ from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.spool.message import pack_header, unpack
 from fsmq.spool.names import Facts, check_id, check_queue, new_id
 from fsmq.spool.stamps import Stamps
+from tests.certificates import HAS_OPENSSL
 from tests.fuzz import NAMES, fuzz
 
 
-def test_requests_that_are_nearly_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("requests", "tls"), [(4000, False), (500, True)])
+def test_requests_that_are_nearly_right(tmp_path: Path, requests: int, tls: bool) -> None:
+    if tls and not HAS_OPENSSL:
+        pytest.skip("there is no openssl")
     said: list[str] = []
-    assert fuzz(tmp_path, 4000, random.randrange(2**32), said.append) == [], said
+    assert fuzz(tmp_path, requests, random.randrange(2**32), said.append, tls=tls) == [], said
 
 
 # -- names -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +22,7 @@ from . import browse
 from .context import Context
 from .dedup import content_id, read_side, write_side
 from .errors import InvalidValue, Unavailable, unavailable
-from .names import check_queue, facts, fits, is_id
+from .names import UUID7, check_queue, facts, fits, is_id
 from .put import stands
 from .reservation import lock, reserve
 from .sync import Syncer, Work
@@ -44,6 +45,7 @@ from .tree import Tree
 from .uuids import uuid7
 
 Status = Literal["in_progress", "complete", "error"]
+_ref = re.compile(UUID7)
 _OPEN, _DONE = ".json", ".done"
 # So many renames share a sync; until the last one nobody was told that anything is done.
 _SYNC_EVERY = 10_000
@@ -102,7 +104,7 @@ def begin(
 
 def find(context: Context, ref: str) -> Move | None:
     """A move by its reference; None if there is none. Raises Unavailable."""
-    if not is_id(ref):
+    if not _ref.fullmatch(ref):
         return None
     try:
         return _load(context.tree, ref, _DONE) or _load(context.tree, ref, _OPEN)

@@ -181,7 +181,7 @@ def _sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
     """
     try:
         work.moved_folders.append(tree.open_folder(tree.folder(QUEUES, queue)))
-    except NotADirectoryError:
+    except (FileNotFoundError, NotADirectoryError):
         raise NoSuchQueue(queue) from None
 
 

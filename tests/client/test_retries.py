@@ -6,10 +6,8 @@ import asyncio
 import itertools
 import logging
 import os
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +33,7 @@ from fsmq import (
     UnexpectedAnswer,
 )
 from fsmq.client.exchange import Answer
+from tests import certificates
 from tests.client.proxy import Proxy
 from tests.faults.test_real_disks import disk, fill  # noqa: F401 - a fixture
 from tests.http.keyfile import add_key
@@ -314,18 +313,9 @@ async def test_a_full_disk_is_waited_for(disk: Path) -> None:  # noqa: F811
 async def test_a_server_with_a_certificate(
     make: Any, suite: Suite, queue: str, tmp_path: Path
 ) -> None:
-    if shutil.which("openssl") is None:
+    if not certificates.HAS_OPENSSL:
         pytest.skip("there is no openssl to make a certificate with")
-    key, certificate = tmp_path / "key", tmp_path / "certificate"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost"),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    certificate, key = certificates.make(tmp_path, "proxy")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     with Proxy(suite.port, context) as secure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import ssl
@@ -15,21 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import HAS_OPENSSL, make
 from tests.http.helpers import Wire
 from tests.suite import HOME, Suite, eventually
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
-
-
-def make(folder: Path, name: str, *options: str) -> tuple[Path, Path]:
-    """A certificate of ``localhost`` that signs itself, and its key."""
-    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    command += ["-days", "2", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command, *(options or ("-nodes",))], check=True, capture_output=True)
-    key.chmod(0o600)
-    return certificate, key
+pytestmark = pytest.mark.skipif(not HAS_OPENSSL, reason="there is no openssl")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Spool
+from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.fsck import check
 from tests.spool import racing
 from tests.spool.helpers import tree_of, visible
@@ -64,6 +64,19 @@ def test_a_renewal_that_was_acknowledged_holds(root: Path) -> None:
     assert sum(held.renewal for held in log) > 10
     assert stolen(log) == []
     assert errors(root) == []
+
+
+def test_a_queue_is_deleted_once(root: Path) -> None:
+    with (
+        Spool(root, sync="none") as one,
+        Spool(root, sync="none") as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        for _ in range(200):
+            one.create_queue("brief")
+            ends = [pool.submit(spool.delete_queue, "brief") for spool in (one, other)]
+            failed = [end.exception() for end in ends]
+            assert sorted(map(type, failed), key=str) == [type(None), NoSuchQueue], failed
 
 
 def test_one_put_of_an_own_id_wins(root: Path) -> None:

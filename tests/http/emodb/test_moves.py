@@ -128,7 +128,8 @@ async def test_the_native_dialect_moves_too(plain: Emo) -> None:
     assert everything.status == 202
     while await target.size() < 3:
         await asyncio.sleep(0.01)
-    assert (await ask(plain.client, "GET", "/_moves/none")).status == 404
+    for unknown in ("none", "x" * 300, "%2e%2e", "a%00b"):
+        assert (await ask(plain.client, "GET", f"/_moves/{unknown}")).status == 404
     assert (await ask(plain.client, "POST", f"/{plain.name}/move")).status == 400
     assert (await ask(plain.client, "POST", path + "&in_flight=perhaps")).status == 400
 
