@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import QueueSettings, Spool, UnusableSpool, transitions
+from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool, transitions
+from fsmq.spool.abandoned import ABANDONED_AFTER_S
+from fsmq.spool.commit import commit
 from fsmq.spool.fsck import check
 from fsmq.spool.message import MAX_HEADER_BYTES, pack_header, unpack
 from fsmq.spool.names import (
@@ -30,6 +32,7 @@ from fsmq.spool.names import (
 from fsmq.spool.recovery import COMPLETE_AFTER_S, TORN_AFTER_S
 from fsmq.spool.reservation import is_reservation
 from fsmq.spool.settings import MAX_DELAY_S, MAX_VISIBILITY_S
+from fsmq.spool.staging import Job, Part
 from fsmq.spool.stamps import MAX_COUNT, Stamps
 
 DOCUMENT = (Path(__file__).resolve().parents[1] / "docs" / "format.md").read_text()
@@ -163,6 +166,7 @@ def test_limits() -> None:
         "longest delay (s)": MAX_DELAY_S,
         "seconds until a torn file is removed": TORN_AFTER_S,
         "seconds until a complete dot-name is promoted": COMPLETE_AFTER_S,
+        "seconds until a job that nobody writes is removed": ABANDONED_AFTER_S,
     }
     assert {name: int(value) for name, value in table("limit", "value")} == limits
 
@@ -171,6 +175,36 @@ def test_dot_names() -> None:
     assert staged_entry("jobs", "a", seal_of(b"hello")) == ".jobs:a:3610a686"
     assert reservation("jobs", "a") == ".jobs:a:own"
     assert is_reservation(".jobs:a:own")
+
+
+def test_a_staged_job_looks_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 18 by its drawing: what stands there while a job is written, and once it counts."""
+    shapes = re.findall(r"(?m)^ {6,10}(\S+)  ", DOCUMENT.split("## 18.")[1])
+    uuid = "01977420-dc00-7abc-8def-0123456789ab"
+    drawn = {
+        re.sub(r"<part>|<uuid7>", uuid, shape).replace("<job>", "load").replace("<number>", "7")
+        for shape in shapes
+    }
+    monkeypatch.setattr("fsmq.spool.staging.uuid7", lambda: uuid)
+    monkeypatch.setattr("fsmq.spool.forward.Forward.run", lambda forward: None)
+    with Spool(tmp_path / "mq", sync="none") as spool:
+        spool.create_queue("jobs")
+        part = Part(spool.context, spool.syncer.sync, Job("load", 7))
+        message_id = part.write("jobs", NewMessage(b"hello"))
+        folder = tmp_path / "mq" / "staging"
+        seen = {_shape(path) for path in folder.rglob("*")}
+        commit(spool, Job("load", 7), [part.finish()])
+        seen |= {_shape(path) for path in folder.rglob("*")}
+        assert (folder / "load:7" / uuid / f".jobs:{message_id}:3610a686").read_bytes() == b"hello"
+        told = json.loads((folder / "load:7" / "commit.json").read_text())
+    assert told.keys() == {"at_ms", "keeps", "parts"}
+    assert told["parts"] == {uuid: {"messages": 1, "own": False, "delayed": False}}
+    seen.discard(f".jobs:{message_id}:3610a686")
+    assert seen | {"load.json", ".load.lock", f".gone-{uuid}/", ".<queue>:<id>:<crc32>"} == drawn
+
+
+def _shape(path: Path) -> str:
+    return path.name + "/" if path.is_dir() else path.name
 
 
 def test_the_layout_is_what_a_new_spool_has(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import takewhile
 
+from .abandoned import Abandoned
 from .consumers import finish_abandoned
 from .context import Context
 from .names import entry, facts, split_entry
@@ -37,15 +38,27 @@ class Arrivals:
         self._on_defer = on_defer
         self._due = self._recover_due = 0.0
         self._started = False
+        self._abandoned = Abandoned(context)
+        self._clear_due = 0.0
+        self._is_clearing = False
         self._retries: dict[str, float] = {}  # entries; monotonic seconds, the least first
 
     def rescan(self) -> None:
         """Let the next step list the folder."""
-        self._due = self._recover_due = 0.0
+        self._due = self._recover_due = self._clear_due = 0.0
+
+    def close(self) -> None:
+        """Leave what is being cleared to the next one."""
+        self._abandoned.close()
 
     def timeout(self) -> float:
         """Seconds until the next listing is due."""
-        return self._due - time.monotonic()
+        return min(self._due, self._clear_due) - time.monotonic()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something waits that the last step had no time for."""
+        return bool(self.backlog) or self._is_clearing
 
     def lag(self, now: float) -> float:
         """The age in seconds of what is served next; ``now`` is in Unix seconds."""
@@ -65,6 +78,18 @@ class Arrivals:
         self._context.metrics.count(("promote",), done.promoted)
         self._context.metrics.count(("torn",), done.removed)
         if done.promoted:
+            self._due = 0.0
+
+    def clear(self, now: float) -> None:
+        """Step: bring forward, or remove, what jobs whose drivers died left in ``staging/``."""
+        if now < self._clear_due:
+            return
+        self._clear_due, self._is_clearing = now + RETRY_S, False  # if it fails
+        done = self._abandoned.step(self._context.clock())
+        self._is_clearing = done.is_behind
+        self._clear_due = now if done.is_behind else now + _RECOVER_EVERY_S
+        if done.forwarded:
+            self.moved += done.forwarded
             self._due = 0.0
 
     def scan(self, now: float) -> None:

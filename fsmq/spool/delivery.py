@@ -57,7 +57,7 @@ class Delivery:
         self._returns = Returns(context, pace, self._stuck, delay)
         self._arrivals = Arrivals(context, pace, self._stuck, self._on_defer)
         arrivals, returns = self._arrivals, self._returns
-        of_new = (arrivals.recover, arrivals.scan, arrivals.serve) if new else ()
+        of_new = (arrivals.recover, arrivals.clear, arrivals.scan, arrivals.serve) if new else ()
         timed = (returns.scan, returns.run_due) if timers else ()
         self._works: tuple[Callable[[float], object], ...] = (*of_new, *timed, self._sweeper.step)
         self._events = Events(context.tree) if events else None
@@ -69,6 +69,7 @@ class Delivery:
         return None if self._events is None else self._events.fileno()
 
     def close(self) -> None:
+        self._arrivals.close()
         if self._events is not None:
             self._events.close()
 
@@ -88,7 +89,7 @@ class Delivery:
     @property
     def is_behind(self) -> bool:
         """Whether messages wait that the last step had no time for."""
-        return bool(self._arrivals.backlog)
+        return self._arrivals.is_behind
 
     def measure_lag(self) -> None:
         """Note how late the waiting work is, in seconds, for each kind that is served."""

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from .compression import compress
 from .context import Context, Pending
 from .counts import Depths
+from .draft import Draft, drafts
 from .errors import (
     DuplicateMessage,
     InvalidValue,
-    MessageTooLarge,
     NoSuchQueue,
     Reserved,
     Unavailable,
     unavailable,
 )
-from .message import NewMessage, pack_header
-from .names import MAX_PRIORITY, can_carry, check_queue, new_id, seal_of, siblings, staged_entry
+from .message import NewMessage
+from .names import check_queue, siblings
 from .recovery import promote
 from .reservation import Reservations
-from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
+from .settings import QueueSettings
 from .sync import Work
 from .transitions import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State
-from .tree import Tree, write_all
+from .tree import Tree
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000
@@ -44,17 +42,6 @@ class Batch:
     def __init__(self, tree: Tree) -> None:
         self.work = Work()
         self.reservations = Reservations(tree)
-
-
-class _Draft(NamedTuple):
-    """A checked message, ready to be written."""
-
-    message_id: str
-    header: bytes
-    body: bytes
-    deadline_ms: int | None
-    own: bool
-    seal: int
 
 
 def put(
@@ -83,54 +70,17 @@ def put(
     try:
         if settings is None:
             settings = context.settings_of(queue)
-        drafts = _drafts(context, messages, settings)
-        depths.admit(queue, settings.max_depth, len(drafts))
+        checked = drafts(context, messages, settings)
+        depths.admit(queue, settings.max_depth, len(checked))
         staging = _Staging(context, queue, collapse, batch or Batch(context.tree))
         try:
-            staging.write_all(drafts)
+            staging.write_all(checked)
         except BaseException:
             staging.abandon()
             raise
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
     return Pending(staging.work, staging.publish, staging.abandon)
-
-
-def _drafts(
-    context: Context, messages: Sequence[NewMessage], settings: QueueSettings
-) -> list[_Draft]:
-    drafts = []
-    for message in messages:
-        try:
-            drafts.append(_draft(context, message, settings))
-        except (InvalidValue, MessageTooLarge) as error:
-            error.index = len(drafts) if len(messages) > 1 else None
-            raise
-    return drafts
-
-
-def _draft(context: Context, message: NewMessage, settings: QueueSettings) -> _Draft:
-    priority = check_number("priority", message.priority, 0, MAX_PRIORITY)
-    ttl = None if message.ttl is None else check_seconds("ttl", message.ttl, MAX_TTL_S)
-    delay = settings.default_delay if message.delay is None else message.delay
-    check_seconds("delay", delay, MAX_DELAY_S)
-    limit = context.max_message_bytes
-    if settings.max_message_bytes is not None:
-        limit = min(limit, settings.max_message_bytes)
-    if len(message.body) > limit:
-        raise MessageTooLarge(len(message.body), limit)
-    header = pack_header(message.content_type, message.attributes)
-    body, packed = message.body, False
-    if settings.compression is not None and body and can_carry(message.id):
-        smaller = compress(body, settings.compression)
-        if len(smaller) < len(body):
-            body, packed = smaller, True
-    message_id = new_id(
-        own=message.id, priority=priority, ttl=ttl, headed=bool(header), packed=packed
-    )
-    deadline_ms = context.now_ms() + round(delay * 1000) if delay else None
-    seal = seal_of(body, seal_of(header))
-    return _Draft(message_id, header, body, deadline_ms, message.id is not None, seal)
 
 
 class _Staging:
@@ -143,10 +93,10 @@ class _Staging:
         self._context = context
         self._tree = context.tree
         self._queue = queue
-        self._drafts: list[tuple[_Draft, int]] = []  # with the inode of its file
+        self._drafts: list[tuple[Draft, int]] = []  # with the inode of its file
         self._reserved: set[str] = set()
 
-    def write_all(self, drafts: list[_Draft]) -> None:
+    def write_all(self, drafts: list[Draft]) -> None:
         self._reserve({_bare(draft) for draft in drafts if draft.own})
         seen: set[str] = set()
         for index, draft in enumerate(drafts):
@@ -160,7 +110,7 @@ class _Staging:
                 error.index = index if len(drafts) > 1 else None
                 raise
 
-    def _write(self, draft: _Draft) -> None:
+    def _write(self, draft: Draft) -> None:
         fd = self._create(draft)
         self.work.folders.add(self._tree.folder(NEW))
         is_kept = len(self.work.files) < _MAX_OPEN
@@ -170,9 +120,10 @@ class _Staging:
             self.work.closed.append(self._staged_path(draft))
         try:
             self._drafts.append((draft, os.fstat(fd).st_ino))
-            write_all(fd, draft.header + draft.body if draft.header else draft.body)
-            if draft.deadline_ms is not None:
-                mtime = self._context.stamps.encode(draft.message_id, draft.deadline_ms, 0)
+            draft.write(fd)
+            if draft.delay_ms is not None:
+                deadline_ms = self._context.now_ms() + draft.delay_ms
+                mtime = self._context.stamps.encode(draft.message_id, deadline_ms, 0)
                 os.utime(fd, ns=(mtime, mtime))
         finally:
             if not is_kept:
@@ -195,8 +146,7 @@ class _Staging:
         self._free()
         self._context.metrics.count(("put", self._queue), len(self._drafts))
         for draft, _ in self._drafts:
-            size = len(draft.header) + len(draft.body)
-            self._context.journal.note("accepted", self._queue, draft.message_id, size=size)
+            self._context.journal.note("accepted", self._queue, draft.message_id, size=draft.size)
         return [draft.message_id for draft, _ in self._drafts]
 
     def abandon(self) -> None:
@@ -210,7 +160,7 @@ class _Staging:
                 continue
         self._free()
 
-    def _take_back(self, draft: _Draft, inode: int) -> None:
+    def _take_back(self, draft: Draft, inode: int) -> None:
         """Remove a message that has been shown, by us or by a mover that took us for crashed.
 
         The inode tells it from another message of its id, which may have been acknowledged.
@@ -222,7 +172,7 @@ class _Staging:
                 self._tree.move(transition, self._queue, draft.message_id)
                 return
 
-    def _show_or_collapse(self, draft: _Draft) -> None:
+    def _show_or_collapse(self, draft: Draft) -> None:
         try:
             self._show(draft)
         except DuplicateMessage:
@@ -231,7 +181,7 @@ class _Staging:
                 raise
             self._tree.unlink(self._staged_path(draft))
 
-    def _show(self, draft: _Draft) -> None:
+    def _show(self, draft: Draft) -> None:
         target = self._tree.path(State.NEW, self._queue, draft.message_id)
         try:
             if self._tree.rename(self._staged_path(draft), target):
@@ -245,7 +195,7 @@ class _Staging:
                 raise NoSuchQueue(self._queue)  # deleted meanwhile, unfinished puts included
             raise Unavailable(f"the message {draft.message_id!r} was taken away unfinished")
 
-    def _create(self, draft: _Draft) -> int:
+    def _create(self, draft: Draft) -> int:
         path = self._staged_path(draft)
         try:
             return self._tree.create(path)
@@ -270,7 +220,7 @@ class _Staging:
             else:
                 raise Unavailable(f"another put of the id {bare!r} is under way")
 
-    def _check_is_new(self, draft: _Draft, seen: set[str]) -> None:
+    def _check_is_new(self, draft: Draft, seen: set[str]) -> None:
         bare = _bare(draft)
         if bare in seen:
             raise DuplicateMessage(self._queue, bare)  # twice in one batch
@@ -286,11 +236,11 @@ class _Staging:
         except OSError:
             return  # a name stays, without a lock: recovery removes it
 
-    def _staged_path(self, draft: _Draft) -> str:
-        return self._tree.folder(NEW, staged_entry(self._queue, draft.message_id, draft.seal))
+    def _staged_path(self, draft: Draft) -> str:
+        return self._tree.folder(NEW, draft.staged(self._queue))
 
 
-def _bare(draft: _Draft) -> str:
+def _bare(draft: Draft) -> str:
     return siblings(draft.message_id)[0]
 
 

@@ -123,20 +123,31 @@ def reserve(tree: Tree, queue: str, message_id: str) -> Reservation | None:
 
 def is_stale(tree: Tree, name: str) -> bool:
     """Whether a reservation of ``new/`` stands there and its holder is gone. Raises OSError."""
-    try:
-        stale = lock(tree, tree.folder(NEW, name), 0)
-    except FileNotFoundError:
-        return False
-    if stale is None:
-        return False
-    stale.let_go()
-    return True
+    path = tree.folder(NEW, name)
+    return tree.stat(path) is not None and not is_held(tree, path)
 
 
 def clear_stale(tree: Tree, name: str) -> bool:
     """Remove a reservation of ``new/`` whose holder is gone; False if there is one. OSError."""
+    return clear_lock(tree, tree.folder(NEW, name))
+
+
+def is_held(tree: Tree, path: str) -> bool:
+    """Whether a lock's file stands there and someone holds it. Raises OSError."""
     try:
-        stale = lock(tree, tree.folder(NEW, name), 0)
+        found = lock(tree, path, 0)
+    except FileNotFoundError:
+        return False
+    if found is None:
+        return True
+    found.let_go()
+    return False
+
+
+def clear_lock(tree: Tree, path: str) -> bool:
+    """Remove a lock's file that nobody holds; False if someone does. Raises OSError."""
+    try:
+        stale = lock(tree, path, 0)
     except FileNotFoundError:
         return False
     if stale is None:

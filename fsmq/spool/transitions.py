@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 NEW, QUEUES, DELAY, REMOVE = "new", "queues", "delay", "remove"
 TOPICS, CONFIG, MOVES, JOURNAL, PEERS = "topics", "config", "moves", "journal", "peers"
-METRICS, CONSUMERS = "metrics", "consumers"
+METRICS, CONSUMERS, STAGING = "metrics", "consumers", "staging"
 FOLDERS = (
     *(NEW, QUEUES, DELAY, REMOVE),
-    *(TOPICS, CONFIG, MOVES, CONSUMERS, JOURNAL, PEERS, METRICS),
+    *(TOPICS, CONFIG, MOVES, CONSUMERS, STAGING, JOURNAL, PEERS, METRICS),
 )
 MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
 

@@ -29,6 +29,13 @@ SYNCS = {
     "consumers": r"consumers",
     "consumer": r"consumers/[^/]+",
     "batch": r"consumers/[^/]+/\..+",
+    "staged": r"staging/\.[^/]+/[^/.]+/\..+",  # the bytes of a message of a job
+    "part": r"staging/\.[^/]+/[^/.]+",  # the folder of a part, while it is written
+    "forward": r"staging/[^/.][^/]*/[^/.]+",  # the same, while its files leave it
+    "job": r"staging/\.[^/]+:[0-9]+",
+    "manifest": r"staging/\.[^/]+:[0-9]+/\..+",
+    "note": r"staging/\.[^/]+\.tmp",  # the number that a job committed last
+    "staging": r"staging",
     "moved": r"remove/.+",  # the folder of a queue that was purged or deleted
     "folders": r"(new|queues|queues/[^/]+|delay|remove|remove/.+|config|topics|topics/[^/]+)",
     "all": r".*",

@@ -8,10 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool.commit import commit, is_committed
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.filters import Filter
 from fsmq.spool.names import seal_of, staged_entry
 from fsmq.spool.recovery import recover
+from fsmq.spool.staging import Job, Part
 from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock
 
@@ -54,6 +56,9 @@ class Promised:
     given: bool | None = False
     # Whether a topic, or a subscription (topic/queue), exists; None: it may.
     topics: dict[str, bool | None] = field(default_factory=lambda: dict(TOPICS))
+    # The body that each job put, or is about to; and those of which a removal has begun.
+    jobs: dict[int, bytes] = field(default_factory=dict)
+    doomed: set[bytes] = field(default_factory=set)
 
 
 Effect = Callable[[Promised], None]
@@ -320,6 +325,36 @@ class Teller:
             consumer.commit("story", 1)
         self.end(end)
 
+    def stage(self) -> None:
+        """A job of one message is written and committed."""
+        self._stage(b"staged, number %d" % (self._posted + 1))
+
+    def _stage(self, body: bytes) -> str:
+        self._posted += 1
+        number = self._posted
+
+        def begin(p: Promised) -> None:
+            p.may.add(body)
+            p.jobs[number] = body
+
+        self.begin(begin)
+        message_id = run_job(self.spool, number, body)
+        self.end(lambda p: p.must.add(body))
+        return message_id
+
+    def stage_and_remove(self) -> None:
+        """What came by a job is removed at once, and stays so."""
+        body = b"staged and removed"
+        message_id = self._stage(body)
+
+        def begin(p: Promised) -> None:
+            _forget(p, {body})
+            p.doomed.add(body)
+
+        self.begin(begin)
+        if self.jobs.remove(message_id):
+            self.end(lambda p: p.may.discard(body))
+
     def reap(self) -> None:
         self.spool.reap()
 
@@ -355,8 +390,21 @@ VERBS = (
     "publish",
     "take_batch",
     "commit_batch",
+    "stage",
+    "stage_and_remove",
     "reap",
 )
+
+
+def run_job(spool: Spool, number: int, body: bytes) -> str:
+    """Put one message by a staged job; its id, or "" if the job was done before."""
+    job = Job("story", number)
+    if is_committed(spool, job):
+        return ""
+    part = Part(spool.context, spool.syncer.sync, job)
+    message_id = part.write(JOBS, NewMessage(body))
+    commit(spool, job, [part.finish()])
+    return message_id
 
 
 def _forget(promised: Promised, bodies: set[bytes]) -> None:

@@ -34,9 +34,12 @@ FAMILIES = {
     "unsubscribe": ("unsubscribe",),
     "publish": ("publish",),
     "retry": ("retry_left",),
+    "stage": ("stage", "stage_and_remove"),
 }
 # What another has done and not synced, beyond the verb itself, that makes a sync necessary.
 OTHERS = {"delete a queue": ("unsubscribe_jobs", "delete_topic")}
+# Of the removal that one of these ends with: its own family sees them.
+NOT_ITS_OWN = {"stage": ("queue", "delay", "remove")}
 EACH = [name for name in SYNCS if name not in ("folders", "all")]
 
 
@@ -89,6 +92,7 @@ def test_each_sync_that_is_left_out_is_seen(family: str) -> None:
     stories = [record(["deliver"] * n + [verb]) for n, verb in product((0, 1), verbs)]
     stories += [record([v], others=[o]) for v, o in product(verbs, OTHERS.get(family, ()))]
     used = [name for name in EACH if any(uses(story, without(name)) for story in stories)]
+    used = [name for name in used if name not in NOT_ITS_OWN.get(family, ())]
     assert used
     blind = [name for name in used if not any(breaks(story, name) for story in stories)]
     assert blind == [], "what is left out here is not noticed"

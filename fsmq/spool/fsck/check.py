@@ -19,9 +19,21 @@ from ..manifest import folder_of
 from ..names import is_id, is_queue, split_entry
 from ..stamps import Stamps
 from ..topics import Topics
-from ..transitions import CONFIG, CONSUMERS, DELAY, FOLDERS, NEW, QUEUES, REMOVE, TOPICS, State
+from ..transitions import (
+    CONFIG,
+    CONSUMERS,
+    DELAY,
+    FOLDERS,
+    NEW,
+    QUEUES,
+    REMOVE,
+    STAGING,
+    TOPICS,
+    State,
+)
 from ..tree import Tree
 from .duplicates import Links, Seen, is_among, look_twice
+from .jobs import JobRules
 from .layout import LayoutRules
 from .messages import MessageRules, Scene
 from .report import Fault, Finding, Kind, Progress, Report
@@ -145,6 +157,7 @@ class _Check:
                 ready.append(_Place(tree.folder(QUEUES, queue), rule, State.READY, queue))
         all_places = [
             _Place(tree.folder(CONFIG), self._layout.settings),
+            _Place(tree.folder(STAGING), JobRules(self._scene).entry),
             _Place(tree.folder(TOPICS), self._layout.topic),
             *(
                 _Place(tree.folder(TOPICS, topic), partial(self._layout.subscription, topic))

@@ -23,6 +23,15 @@ _batch = re.compile(NAME)
 _draft = re.compile(rf"\.{UUID7}\.tmp")
 
 
+def left_draft(scene: Scene, path: str, found: os.stat_result) -> Fault | None:
+    """A small file that was to replace another, and did not."""
+    if not scene.is_older(found, TORN_AFTER_S):
+        return None
+    reason = "is a draft that was never put in force"
+    finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
+    return Fault(finding, lambda: scene.tree.unlink(path))
+
+
 class LayoutRules:
     """The rules for folders and settings."""
 
@@ -67,7 +76,7 @@ class LayoutRules:
         """An entry of ``config/``."""
         path = self._tree.folder(CONFIG, name)
         if _draft.fullmatch(name):
-            return self._draft(path, found)
+            return left_draft(self._scene, path, found)
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         queue = name.removesuffix(".json")
@@ -100,7 +109,7 @@ class LayoutRules:
         topics = Topics(self._tree)
         path = f"{topics.folder(topic)}/{name}"
         if _draft.fullmatch(name):
-            return self._draft(path, found)
+            return left_draft(self._scene, path, found)
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not is_queue(name) or not stat.S_ISREG(found.st_mode):
@@ -158,13 +167,6 @@ class LayoutRules:
             Kind.NO_DEAD_LETTERS, Severity.WARNING, path, reason, "create the dead-letter queue"
         )
         return Fault(finding, lambda: self._tree.make_queue(dead_letters) or True)
-
-    def _draft(self, path: str, found: os.stat_result) -> Fault | None:
-        if not self._scene.is_older(found, TORN_AFTER_S):
-            return None
-        reason = "is a draft that was never put in force"
-        finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
-        return Fault(finding, lambda: self._tree.unlink(path))
 
     def _elsewhere(self, path: str, found: os.stat_result) -> Fault | None:
         if found.st_dev == self._root.st_dev and path not in self._mounts:

@@ -39,6 +39,9 @@ class Kind(Enum):
     SETTINGS_WITHOUT_QUEUE = "settings-without-queue"
     NO_DEAD_LETTERS = "no-dead-letters"
     BAD_FILTER = "bad-filter"
+    COMMITTED_JOB = "committed-job"
+    ABANDONED_JOB = "abandoned-job"
+    BAD_JOB = "bad-job"
     SUBSCRIPTION_WITHOUT_QUEUE = "subscription-without-queue"
     BAD_BATCH = "bad-batch"
 

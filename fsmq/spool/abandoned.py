@@ -1,0 +1,154 @@
+"""What writers and committers of jobs leave in ``staging/`` when they die, and what becomes of it.
+
+A committed job is brought forward; one that nobody writes any more is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from .commit import let_go
+from .context import Context
+from .forward import Forward, load, remove_gone
+from .recovery import TORN_AFTER_S
+from .reservation import Reservation, clear_lock, is_held, lock
+from .staging import Job, is_draft, is_gone, is_lock, job_of, lock_path, open_folder
+from .sync import Work
+from .transitions import STAGING
+from .tree import Tree
+
+# So long a job may have no writer at all: its tasks may wait for a free machine.
+ABANDONED_AFTER_S = 3600.0
+# Files in one step, so that the mover's other work gets its turn.
+_BUDGET = 5000
+
+
+class Cleared(NamedTuple):
+    """What one step did: files of committed jobs looked at, and whether there is more to do."""
+
+    forwarded: int = 0
+    is_behind: bool = False
+
+
+class Abandoned:
+    """Clears ``staging/`` of what is nobody's, step by step; what is in use it leaves alone."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._tree = context.tree
+        self._at_work: tuple[Reservation, Forward] | None = None
+
+    def close(self) -> None:
+        """Leave what is not done to the next one."""
+        if self._at_work is not None:
+            self._at_work[0].free()
+            self._at_work = None
+
+    def step(self, now: float) -> Cleared:
+        """Do a part of what is to be done; ``now`` is in Unix seconds. Raises OSError."""
+        if self._at_work is not None:
+            return self._go_on(self._at_work[1])
+        is_behind = False
+        first: OSError | None = None
+        for name in self._tree.names(self._tree.folder(STAGING)):
+            try:
+                is_behind |= self._one(name, now)
+            except OSError as error:
+                first = first or error  # what holds one up must not keep the others
+        if self._at_work is not None:
+            return self._go_on(self._at_work[1])
+        if first is not None and not is_behind:
+            raise first
+        return Cleared(is_behind=is_behind)
+
+    def _go_on(self, forward: Forward) -> Cleared:
+        try:
+            done = forward.step()
+        except BaseException:
+            self.close()
+            raise
+        if not done:
+            self.close()
+        return Cleared(done, is_behind=True)
+
+    def _one(self, name: str, now: float) -> bool:
+        """Do what one name of ``staging/`` asks for; whether there is more of it to do."""
+        tree = self._tree
+        path = tree.folder(STAGING, name)
+        job = job_of(name)
+        if is_gone(name):
+            return remove_gone(tree, path, _BUDGET) is None
+        if is_lock(name):
+            clear_lock(tree, path)
+        elif is_draft(name):
+            _clear_draft(tree, path, now)
+        elif job is not None and tree.is_folder(path):
+            return self._open(job, now) if name[0] == "." else self._committed(job)
+        return False
+
+    def _open(self, job: Job, now: float) -> bool:
+        held = lock(self._tree, lock_path(self._tree, job.name), os.O_CREAT)
+        if held is None:
+            return False
+        try:
+            return is_abandoned(self._tree, job, now) and let_go(self._tree, job) is not None
+        finally:
+            held.free()
+
+    def _committed(self, job: Job) -> bool:
+        if self._at_work is not None:
+            return True
+        forward, held = take_over(self._context, job)
+        if held is None:
+            return False
+        if forward is None:
+            held.free()  # fsck tells of it
+            return False
+        self._at_work = (held, forward)
+        return True
+
+
+def take_over(context: Context, job: Job) -> tuple[Forward | None, Reservation | None]:
+    """What brings a committed job forward, and its lock; None for a job that cannot be understood,
+    and where someone else is at it. Raises OSError."""
+    tree = context.tree
+    held = lock(tree, lock_path(tree, job.name), os.O_CREAT)
+    if held is None:
+        return None, None
+    try:
+        manifest = load(tree, job)
+    except BaseException:
+        held.free()
+        raise
+    if manifest is None:
+        return None, held
+
+    def sync(work: Work) -> None:
+        for path in work.closed:
+            tree.sync_file(path)
+        for folder in sorted(work.folders):
+            tree.sync_folder(folder)
+
+    return Forward(context, sync, job, manifest, chunk=_BUDGET), held
+
+
+def is_abandoned(tree: Tree, job: Job, now: float) -> bool:
+    """Whether nobody writes a job, nor did so for an hour. Raises OSError."""
+    folder = open_folder(tree, job)
+    youngest = 0.0
+    for name in (".", *tree.names(folder)):
+        found = tree.stat(f"{folder}/{name}")
+        if found is None:
+            continue
+        youngest = max(youngest, found.st_ctime)
+        if is_lock(name) and is_held(tree, f"{folder}/{name}"):
+            return False
+    return now - youngest >= ABANDONED_AFTER_S
+
+
+def _clear_draft(tree: Tree, path: str, now: float) -> None:
+    found = tree.stat(path)
+    if found is not None and stat.S_ISREG(found.st_mode) and now - found.st_ctime >= TORN_AFTER_S:
+        tree.unlink(path)

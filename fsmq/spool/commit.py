@@ -1,0 +1,211 @@
+"""Commit: one rename makes a staged job count.
+
+Before it the job is nothing and can be removed. After it every message of it comes to its queue:
+whoever committed brings the files forward, or, if that dies, the mover.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from .aside import gather
+from .errors import QueueFull, Unavailable, telling
+from .forward import Forward, Manifest, last, load, remove_gone, save
+from .reservation import lock
+from .staging import (
+    ASIDE,
+    Job,
+    Written,
+    check_job,
+    committed_folder,
+    gone_folder,
+    job_of,
+    lock_path,
+    open_folder,
+)
+from .transitions import STAGING
+
+if TYPE_CHECKING:
+    from .spool import Spool
+    from .tree import Tree
+
+# The mover may be bringing an earlier job of this name forward; that takes what it takes.
+_LOCK_PATIENCE_S = 300.0
+_RETRY_S = 0.002
+
+
+class Outcome(NamedTuple):
+    """What a commit came to.
+
+    messages: of the job. repeated: of these were left out, since their own id stood in the spool.
+    again: the job had been committed before, and nothing was added now.
+    """
+
+    messages: int = 0
+    repeated: int = 0
+    again: bool = False
+
+
+def commit(
+    spool: Spool,
+    job: Job,
+    parts: Sequence[Written],
+    *,
+    keeps: bool = True,
+    create_queues: bool = False,
+    aside: Path | None = None,
+) -> Outcome:
+    """Put all messages of a job's parts, or none; once for each number of its name.
+
+    parts: those that count; all others of the job are removed. keeps: remember the number, so that
+    a second commit of it adds nothing. create_queues: make queues that are missing. aside: the
+    folder of the file ``<job>-<number>.jsonl`` with what the parts set aside.
+
+    Raises:
+        InvalidValue: the job cannot have its name.
+        NoSuchQueue, QueueFull: nothing was put, and the job is removed.
+        Unavailable: the disk refuses, and nothing was put; or, if the text says so, the job is
+            committed and the mover will bring it forward.
+    """
+    tree = spool.tree
+    check_job(job.name)
+    with telling(f"cannot commit the job {job.name!r}"), _locked(tree, job.name):
+        _finish_earlier(spool, job.name)
+        known = last(tree, job.name)
+        if known is not None and known.number >= job.number:
+            remove(tree, job)
+            return Outcome(again=True)
+        counting = [part for part in parts if part.messages or part.aside]
+        manifest = Manifest(spool.context.now_ms(), keeps, {p.part: _told(p) for p in counting})
+        try:
+            _check_parts(tree, job, counting)
+            _admit(spool, counting, create_queues)
+            if aside is not None:
+                _gather(tree, job, counting, aside)
+            if not manifest.messages:
+                remove(tree, job)
+                return Outcome()
+            save(tree, open_folder(tree, job), manifest)
+        except Exception:
+            remove(tree, job)
+            raise
+        _make_it_count(tree, job)
+        forward = Forward(spool.context, spool.syncer.sync, job, manifest)
+        try:
+            forward.run()
+        except (OSError, Unavailable) as error:
+            raise Unavailable(
+                f"the job {job.name!r} is committed, and the mover will bring it forward: {error}"
+            ) from error
+        repeated = forward.repeated + sum(part.repeated for part in counting)
+        return Outcome(manifest.messages, repeated)
+
+
+def abort(spool: Spool, job: Job) -> None:
+    """Remove a job that was not committed, with whatever writes to it. Raises Unavailable."""
+    with telling(f"cannot remove the job {job.name!r}"), _locked(spool.tree, job.name):
+        remove(spool.tree, job)
+
+
+def is_committed(spool: Spool, job: Job) -> bool:
+    """Whether a job, or one of its name with a greater number, counts. Raises Unavailable."""
+    with telling(f"cannot look for the job {job.name!r}"):
+        tree = spool.tree
+        if tree.is_folder(committed_folder(tree, job)):
+            return True
+        known = last(tree, job.name)
+        return known is not None and known.number >= job.number
+
+
+def remove(tree: Tree, job: Job) -> None:
+    """Remove a job that is being written; its lock is held. Raises OSError."""
+    gone = let_go(tree, job)
+    if gone is not None:
+        remove_gone(tree, gone)
+
+
+def let_go(tree: Tree, job: Job) -> str | None:
+    """Let a job that is being written be gone, at once for whoever still writes to it.
+
+    Where it stands until it is removed; None if it was not there. Raises OSError.
+    """
+    gone = gone_folder(tree)
+    return gone if tree.rename(open_folder(tree, job), gone) else None
+
+
+@contextmanager
+def _locked(tree: Tree, name: str) -> Iterator[None]:
+    end = time.monotonic() + _LOCK_PATIENCE_S
+    while (held := lock(tree, lock_path(tree, name), os.O_CREAT)) is None:
+        if time.monotonic() >= end:
+            raise Unavailable(f"someone else has been committing the job {name!r} for minutes")
+        time.sleep(_RETRY_S)
+    try:
+        yield
+    finally:
+        held.free()
+
+
+def _finish_earlier(spool: Spool, name: str) -> None:
+    """Bring forward what a committer of this name that died has left."""
+    tree = spool.tree
+    for found in tree.names(tree.folder(STAGING)):
+        job = job_of(found)
+        if job is None or job.name != name or found[0] == ".":
+            continue
+        manifest = load(tree, job)
+        if manifest is None:
+            raise Unavailable(f"the committed job {found!r} cannot be understood: run fsmq fsck")
+        Forward(spool.context, spool.syncer.sync, job, manifest).run()
+
+
+def _told(part: Written) -> dict[str, object]:
+    return {"messages": part.messages, "own": part.own, "delayed": part.delayed}
+
+
+def _check_parts(tree: Tree, job: Job, parts: Sequence[Written]) -> None:
+    folder = open_folder(tree, job)
+    for part in parts:
+        if not tree.is_folder(f"{folder}/{part.part}"):
+            raise Unavailable(
+                f"what was staged for the job {job.name!r} is gone: nobody wrote to it for an hour,"
+                " or someone removed it; run the job again"
+            )
+
+
+def _admit(spool: Spool, parts: Sequence[Written], create_queues: bool) -> None:
+    """See whether the queues are there and have room for the whole job."""
+    totals: Counter[str] = Counter()
+    for part in parts:
+        totals.update(part.queues)
+    for queue, number in totals.items():
+        if create_queues:
+            spool.create_queue(queue)
+        limit = spool.context.settings_of(queue).max_depth
+        if limit is not None and spool.counts(queue).total + number > limit:
+            raise QueueFull(queue, limit)
+
+
+def _gather(tree: Tree, job: Job, parts: Sequence[Written], aside: Path) -> None:
+    folder = open_folder(tree, job)
+    sources = [f"{folder}/{part.part}/{ASIDE}" for part in parts if part.aside]
+    gather(tree, sources, aside, f"{job.name}-{job.number}.jsonl")
+
+
+def _make_it_count(tree: Tree, job: Job) -> None:
+    source, target = open_folder(tree, job), committed_folder(tree, job)
+    if not tree.rename(source, target):
+        raise Unavailable(f"what was staged for the job {job.name!r} is gone; run the job again")
+    try:
+        tree.sync_folder(tree.folder(STAGING))
+    except OSError:
+        # Nobody is told that it counts: it must not, then.
+        tree.rename(target, source)
+        remove(tree, job)
+        raise

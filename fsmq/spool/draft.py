@@ -1,0 +1,81 @@
+"""Drafts: messages that were checked against their queue's settings, ready to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .compression import compress
+from .context import Context
+from .errors import InvalidValue, MessageTooLarge
+from .message import NewMessage, pack_header
+from .names import MAX_PRIORITY, can_carry, new_id, seal_of, staged_entry
+from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
+from .tree import write_all
+
+
+class Draft(NamedTuple):
+    """A checked message. ``own``: its id was given. ``delay_ms``: None for one without a delay."""
+
+    message_id: str
+    header: bytes
+    body: bytes
+    delay_ms: int | None
+    own: bool
+    seal: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.header) + len(self.body)
+
+    def staged(self, queue: str) -> str:
+        """The dot-name under which it is written."""
+        return staged_entry(queue, self.message_id, self.seal)
+
+    def write(self, fd: int) -> None:
+        """Write the file's bytes. Raises OSError."""
+        write_all(fd, self.header + self.body if self.header else self.body)
+
+
+def drafts(
+    context: Context, messages: Sequence[NewMessage], settings: QueueSettings
+) -> list[Draft]:
+    """Drafts of several messages; an error's ``index`` tells which of them it is about.
+
+    Raises:
+        InvalidValue, MessageTooLarge
+    """
+    found = []
+    for message in messages:
+        try:
+            found.append(draft(context, message, settings))
+        except (InvalidValue, MessageTooLarge) as error:
+            error.index = len(found) if len(messages) > 1 else None
+            raise
+    return found
+
+
+def draft(context: Context, message: NewMessage, settings: QueueSettings) -> Draft:
+    """A draft of one message. Raises InvalidValue, MessageTooLarge."""
+    priority = check_number("priority", message.priority, 0, MAX_PRIORITY)
+    ttl = None if message.ttl is None else check_seconds("ttl", message.ttl, MAX_TTL_S)
+    delay = settings.default_delay if message.delay is None else message.delay
+    check_seconds("delay", delay, MAX_DELAY_S)
+    limit = context.max_message_bytes
+    if settings.max_message_bytes is not None:
+        limit = min(limit, settings.max_message_bytes)
+    if len(message.body) > limit:
+        raise MessageTooLarge(len(message.body), limit)
+    header = pack_header(message.content_type, message.attributes)
+    body, packed = message.body, False
+    if settings.compression is not None and body and can_carry(message.id):
+        smaller = compress(body, settings.compression)
+        if len(smaller) < len(body):
+            body, packed = smaller, True
+    message_id = new_id(
+        own=message.id, priority=priority, ttl=ttl, headed=bool(header), packed=packed
+    )
+    delay_ms = round(delay * 1000) if delay else None
+    seal = seal_of(body, seal_of(header))
+    return Draft(message_id, header, body, delay_ms, message.id is not None, seal)

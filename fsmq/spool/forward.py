@@ -1,0 +1,300 @@
+"""Forward: the files of a committed job go to ``new/``, by whoever holds the job's lock.
+
+A file goes there under its dot-name first, and is shown only when both folders are synced: no crash
+can bring back to the job what was shown, claimed and removed. From its dot-name on it is complete:
+if its bringer dies, the mover promotes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any
+
+from .context import Context
+from .errors import Unavailable
+from .journal import NoJournal
+from .names import siblings, split_staged
+from .put import stands
+from .recovery import promote
+from .reservation import Reservations
+from .staging import Job, Sync, committed_folder, gone_folder
+from .sync import Work
+from .transitions import NEW, REMOVE_NEW, STAGING
+from .tree import Tree
+
+MANIFEST = "commit.json"
+# So many files share a sync on their way to new/.
+_CHUNK = 10_000
+_RESERVED_PATIENCE_S = 5.0
+_RETRY_S = 0.002
+_MAX_BYTES = 64 * 1024 * 1024
+# A deadline before this is a delay that counts from the commit: no delay is so long.
+_RELATIVE_MS = 366 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a commit says: its time, and its parts with what `Written` told of each.
+
+    keeps: whether the job's number is kept, so that it is not committed again.
+    """
+
+    at_ms: int
+    keeps: bool = True
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        return sum(part["messages"] for part in self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last of a job's numbers that was committed, with the messages of that one.
+
+    repeated: how many of them were left out, since their own id stood in the spool.
+    """
+
+    number: int
+    messages: int = 0
+    repeated: int = 0
+
+
+def save(tree: Tree, folder: str, manifest: Manifest) -> None:
+    """Put a manifest into a job's folder, durably. Raises OSError."""
+    content = json.dumps(asdict(manifest)) + "\n"
+    tree.replace(f"{folder}/{MANIFEST}", content.encode())
+
+
+def load(tree: Tree, job: Job) -> Manifest | None:
+    """The manifest of a committed job; None if it has none that can be read. Raises OSError."""
+    stored = _read(tree, f"{committed_folder(tree, job)}/{MANIFEST}")
+    try:
+        found = Manifest(int(stored["at_ms"]), bool(stored["keeps"]), stored["parts"])
+        return found if found.messages >= 0 else None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def last(tree: Tree, name: str) -> Last | None:
+    """What a job committed last; None if nothing, or if that is not kept. Raises OSError."""
+    stored = _read(tree, tree.folder(STAGING, f"{name}.json"))
+    try:
+        return Last(int(stored["number"]), int(stored["messages"]), int(stored["repeated"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _read(tree: Tree, path: str) -> dict[str, Any]:
+    try:
+        fd = tree.open(path)
+    except FileNotFoundError:
+        return {}
+    try:
+        text = os.read(fd, _MAX_BYTES)
+    finally:
+        os.close(fd)
+    try:
+        stored = json.loads(text)
+    except ValueError:
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+class Forward:
+    """Brings one committed job forward; its lock is held by the caller.
+
+    chunk: files that share a sync.
+
+    Raises OSError, and Unavailable where the sync does so.
+    """
+
+    def __init__(
+        self, context: Context, sync: Sync, job: Job, manifest: Manifest, chunk: int = _CHUNK
+    ) -> None:
+        self.repeated = 0  # left out: their own id stood in the spool
+        self._context = context
+        self._tree = context.tree
+        self._sync = sync
+        self._job = job
+        self._manifest = manifest
+        self._folder = committed_folder(context.tree, job)
+        self._chunks = self._all_chunks(chunk)
+
+    def step(self) -> int:
+        """Bring some files forward and show them; how many were looked at, 0 when all are done."""
+        for part, names in self._chunks:
+            _Chunk(self, part, names).run()
+            return len(names)
+        self._end()
+        return 0
+
+    def run(self) -> None:
+        """Bring all of them forward."""
+        while self.step():
+            pass
+
+    def _all_chunks(self, chunk_size: int) -> Iterator[tuple[str, list[str]]]:
+        for part in self._manifest.parts:
+            names = self._tree.names(f"{self._folder}/{part}")
+            # In delivery order: who waits for them sees the oldest first.
+            ordered = iter(sorted(names, key=lambda name: name.split(":")[-2:-1]))
+            while chunk := list(islice(ordered, chunk_size)):
+                yield part, chunk
+
+    def _end(self) -> None:
+        """Nothing is left to bring: note that the job is done, and let its folder go."""
+        tree, job = self._tree, self._job
+        if self._manifest.keeps:
+            noted = Last(job.number, self._manifest.messages, self.repeated)
+            path = tree.folder(STAGING, f"{job.name}.json")
+            tree.replace(path, (json.dumps(asdict(noted)) + "\n").encode())
+        gone = gone_folder(tree)
+        tree.rename(self._folder, gone)
+        # Before anything in it goes: it must not come back in parts.
+        tree.sync_folder(tree.folder(STAGING))
+        remove_gone(tree, gone)
+
+
+class _Chunk:
+    """Some files of one part."""
+
+    def __init__(self, forward: Forward, part: str, names: list[str]) -> None:
+        self._forward = forward
+        self._context = forward._context
+        self._tree = forward._tree
+        self._told = forward._manifest.parts[part]
+        self._folder = f"{forward._folder}/{part}"
+        self._names = names
+        self._queues: dict[str, bool] = {}  # whether each exists
+        self._reservations = Reservations(self._tree)
+        self._reserved: set[tuple[str, str]] = set()
+        self._brought: list[tuple[str, str, str]] = []  # dot-name, queue, id
+
+    def run(self) -> None:
+        try:
+            if self._told["delayed"]:
+                self._start_delays()
+            for name in self._names:
+                self._bring(name)
+            # Both: no crash may bring a file back here once it was shown.
+            self._forward._sync(Work(folders={self._folder, self._tree.folder(NEW)}))
+            for brought in self._brought:
+                self._show(*brought)
+        finally:
+            for queue, bare in self._reserved:
+                self._reservations.free(queue, [bare])
+        self._take_back_homeless()
+        for queue, number in Counter(queue for _, queue, _ in self._brought).items():
+            self._context.metrics.count(("put", queue), number)
+
+    def _start_delays(self) -> None:
+        """Let delays count from the commit, and make that durable."""
+        stamps, at_ms = self._context.stamps, self._forward._manifest.at_ms
+        work = Work()
+        for name in self._names:
+            path = f"{self._folder}/{name}"
+            message_id = name.split(":")[-2] if split_staged(name) is not None else ""
+            found = self._tree.stat(path)
+            stamp = stamps.decode(message_id, found.st_mtime_ns) if found is not None else None
+            # One that counts since 1970 was not started before, by someone who died.
+            if message_id and stamp is not None and stamp.deadline_ms < _RELATIVE_MS:
+                mtime = stamps.encode(message_id, at_ms + stamp.deadline_ms, 0)
+                self._tree.stamp(path, mtime)
+                work.closed.append(path)
+        if work.closed:
+            self._forward._sync(work)
+
+    def _bring(self, name: str) -> None:
+        """Bring a file to ``new/`` under its dot-name, or let it go if it has no place there."""
+        parts = split_staged(name)
+        if parts is None:
+            return  # none of ours; it goes with the folder
+        queue, _, message_id = parts[0].rpartition(":")
+        path = f"{self._folder}/{name}"
+        if not self._has_queue(queue):
+            self._tree.unlink(path)  # deleted after the commit, and its messages with it
+        elif self._told["own"] and self._is_there(queue, message_id):
+            self._forward.repeated += self._tree.unlink(path)
+        elif self._to_new(path, name):
+            self._brought.append((name, queue, message_id))
+        else:
+            self._forward.repeated += self._tree.unlink(path)
+
+    def _to_new(self, path: str, name: str) -> bool:
+        target = self._tree.folder(NEW, name)
+        try:
+            return self._tree.rename(path, target)
+        except FileExistsError:
+            # Left by a put of the same message that died.
+            if promote(self._tree, name):
+                return False
+            self._tree.unlink(target)
+            return self._tree.rename(path, target)
+
+    def _is_there(self, queue: str, message_id: str) -> bool:
+        """Keep puts of an own id out, then look whether it stands; as a put does."""
+        names = siblings(message_id)
+        own = (queue, names[0])
+        if own in self._reserved:
+            return True  # twice in this chunk
+        end = time.monotonic() + _RESERVED_PATIENCE_S
+        while not self._reservations.take(*own):
+            if time.monotonic() >= end:
+                raise Unavailable(f"another put of the id {names[0]!r} is under way")
+            time.sleep(_RETRY_S)
+        self._reserved.add(own)
+        return any(stands(self._context, queue, name) for name in names)
+
+    def _show(self, name: str, queue: str, message_id: str) -> None:
+        target = self._tree.folder(NEW, name[1:].rpartition(":")[0])
+        try:
+            self._tree.rename(self._tree.folder(NEW, name), target)
+        except FileExistsError:
+            # A move has brought an equal one meanwhile, which needs no reservation.
+            self._forward.repeated += self._tree.unlink(self._tree.folder(NEW, name))
+            return
+        journal = self._context.journal
+        if type(journal) is not NoJournal:
+            found = self._tree.stat(target)
+            size = found.st_size if found is not None else None
+            journal.note("accepted", queue, message_id, size=size)
+
+    def _has_queue(self, queue: str) -> bool:
+        known = self._queues.get(queue)
+        if known is None:
+            known = self._queues[queue] = self._tree.has_queue(queue)
+        return known
+
+    def _take_back_homeless(self) -> None:
+        """What was shown for a queue that was deleted meanwhile: its sweep may have been over."""
+        gone = {q for q, was in self._queues.items() if was and not self._tree.has_queue(q)}
+        for _, queue, message_id in self._brought if gone else ():
+            if queue in gone:
+                self._tree.move(REMOVE_NEW, queue, message_id)
+
+
+def remove_gone(tree: Tree, folder: str, budget: int | None = None) -> int | None:
+    """Unlink a folder that is on its way out, with the folders in it.
+
+    budget: stop after so many files. Returns how many went; None if there are more. OSError.
+    """
+    removed = 0
+    for found in list(tree.walk(folder)):
+        path = f"{folder}/{found.name}"
+        if found.is_dir(follow_symlinks=False):
+            for name in tree.names(path):
+                if budget is not None and removed >= budget:
+                    return None
+                removed += tree.unlink(f"{path}/{name}")
+            tree.remove_folder(path)
+        else:
+            removed += tree.unlink(path)
+    tree.remove_folder(folder)
+    return removed

@@ -1,0 +1,113 @@
+"""The rules for ``staging/``: jobs that are written, committed, or left by a driver that died."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ..abandoned import is_abandoned, take_over
+from ..commit import remove
+from ..context import Context
+from ..forward import last, load, remove_gone
+from ..ready import Ready
+from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S
+from ..reservation import is_held
+from ..settings import SettingsStore
+from ..staging import Job, check_job, is_draft, is_gone, is_lock, job_of, lock_path
+from ..topics import Topics
+from ..transitions import STAGING
+from .layout import left_draft
+from .messages import Scene, hidden, kind_of_file, stray
+from .report import Fault, Finding, Kind, Severity
+
+
+class JobRules:
+    """The rules for staged jobs."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._tree = scene.tree
+
+    def entry(self, name: str, found: os.stat_result) -> Fault | None:
+        """An entry of ``staging/``."""
+        path = self._tree.folder(STAGING, name)
+        job = job_of(name)
+        if stat.S_ISDIR(found.st_mode) and (job is not None or is_gone(name)):
+            return self._folder(path, name, job, found)
+        if is_draft(name) and stat.S_ISREG(found.st_mode):
+            return left_draft(self._scene, path, found)
+        if is_lock(name):
+            return None  # of a job; without its holder it keeps no one out
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        if not stat.S_ISREG(found.st_mode):
+            return stray(path, f"is {kind_of_file(found.st_mode)}, no job: move it away")
+        return self._note(path, name)
+
+    def _folder(self, path: str, name: str, job: Job | None, found: os.stat_result) -> Fault | None:
+        if job is None:
+            if not self._scene.is_older(found, TORN_AFTER_S):
+                return None
+            reason = "is a job that was given up; no one removed it: does no mover run?"
+            finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
+            return Fault(finding, lambda: remove_gone(self._tree, path) is not None)
+        if name[0] == ".":
+            return self._open(path, job)
+        return self._committed(path, job, found)
+
+    def _open(self, path: str, job: Job) -> Fault | None:
+        if not is_abandoned(self._tree, job, self._scene.now()):
+            return None
+        reason = "was never committed, and no one writes it any more: no message counts"
+        finding = Finding(Kind.ABANDONED_JOB, Severity.WARNING, path, reason, "remove it")
+
+        def mend() -> bool:
+            remove(self._tree, job)
+            return True
+
+        return Fault(finding, mend)
+
+    def _committed(self, path: str, job: Job, found: os.stat_result) -> Fault | None:
+        tree = self._tree
+        if not self._scene.is_older(found, COMPLETE_AFTER_S):
+            return None
+        if is_held(tree, lock_path(tree, job.name)):
+            return None
+        manifest = load(tree, job)
+        if manifest is None:
+            if tree.stat(path) is None:
+                return None
+            reason = "is committed and tells not of what: move its files <queue>:<id> to new/"
+            return Fault(Finding(Kind.BAD_JOB, Severity.ERROR, path, reason))
+        reason = f"is committed with {manifest.messages} messages, and no one brings them to new/"
+        reason += ": does no mover run?"
+        finding = Finding(Kind.COMMITTED_JOB, Severity.ERROR, path, reason, "bring them to new/")
+        return Fault(finding, lambda: self._bring_forward(job))
+
+    def _bring_forward(self, job: Job) -> bool:
+        tree = self._tree
+        context = Context(tree, self._scene.stamps, SettingsStore(tree), Ready(tree), Topics(tree))
+        forward, held = take_over(context, job)
+        if held is None:
+            return False
+        try:
+            if forward is not None:
+                forward.run()
+            return forward is not None
+        finally:
+            held.free()
+
+    def _note(self, path: str, name: str) -> Fault | None:
+        """What a job committed last."""
+        job = name.removesuffix(".json")
+        try:
+            is_note = job != name and check_job(job) == job
+        except ValueError:
+            is_note = False
+        if not is_note:
+            reason = "is not named <job>.json, so no one reads it; rename it or move it away"
+            return Fault(Finding(Kind.STRAY, Severity.WARNING, path, reason))
+        if last(self._tree, job) is not None or self._tree.stat(path) is None:
+            return None
+        reason = "cannot be understood: what this job committed would be committed again"
+        return Fault(Finding(Kind.BAD_JOB, Severity.ERROR, path, reason))

@@ -1,0 +1,279 @@
+"""Staging: messages of a job, which count when the whole job is committed and not before.
+
+Any number of writers on any number of hosts write parts of one job; `commit` makes those of them
+that succeeded one whole. docs/format.md, section 18, is the specification.
+
+    staging/
+      .<job>:<number>/             being written: nothing of it counts
+        .<part>.lock                 locked while its writer is at work
+        <part>/
+          .<queue>:<id>:<crc32>
+      <job>:<number>/              committed; its files are on their way to new/
+      <job>.json                   the greatest number that was committed
+      .<job>.lock                  held by who commits, brings forward or removes
+      .gone-<uuid7>/               on its way out
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .context import Context
+from .draft import Draft, draft
+from .errors import InvalidValue, NoSuchQueue, telling
+from .message import NewMessage
+from .names import UUID7, check_queue
+from .reservation import Reservation, lock
+from .settings import DEFAULTS, QueueSettings
+from .sync import Work
+from .transitions import STAGING
+from .tree import Tree, write_all
+from .uuids import uuid7
+
+# So many files share a sync; settings are read anew for each such group.
+_GROUP = 10_000
+ASIDE = "aside.jsonl"
+
+_job_name = re.compile(r"(?!\.)[A-Za-z0-9._@+=~-]{1,100}")
+_job_folder = re.compile(r"\.?(?P<name>[^:]+):(?P<number>0|[1-9][0-9]{0,18})")
+_lock = re.compile(r"\..+\.lock")
+_gone = re.compile(rf"\.gone-{UUID7}")
+_draft = re.compile(rf"\.{UUID7}\.tmp")
+
+Sync = Callable[[Work], None]
+
+
+class Job(NamedTuple):
+    """What is committed as a whole. Of one name, numbers rise: one that is not above the last
+    that was committed is done already."""
+
+    name: str
+    number: int = 0
+
+
+class Written(NamedTuple):
+    """A part that was written, for `commit`.
+
+    queues: messages by queue. size: bytes of the files. own: some have ids of their own. delayed:
+    some have a delay. repeated: messages that were left out, being the same with the same id.
+    aside: rows that were set aside.
+    """
+
+    part: str
+    queues: dict[str, int]
+    size: int = 0
+    own: bool = False
+    delayed: bool = False
+    repeated: int = 0
+    aside: int = 0
+
+    @property
+    def messages(self) -> int:
+        return sum(self.queues.values())
+
+
+def check_job(name: str) -> str:
+    """Return what may name a job. Raises InvalidValue."""
+    if _job_name.fullmatch(name):
+        return name
+    raise InvalidValue(
+        "job",
+        f"{name[:200]!r} cannot name a job: 1 to 100 characters of A-Z a-z 0-9 . _ @ + = ~ -,"
+        " not starting with '.'",
+    )
+
+
+def open_folder(tree: Tree, job: Job) -> str:
+    """Where a job is written."""
+    return tree.folder(STAGING, f".{job.name}:{job.number}")
+
+
+def committed_folder(tree: Tree, job: Job) -> str:
+    """Where it stands once it is committed."""
+    return tree.folder(STAGING, f"{job.name}:{job.number}")
+
+
+def gone_folder(tree: Tree) -> str:
+    """A name for what is on its way out."""
+    return tree.folder(STAGING, f".gone-{uuid7()}")
+
+
+def lock_path(tree: Tree, name: str) -> str:
+    """The lock of all jobs of a name."""
+    return tree.folder(STAGING, f".{name}.lock")
+
+
+def job_of(name: str) -> Job | None:
+    """The job whose folder has this name in ``staging/``, committed or not."""
+    match = _job_folder.fullmatch(name)
+    if match is None or _job_name.fullmatch(match["name"]) is None:
+        return None
+    return Job(match["name"], int(match["number"]))
+
+
+def is_lock(name: str) -> bool:
+    """Whether a name is that of a lock, of a job or of a part."""
+    return _lock.fullmatch(name) is not None
+
+
+def is_gone(name: str) -> bool:
+    """Whether a name of ``staging/`` is that of something that is on its way out."""
+    return _gone.fullmatch(name) is not None
+
+
+def is_draft(name: str) -> bool:
+    """Whether a name is that of a small file that is being replaced."""
+    return _draft.fullmatch(name) is not None
+
+
+class Part:
+    """One writer's messages; not for several threads.
+
+    sync: makes a change durable (`Syncer.sync`). create_queues: messages for queues that do not
+    exist are taken; `commit` will make them.
+
+    Either `finish` it or `abandon` it. Raises InvalidValue for a name that no job can have, and all
+    of it Unavailable if the disk refuses.
+    """
+
+    def __init__(
+        self, context: Context, sync: Sync, job: Job, *, create_queues: bool = False
+    ) -> None:
+        check_job(job.name)
+        self.name = uuid7()
+        self._context = context
+        self._tree = context.tree
+        self._sync = sync
+        self._create_queues = create_queues
+        self._job_folder = open_folder(context.tree, job)
+        self._folder = f"{self._job_folder}/{self.name}"
+        self._work = Work()
+        self._settings: dict[str, QueueSettings] = {}
+        self._queues: Counter[str] = Counter()
+        self._size = self._repeated = self._aside = 0
+        self._own = self._delayed = False
+        self._aside_fd: int | None = None
+        with telling("cannot begin a part of a job"):
+            self._lock = self._begin()
+
+    def _begin(self) -> Reservation:
+        while True:
+            try:
+                _make(self._tree, self._job_folder)
+                held = lock(self._tree, f"{self._job_folder}/.{self.name}.lock", os.O_CREAT)
+                _make(self._tree, self._folder)
+            except FileNotFoundError:
+                continue  # the part before us was abandoned and took the folder with it
+            assert held is not None  # nobody else knows our name
+            return held
+
+    def write(self, queue: str, message: NewMessage) -> str:
+        """Write a message; its id. It is durable when the part is finished.
+
+        Raises:
+            InvalidValue, MessageTooLarge, NoSuchQueue: the message cannot be; the part is as it was
+            Unavailable
+        """
+        with telling(f"cannot stage a message for queue {queue!r}"):
+            found = draft(self._context, message, self._settings_of(queue))
+            try:
+                self._write(queue, found)
+            except FileExistsError:
+                self._repeated += 1
+            if len(self._work.closed) >= _GROUP:
+                self._sync_group()
+        return found.message_id
+
+    def _write(self, queue: str, found: Draft) -> None:
+        path = f"{self._folder}/{found.staged(queue)}"
+        fd = self._tree.create(path)
+        try:
+            found.write(fd)
+            if found.delay_ms is not None:
+                # Counted from the commit: until then it is the time since 1970.
+                mtime = self._context.stamps.encode(found.message_id, found.delay_ms, 0)
+                os.utime(fd, ns=(mtime, mtime))
+                self._delayed = True
+        finally:
+            os.close(fd)
+        self._work.closed.append(path)
+        self._own |= found.own
+        self._queues[queue] += 1
+        self._size += found.size
+
+    def _settings_of(self, queue: str) -> QueueSettings:
+        known = self._settings.get(queue)
+        if known is None:
+            check_queue(queue)
+            try:
+                known = self._context.settings_of(queue)
+            except NoSuchQueue:
+                if not self._create_queues:
+                    raise
+                known = DEFAULTS
+            self._settings[queue] = known
+        return known
+
+    def set_aside(self, line: bytes) -> None:
+        """Keep a line, with its line feed, for the file of what was set aside."""
+        with telling("cannot set a row aside"):
+            if self._aside_fd is None:
+                path = f"{self._folder}/{ASIDE}"
+                self._aside_fd = self._tree.create(path)
+                self._work.closed.append(path)
+            write_all(self._aside_fd, line)
+        self._aside += 1
+
+    def finish(self) -> Written:
+        """Make the part durable. It still counts for nothing."""
+        with telling("cannot finish a part of a job"):
+            self._close_aside()
+            self._sync_group()
+            self._lock.free()
+        return Written(
+            self.name,
+            dict(self._queues),
+            self._size,
+            self._own,
+            self._delayed,
+            self._repeated,
+            self._aside,
+        )
+
+    def abandon(self) -> None:
+        """Remove what was written. What cannot be removed now, recovery will."""
+        try:
+            self._close_aside()
+            for name in self._tree.names(self._folder):
+                self._tree.unlink(f"{self._folder}/{name}")
+            self._tree.remove_folder(self._folder)
+        except OSError:
+            self._lock.let_go()
+            return
+        try:
+            self._lock.free()
+            self._tree.remove_folder(self._job_folder)
+        except OSError:
+            pass
+
+    def _sync_group(self) -> None:
+        work, self._work = self._work, Work()
+        work.folders.add(self._folder)
+        self._sync(work)
+        self._settings.clear()
+
+    def _close_aside(self) -> None:
+        fd, self._aside_fd = self._aside_fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+def _make(tree: Tree, folder: str) -> None:
+    try:
+        tree.make_entry(folder)
+    except FileExistsError:
+        pass

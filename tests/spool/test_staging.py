@@ -1,0 +1,289 @@
+"""Staged jobs: nothing counts before the commit, everything after it, and each job once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, QueueFull, Spool, Unavailable
+from fsmq.spool.abandoned import ABANDONED_AFTER_S
+from fsmq.spool.commit import Outcome, abort, commit, is_committed
+from fsmq.spool.forward import Forward
+from fsmq.spool.fsck import check
+from fsmq.spool.reservation import reserve
+from fsmq.spool.staging import Job, Part, Written
+from tests.spool.helpers import Clock, visible
+
+JOB = Job("load-1")
+
+
+def staged(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "staging").iterdir())
+
+
+def write(
+    spool: Spool, job: Job, messages: Iterable[NewMessage], *, create_queues: bool = False
+) -> Written:
+    part = Part(spool.context, spool.syncer.sync, job, create_queues=create_queues)
+    for message in messages:
+        part.write("jobs", message)
+    return part.finish()
+
+
+def some(count: int, prefix: str = "body") -> list[NewMessage]:
+    return [NewMessage(f"{prefix} {n}".encode()) for n in range(count)]
+
+
+def bodies(queue: Queue) -> list[bytes]:
+    return [message.body for message in queue.claim(1000)]
+
+
+def test_nothing_counts_before_the_commit(root: Path, spool: Spool, jobs: Queue) -> None:
+    parts = [write(spool, JOB, some(3, "one")), write(spool, JOB, some(2, "two"))]
+    assert jobs.counts().total == 0
+    assert not is_committed(spool, JOB)
+    assert commit(spool, JOB, parts) == Outcome(5)
+    assert is_committed(spool, JOB)
+    assert bodies(jobs) == [b"one 0", b"one 1", b"one 2", b"two 0", b"two 1"]
+    assert staged(root) == ["load-1.json"]
+    assert spool.context.metrics.value(("put", "jobs")) == 5
+
+
+def test_a_message_is_what_a_put_would_make_of_it(spool: Spool, jobs: Queue) -> None:
+    jobs.configure(compression="zstd")
+    message = NewMessage(b"x" * 1000, priority=7, ttl=60, content_type="a/b", attributes={"k": "v"})
+    commit(spool, JOB, [write(spool, JOB, [message])])
+    [found] = jobs.claim()
+    assert (found.body, found.priority, found.content_type) == (b"x" * 1000, 7, "a/b")
+    assert found.attributes == {"k": "v"}
+    assert found.id.endswith(".h.z")
+    assert found.expires_at is not None
+
+
+def test_a_job_is_committed_once(root: Path, spool: Spool, jobs: Queue) -> None:
+    for number in (0, 1):
+        job = Job("query", number)
+        assert commit(spool, job, [write(spool, job, some(2))]).messages == 2
+        for done in (job, Job("query", 0)):
+            assert commit(spool, done, [write(spool, done, some(2))]) == Outcome(again=True)
+    assert len(bodies(jobs)) == 4
+    assert staged(root) == ["query.json"]
+
+
+def test_a_number_that_is_not_kept_leaves_nothing(root: Path, spool: Spool, jobs: Queue) -> None:
+    commit(spool, JOB, [write(spool, JOB, some(2))], keeps=False)
+    assert staged(root) == []
+    assert len(bodies(jobs)) == 2
+
+
+def test_only_the_parts_that_are_named_count(root: Path, spool: Spool, jobs: Queue) -> None:
+    twice = [write(spool, JOB, some(1, "failed")), write(spool, JOB, some(1, "good"))]
+    late = Part(spool.context, spool.syncer.sync, JOB)
+    late.write("jobs", NewMessage(b"late"))
+    commit(spool, JOB, twice[1:])
+    with pytest.raises(Unavailable):
+        late.write("jobs", NewMessage(b"too late"))
+    late.abandon()
+    assert bodies(jobs) == [b"good 0"]
+    assert staged(root) == ["load-1.json"]
+
+
+def test_abandoned_parts_leave_nothing(root: Path, spool: Spool, jobs: Queue) -> None:
+    part = Part(spool.context, spool.syncer.sync, JOB)
+    part.write("jobs", NewMessage(b"never"))
+    part.set_aside(b"{}\n")
+    part.abandon()
+    assert staged(root) == []
+    write(spool, JOB, some(2))
+    abort(spool, JOB)
+    assert staged(root) == []
+    assert jobs.counts().total == 0
+
+
+def test_a_delay_counts_from_the_commit(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    part = write(spool, JOB, [NewMessage(b"later", delay=10), NewMessage(b"now")])
+    clock.advance(3600)
+    commit(spool, JOB, [part])
+    assert bodies(jobs) == [b"now"]
+    clock.advance(9)
+    assert bodies(jobs) == []
+    clock.advance(1)
+    assert bodies(jobs) == [b"later"]
+
+
+def test_own_ids_that_stand_are_left_out(spool: Spool, jobs: Queue) -> None:
+    jobs.put(b"ready", id="ready")
+    jobs.put(b"held", id="held")
+    spool.deliver()
+    jobs.claim()
+    same = [NewMessage(b"again", id=name) for name in ("ready", "held", "new", "new")]
+    other = NewMessage(b"other", id="new")
+    part = write(spool, JOB, [*same, other])
+    assert commit(spool, JOB, [part]).repeated == 4
+    assert jobs.counts().total == 3
+
+
+def test_an_id_that_is_being_put_is_waited_for(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.forward._RESERVED_PATIENCE_S", 0.01)
+    part = write(spool, JOB, [NewMessage(b"mine", id="wanted")])
+    held = reserve(spool.tree, "jobs", "wanted")
+    assert held is not None
+    with pytest.raises(Unavailable, match="is committed, and the mover will bring it forward"):
+        commit(spool, JOB, [part])
+    held.free()
+    with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as again:
+        again.deliver()
+        assert [m.id for m in again.queue("jobs").claim()] == ["wanted"]
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_queues_that_are_missing(spool: Spool, create: bool) -> None:
+    if not create:
+        with pytest.raises(NoSuchQueue):
+            write(spool, JOB, some(1))
+        return
+    part = write(spool, JOB, some(1), create_queues=True)
+    assert not spool.has_queue("jobs")
+    commit(spool, JOB, [part], create_queues=True)
+    assert bodies(Queue(spool, "jobs")) == [b"body 0"]
+
+
+def test_a_queue_that_is_deleted_before_the_commit_fails_the_job(root: Path, spool: Spool) -> None:
+    spool.create_queue("jobs")
+    part = write(spool, JOB, some(2))
+    spool.delete_queue("jobs")
+    with pytest.raises(NoSuchQueue):
+        commit(spool, JOB, [part])
+    assert staged(root) == []
+
+
+def test_a_queue_has_room_for_the_whole_job_or_none_of_it(root: Path, spool: Spool) -> None:
+    jobs = spool.queue("jobs")
+    jobs.configure(max_depth=4)
+    jobs.put(b"first")
+    with pytest.raises(QueueFull, match="max_depth is 4"):
+        commit(spool, JOB, [write(spool, JOB, some(2)), write(spool, JOB, some(2))])
+    assert staged(root) == []
+    assert len(bodies(jobs)) == 1
+
+
+def test_what_was_set_aside_becomes_one_file(tmp_path: Path, root: Path, spool: Spool) -> None:
+    spool.create_queue("jobs")
+    for _ in range(2):  # a second run of a job that is not committed writes the same file
+        parts = []
+        for n in range(2):
+            part = Part(spool.context, spool.syncer.sync, JOB)
+            part.set_aside(b'{"row": %d}\n' % n)
+            parts.append(part.finish())
+        assert commit(spool, JOB, parts, aside=tmp_path / "bad") == Outcome()
+    [found] = (tmp_path / "bad").iterdir()
+    assert found.name == "load-1-0.jsonl"
+    assert [json.loads(line) for line in found.open()] == [{"row": 0}, {"row": 1}]
+    assert staged(root) == []
+
+
+@pytest.mark.parametrize("name", ["", ".x", "a:b", "a/b", "ä", "x" * 101])
+def test_names_that_no_job_can_have(spool: Spool, name: str) -> None:
+    with pytest.raises(InvalidValue, match="job"):
+        commit(spool, Job(name), [])
+
+
+def test_a_mover_brings_forward_what_its_committer_left(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.abandoned._BUDGET", 3)
+    part = write(spool, JOB, [*some(10), NewMessage(b"later", delay=5)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Forward, "run", _die)
+        with pytest.raises(KeyboardInterrupt):
+            commit(spool, JOB, [part])
+    assert is_committed(spool, JOB)
+    assert [f.kind.value for f in check(root, offline=True).findings] == ["committed-job"]
+    with Spool(root, sync="none", clock=clock) as other:
+        other.deliver()
+    assert staged(root) == ["load-1.json"]
+    assert len(bodies(jobs)) == 10
+    clock.advance(5)
+    assert bodies(jobs) == [b"later"]
+    # The number stays known.
+    assert commit(spool, JOB, [write(spool, JOB, some(1))]).again
+
+
+def test_so_does_the_next_commit_of_that_name(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Forward, "run", _die)
+        with pytest.raises(KeyboardInterrupt):
+            commit(spool, Job("query", 0), [write(spool, Job("query", 0), some(2, "first"))])
+    for number in (0, 1):
+        job = Job("query", number)
+        commit(spool, job, [write(spool, job, some(1, "second"))])
+    assert bodies(jobs) == [b"first 0", b"first 1", b"second 0"]
+
+
+def _die(forward: Forward) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_job_that_nobody_writes_is_removed_in_time(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    part = Part(spool.context, spool.syncer.sync, JOB)
+    part.write("jobs", NewMessage(b"never"))
+    os.close(part._lock._fd)  # as if it had died
+    write(spool, Job("other"), some(1))
+    living = Part(spool.context, spool.syncer.sync, Job("living"))
+    living.write("jobs", NewMessage(b"soon"))
+    for seconds, left in ((0, 3), (ABANDONED_AFTER_S + 60, 1)):
+        clock.advance(seconds)
+        with Spool(root, sync="none", clock=clock) as mover:
+            mover.deliver()
+        assert len(staged(root)) == left
+    assert commit(spool, Job("living"), [living.finish()]) == Outcome(1)
+    assert bodies(jobs) == [b"soon"]
+
+
+def test_a_commit_that_comes_too_late_says_so(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    part = write(spool, JOB, some(2))
+    clock.advance(ABANDONED_AFTER_S + 60)
+    with Spool(root, sync="none", clock=clock) as mover:
+        mover.deliver()
+    with pytest.raises(Unavailable, match="is gone: nobody wrote to it for an hour"):
+        commit(spool, JOB, [part])
+    assert staged(root) == []
+
+
+def test_fsck_tells_and_mends(root: Path, spool: Spool, jobs: Queue) -> None:
+    folder = root / "staging"
+    write(spool, JOB, some(2))
+    (folder / ".gone-01977420-dc00-7abc-8def-0123456789ab" / "part").mkdir(parents=True)
+    (folder / "query.json").write_text("{")
+    (folder / "readme").write_text("")
+    (folder / "other:3").mkdir()
+    report = check(root, offline=True, repair=True)
+    assert sorted((f.kind.value, f.path) for f in report.findings) == [
+        ("bad-job", "staging/other:3"),
+        ("bad-job", "staging/query.json"),
+        ("stray", "staging/readme"),
+    ]
+    assert sorted(f.kind.value for f in report.repaired) == ["abandoned-job", "leftover"]
+    assert staged(root) == ["other:3", "query.json", "readme"]
+
+
+def test_the_journal_tells_of_a_job(root: Path) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        spool.create_queue("jobs")
+        commit(spool, JOB, [write(spool, JOB, some(2))])
+    [segment] = (root / "journal").iterdir()
+    steps = [json.loads(line) for line in segment.open()]
+    assert [(step["event"], step["size"]) for step in steps] == [("accepted", 6)] * 2
+    assert sorted(step["id"] for step in steps) == [i for _, i in visible(root)]
