@@ -119,6 +119,8 @@ def take_over(context: Context, job: Job) -> tuple[Forward | None, Reservation |
         return None, None
     try:
         manifest = load(tree, job)
+        # Who renamed it may have died before: what is shown must not be of a job that never was.
+        tree.sync_folder(tree.folder(STAGING))
     except BaseException:
         held.free()
         raise

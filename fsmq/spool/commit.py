@@ -79,6 +79,7 @@ def commit(
         _finish_earlier(spool, job.name)
         known = last(tree, job.name)
         if known is not None and known.number >= job.number:
+            tree.sync_folder(tree.folder(STAGING))  # who noted it may have died before
             remove(tree, job)
             return Outcome(again=True)
         counting = [part for part in parts if part.messages or part.aside]
@@ -162,6 +163,8 @@ def _finish_earlier(spool: Spool, name: str) -> None:
         manifest = load(tree, job)
         if manifest is None:
             raise Unavailable(f"the committed job {found!r} cannot be understood: run fsmq fsck")
+        # Who renamed it may have died before: what is shown must not be of a job that never was.
+        tree.sync_folder(tree.folder(STAGING))
         Forward(spool.context, spool.syncer.sync, job, manifest).run()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from fsmq.spool import NoSuchQueue, NoSuchTopic, Spool
+from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Spool
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.fsck import check
 from fsmq.spool.put import stands
@@ -249,7 +249,10 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
 def _run_jobs_again(spool: Spool, promised: Promised) -> None:
     """Who was not told that a job is committed runs it again; from then on it must be whole."""
     for number, body in sorted(promised.jobs.items()):
-        run_job(spool, number, body)
+        try:
+            run_job(spool, number, body)
+        except FsmqError as error:
+            raise Broken(f"a job cannot be run again: {error}") from error
         if body not in promised.doomed:
             promised.must.add(body)
 

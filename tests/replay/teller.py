@@ -344,7 +344,7 @@ class Teller:
 
     def stage_and_remove(self) -> None:
         """What came by a job is removed at once, and stays so."""
-        body = b"staged and removed"
+        body = b"staged and removed, number %d" % (self._posted + 1)
         message_id = self._stage(body)
 
         def begin(p: Promised) -> None:
@@ -400,6 +400,7 @@ def run_job(spool: Spool, number: int, body: bytes) -> str:
     """Put one message by a staged job; its id, or "" if the job was done before."""
     job = Job("story", number)
     if is_committed(spool, job):
+        commit(spool, job, [])
         return ""
     part = Part(spool.context, spool.syncer.sync, job)
     message_id = part.write(JOBS, NewMessage(body))

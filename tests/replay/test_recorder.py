@@ -48,6 +48,9 @@ def traced(lines: list[str]) -> list[str]:
                 kinds.append("Create")
         else:
             kinds.append(KINDS.get(call, call))
+        if call in ("unlink", "unlinkat"):  # the next file of that name is another one
+            name = re.findall(r'"[^"]*"', arguments)[-1]
+            creating = {path for path in creating if name not in path.split(" ")}
     return kinds
 
 
