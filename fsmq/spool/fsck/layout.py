@@ -136,7 +136,7 @@ class LayoutRules:
         """An entry of a consumer."""
         path = f"{folder_of(self._tree, consumer)}/{name}"
         if _draft.fullmatch(name):
-            return self._draft(path, found)
+            return left_draft(self._scene, path, found)
         if name == LOCK:
             return None
         if name[0] == ".":
