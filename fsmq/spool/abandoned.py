@@ -48,8 +48,9 @@ class Abandoned:
 
     def step(self, now: float) -> Cleared:
         """Do a part of what is to be done; ``now`` is in Unix seconds. Raises OSError."""
-        if self._at_work is not None:
-            return self._go_on(self._at_work[1])
+        return self._go_on() or self._look(now)
+
+    def _look(self, now: float) -> Cleared:
         is_behind = False
         first: OSError | None = None
         for name in self._tree.names(self._tree.folder(STAGING)):
@@ -57,13 +58,15 @@ class Abandoned:
                 is_behind |= self._one(name, now)
             except OSError as error:
                 first = first or error  # what holds one up must not keep the others
-        if self._at_work is not None:
-            return self._go_on(self._at_work[1])
         if first is not None and not is_behind:
             raise first
-        return Cleared(is_behind=is_behind)
+        return self._go_on() or Cleared(is_behind=is_behind)
 
-    def _go_on(self, forward: Forward) -> Cleared:
+    def _go_on(self) -> Cleared | None:
+        """Bring forward a part of what is being brought; None if nothing is."""
+        if self._at_work is None:
+            return None
+        forward = self._at_work[1]
         try:
             done = forward.step()
         except BaseException:

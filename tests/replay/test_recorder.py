@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def traced(lines: list[str]) -> list[str]:
     """The kinds of the calls that succeeded and changed something in the story's tree."""
     kinds = []
     creating: set[str] = set()
-    for line in lines:
+    for line in _whole(lines):
         match = re.match(r"(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)", line)
         if match is None or int(match[3]) < 0 or "/mq" not in line:
             continue
@@ -52,6 +53,19 @@ def traced(lines: list[str]) -> list[str]:
             name = re.findall(r'"[^"]*"', arguments)[-1]
             creating = {path for path in creating if name not in path.split(" ")}
     return kinds
+
+
+def _whole(lines: list[str]) -> Iterator[str]:
+    """The lines of a trace; a call during which another thread made one as one line, too."""
+    begun: dict[str, str] = {}
+    for line in lines:
+        thread = line.split(" ", 1)[0]
+        if line.endswith(" <unfinished ...>"):
+            begun[thread] = line.removesuffix(" <unfinished ...>")
+        elif resumed := re.match(r"\d+ +<\.\.\. \w+ resumed>(.*)", line):
+            yield begun.pop(thread, "") + resumed[1]
+        else:
+            yield line
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
