@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .errors import InvalidValue, NoSuchQueue, NoSuchTopic
+from .errors import InvalidValue, NoSuchQueue, NoSuchTopic, Unavailable
 from .filters import MAX_FILTER_BYTES, Filter
 from .names import check_queue, entry, is_queue
 from .transitions import REMOVE, TOPICS
@@ -24,6 +24,8 @@ from .uuids import uuid7
 _TICK_S = 0.05
 # Listed again after so long in any case: for network filesystems, whose clock is not ours.
 FRESH_S = 1.0
+# What only a person can put right is not to be tried again at once.
+_BY_HAND_S = 60
 
 
 @dataclass(slots=True)
@@ -112,6 +114,7 @@ class Topics:
         if not self._tree.has_queue(queue):
             raise NoSuchQueue(queue)
         path = f"{self.folder(topic)}/{queue}"
+        self._clear(path)
         is_new = self._tree.stat(path) is None
         if keep and not is_new:
             self._tree.sync_folder(self.folder(topic))  # who subscribed it may not have come to it
@@ -134,16 +137,28 @@ class Topics:
         if not self.has(check_queue(topic, "topic")):
             raise NoSuchTopic(topic)
         self._known.pop(topic, None)
-        was_there = self._tree.unlink(f"{self.folder(topic)}/{queue}")
+        path = f"{self.folder(topic)}/{queue}"
+        self._clear(path)
+        was_there = self._tree.unlink(path)
         # If not, whoever ended it may not have come to sync that.
         self._tree.sync_folder(self.folder(topic))
         return was_there
+
+    def _clear(self, path: str) -> None:
+        """Take away a folder that someone made in an entry's place; it subscribes nothing.
+
+        Raises Unavailable where it is not empty.
+        """
+        if self._tree.is_folder(path) and not self._tree.remove_folder(path):
+            place = self._tree.root / path
+            raise Unavailable(f"{place} is a folder with files in it: move it away", _BY_HAND_S)
 
     def entries_of(self, queue: str) -> Iterator[str]:
         """The paths of a queue's subscriptions."""
         for topic in self.names():
             path = f"{self.folder(topic)}/{queue}"
-            if self._tree.stat(path) is not None:
+            found = self._tree.stat(path)
+            if found is not None and not stat.S_ISDIR(found.st_mode):
                 yield path
 
     def problem(self, path: str) -> str | None:

@@ -122,6 +122,8 @@ ROWS: list[tuple[str, str, bytes, int, Any]] = [
     ("PATCH", "/queues/none", b"{}", 404, {"error": "There is no queue named none"}),
     ("GET", "/queues/{q}/messages/5", b"", 200, []),
     ("GET", "/queues/none/messages/5", b"", 404, "There is no queue named none"),
+    ("GET", "/queues/none/messages/0", b"", 404, "There is no queue named none"),
+    ("GET", "/queues/none/messages/five", b"", 404, "There is no queue named none"),
     (
         "GET",
         "/queues/{q}/messages/five",

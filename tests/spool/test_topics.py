@@ -142,6 +142,27 @@ def test_strangers_in_a_topic_harm_nothing(spool: Spool, root: Path) -> None:
         assert list(fresh.topic("news").publish(b"", attributes={"type": "x"})) == ["a"]
 
 
+def test_a_folder_in_a_subscriptions_place_is_in_nobodys_way(spool: Spool, root: Path) -> None:
+    news = spool.topic("news")
+    spool.queue("jobs")
+    folder = root / "topics" / "news" / "jobs"
+    folder.mkdir()
+    assert spool.subscriptions("news") == {}
+    assert not news.unsubscribe("jobs")
+    assert not folder.exists()
+    folder.mkdir()
+    assert news.subscribe("jobs")
+    assert folder.is_file()
+    news.unsubscribe("jobs")
+    folder.mkdir()
+    (folder / "of-someone").touch()
+    for verb in (news.subscribe, news.unsubscribe):
+        with pytest.raises(Unavailable, match=f"{folder} is a folder with files in it: move it"):
+            verb("jobs")
+    spool.delete_queue("jobs")
+    assert (folder / "of-someone").exists()
+
+
 def test_all_or_none(spool: Spool, root: Path) -> None:
     for queue in ("a", "b", "c"):
         spool.queue(queue)

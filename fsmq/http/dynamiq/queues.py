@@ -97,6 +97,8 @@ class Queues:
     async def fetch(self, call: Call) -> StreamResponse:
         queue = call.queue("receive")
         asked = call.names["number"]
+        if not self._spool.has_queue(queue):
+            raise Refused(404, no_such_queue(queue), bare=True)  # whatever the number is
         if not _whole.fullmatch(asked) or int(asked) < 1:
             raise Refused(422, f"{asked[:50]!r} is no batch size: a whole number from 1", bare=True)
         count = min(int(asked), MAX_COUNT)
