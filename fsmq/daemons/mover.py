@@ -115,6 +115,7 @@ def _run(options: MoverOptions, tree: Tree) -> int:
         if moved:
             log.debug("moved", messages=moved)
         delivery.measure_lag()
+        context.journal.measure_lag()
         reports.tell(context.metrics)
         if not delivery.is_behind:
             loop.pause(_GATHER_S)

@@ -91,6 +91,7 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
             continue
         total += reaped
         metrics.count(("reap",), reaped)
+        journal.measure_lag()
         reports.tell(metrics)
         if reaped:
             log.debug("reaped", files=reaped)

@@ -342,6 +342,7 @@ class Service:
         """Let the other processes of this host know what this one counts."""
         metrics = self.spool.context.metrics
         while True:
+            self.spool.context.journal.measure_lag()
             if self.reports.is_due(metrics):
                 await self.in_thread(self.reports.tell, metrics)
             await asyncio.sleep(EVERY_S)

@@ -80,6 +80,9 @@ class NoJournal:
     ) -> None:
         pass
 
+    def measure_lag(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -113,6 +116,7 @@ class Journal(NoJournal):
         self._segment: _Segment | None = None
         self._number = 0
         self._retry_at = 0.0  # monotonic seconds
+        self._behind_since: int | None = None  # Unix ms of the oldest step that is being written
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fsmq-journal", daemon=True)
         self._thread.start()
@@ -157,6 +161,17 @@ class Journal(NoJournal):
             )
         )
 
+    def measure_lag(self) -> None:
+        """Note how old the oldest step is, in seconds, that stands in no closed segment yet."""
+        since = self._behind_since
+        if since is None:
+            try:
+                since = self._waiting[0].at_ms
+            except IndexError:
+                pass
+        lag = 0.0 if since is None else max(0.0, self._clock() - since / 1000)
+        self._metrics.set(("journal_lag",), round(lag, 3))
+
     def close(self) -> None:
         """Write what waits and close the segment."""
         self._stopping.set()
@@ -176,7 +191,7 @@ class Journal(NoJournal):
                 if now < self._retry_at:
                     self._metrics.count(("journal_dropped",), len(steps))
                 else:
-                    self._append("".join([self._line(step) for step in steps]).encode("ascii"))
+                    self._append(steps)
                     self._metrics.count(("journal",), len(steps))
         except OSError:
             self._metrics.count(("journal_dropped",), len(steps))
@@ -186,21 +201,24 @@ class Journal(NoJournal):
         if segment is not None and segment.is_over(self._segment_s, self._segment_bytes):
             self._finish()
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, steps: list[_Step]) -> None:
+        if self._behind_since is None:
+            self._behind_since = steps[0].at_ms
         if self._segment is None:
             self._number += 1
             name = f"{int(self._clock() * 1000):013}-{self._host}-{os.getpid()}-{self._number}"
             self._segment = _Segment(self._tree, name + SUFFIX)
-        self._segment.append(data)
+        self._segment.append("".join([self._line(step) for step in steps]).encode("ascii"))
 
     def _finish(self) -> None:
         segment, self._segment = self._segment, None
-        if segment is None:
-            return
         try:
-            segment.finish()
+            if segment is not None:
+                segment.finish()
         except OSError:
             self._retry_at = time.monotonic() + _RETRY_S
+        finally:
+            self._behind_since = None
 
     def _line(self, step: _Step) -> str:
         quoted = encode_basestring_ascii

@@ -74,6 +74,9 @@ METRICS: Mapping[str, Metric] = {
     "delivery": Metric(
         "histogram", "delivery_latency_seconds", "From creation to ready", (), _SECONDS
     ),
+    "journal_lag": Metric(
+        "gauge", "journal_lag_seconds", "Age of the oldest step in no closed segment of the journal"
+    ),
     "lag": Metric("gauge", "mover_lag_seconds", "How late the mover is", ("work",)),
 }
 

@@ -101,6 +101,8 @@ async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> 
     dropped = found.families["fsmq_journal_lines_dropped"]
     assert {(s.name, s.value) for s in dropped.samples} == {("fsmq_journal_lines_dropped_total", 0)}
     assert {s.labels["process"] for s in dropped.samples} == {"mq", "mover", "reaper"}
+    lag = found.families["fsmq_journal_lag_seconds"]
+    assert {s.labels["process"] for s in lag.samples} == {"mq", "mover", "reaper"}
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
     answer = await ask(client, "GET", "/_metrics", headers=accept)
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text")

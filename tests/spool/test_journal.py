@@ -93,6 +93,28 @@ def test_timers_and_expiry_are_noted(root: Path) -> None:
     assert events[0][1] == 1_800_000_000_000
 
 
+def test_the_lag_is_the_age_of_what_no_reader_can_see(tree: Tree) -> None:
+    metrics, now = Metrics(), [1_800_000_000.0]
+    journal = Journal(tree, metrics, host="a", program="test", segment_s=3600, clock=lambda: now[0])
+
+    def lag() -> float:
+        journal.measure_lag()
+        return metrics.snapshot().gauges["journal_lag",]
+
+    assert lag() == 0
+    journal.note("accepted", "jobs", "first")
+    now[0] += 2
+    assert lag() == 2  # whether it waits or stands in an open segment
+    eventually(lambda: metrics.value(("journal",)) == 1)
+    journal.note("accepted", "jobs", "second")
+    now[0] += 5
+    assert lag() == 7
+    eventually(lambda: metrics.value(("journal",)) == 2)
+    assert lag() == 7
+    journal.close()
+    assert lag() == 0
+
+
 def steps(root: Path, message_id: str) -> list[dict[str, Any]]:
     """What was noted of a message, without what every step has."""
     common = ("v", "at", "host", "via", "id")
