@@ -21,6 +21,7 @@ import click
 from fsmq.cli.output import bar, json_option
 from fsmq.cli.place import root_option
 from fsmq.spool.errors import FsmqError
+from fsmq.spool.files import add_file
 from fsmq.spool.filesystem import mounts_below
 from fsmq.spool.message import NewMessage
 from fsmq.spool.spool import Spool
@@ -215,17 +216,12 @@ def scratch(root: Path) -> Iterator[Path]:
 
 
 def _try_floor(folder: Path, seconds: float, body: bytes, figure: Figure) -> None:
-    """What no message goes through: the disk without us. Only here a file is synced by hand."""
+    """What no message goes through: the disk without us."""
     folder.mkdir()
     count = 0
 
     def one() -> None:
-        fd = os.open(folder / str(count), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.write(fd, body)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        add_file(folder / str(count), body)
 
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or not count:

@@ -1,6 +1,5 @@
 """``fsmq keys``: make keys, and look over the file that says what they may do."""
 
-import os
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from fsmq.http.keys import (
     parse,
     read_guarded,
 )
+from fsmq.spool.files import append_durably
 
 UNUSABLE = 78
 
@@ -135,12 +135,7 @@ def _append(path: Path, name: str, table: str) -> None:
     except ValueError as error:  # not TOML, or not UTF-8
         raise KeysError(f"{path}: is not a TOML file: {error}") from None
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, table.encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        append_durably(path, table.encode())
     except OSError as error:
         raise KeysError(f"{path}: cannot be written: {error.strerror}") from None
 

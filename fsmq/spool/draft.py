@@ -8,10 +8,10 @@ from typing import NamedTuple
 from .compression import compress
 from .context import Context
 from .errors import InvalidValue, MessageTooLarge
+from .files import write_all
 from .message import NewMessage, pack_header
 from .names import MAX_PRIORITY, can_carry, new_id, seal_of, staged_entry
 from .settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
-from .tree import write_all
 
 
 class Draft(NamedTuple):

@@ -12,9 +12,10 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
+from .files import write_all
 from .metrics import Metrics, Snapshot
 from .transitions import METRICS
-from .tree import Tree, write_all
+from .tree import Tree
 from .uuids import uuid7
 
 EVERY_S = 1.0

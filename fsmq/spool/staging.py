@@ -25,13 +25,14 @@ from typing import NamedTuple
 from .context import Context
 from .draft import Draft, draft
 from .errors import InvalidValue, NoSuchQueue, telling
+from .files import write_all
 from .message import NewMessage
 from .names import UUID7, check_queue
 from .reservation import Reservation, lock
 from .settings import DEFAULTS, QueueSettings
 from .sync import Work
 from .transitions import STAGING
-from .tree import Tree, write_all
+from .tree import Tree
 from .uuids import uuid7
 
 # So many files share a sync; settings are read anew for each such group.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from .errors import UnusableSpool
+from .files import write_all
 from .names import entry, is_queue
 from .transitions import FOLDERS, QUEUES, State, Transition
 from .uuids import uuid7
@@ -383,12 +384,3 @@ class Tree:
         assert _renameat2 is not None
         failed = _renameat2(self.fd, os.fsencode(source), self.fd, os.fsencode(target), flags)
         return ctypes.get_errno() if failed else 0
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all of it: a disk that is getting full takes a part first. Raises OSError."""
-    written = os.write(fd, data)
-    if written < len(data):
-        view = memoryview(data)
-        while written < len(data):
-            written += os.write(fd, view[written:])

@@ -1,0 +1,39 @@
+"""Files that are written whole, and stay."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it: a disk that is getting full takes a part first. Raises OSError."""
+    written = os.write(fd, data)
+    if written < len(data):
+        view = memoryview(data)
+        while written < len(data):
+            written += os.write(fd, view[written:])
+
+
+def add_file(path: Path, data: bytes) -> None:
+    """Write a new private file durably, but for its name. Raises OSError."""
+    _write(path, data, os.O_CREAT | os.O_EXCL)
+
+
+def append_durably(path: Path, data: bytes) -> None:
+    """Append to a private file durably, which is made if it is not there. Raises OSError."""
+    _write(path, data, os.O_CREAT | os.O_APPEND)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write(path: Path, data: bytes, flags: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+    try:
+        write_all(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
