@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import date
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -171,8 +172,10 @@ class Tables:
 
     # -- for readers ------------------------------------------------------------------------------
 
-    def read(self) -> dict[str, DataFrame]:
+    def read(self, since: date | None = None) -> dict[str, DataFrame]:
         """The tables, each as of the newest batch, by name; also as views of these names.
+
+        since: what ended on earlier days is left out.
 
         Raises:
             InvalidValue: there are none.
@@ -186,21 +189,23 @@ class Tables:
         messages = lives.is_message(self._spark.read.parquet(f"{recent}/messages"))
         by_minute = self._spark.read.parquet(f"{recent}/minutes")
         tables = {
-            "events": self._settled("events", segments.COLUMNS, batch),
-            "messages": self._with(messages.select(*lives.COLUMNS), "messages", batch),
-            "minutes": self._with(by_minute.select(*minutes.COLUMNS), "minutes", batch),
+            "events": self._settled("events", segments.COLUMNS, batch, since),
+            "messages": self._with(messages.select(*lives.COLUMNS), "messages", batch, since),
+            "minutes": self._with(by_minute.select(*minutes.COLUMNS), "minutes", batch, since),
         }
         for name, rows in tables.items():
             rows.createOrReplaceTempView(name)
         return tables
 
-    def _with(self, recent: DataFrame, table: str, batch: int) -> DataFrame:
+    def _with(self, recent: DataFrame, table: str, batch: int, since: date | None) -> DataFrame:
         columns = ", ".join(f"{c.name} {c.dataType.simpleString()}" for c in recent.schema)
-        return recent.unionAll(self._settled(table, columns, batch))
+        return recent.unionAll(self._settled(table, columns, batch, since))
 
-    def _settled(self, table: str, columns: str, batch: int) -> DataFrame:
+    def _settled(self, table: str, columns: str, batch: int, since: date | None) -> DataFrame:
         path = f"{self._folder}/{table}"
         if not self._files.exists(path):
             return self._spark.createDataFrame([], columns)
         rows = self._spark.read.schema(f"{columns}, day date, batch long").parquet(path)
+        if since is not None:
+            rows = rows.where(fn.col("day") >= fn.lit(since))
         return rows.where(fn.col("batch") <= batch).drop("day", "batch")

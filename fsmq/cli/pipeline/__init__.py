@@ -7,6 +7,7 @@ from fsmq.cli.group import Fsmq
 JOBS: dict[str, dict[str, str]] = {
     "Analytics": {
         "journal": "fsmq.cli.pipeline.journal:journal",
+        "report": "fsmq.cli.pipeline.report:report",
     },
     "Jobs": {
         "app": "fsmq.cli.pipeline.app:app",

@@ -1,0 +1,72 @@
+"""``fsmq pipeline report``: the journal's tables as a page for people."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from fsmq.cli.failures import Exit, Failure
+from fsmq.cli.output import json_option
+from fsmq.cli.pipeline.running import (
+    dry_run_option,
+    master_option,
+    progress,
+    spark_session,
+    summary,
+)
+
+
+@click.command("report")
+@click.argument("tables", metavar="TABLES")
+@click.option(
+    "--to",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    metavar="FILE",
+    help="The HTML file to write.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(0, min_open=True),
+    default=7.0,
+    show_default=True,
+    metavar="DAYS",
+    help="How far back from the newest step of the tables.",
+)
+@master_option
+@dry_run_option
+@json_option
+def report(
+    tables: str, file: Path, days: float, master: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Make a page with charts from the tables that the job journal wrote.
+
+    TABLES is the folder that was its --to. The page is one file that needs nothing else, and says
+    in plain words what was slow, what was tried again, and what was given up.
+    """
+    if find_spec("matplotlib") is None:
+        raise Failure("matplotlib is not installed", Exit.UNAVAILABLE, "pip install 'fsmq[spark]'")
+    with spark_session("report", master) as spark:
+        from fsmq.pipeline.report import collect, page
+
+        place = tables if "://" in tables else str(Path(tables).resolve())
+        with progress(spark, "counting"):
+            figures = collect(spark, place, days)
+    if not dry_run:
+        file.write_text(page(figures), "utf-8")
+    summary(
+        {
+            "from": figures.begin.isoformat(),
+            "until": figures.end.isoformat(),
+            "queues": len(figures.queues),
+            "accepted": figures.totals["accepted"],
+            "removed": figures.totals["removed"],
+            "dead_letters": figures.totals["buried"],
+            "page": "not written: a dry run" if dry_run else str(file),
+        },
+        as_json,
+    )

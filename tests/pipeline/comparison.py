@@ -1,0 +1,72 @@
+"""Tables against what was counted: each figure of each queue, exactly; waits within a tolerance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsmq.pipeline import journal
+from fsmq.pipeline.tables import Tables
+from tests.pipeline.day import Tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STEPS = (
+    *("accepted", "claimed", "released", "renewed", "redelivered", "removed", "buried"),
+    *("expired", "purged", "arrived"),
+)
+OUTCOMES = ("removed", "buried", "expired", "purged")
+# What a client measures of a wait has the ways of two answers in it, and a busy machine.
+_TOLERANCE_S = 1.0
+
+
+def make(spark: SparkSession, root: Path, folder: Path) -> dict[str, DataFrame]:
+    """Run the job on a spool's journal; its tables."""
+    journal.start(spark, str(root), str(folder)).awaitTermination()
+    return Tables(spark, str(folder)).read()
+
+
+def compare(tables: dict[str, DataFrame], tally: Tally, factor: float) -> None:
+    """Raise AssertionError where a table says anything else than was counted.
+
+    factor: by what the journal's times were stretched.
+    """
+    by_minute = {
+        row["queue"]: row.asDict()
+        for row in tables["minutes"].groupBy("queue").sum(*STEPS).collect()
+    }
+    found = {
+        queue: {step: row[f"sum({step})"] for step in STEPS} for queue, row in by_minute.items()
+    }
+    counted = {q: {step: tally.counts[q][step] for step in STEPS} for q in tally.counts}
+    _same("minutes", found, counted)
+
+    outcomes: dict[str, dict[str, Any]] = {queue: dict.fromkeys(OUTCOMES, 0) for queue in counted}
+    for row in tables["messages"].groupBy("queue", "outcome").count().collect():
+        if row["outcome"] != "open":
+            outcomes[row["queue"]][row["outcome"]] = row["count"]
+    expected = {q: {step: tally.counts[q][step] for step in OUTCOMES} for q in counted}
+    _same("messages", outcomes, expected)
+
+    for row in (
+        tables["messages"]
+        .where("deferred_at is null and wait_s is not null")
+        .groupBy("queue")
+        .agg({"wait_s": "avg", "id": "count"})
+        .collect()
+    ):
+        waits = tally.waits[row["queue"]]
+        if not waits:
+            continue
+        mean, told = sum(waits) / len(waits), row["avg(wait_s)"] / factor
+        if abs(mean - told) > _TOLERANCE_S:
+            raise AssertionError(f"waits in {row['queue']}: {told:.3f} s, measured {mean:.3f} s")
+
+
+def _same(table: str, found: dict[str, Any], counted: dict[str, Any]) -> None:
+    for queue in sorted(found.keys() | counted.keys()):
+        if found.get(queue) != counted.get(queue):
+            raise AssertionError(
+                f"{table}: {queue} is told as {found.get(queue)}, and was {counted.get(queue)}"
+            )

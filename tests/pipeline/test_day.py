@@ -1,0 +1,50 @@
+"""A day of work through the real programs, in seconds: tables and report tell what happened."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fsmq.pipeline.report import collect, page
+from tests.pipeline.comparison import compare, make
+from tests.pipeline.day import DEAD, KINDS, played
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.timeout(300)
+def test_tables_and_report_tell_what_was_counted(spark: SparkSession, tmp_path: Path) -> None:
+    tally = played(tmp_path / "mq", seed=7, seconds=8, messages=1500)
+    for happened in ("released", "redelivered", "buried", "expired", "purged"):
+        assert sum(counts[happened] for counts in tally.counts.values()) > 0, happened
+    compare(make(spark, tmp_path / "mq", tmp_path / "tables"), tally, 1.0)
+
+    figures = collect(spark, str(tmp_path / "tables"))
+    total = sum(tally.counts.values(), Counter())
+    for step in ("accepted", "claimed", "removed", "buried", "expired", "purged"):
+        assert figures.totals[step] == total[step]
+    assert {queue.name for queue in figures.queues} == {*KINDS, DEAD}
+    assert figures.waiting == total["buried"]
+    assert [(row["queue"], row["went_to"], row["came"]) for row in figures.dead] == [
+        ("payments", DEAD, total["buried"])
+    ]
+    poison = [row for row in figures.worst if row["outcome"] == "buried"]
+    assert len(poison) == total["buried"]
+
+    html = page(figures)
+    assert f"<b>{total['accepted']:,}</b><span>messages came in</span>" in html
+    assert f"<code>{poison[0]['id']}</code>" in html
+    # One file, that needs nothing else, and in which each part is itself.
+    assert not re.search(r"<script|<link|<img|src=|@import|url\((?!#)|href=\"(?!#)", html)
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', html)) <= set(ids)
+    # Every colour comes from the page, which has them for light and for dark.
+    drawn = html[html.index("</style>") :]
+    assert not re.search(r"#0[0-9](?:[0-9]{4}|0[0-9]ff)\b", drawn)
+    assert html.count("--c4:") == 2
