@@ -81,8 +81,9 @@ docs: setup ## build the documentation site, and all of it in one document for p
 	$(BIN)/python -m website --pdf
 
 .PHONY: soak
-soak: setup ## cut the power 2,000 times, kill 500 times, look at all crash states (half an hour)
+soak: setup java ## cut the power 2,000 times, kill 500 times, look at all crash states (an hour)
 	$(BIN)/python -m tests.power.soak
+	$(BIN)/python -m tests.pipeline.kills
 
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)

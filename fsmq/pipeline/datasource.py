@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline import snapshot
+from fsmq.pipeline import consumer, snapshot
 from fsmq.pipeline.columns import COLUMNS, SCHEMA
 from fsmq.spool import InvalidValue
 
@@ -27,6 +27,10 @@ class FsmqDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """``spark.read``: a snapshot."""
         return snapshot.reader(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's
+        """``spark.readStream``: a consumer."""
+        return consumer.reader(schema, self.options)
 
 
 def columns_of(options: Mapping[str, str]) -> StructType:

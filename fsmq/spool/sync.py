@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 from .errors import InvalidValue, Unavailable, unavailable
@@ -146,9 +147,7 @@ class Syncer:
         return self._costs.choose(_size(group)) if self.mode == "auto" else self.mode
 
     def _syncfs(self) -> None:
-        if _libc.syncfs(self.tree.fd):
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+        _syncfs(self.tree.fd)
 
     def _fsync_all(self, group: Group) -> None:
         files = [fd for work in group.works for fd in work.files]
@@ -171,6 +170,21 @@ class Syncer:
         wait(outcomes)  # all of them: a descriptor must not be closed while its fsync runs
         for outcome in outcomes:
             outcome.result()
+
+
+def sync_filesystem(path: str | Path) -> None:
+    """Make everything durable that was written to the filesystem of a folder. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _syncfs(fd)
+    finally:
+        os.close(fd)
+
+
+def _syncfs(fd: int) -> None:
+    if _libc.syncfs(fd):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def _size(group: Group) -> int:

@@ -1,0 +1,276 @@
+"""``spark.readStream.format("fsmq")``: a query as a consumer.
+
+The offset that Spark keeps is the number of a batch. What a batch claimed is stored in the spool
+before Spark learns its number (see `fsmq.spool.consumers`), so a query that is started again after
+whatever crash is given the same batch. Its messages are removed once Spark's log says that the
+batch is done: when it asks for what comes after it.
+
+One object of this class answers Spark, in a process of its own beside the driver; others, in the
+tasks, only read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from fsmq.pipeline.columns import OF_CONTENT, Batches, Found, check_schema
+from fsmq.pipeline.finder import Finder, open_tree
+from fsmq.pipeline.listing import Group, Queues
+from fsmq.pipeline.options import Options
+from fsmq.spool import FsmqError, Spool, State
+from fsmq.spool.alive import look
+from fsmq.spool.compression import MAX_PLAIN_BYTES
+from fsmq.spool.consumer import Consumer
+from fsmq.spool.errors import telling
+from fsmq.spool.filesystem import looks_coarse
+from fsmq.spool.manifest import Batch
+from fsmq.spool.message import MAX_HEADER_BYTES
+from fsmq.spool.names import check_queue
+from fsmq.spool.sync import sync_filesystem
+from fsmq.spool.uuids import uuid7
+
+OPTIONS = (
+    "root",
+    "queue",
+    "consumer",
+    "columns",
+    "maxMessagesPerBatch",
+    "maxBytesPerBatch",
+    "visibilityTimeout",
+    "partitions",
+    "maxBodyBytes",
+    "syncBeforeCommit",
+    "journal",
+)
+
+BATCH_COLUMN = "batch"
+"""A column that a stream has besides those of `columns`, for who names it in ``.schema(…)``: the
+name of the batch, the same each time it is given."""
+
+Offset = dict[str, Any]
+
+_MESSAGES, _BYTES = 10_000, 256 * 1024 * 1024
+_PER_PARTITION = 1000
+_LEAST_VISIBILITY_S = 1.0
+# How long the process of a driver that was killed may take to end.
+_PATIENCE_S = 15.0
+_MOVER_PATIENCE_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+def reader(schema: StructType, options: Mapping[str, str]) -> StreamReader:
+    """What Spark asks about a stream with these options. Raises InvalidValue."""
+    return StreamReader(schema, Options(options, OPTIONS))
+
+
+@dataclass
+class Part(InputPartition):
+    """One task's share of a batch."""
+
+    batch: str
+    claims: list[tuple[str, list[str]]]  # ids by queue, in order
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Answers what Spark asks a source; docs/spark.md lists the options.
+
+    Raises:
+        InvalidValue: an option or a column that does not fit.
+    """
+
+    def __init__(self, schema: StructType, given: Options) -> None:
+        self._schema = schema
+        self._of_message = StructType([f for f in schema.fields if f.name != BATCH_COLUMN])
+        check_schema(self._of_message)
+        self._root = given.root()
+        self._queues = Queues(given.required("queue", "jobs"))
+        self._name = check_queue(given.required("consumer", "billing"), "option consumer")
+        self._messages = given.integer("maxMessagesPerBatch", _MESSAGES)
+        self._bytes = given.integer("maxBytesPerBatch", _BYTES)
+        self._visibility: float | None = None
+        if given.text("visibilityTimeout") is not None:
+            self._visibility = given.number("visibilityTimeout", 0.0, _LEAST_VISIBILITY_S)
+        self._partitions = given.integer("partitions", os.cpu_count() or 1)
+        self._limit = given.integer("maxBodyBytes", MAX_PLAIN_BYTES)
+        self._sync = [f.strip() for f in (given.text("syncBeforeCommit") or "").split(",") if f]
+        self._journal = given.flag("journal")
+        self._stream = uuid7()  # of a query that begins
+        self._spool: Spool | None = None
+        self._consumer: Consumer | None = None
+        self._claimed: set[str] = set()  # batches that were claimed here
+
+    # -- what Spark asks, beside the driver ------------------------------------------------------
+
+    def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name, as those below
+        """Before the first batch."""
+        return {"batch": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Claim only what is ready now. Raises FsmqError."""
+        self._open().pass_once()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """The number of the next batch, which is stored; ``start`` if nothing is ready.
+
+        Everything up to ``start`` is done, Spark says, and is removed. Raises FsmqError.
+        """
+        consumer = self._open()
+        stream, after = start.get("stream", self._stream), start["batch"]
+        self._commit(stream, after)
+        consumer.adopt(stream, after)
+        given_again = consumer.batches(stream, after)
+        batch = given_again[0] if given_again else self._claim(consumer, stream, after, limit)
+        return start if batch is None else {"stream": stream, "batch": batch.number}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[Part]:
+        """The shares of the batches after ``start``, up to ``end``. Raises FsmqError."""
+        consumer = self._open()
+        stream, after = end["stream"], 0
+        if start.get("stream") == stream:
+            after = start["batch"]
+            self._commit(stream, after)
+        batches = consumer.batches(stream, after, end["batch"])
+        if not batches:
+            _log.warning("batch %d of %s was committed before", end["batch"], self._name)
+        # What a process before this one claimed may have gone back meanwhile.
+        held = [b if b.name in self._claimed else consumer.keep(b) for b in batches]
+        return [part for batch in held for part in self._parts(batch)]
+
+    def commit(self, end: Offset) -> None:
+        """Remove the messages of all batches up to ``end``. Raises FsmqError."""
+        self._commit(end["stream"], end["batch"])
+
+    def stop(self) -> None:
+        """Let someone else be this consumer."""
+        if self._consumer is not None:
+            self._consumer.close()
+        if self._spool is not None:
+            self._spool.close()
+        self._consumer = self._spool = None
+
+    # -- in the tasks ----------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a share, in order.
+
+        Raises:
+            UnusableSpool, Unavailable
+            InvalidValue: a message is larger than the option maxBodyBytes.
+        """
+        assert isinstance(partition, Part)
+        tree = open_tree(self._root)
+        try:
+            with telling(f"cannot read {self._root}"):
+                batches = Batches(self._of_message, coarse=looks_coarse(tree), limit=self._limit)
+                with closing(Finder(tree, self._limit)) as finder:
+                    for message in self._found(finder, partition):
+                        batch = batches.add(message)
+                        if batch is not None:
+                            yield self._with_name(batch, partition.batch)
+                for batch in batches.rest():
+                    yield self._with_name(batch, partition.batch)
+        finally:
+            tree.close()
+
+    def _found(self, finder: Finder, part: Part) -> Iterator[Found]:
+        columns = self._of_message.names
+        at_most = None if "body" in columns else MAX_HEADER_BYTES
+        for queue, ids in part.claims:
+            group = Group(queue, State.DELAY, ids)
+            found = 0
+            opens = not OF_CONTENT.isdisjoint(columns)
+            for message in finder.read(group, at_most) if opens else finder.look(group):
+                if message.place is not State.REMOVE:
+                    found += 1
+                    yield message
+            if found < len(ids):
+                _log.warning(
+                    "%d messages of %s are gone: someone else had them after their timers",
+                    *(len(ids) - found, queue),
+                )
+
+    def _with_name(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+        if len(self._schema) == len(self._of_message):
+            return batch
+        columns = {field.name: batch.column(field.name) for field in batch.schema}
+        columns[BATCH_COLUMN] = pa.array([name] * len(batch), pa.string())
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return pa.RecordBatch.from_arrays([columns[f.name] for f in schema], schema=schema)
+
+    # -- within ----------------------------------------------------------------------------------
+
+    def _open(self) -> Consumer:
+        """The consumer, opened when Spark asks for the first time. Raises FsmqError."""
+        if self._consumer is None or self._spool is None:
+            tree = open_tree(self._root)
+            try:
+                with telling(f"cannot open {self._root}"):
+                    self._queues.check(tree)
+                    delivers = look(tree, _MOVER_PATIENCE_S).mover is None
+            finally:
+                tree.close()
+            self._spool = Spool(self._root, delivers=delivers, journal=self._journal)
+            self._consumer = Consumer(
+                self._spool,
+                self._name,
+                visibility=self._visibility,
+                patience=_PATIENCE_S,
+                on_lost=_tell_lost,
+                on_problem=_tell_problem,
+            )
+            self._spool.deliver()
+        return self._consumer
+
+    def _claim(self, consumer: Consumer, stream: str, after: int, limit: ReadLimit) -> Batch | None:
+        assert self._spool is not None
+        self._spool.deliver()
+        count = self._messages
+        if isinstance(limit, ReadMaxRows):
+            count = min(count, limit.max_rows)
+        queues = [queue for queue in self._spool.queues() if self._queues.holds(queue)]
+        batch = consumer.claim(stream, after, queues, count, self._bytes)
+        self._claimed = {batch.name} if batch is not None else set()
+        return batch
+
+    def _commit(self, stream: str, upto: int) -> None:
+        consumer = self._open()
+        if not consumer.batches(stream, -1, upto):
+            return
+        for folder in self._sync:
+            with telling(f"cannot sync {folder}"):
+                sync_filesystem(folder)
+        consumer.commit(stream, upto)
+
+    def _parts(self, batch: Batch) -> Iterator[Part]:
+        """A batch in shares of about one size, in order."""
+        size = max(_PER_PARTITION, -(-len(batch) // self._partitions))
+        pairs = ((queue, claim.id) for queue, claims in batch.claims.items() for claim in claims)
+        while share := list(islice(pairs, size)):
+            claims: dict[str, list[str]] = {}
+            for queue, message_id in share:
+                claims.setdefault(queue, []).append(message_id)
+            yield Part(batch.name, list(claims.items()))
+
+
+def _tell_lost(queue: str, ids: list[str]) -> None:
+    _log.warning(
+        "%d messages of %s are no longer held: someone else has had them after their timers: %s",
+        *(len(ids), queue, ", ".join(ids[:3])),
+    )
+
+
+def _tell_problem(error: FsmqError) -> None:
+    _log.warning("claims could not be renewed, and will be tried again: %s", error)

@@ -1,0 +1,210 @@
+"""Kills: a stream's driver dies at random, again and again, while producers post.
+
+    python -m tests.pipeline.kills --rounds 20
+
+Every message has to come out of the file sink, once. In every second round the JVM and the driver
+die alone, and the processes beside them have to find out for themselves. Exit code 1 if a message
+is lost, twice, or another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import click
+
+from fsmq.spool import NewMessage, Spool
+from tests.pipeline.driver import CONSUMER, QUEUE
+from tests.suite import HOME, Suite, eventually
+
+# A driver may need so long to start, and to drain, on a machine that does other things, too.
+_PATIENCE_S = 180.0
+_LONGEST_S = 3.0  # from a driver's first batch to its end
+_PER_PUT, _PAUSE_S = 20, 0.1
+
+
+@dataclass
+class Outcome:
+    """What was posted, what the sink has, and in how many batches drivers died."""
+
+    posted: dict[str, str] = field(default_factory=dict)
+    found: Counter[str] = field(default_factory=Counter)
+    others: int = 0  # with another body than was posted
+    kills: int = 0
+    with_open_batch: int = 0
+    seconds: float = 0.0
+
+    @property
+    def lost(self) -> int:
+        return len(self.posted.keys() - self.found.keys())
+
+    @property
+    def twice(self) -> int:
+        return sum(count > 1 for count in self.found.values())
+
+    @property
+    def is_right(self) -> bool:
+        return self.found == Counter(self.posted.keys()) and not self.others
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kills} kills ({self.with_open_batch} with an open batch), {len(self.posted):,}"
+            f" messages posted, {len(self.found):,} in the sink; {self.lost} lost,"
+            f" {self.twice} twice, {self.others} others; {self.seconds:.0f} s"
+        )
+
+
+class Driver:
+    """One driver, with all of its processes."""
+
+    def __init__(self, folder: Path, *more: str) -> None:
+        self._log = (folder / "drivers.log").open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.pipeline.driver", str(folder), *more],
+            cwd=HOME,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,
+        )
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self, *, alone: bool) -> None:
+        """End driver and JVM; what else they have started, too, unless alone."""
+        if not alone:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        for child in _children(self._process.pid):
+            os.kill(child, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+
+    def output(self) -> str:
+        out, _ = self._process.communicate(timeout=_PATIENCE_S)
+        assert self._process.returncode == 0, self.log()[-4000:]
+        return out.decode()
+
+    def log(self) -> str:
+        return Path(self._log.name).read_text()
+
+    def close(self) -> None:
+        """End whatever is left."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._log.close()
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    except FileNotFoundError:
+        return []
+
+
+@contextmanager
+def _producing(root: Path, outcome: Outcome) -> Iterator[None]:
+    """Messages are posted meanwhile."""
+    over = threading.Event()
+
+    def produce() -> None:
+        number = 0
+        with Spool(root, delivers=False) as spool:
+            queue = spool.queue(QUEUE)
+            while not over.wait(_PAUSE_S):
+                bodies = [f"message {number + n}" for n in range(_PER_PUT)]
+                number += _PER_PUT
+                ids = queue.put_many([NewMessage(body.encode()) for body in bodies])
+                outcome.posted.update(zip(ids, bodies, strict=True))
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        producer.join()
+
+
+def run(folder: Path, rounds: int, seed: object) -> Outcome:
+    """So many kills in an empty folder, then a drain, then a look at the sink."""
+    chance = random.Random(str(seed))
+    outcome = Outcome()
+    began = time.monotonic()
+    batches = folder / "mq" / "consumers" / CONSUMER
+    with Suite(folder / "mq", mover=True) as suite:
+        suite.kill("mq")  # the library posts
+        with Spool(suite.root, delivers=False) as spool:
+            spool.create_queue(QUEUE)
+        with _producing(suite.root, outcome):
+            for number in range(rounds):
+                driver = Driver(folder)
+                try:
+                    before = _names(batches)
+                    eventually(partial(_is_at_work, driver, batches, before), _PATIENCE_S)
+                    time.sleep(chance.uniform(0.0, _LONGEST_S))  # the moment is to be arbitrary
+                    driver.kill(alone=number % 2 == 1)
+                    outcome.kills += 1
+                    outcome.with_open_batch += any(n.endswith(".json") for n in _names(batches))
+                finally:
+                    driver.close()
+        # What the last ones claimed, and Spark has not logged, is given to this one.
+        last = Driver(folder, "--drain")
+        try:
+            rows = json.loads(last.output().splitlines()[-1])
+        finally:
+            last.close()
+        with Spool(suite.root, delivers=False) as spool:
+            left = spool.counts(QUEUE).total
+            assert left == 0, f"{left} messages are left in the queue"
+    outcome.found = Counter(message_id for message_id, _ in rows)
+    outcome.others = sum(outcome.posted.get(message_id) != body for message_id, body in rows)
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        return {name for name in os.listdir(folder) if name[0] != "."}
+    except FileNotFoundError:
+        return set()
+
+
+def _is_at_work(driver: Driver, batches: Path, before: set[str]) -> bool:
+    assert driver.is_running(), driver.log()[-4000:]
+    return bool(_names(batches) - before)
+
+
+@click.command(help=__doc__)
+@click.option("--rounds", default=20, show_default=True, help="Kills.")
+@click.option("--seed", type=int, help="Of the moments; the time if not given.")
+def main(rounds: int, seed: int | None) -> None:
+    seed = int(time.time()) if seed is None else seed
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="fsmq-kills-") as folder:
+        outcome = run(Path(folder), rounds, seed)
+    print(f"stream into a file sink: {outcome}")
+    sys.exit(not outcome.is_right)
+
+
+if __name__ == "__main__":
+    main()

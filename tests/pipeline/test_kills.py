@@ -1,0 +1,13 @@
+"""A driver that dies twice while messages come in: the short version of `tests.pipeline.kills`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.pipeline.kills import run
+
+
+def test_every_message_is_in_the_sink_once(tmp_path: Path) -> None:
+    outcome = run(tmp_path, rounds=2, seed=8)
+    assert outcome.is_right, str(outcome)
+    assert outcome.kills == 2
