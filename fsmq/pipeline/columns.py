@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from fsmq.spool import InvalidValue, State
 from fsmq.spool.compression import MAX_PLAIN_BYTES
 from fsmq.spool.message import unpack
-from fsmq.spool.names import MAX_EXPIRY_S, PLAIN, Facts, facts
+from fsmq.spool.names import MAX_EXPIRY_S, Facts, facts
 from fsmq.spool.stamps import Stamp, Stamps
 
 COLUMNS: dict[str, DataType] = {
@@ -220,8 +220,7 @@ class _Rows:
 
     @cached_property
     def facts(self) -> list[Facts]:
-        # A name shorter than a UUID says nothing, which most need not be asked for.
-        return [facts(i) if len(i) >= _UUID_LENGTH else PLAIN for i in self.ids]
+        return [facts(i) for i in self.ids]
 
     @cached_property
     def stamped(self) -> list[tuple[State, Stamp | None]]:
@@ -260,7 +259,6 @@ class _Rows:
 _Content = tuple[bytes | None, str | None, Mapping[str, str]]
 _NOTHING: _Content = (None, None, {})
 _FLAGS = (".h", ".z")
-_UUID_LENGTH = 36
 
 _MAKERS: dict[str, Callable[[_Rows], Any]] = {
     "queue": lambda rows: [m.queue for m in rows.messages],

@@ -23,7 +23,7 @@ from fsmq.spool.tree import Tree
 
 Key = tuple[str, str]  # queue and id
 
-_SAMPLE = 20_000
+_SAMPLE = 4096
 _MAX_PASSES = 5
 # A change within the same tick of the kernel's clock leaves a folder's mtime as it is.
 _TICK_NS = 50_000_000

@@ -83,7 +83,8 @@ class SnapshotReader(DataSourceReader):
         if self._partitions:
             return self._partitions
         cores = os.cpu_count() or 1
-        return min(messages // _PER_PARTITION, max(2 * cores, messages // _NAMES_IN_MEMORY))
+        # Every task passes through the whole listing, so they are no more than needed.
+        return min(messages // _PER_PARTITION, max(cores, messages // _NAMES_IN_MEMORY))
 
     def _listing(self, tree: Tree) -> Listing:
         pushed = self._pushed

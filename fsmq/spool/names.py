@@ -33,6 +33,7 @@ _our_id = re.compile(
     rf"(?:p(?P<priority>0[1-9]|[1-9][0-9])\.)?(?P<uuid>{UUID7})"
     r"(?:\.x(?P<expires>[0-9a-f]{1,10}))?(?P<headed>\.h)?(?P<packed>\.z)?"
 )
+_UUID_LENGTH = 36
 _staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<seal>[0-9a-f]{8})")
 
 
@@ -155,6 +156,10 @@ def created_ms(uuid: str) -> int:
 
 def facts(message_id: str) -> Facts:
     """Read what an id says; a plain name says nothing."""
+    if len(message_id) == _UUID_LENGTH:  # most are a bare UUID: a listing asks for millions
+        if _uuid7.fullmatch(message_id):
+            return Facts(0, int(message_id[:8] + message_id[9:13], 16))
+        return PLAIN
     match = _our_id.fullmatch(message_id)
     if match is None:
         return PLAIN
