@@ -34,13 +34,18 @@ _File = tuple[int, int, bytes | None]  # bytes, mtime in nanoseconds, content as
 _Look = Callable[[int, str], _File | None]
 
 
-def open_tree(root: str) -> Tree:
-    """A spool on this host. Raises UnusableSpool."""
+def open_root(root: str) -> Tree:
+    """A root on this host, whatever is in it. Raises UnusableSpool."""
     try:
-        tree = Tree(root, create=False)
+        return Tree(root, create=False)
     except UnusableSpool as error:
         advice = f"is it mounted on {socket.gethostname()}, and may this user read it?"
         raise UnusableSpool(f"option root: {error.__cause__}; {advice}") from error
+
+
+def open_tree(root: str) -> Tree:
+    """A spool on this host. Raises UnusableSpool."""
+    tree = open_root(root)
     for name in MESSAGE_FOLDERS:
         if not tree.is_folder(tree.folder(name)):
             tree.close()

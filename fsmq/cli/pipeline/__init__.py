@@ -10,6 +10,7 @@ JOBS: dict[str, dict[str, str]] = {
         "report": "fsmq.cli.pipeline.report:report",
     },
     "Jobs": {
+        "audit": "fsmq.cli.pipeline.audit:audit",
         "app": "fsmq.cli.pipeline.app:app",
     },
 }

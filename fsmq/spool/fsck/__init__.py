@@ -6,6 +6,24 @@ never deletes a message, and touches nothing that may be in use.
 """
 
 from .check import check
-from .report import Finding, Kind, Progress, Report, Severity, printable
+from .duplicates import Links
+from .parts import Part, check_part, links_of
+from .report import Fault, Finding, Kind, Progress, Report, Severity, printable
+from .suspects import Share, grouped
 
-__all__ = ["Finding", "Kind", "Progress", "Report", "Severity", "check", "printable"]
+__all__ = [
+    "Fault",
+    "Finding",
+    "Kind",
+    "Links",
+    "Part",
+    "Progress",
+    "Report",
+    "Severity",
+    "Share",
+    "check",
+    "check_part",
+    "grouped",
+    "links_of",
+    "printable",
+]

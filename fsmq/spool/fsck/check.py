@@ -7,6 +7,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,11 +37,13 @@ from .duplicates import Links, Seen, is_among, look_twice
 from .jobs import JobRules
 from .layout import LayoutRules
 from .messages import MessageRules, Scene
-from .report import Fault, Finding, Kind, Progress, Report
+from .report import Fault, Kind, Progress, Report
+from .suspects import Share, Suspect, grouped, look_again, settle
 
 MAX_LISTED = 10_000
-_MAX_ROUNDS = 30
 _PROGRESS_STEP = 2000
+
+_LIVE = (State.NEW, State.READY, State.DELAY)
 
 Rule = Callable[[str, os.stat_result], Fault | None]
 
@@ -73,17 +76,26 @@ def check(
     Raises:
         UnusableSpool: the root cannot be opened, or the disk refuses.
     """
-    own = not isinstance(where, Tree)
+    with opened(where) as tree:
+        scene = Scene(tree, Stamps(examine(tree).coarse), clock, offline, bodies, create_queues)
+        one = Checker(scene, pause, progress)
+        report = one.run(repair)
+        report.findings = grouped([suspect.fault for suspect in one.left])
+        return report
+
+
+@contextmanager
+def opened(where: Tree | str | Path) -> Iterator[Tree]:
+    """A tree to be checked. Raises UnusableSpool, also for what the disk refuses within."""
     tree = where if isinstance(where, Tree) else Tree(where, create=False)
     try:
-        scene = Scene(tree, Stamps(examine(tree).coarse), clock, offline, bodies, create_queues)
-        return _Check(scene, pause, progress).run(repair)
+        yield tree
     except OSError as error:
         advice = ADVICE.get(error.errno or 0, (str(error), 0))[0]
         name = error.filename or "the tree"
         raise UnusableSpool(f"cannot check {tree.root}: {name}: {advice}") from error
     finally:
-        if own:
+        if tree is not where:
             tree.close()
 
 
@@ -95,6 +107,12 @@ class _Place(NamedTuple):
     state: State | None = None
     queue: str = ""
 
+    def belongs_to(self, share: Share, name: str) -> bool:
+        """Whether an entry is one that a check of a share looks at."""
+        if self.state is None or self.state is State.REMOVE:
+            return share.layout
+        return share.holds(*(self.message(name) or (self.queue, name)))
+
     def message(self, name: str) -> tuple[str, str] | None:
         """Queue and id of an entry; None for what is no message."""
         if self.state is State.READY:
@@ -102,15 +120,22 @@ class _Place(NamedTuple):
         return split_entry(name) if self.state is not None else None
 
 
-class _Suspect(NamedTuple):
-    """What looked wrong once, and how to look at it again."""
+class Checker:
+    """A check of one share. ``left``: what is wrong. ``links``: files with several names."""
 
-    fault: Fault
-    look: Callable[[], Fault | None]
-
-
-class _Check:
-    def __init__(self, scene: Scene, pause: float, progress: Callable[[Progress], None]) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        pause: float,
+        progress: Callable[[Progress], None],
+        share: Share | None = None,
+        listed: int = MAX_LISTED,
+    ) -> None:
+        self._limit = listed
+        self.left: list[Suspect] = []
+        self.links = Links(MAX_LISTED)
+        self._share = share or Share()
+        self._is_whole = share is None
         self._scene = scene
         self._tree = scene.tree
         self._pause = pause
@@ -118,17 +143,17 @@ class _Check:
         self._messages = MessageRules(scene)
         self._layout = LayoutRules(scene)
         self._seen = Seen()
-        self._links = Links(MAX_LISTED)
-        self._suspects: list[_Suspect] = []
+        self._suspects: list[Suspect] = []
         self._listed: Counter[Kind] = Counter()
         self._counts: dict[str, Counter[str]] = {}
         self._report = Report(str(self._tree.root))
         self._entries = 0
 
     def run(self, repair: bool) -> Report:
-        self._doubt(self._layout.root)
-        for name in FOLDERS:
-            self._doubt(partial(self._layout.folder, name))
+        if self._share.layout:
+            self._doubt(self._layout.root)
+            for name in FOLDERS:
+                self._doubt(partial(self._layout.folder, name))
         places = self._places()
         for done, place in enumerate(places):
             self._walk(place, done, len(places))
@@ -137,10 +162,10 @@ class _Check:
         suspects = self._confirm()
         if repair:
             suspects = self._repair(suspects)
-        report.findings = _grouped([suspect.fault for suspect in suspects])
+        self.left = suspects
         report.queues = {name: _counts(found) for name, found in self._counts.items()}
-        still = {finding.kind for finding in report.findings}
-        more = {kind: n - MAX_LISTED for kind, n in self._listed.items() if n > MAX_LISTED}
+        still = {suspect.fault.finding.kind for suspect in suspects}
+        more = {kind: n - self._limit for kind, n in self._listed.items() if n > self._limit}
         report.unlisted = {kind: n for kind, n in more.items() if kind in still}
         return report
 
@@ -151,7 +176,7 @@ class _Check:
         tree = self._tree
         ready = []
         if tree.is_folder(tree.folder(QUEUES)):
-            for queue in tree.queues():
+            for queue in filter(self._share.may_hold, tree.queues()):
                 self._counts[queue] = Counter()
                 rule = partial(self._messages.ready, queue)
                 ready.append(_Place(tree.folder(QUEUES, queue), rule, State.READY, queue))
@@ -174,11 +199,13 @@ class _Check:
             _Place(tree.folder(DELAY), self._messages.delay, State.DELAY),
             _Place(tree.folder(REMOVE), _anything, State.REMOVE),
         ]
+        if not self._share.layout:
+            all_places = [place for place in all_places if place.state in _LIVE]
         return [place for place in all_places if tree.is_folder(place.path)]
 
     def _walk(self, place: _Place, done: int, places: int) -> None:
         self._progress(Progress(place.path, done, places, self._entries))
-        for name, found in self._entries_of(place.path):
+        for name, found in self._entries_of(place):
             self._entries += 1
             if self._entries % _PROGRESS_STEP == 0:
                 self._progress(Progress(place.path, done, places, self._entries))
@@ -189,8 +216,10 @@ class _Check:
                 path = f"{place.path}/{name}"
                 self._suspect(fault, partial(self._again, path, name, found.st_ino, place.rule))
 
-    def _entries_of(self, path: str) -> Iterator[tuple[str, os.stat_result]]:
-        for entry in self._tree.walk(path):
+    def _entries_of(self, place: _Place) -> Iterator[tuple[str, os.stat_result]]:
+        for entry in self._tree.walk(place.path):
+            if not place.belongs_to(self._share, entry.name):
+                continue
             try:
                 yield entry.name, entry.stat(follow_symlinks=False)
             except FileNotFoundError:
@@ -205,7 +234,7 @@ class _Check:
             self._report.staged += state is State.NEW and name[0] == "."
             return
         if found.st_nlink > 1:
-            self._links.add(found.st_ino, f"{place.path}/{name}", *message)
+            self.links.add(found.st_ino, f"{place.path}/{name}", *message)
         if state is not State.REMOVE:
             self._seen.add(*message)
             self._count(state, message, found)
@@ -228,18 +257,18 @@ class _Check:
     def _find_twins(self, places: list[_Place]) -> None:
         """Find messages that stand in two places: a second walk, if the first gives reason to."""
         codes = self._seen.repeated()
-        messages = self._links.messages()
+        messages = {m for m in self.links.messages() if self._share.holds(*m)}
         if codes:
             for place in places:
-                if place.state in (State.NEW, State.READY, State.DELAY):
+                if place.state in _LIVE:
                     for name in self._tree.walk(place.path):
                         message = place.message(name.name)
                         if message is not None and is_among(codes, *message):
                             messages.add(message)
         for queue, message_id in sorted(messages):
             self._doubt(partial(look_twice, self._tree, queue, message_id))
-        for inode in self._links.inodes():
-            self._doubt(partial(self._links.look, self._tree, inode))
+        for inode in self.links.inodes() if self._is_whole else ():
+            self._doubt(partial(self.links.look, self._tree, inode))
 
     # -- doubting --------------------------------------------------------------------------------
 
@@ -251,8 +280,8 @@ class _Check:
     def _suspect(self, fault: Fault, look: Callable[[], Fault | None]) -> None:
         kind = fault.finding.kind
         self._listed[kind] += 1
-        if self._listed[kind] <= MAX_LISTED:
-            self._suspects.append(_Suspect(fault, look))
+        if self._listed[kind] <= self._limit:
+            self._suspects.append(Suspect(fault, look))
 
     def _again(self, path: str, name: str, inode: int, rule: Rule) -> Fault | None:
         found = self._tree.stat(path)
@@ -260,32 +289,18 @@ class _Check:
             return None
         return rule(name, found)
 
-    def _confirm(self) -> list[_Suspect]:
-        """Look at the suspects again, as long as looking again clears some of them.
-
-        So the messages of a queue that is being deleted just now, for one, are waited for.
-        """
+    def _confirm(self) -> list[Suspect]:
+        """Those of the suspects that stay."""
         suspects, self._suspects = self._suspects, []
-        if self._scene.offline:
-            return suspects
-        for _ in range(_MAX_ROUNDS):
-            if not suspects:
-                break
-            time.sleep(self._pause)
-            left = _look_again(suspects)
-            settled = len(left) == len(suspects)
-            suspects = left
-            if settled:
-                break
-        return suspects
+        return suspects if self._scene.offline else settle(suspects, self._pause)
 
     # -- repairing -------------------------------------------------------------------------------
 
-    def _repair(self, suspects: list[_Suspect]) -> list[_Suspect]:
+    def _repair(self, suspects: list[Suspect]) -> list[Suspect]:
         """Mend what can be mended; what is left."""
-        left: list[_Suspect] = []
+        left: list[Suspect] = []
         mended: list[Fault] = []
-        failed: list[_Suspect] = []
+        failed: list[Suspect] = []
         for suspect in suspects:
             fault = suspect.fault
             try:
@@ -297,17 +312,11 @@ class _Check:
                 reason = f"{fault.finding.reason}; the repair failed: {error.strerror}"
                 finding = replace(fault.finding, reason=reason)
                 failed.append(suspect._replace(fault=fault._replace(finding=finding)))
-        self._report.repaired = _grouped(mended)
+        self._report.repaired = grouped(mended)
         for name in (NEW, DELAY, QUEUES) if mended else ():
             self._tree.sync_folder(self._tree.folder(name))
         # One repair may have mended what others complained of.
-        return failed + (_look_again(left) if mended else left)
-
-
-def _look_again(suspects: list[_Suspect]) -> list[_Suspect]:
-    """Those that still look wrong."""
-    looks = [(suspect.look(), suspect.look) for suspect in suspects]
-    return [_Suspect(fault, look) for fault, look in looks if fault is not None]
+        return failed + (look_again(left) if mended else left)
 
 
 def _anything(name: str, found: os.stat_result) -> None:
@@ -316,18 +325,3 @@ def _anything(name: str, found: os.stat_result) -> None:
 
 def _counts(found: Counter[str]) -> Counts:
     return Counts(found["new"], found["ready"], found["in_flight"], found["delayed"])
-
-
-def _grouped(faults: list[Fault]) -> list[Finding]:
-    """The findings, those of one kind and one group as one."""
-    result: list[Finding] = []
-    places: dict[tuple[Kind, str], int] = {}
-    for fault in faults:
-        key = (fault.finding.kind, fault.group)
-        if fault.group and key in places:
-            old = result[places[key]]
-            result[places[key]] = replace(old, count=old.count + 1)
-        else:
-            places[key] = len(result)
-            result.append(fault.finding)
-    return result

@@ -1,0 +1,74 @@
+"""What looked wrong once: looked at again, and told together; and the share that one check has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from .report import Fault, Finding, Kind
+
+_MAX_ROUNDS = 30
+
+
+class Share:
+    """Which part of a tree one of several checks looks at; here all of it.
+
+    layout: whether what is no message belongs to it: folders, settings, topics.
+    """
+
+    layout = True
+
+    def may_hold(self, queue: str) -> bool:
+        """Whether any message of a queue belongs to it."""
+        return True
+
+    def holds(self, queue: str, message_id: str) -> bool:
+        """Whether a name belongs to it; of what is no message the queue is '' or its folder's."""
+        return True
+
+
+class Suspect(NamedTuple):
+    """What looked wrong once, and how to look at it again."""
+
+    fault: Fault
+    look: Callable[[], Fault | None]
+
+
+def settle(suspects: list[Suspect], pause: float) -> list[Suspect]:
+    """Look at the suspects again, as long as looking again clears some of them.
+
+    So the messages of a queue that is being deleted just now, for one, are waited for.
+    """
+    for _ in range(_MAX_ROUNDS):
+        if not suspects:
+            break
+        time.sleep(pause)
+        left = look_again(suspects)
+        settled = len(left) == len(suspects)
+        suspects = left
+        if settled:
+            break
+    return suspects
+
+
+def look_again(suspects: list[Suspect]) -> list[Suspect]:
+    """Those that still look wrong."""
+    looks = [(suspect.look(), suspect.look) for suspect in suspects]
+    return [Suspect(fault, look) for fault, look in looks if fault is not None]
+
+
+def grouped(faults: list[Fault]) -> list[Finding]:
+    """The findings, those of one kind and one group as one."""
+    result: list[Finding] = []
+    places: dict[tuple[Kind, str], int] = {}
+    for fault in faults:
+        key = (fault.finding.kind, fault.group)
+        if fault.group and key in places:
+            old = result[places[key]]
+            result[places[key]] = replace(old, count=old.count + 1)
+        else:
+            places[key] = len(result)
+            result.append(fault.finding)
+    return result
