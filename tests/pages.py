@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.suite import HOME, Suite, eventually
@@ -200,6 +201,16 @@ def missing_tool(page: Path) -> str | None:
     for tool in ("bash", "curl", "gzip", "rsync", "jq"):
         if re.search(rf"\b{tool}\b", commands) and shutil.which(tool) is None:
             return f"there is no {tool}"
+    if "pipeline" in commands:
+        if find_spec("pyspark") is None:
+            return "there is no PySpark"
+        # Not before: it takes a second to load.
+        from fsmq.pipeline.java import NoJava, find_java
+
+        try:
+            find_java()
+        except NoJava as error:
+            return str(error)
     version = subprocess.run(["curl", "--version"], capture_output=True, text=True, check=True)
     if tuple(map(int, version.stdout.split()[1].split(".")[:2])) < (7, 84):
         return "this curl cannot print a header of an answer"

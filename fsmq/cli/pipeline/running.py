@@ -81,4 +81,6 @@ def summary(found: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _told(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)
