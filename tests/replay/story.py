@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 
-from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Spool
+from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool, dedup
 from fsmq.spool.consumer import Consumer
+from fsmq.spool.dedup import read_side, write_side
 from fsmq.spool.fsck import check
 from fsmq.spool.put import stands
 from fsmq.spool.sync import SyncMode
@@ -18,16 +20,24 @@ from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.teller import (
     AHEAD_S,
+    CLAIMED,
     CONSUMER,
+    DUPS,
     FILTER,
     FIRST,
     HELD,
+    HERE,
     HOLD_S,
     JOBS,
     LATER,
+    MOVING,
     NEW,
     READY,
+    SHOWN,
     SIDE,
+    THERE,
+    WAITS,
+    WIDE,
     Promised,
     Teller,
     run_job,
@@ -45,27 +55,54 @@ class Story:
 
 
 @cache
-def first_tree() -> tuple[Files, float]:
-    """The tree that every story begins with, and its time in Unix seconds."""
+def first_tree(wide: bool) -> tuple[Files, float]:
+    """The tree that stories begin with, and its time in Unix seconds.
+
+    wide: with a dedup queue and queues to be moved; those that need none are told faster without.
+    """
     clock = Clock()
     clock.advance(AHEAD_S)
     with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-replay-") as folder:
         root = Path(folder) / "mq"
         with Spool(root, sync="none", clock=clock) as spool:
             jobs = spool.queue(JOBS)
-            for name in ("held", "ready", "new"):
-                jobs.put(FIRST[name], id=name)
-                if name != "new":
-                    spool.deliver()
-                if name == "held":
-                    jobs.claim(visibility=HOLD_S)
-            jobs.put(LATER, id="later", delay=HOLD_S)
+            if wide:
+                spool.create_queue(THERE)
+                _fill_dedup_queue(spool)
+                _fill(spool.queue(HERE), MOVING)
+            _fill(jobs, FIRST)
             spool.create_queue(SIDE)
             for topic in ("news", "quiet"):
                 spool.create_topic(topic)
             for queue in (JOBS, SIDE):
                 spool.topic("news").subscribe(queue)
+            # From here on nothing is delivered.
+            jobs.put(NEW, id="new")
+            jobs.put(LATER, id="later", delay=HOLD_S)
+            if wide:
+                spool.queue(HERE).put(MOVING["new"], id="new")
+                spool.complete(spool.dedup_send(DUPS, [WAITS]))
         return Files.of(root), clock()
+
+
+def _fill_dedup_queue(spool: Spool) -> None:
+    for side in (read_side(DUPS), write_side(DUPS)):
+        spool.create_queue(side)
+    for body in (CLAIMED, SHOWN):
+        spool.complete(spool.dedup_send(DUPS, [body]))
+        spool.deliver()
+        if body == CLAIMED:
+            spool.complete(dedup.poll(spool.context, DUPS, 1, HOLD_S))
+    spool.complete(dedup.peek(spool.context, DUPS, 9))
+
+
+def _fill(queue: Queue, bodies: Mapping[str, bytes]) -> None:
+    """Put one message that is held and one that is ready."""
+    for name in ("held", "ready"):
+        queue.put(bodies[name], id=name)
+        queue.spool.deliver()
+        if name == "held":
+            queue.claim(visibility=HOLD_S)
 
 
 def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str] = ()) -> Story:
@@ -74,7 +111,7 @@ def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str]
     others: verbs that other processes have done before, but for the syncs at their ends: they have
         died there, or the disk is slow. No one was told that these were done.
     """
-    first, now = first_tree()
+    first, now = first_tree(not WIDE.isdisjoint([*verbs, *others]))
     clock = Clock()
     clock.now = now
     with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-replay-") as folder:
@@ -113,7 +150,9 @@ def at_first(now: float) -> Promised:
     """What is promised before a story begins."""
     bodies = set(FIRST.values())
     held = {HELD: now + HOLD_S, LATER: now + HOLD_S}
-    return Promised(set(bodies), set(bodies), held, {READY, NEW})
+    promised = Promised(set(bodies), set(bodies), held, {READY, NEW})
+    promised.dups_held[CLAIMED] = now + HOLD_S
+    return promised
 
 
 class Broken(AssertionError):
@@ -166,23 +205,13 @@ def check_story(
 
 
 def _key(promised: Promised) -> str:
-    return repr(
-        (
-            sorted(promised.must),
-            sorted(promised.may),
-            sorted(promised.held.items()),
-            sorted(promised.free),
-            promised.queue,
-            promised.fresh,
-            sorted(promised.depths, key=str),
-            sorted(promised.side_must),
-            sorted(promised.side_may),
-            sorted(promised.topics.items()),
-            (sorted(promised.batch), promised.given),
-            sorted(promised.jobs.items()),
-            sorted(promised.doomed),
-        )
-    )
+    return repr([_in_order(getattr(promised, part.name)) for part in fields(promised)])
+
+
+def _in_order(value: object) -> object:
+    if isinstance(value, Mapping):
+        value = set(value.items())
+    return sorted(value, key=repr) if isinstance(value, Set) else value
 
 
 def look(files: Files, promised: Promised, now: float) -> None:
@@ -205,7 +234,12 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
         raise Broken(f"settings: {spool.settings(JOBS).max_depth} of {promised.depths}")
     is_given = _check_batch(spool, promised)
     _run_jobs_again(spool, promised)
+    is_wide = spool.has_queue(THERE)
+    dups = _poll(spool, clock, promised) if is_wide else []
     bodies = _drain(spool, clock, promised)
+    if is_wide:
+        _check_dups(promised, dups + _poll(spool, clock, promised))
+        _check_moved(spool, promised)
     came = set(bodies) & promised.batch
     if promised.given is None and came != (promised.batch if is_given else set()):
         raise Broken("a part of a batch was committed")
@@ -261,6 +295,36 @@ def _check_side(spool: Spool, promised: Promised) -> None:
     side = [message.body for message in spool.queue(SIDE).claim(100)]
     if not promised.side_must <= set(side) <= promised.side_may or len(side) > len(set(side)):
         raise Broken(f"{side} came out of {SIDE}: {promised.side_must} to {promised.side_may}")
+
+
+def _poll(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
+    """Poll the dedup queue until nothing more comes."""
+    bodies: list[bytes] = []
+    while True:
+        spool.deliver()
+        pending = dedup.poll(spool.context, DUPS, 100, 20 * HOLD_S)
+        if not (messages := spool.complete(pending)):
+            return bodies
+        bodies += [message.body for message in messages]
+        if early := [body for body in bodies if promised.dups_held.get(body, 0.0) > clock()]:
+            raise Broken(f"{early} of the dedup queue were handed out while they were held")
+
+
+def _check_dups(promised: Promised, out: Sequence[bytes]) -> None:
+    if lost := promised.dups_must - set(out):
+        raise Broken(f"{lost} of the dedup queue are lost")
+    for body, copies in Counter(out).items():
+        if copies > promised.dups_may[body]:
+            raise Broken(f"{copies} of {body!r} came out of the dedup queue")
+
+
+def _check_moved(spool: Spool, promised: Promised) -> None:
+    spool.make_moves()
+    here, there = ([m.body for m in spool.queue(name).claim(100)] for name in (HERE, THERE))
+    if sorted(here + there) != sorted(MOVING.values()):
+        raise Broken(f"{here} came out of {HERE} and {there} out of {THERE}")
+    if (promised.moved and here) or (promised.moved is False and there):
+        raise Broken(f"moved: {promised.moved}; {here} stand in {HERE} and {there} in {THERE}")
 
 
 def _drain(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:

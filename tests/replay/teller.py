@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool, dedup
 from fsmq.spool.commit import commit, is_committed
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.filters import Filter
@@ -34,6 +35,12 @@ TOPICS: dict[str, bool | None] = {
 # What stands there before a story begins: ready, in flight, new, and hidden by its own delay.
 READY, HELD, NEW, LATER = b"ready at first", b"held at first", b"new at first", b"later at first"
 FIRST = {"ready": READY, "held": HELD, "new": NEW, "later": LATER}
+# A dedup queue, in which one message waits, one was shown, and one is claimed.
+DUPS = "dups"
+WAITS, SHOWN, CLAIMED = b"waits at first", b"shown at first", b"claimed at first"
+# A queue to be moved to another: with a message that is ready, one that is held, and a new one.
+HERE, THERE = "here", "there"
+MOVING = {name: name.encode() + b" to be moved" for name in ("ready", "held", "new")}
 _IDS = {body: name for name, body in FIRST.items()}
 
 
@@ -54,6 +61,11 @@ class Promised:
     # The bodies of the consumer's batch, and whether it is given again; None: all of it or nothing.
     batch: frozenset[bytes] = frozenset()
     given: bool | None = False
+    # What must come out of the dedup queue, how many copies may, and what not before when.
+    dups_must: set[bytes] = field(default_factory=lambda: {WAITS, SHOWN, CLAIMED})
+    dups_may: Counter[bytes] = field(default_factory=lambda: Counter((WAITS, SHOWN, CLAIMED)))
+    dups_held: dict[bytes, float] = field(default_factory=dict)
+    moved: bool | None = False  # whether all of "here" is in "there"; None: a part may be
     # Whether a topic, or a subscription (topic/queue), exists; None: it may.
     topics: dict[str, bool | None] = field(default_factory=lambda: dict(TOPICS))
     # The body that each job put, or is about to; and those of which a removal has begun.
@@ -355,6 +367,72 @@ class Teller:
         if self.jobs.remove(message_id):
             self.end(lambda p: p.may.discard(body))
 
+    def dedup_send(self) -> None:
+        self._posted += 1
+        self._dedup_send(b"sent to the dedup queue, number %d" % self._posted)
+
+    def dedup_send_again(self) -> None:
+        """Send what is equal to one that waits."""
+        self._dedup_send(WAITS)
+
+    def _dedup_send(self, body: bytes) -> None:
+        self.begin(lambda p: p.dups_may.update([body]))
+        self.spool.complete(self.spool.dedup_send(DUPS, [body]))
+        self.end(lambda p: p.dups_must.add(body))
+
+    def dedup_poll(self) -> None:
+        """Claim all that was shown already, and what waits."""
+        messages = self.spool.complete(dedup.poll(self.spool.context, DUPS, 2, HOLD_S))
+        deadline = self.clock() + HOLD_S
+
+        def claimed(p: Promised) -> None:
+            # Of two that are equal one may be free.
+            p.dups_held.update({m.body: deadline for m in messages if p.dups_may[m.body] == 1})
+
+        self.end(claimed)
+
+    def dedup_peek(self) -> None:
+        self.spool.complete(dedup.peek(self.spool.context, DUPS, 9))
+
+    def dedup_ack(self) -> None:
+        self._dedup_ack(CLAIMED)
+
+    def dedup_ack_shown(self) -> None:
+        self._dedup_ack(SHOWN)
+
+    def _dedup_ack(self, body: bytes) -> None:
+        def begin(p: Promised) -> None:
+            p.dups_must.discard(body)
+            p.dups_held.pop(body, None)
+
+        found = dedup.peek(self.spool.context, DUPS, 9).finish()
+        self.begin(begin)
+        ids = [message.id for message in found if message.body == body]
+        Queue(self.spool, dedup.read_side(DUPS)).remove(*ids)
+        self.end(lambda p: p.dups_may.subtract([body] * len(ids)))
+
+    def dedup_purge(self) -> None:
+        def begin(p: Promised) -> None:
+            p.dups_must.clear()
+            p.dups_held.clear()
+
+        self.begin(begin)
+        for side in (dedup.write_side(DUPS), dedup.read_side(DUPS)):
+            Queue(self.spool, side).purge()
+        self.end(lambda p: p.dups_may.clear())
+
+    def order_move(self) -> None:
+        self.begin(lambda p: setattr(p, "moved", None))
+        self.spool.begin_move(HERE, THERE)
+        self.end(lambda p: setattr(p, "moved", True))
+
+    def make_moves(self) -> None:
+        self.spool.make_moves()
+
+    def move(self) -> None:
+        self.order_move()
+        self.make_moves()
+
     def reap(self) -> None:
         self.spool.reap()
 
@@ -394,6 +472,21 @@ VERBS = (
     "stage_and_remove",
     "reap",
 )
+
+WIDE = frozenset(
+    (
+        "dedup_send",
+        "dedup_send_again",
+        "dedup_poll",
+        "dedup_peek",
+        "dedup_ack",
+        "dedup_ack_shown",
+        "dedup_purge",
+        "order_move",
+        "move",
+    )
+)  # verbs that need a dedup queue, or queues to be moved
+VERBS = (*VERBS, *sorted(WIDE))
 
 
 def run_job(spool: Spool, number: int, body: bytes) -> str:

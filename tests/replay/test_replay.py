@@ -35,11 +35,24 @@ FAMILIES = {
     "publish": ("publish",),
     "retry": ("retry_left",),
     "stage": ("stage", "stage_and_remove"),
+    "dedup send": ("dedup_send",),
+    "dedup poll": ("dedup_poll",),
+    "dedup ack": ("dedup_ack", "dedup_ack_shown"),
+    "dedup purge": ("dedup_purge",),
+    "order a move": ("order_move",),
+    "move": ("move",),
 }
 # What another has done and not synced, beyond the verb itself, that makes a sync necessary.
 OTHERS = {"delete a queue": ("unsubscribe_jobs", "delete_topic")}
-# Of the removal that one of these ends with: its own family sees them.
-NOT_ITS_OWN = {"stage": ("queue", "delay", "remove")}
+# Syncs that others need: of the removal with which one of these ends, and of a dedup queue's move.
+# And new/, that a message of a dedup queue left before: the renames of one message build upon each
+# other, so that this is beyond what can be seen here.
+NOT_ITS_OWN = {
+    "stage": ("queue", "delay", "remove"),
+    "dedup poll": ("new",),
+    "dedup ack": ("new",),
+    "move": ("queues", "remove"),
+}
 EACH = [name for name in SYNCS if name not in ("folders", "all")]
 
 
