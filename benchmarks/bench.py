@@ -34,6 +34,7 @@ class Sizes:
     arrivals_per_s: int = 50
     removed: int = 1_000_000
     neighbour_mb_per_s: int = 200
+    tabled: int = 100_000  # messages that Spark reads
     connections: tuple[int, ...] = (1, 8, 64, 512)
     bodies: tuple[int, ...] = (100, 1024, 64 * 1024, 1024 * 1024)
     depths: tuple[int, ...] = (1_000, 100_000, 1_000_000)
@@ -55,6 +56,7 @@ TINY = Sizes(
     arrivals_per_s=20,
     removed=200,
     neighbour_mb_per_s=5,
+    tabled=200,
     connections=(1, 8),
     bodies=(100, 1024),
     depths=(50, 200),

@@ -25,6 +25,7 @@ LIBRARY_ROWS = ("put-many", "fetch-depth", "mover-rate", "mover-latency", "mover
 DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")
 EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
+SPARK_ROWS = ("spark-read",)
 WRK_ROWS = ("post-1", "life-64", "growth")
 SIZES = dataclasses.replace(
     TINY, waiters=20, connections=(1,), bodies=(100,), depths=(50,), timers=20, posts_per_s=100
@@ -47,6 +48,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         *DAEMON_ROWS,
         *EMODB_ROWS,
         *DYNAMIQ_ROWS,
+        *SPARK_ROWS,
         *(pytest.param(row, marks=needs_wrk) for row in WRK_ROWS),
     ],
 )

@@ -21,6 +21,7 @@ from . import (
     neighbour,
     post,
     reaper,
+    spark,
 )
 
 Row = Callable[[Bench], Outcome]
@@ -50,4 +51,6 @@ ROWS: dict[str, Row] = {
     "publish": dynamiq.publish,
     "dynamiq-batch": dynamiq.batches,
     "two-hosts": dynamiq.hosts,
+    "spark-read": spark.snapshots,
+    "spark-driver": spark.driver,
 }

@@ -1,0 +1,163 @@
+"""Reading on Spark: a queue as a table, against Spark's own source of files on the same folder."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsmq.spool import Spool
+
+from .. import fill
+from ..bench import QUEUE, Bench
+from ..measure import Bar, Measure, Outcome, rate, ratios, side_by_side
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CORES = 2
+# All that is known without opening a file, and all that the names alone tell.
+_UNOPENED = "queue,id,state,created_at,priority,expires_at,visible_at,deliveries,size"
+_NAMES = "queue,id,state,created_at,priority,expires_at"
+
+
+def why_not() -> str | None:
+    """Why Spark cannot run here; None if it can."""
+    try:
+        from fsmq.pipeline.java import NoJava, find_java
+    except ImportError:
+        return "PySpark is not installed"
+    try:
+        find_java()
+    except NoJava:
+        return "Java is not installed"
+    return None
+
+
+@contextmanager
+def spark() -> Iterator[SparkSession]:
+    """A session on two cores of this machine."""
+    from fsmq.pipeline import session
+
+    running = session("benchmarks", master=f"local[{_CORES}]")
+    running.sparkContext.setLogLevel("ERROR")
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def snapshots(bench: Bench) -> Outcome:
+    """A snapshot with bodies and without, to a sink that throws all of it away."""
+    if (reason := why_not()) is not None:
+        return Outcome([Measure("Spark: a snapshot", [], note=reason)])
+    count = bench.sizes.tabled
+    with bench.place.fresh("mq") as folder, spark() as session:
+        root = _filled(bench, folder / "mq", count)
+
+        def seconds(table: DataFrame) -> float:
+            began = time.perf_counter()
+            table.write.format("noop").mode("overwrite").save()
+            return count / (time.perf_counter() - began)
+
+        reading = session.read.format("fsmq").options(root=str(root), queue=QUEUE)
+        files = session.read.format("binaryFile")
+        contenders = {
+            "bodies": lambda: seconds(reading.option("columns", _ALL).load()),
+            "unopened": lambda: seconds(reading.option("columns", _UNOPENED).load()),
+            "names": lambda: seconds(reading.option("columns", _NAMES).load()),
+            "binaryFile": lambda: seconds(files.load(str(root / "queues" / QUEUE))),
+        }
+        for run in contenders.values():
+            run()  # loads classes, and starts the workers
+        found = side_by_side(bench.repeat, contenders)
+    note = f"{count:,} messages of {bench.sizes.body:,} bytes in the page cache, {_CORES} cores"
+    return Outcome(
+        [
+            _measure("with bodies, against binaryFile", found, "bodies", "binaryFile", 10, note),
+            _measure("no file opened, against with bodies", found, "unopened", "bodies", 2, ""),
+            _measure("what the names tell, against with bodies", found, "names", "bodies", 2, ""),
+        ]
+    )
+
+
+def driver(bench: Bench) -> Outcome:
+    """Memory of the driver when it has planned a read: its heap, and the process that lists."""
+    if (reason := why_not()) is not None:
+        return Outcome([Measure("Spark: memory of the driver", [], note=reason)])
+    heaps: list[float] = []
+    listers: list[float] = []
+    sizes = bench.sizes.tabled, bench.sizes.tabled * 10
+    for count in sizes:
+        with bench.place.fresh("mq") as folder:
+            root = _filled(bench, folder / "mq", count, size=0)
+            with spark() as session:
+                heaps.append(_heap_mb(session, root))
+            listers.append(_lister_mb(root))
+    bar = Bar("<=", 1.2)
+    few, many = (f"{size:,}" for size in sizes)
+    return Outcome(
+        [
+            Measure(
+                f"Spark: memory of the driver, {what}, {many} messages against {few}",
+                [found[1] / found[0]],
+                bar=bar,
+                measured=f"{found[1]:.0f} MB",
+                against=f"{found[0]:.0f} MB",
+            )
+            for what, found in (
+                ("heap after planning", heaps),
+                ("the process that lists, at most", listers),
+            )
+        ]
+    )
+
+
+def _measure(
+    name: str, found: dict[str, list[float]], subject: str, other: str, bar: float, note: str
+) -> Measure:
+    return Measure(
+        f"Spark: a snapshot, {name}",
+        ratios(found[subject], found[other]),
+        bar=Bar(">=", bar),
+        measured=rate(found[subject]),
+        against=rate(found[other]),
+        note=note,
+    )
+
+
+def _filled(bench: Bench, root: Path, count: int, size: int | None = None) -> Path:
+    Spool(root).close()
+    fill.ready(root, count, bench.sizes.body if size is None else size)
+    bench.place.settle()
+    return root
+
+
+def _heap_mb(session: SparkSession, root: Path) -> float:
+    table: Any = session.read.format("fsmq").options(root=str(root), queue=QUEUE).load()
+    table._jdf.queryExecution().toRdd().getNumPartitions()
+    runtime = session._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+    runtime.gc()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / 1e6
+
+
+def _lister_mb(root: Path) -> float:
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, str(root)], check=True, capture_output=True, text=True
+    )
+    return float(done.stdout)
+
+
+_ALL = f"{_UNOPENED},content_type,attributes,body"
+
+if __name__ == "__main__":
+    from fsmq.pipeline.columns import SCHEMA
+    from fsmq.pipeline.snapshot import reader
+
+    reader(SCHEMA, {"root": sys.argv[1], "queue": QUEUE}).partitions()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)
