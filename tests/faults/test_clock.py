@@ -1,0 +1,105 @@
+"""A host whose clock is set an hour forward, and back, while its programs run.
+
+libfaketime gives the programs another time of day. Their monotonic clocks and the times of files
+stay real, which is what a host with a wrong clock sees.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.http.helpers import Wire
+from tests.suite import PATIENCE_S, Suite
+
+HOUR_S, TIMER_S = 3600, 1
+
+
+class Host:
+    """A suite, a connection to it, and the clock that its programs see."""
+
+    def __init__(self, suite: Suite, wire: Wire, offset: Path) -> None:
+        self.suite = suite
+        self.wire = wire
+        self._offset = offset
+
+    def set_clock(self, seconds: int) -> None:
+        """Let the clock be so far off."""
+        draft = self._offset.with_suffix(".draft")
+        draft.write_text(f"{seconds:+d}")
+        draft.rename(self._offset)
+
+    def post(self, message_id: str, more: str = "") -> None:
+        path = f"/q/messages?id={message_id}{more}"
+        assert self.wire.ask("POST", path, {}, message_id.encode()).status == 201
+
+    def fetch(self, *wanted: str, visibility: int = 600) -> float:
+        """Fetch until these have come, and nothing else; the seconds that it took."""
+        started, left = time.monotonic(), set(wanted)
+        while left:
+            path = f"/q/messages?wait=5&visibility={visibility}"
+            answer = self.wire.ask("GET", path)
+            assert time.monotonic() - started < PATIENCE_S, f"{left} do not come"
+            if answer.status == 200:
+                left.remove(answer.headers["X-Message-Id"])
+        return time.monotonic() - started
+
+    def is_empty(self, wait: float) -> bool:
+        """Whether nothing comes for so many seconds."""
+        return self.wire.ask("GET", f"/q/messages?wait={wait}").status == 204
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    libfaketime = pytest.importorskip("libfaketime", reason="the package libfaketime is missing")
+    [library] = Path(libfaketime.__file__).parent.rglob("libfaketime*.so.1")
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        pytest.skip(f"libfaketime was built for another machine: {error}")
+    offset = tmp_path / "offset"
+    offset.write_text("+0")
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("FAKETIME_TIMESTAMP_FILE", str(offset))
+    monkeypatch.setenv("FAKETIME_NO_CACHE", "1")
+    monkeypatch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+    with Suite(tmp_path / "mq") as suite, Wire(suite.url) as wire:
+        monkeypatch.delenv("LD_PRELOAD")
+        assert wire.ask("PUT", "/q").status == 201
+        yield Host(suite, wire, offset)
+        for program in ("mq", "mover", "reaper"):
+            assert suite[program].is_running()
+            assert [e for e in suite.logs(program) if e.get("level") == "error"] == []
+
+
+def test_forward_all_timers_end_at_once(host: Host) -> None:
+    host.post("held")
+    host.fetch("held")
+    host.post("delayed", "&delay=600")
+    assert host.is_empty(0.2)
+    host.set_clock(HOUR_S)
+    assert host.fetch("held", "delayed") < 10
+    host.post("after")
+    host.fetch("after")
+    for message_id in ("held", "delayed", "after"):
+        assert host.wire.ask("DELETE", f"/q/messages/{message_id}").status == 202
+
+
+def test_back_timers_last_longer_and_all_else_goes_on(host: Host) -> None:
+    host.post("held")
+    host.fetch("held", visibility=TIMER_S)
+    host.post("delayed", f"&delay={TIMER_S}")
+    host.set_clock(-HOUR_S)
+    host.post("after")
+    host.fetch("after")
+    assert host.is_empty(2 * TIMER_S)
+    assert host.wire.ask("DELETE", "/q/messages/after").status == 202
+    # A renewal or a release ends the wait; so does a clock that is put right.
+    assert host.wire.ask("PATCH", "/q/messages/held?visibility=0").status == 204
+    host.fetch("held", visibility=TIMER_S)
+    host.set_clock(0)
+    host.fetch("held", "delayed")
