@@ -81,8 +81,9 @@ docs: setup ## build the documentation site, and all of it in one document for p
 	$(BIN)/python -m website --pdf
 
 .PHONY: soak
-soak: setup java ## cut the power 2,000 times, kill 500 times, look at all crash states (an hour)
+soak: setup java ## all that is long: power cuts, kills, crash states, a million requests (two hours)
 	$(BIN)/python -m tests.power.soak
+	$(MAKE) soak-fuzz
 	$(BIN)/python -m tests.pipeline.kills
 
 .PHONY: bench
@@ -102,7 +103,7 @@ bundle: $(RUNS) ## make an archive in dist/ that installs without a network
 	@PYTHON=$(BIN)/python systemd/bundle.sh
 
 .PHONY: soak-fuzz
-soak-fuzz: setup ## fuzz mq with a million requests (some ten minutes)
+soak-fuzz: setup ## fuzz mq with a million requests (some 20 minutes)
 	$(BIN)/python -m tests.fuzz --requests 1000000
 
 .PHONY: clean
