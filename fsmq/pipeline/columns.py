@@ -149,7 +149,7 @@ class Batches:
         if message.raw is None:
             return _NOTHING
         if not message.id.endswith(_FLAGS):
-            return message.raw, None, {}
+            return message.raw, None, _NO_ATTRIBUTES
         known = facts(message.id)
         if self._limit is None:
             return unpack(message.raw, known._replace(packed=False))
@@ -257,7 +257,8 @@ class _Rows:
 
 
 _Content = tuple[bytes | None, str | None, Mapping[str, str]]
-_NOTHING: _Content = (None, None, {})
+_NO_ATTRIBUTES: Mapping[str, str] = {}
+_NOTHING: _Content = (None, None, _NO_ATTRIBUTES)
 _FLAGS = (".h", ".z")
 
 _MAKERS: dict[str, Callable[[_Rows], Any]] = {

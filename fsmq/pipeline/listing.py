@@ -150,6 +150,7 @@ class Listing:
         """The messages of a range, queue by queue; holds their names in memory."""
         began_ms = time.time() * 1000
         seen: dict[str, dict[str, State]] = {}
+        groups: dict[tuple[str, State], list[str]] = {}
         twice: list[Group] = []
         for done in range(_MAX_PASSES):
             settled_ns = time.time_ns() - _TICK_NS
@@ -163,13 +164,14 @@ class Listing:
                     if len(first) < len(ids) and folder.place is State.REMOVE and not done:
                         twice.append(self._twice(queue, ids, known, folder))
                     known.update(dict.fromkeys(first, folder.place))
+                    groups.setdefault((queue, folder.place), []).extend(first)
             if len(self._places) == 1 or (done and not late):
                 break
             if max(before, default=0) < settled_ns and before == self._changes(within):
                 break
-        for queue, known in sorted(seen.items()):
+        for queue in sorted(seen):
             for place in self._places:
-                yield Group(queue, place, sorted(i for i, at in known.items() if at is place))
+                yield Group(queue, place, sorted(groups.pop((queue, place), ())))
         yield from twice
 
     def _twice(self, queue: str, ids: list[str], known: dict[str, State], folder: _Folder) -> Group:
