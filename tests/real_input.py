@@ -32,6 +32,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from fsmq.spool.uuids import uuid7
+from tests.suite import eventually
 
 QUEUE = "real-input"
 PRODUCERS, CONSUMERS = 4, 4
@@ -223,20 +224,12 @@ def _digest(path: Path) -> tuple[int, str]:
 
 
 def _wait_until_out(expected: dict[str, tuple[int, str]], fleet: Fleet) -> None:
-    end = time.monotonic() + 120
-    while missing := expected.keys() - {name for name, _, _ in fleet.notes()}:
-        if time.monotonic() > end:
-            raise SystemExit(f"{len(missing)} files never came out: {sorted(missing)[:5]}")
-        time.sleep(0.2)
+    eventually(lambda: expected.keys() <= {name for name, _, _ in fleet.notes()}, 120)
 
 
 def _wait_until_empty(client: Client, root: Path) -> None:
-    end = time.monotonic() + 60
     folders = [root / "new", root / "delay", root / "remove", root / "queues" / QUEUE]
-    while left := [path for folder in folders for path in folder.iterdir()]:
-        if time.monotonic() > end:
-            raise SystemExit(f"left over: {[str(path) for path in left[:5]]}")
-        time.sleep(0.2)
+    eventually(lambda: not any(any(folder.iterdir()) for folder in folders), 60)
 
 
 def _check(expected: dict[str, tuple[int, str]], fleet: Fleet) -> int:

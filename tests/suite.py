@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import select
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +30,18 @@ def eventually(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
         assert time.monotonic() < end, f"not within {patience:g} seconds"
         time.sleep(_LOOK_EVERY_S)
     return answer
+
+
+async def eventually_on_loop(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
+    """The same beside what else runs on the loop; ``holds`` may have to be awaited."""
+    async with asyncio.timeout(patience):
+        while True:
+            answer = holds()
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            if answer:
+                return answer
+            await asyncio.sleep(_LOOK_EVERY_S)
 
 
 class Program:

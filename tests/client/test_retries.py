@@ -37,7 +37,7 @@ from tests import certificates
 from tests.client.proxy import Proxy
 from tests.faults.test_real_disks import disk, fill  # noqa: F401 - a fixture
 from tests.http.keyfile import add_key
-from tests.suite import Suite, eventually
+from tests.suite import Suite, eventually, eventually_on_loop
 
 ARRIVAL_S = 15.0
 
@@ -96,7 +96,7 @@ async def test_an_own_id_that_stood_before_is_a_duplicate(
     proxy.hang_up()
     fresh = make(proxy.url).queue(queue)
     again = asyncio.create_task(fresh.put(b"second", id="order-1"))
-    await asyncio.sleep(0.3)
+    assert await asyncio.wait({again}, timeout=0.3) == (set(), {again})
     proxy.listen()
     with pytest.raises(DuplicateMessage):
         await again
@@ -295,8 +295,7 @@ async def test_a_full_disk_is_waited_for(disk: Path) -> None:  # noqa: F811
         def refused() -> int:
             return sum(" 503" in str(e) or "full" in str(e) for e in small.logs("mq"))
 
-        while refused() < 2:
-            await asyncio.sleep(0.02)
+        await eventually_on_loop(lambda: refused() >= 2)
         started = time.monotonic()
         ballast.unlink()
         ids = await asyncio.gather(*tries)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ from fsmq import (
     Spool,
     State,
 )
-from tests.suite import Suite, eventually
+from tests.suite import Suite, eventually, eventually_on_loop
 
 ARRIVAL_S = 15.0
 UUID = str(uuid7())
@@ -31,8 +30,11 @@ UUID = str(uuid7())
 
 async def counted(jobs: Any, total: int) -> None:
     """Wait until a queue has so many messages: the server's counts may be 0.2 s old."""
-    while sum(await jobs.counts()) != total:
-        await asyncio.sleep(0.02)
+
+    async def are_counted() -> bool:
+        return sum(await jobs.counts()) == total
+
+    await eventually_on_loop(are_counted)
 
 
 async def test_a_message_comes_back_as_the_library_would_tell_it(
@@ -154,8 +156,11 @@ async def test_an_error_in_the_middle_says_which(jobs: Any) -> None:
 
 async def test_peek_goes_through_pages_and_states(jobs: Any) -> None:
     ids = await jobs.put_many([b"x"] * 1100)
-    while (await jobs.counts()).ready < 1100:
-        await asyncio.sleep(0.02)
+
+    async def are_ready() -> bool:
+        return bool((await jobs.counts()).ready == 1100)
+
+    await eventually_on_loop(are_ready)
     assert [m.id for m in await jobs.peek(1050)] == ids[:1050]
     assert [m.id for m in await jobs.peek(9, after=ids[1097])] == ids[1098:]
     [claimed] = await jobs.claim()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from fsmq import AsyncClient, Bury, Claim, Client, InvalidValue, Message, NoSuchQueue, Retry
-from tests.suite import HOME, Suite
+from tests.suite import HOME, Suite, eventually_on_loop
 
 Work = Callable[[Message, Claim], Awaitable[None]]
 ARRIVAL_S = 15.0
@@ -78,17 +78,13 @@ async def jobs(suite: Suite, queue: str) -> AsyncIterator[Any]:
         yield client.queue(queue)
 
 
-async def until(holds: Callable[[], Any]) -> None:
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
-
-
 async def emptied(jobs: Any) -> None:
     """Wait until a queue has no messages."""
-    while sum(await jobs.counts()):
-        await asyncio.sleep(0.05)
+
+    async def is_empty() -> bool:
+        return not sum(await jobs.counts())
+
+    await eventually_on_loop(is_empty)
 
 
 async def test_every_message_is_handed_over_once_and_removed(team: Team, jobs: Any) -> None:
@@ -200,7 +196,7 @@ async def test_the_handler_of_a_lost_message_is_told(team: Team, jobs: Any) -> N
             told.set()
             return
         try:
-            await asyncio.sleep(20)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             assert claim.lost
             told.set()
@@ -208,8 +204,11 @@ async def test_the_handler_of_a_lost_message_is_told(team: Team, jobs: Any) -> N
 
     put = await jobs.put(b"x")
     team.start(jobs.name, work, visibility=0.6)
-    while await jobs.find(put) is not None and not await jobs.peek(state="in_flight"):
-        await asyncio.sleep(0.01)
+
+    async def is_held() -> bool:
+        return bool(await jobs.peek(state="in_flight"))
+
+    await eventually_on_loop(is_held)
     await jobs.remove(put)
     assert await asyncio.to_thread(told.wait, 20)
 
@@ -226,12 +225,11 @@ async def test_a_stop_lets_handlers_finish_and_takes_nothing_new(team: Team, job
 
     await jobs.put(b"1")
     worker = team.start(jobs.name, work, concurrency=1)
-    await until(began.is_set)
+    await eventually_on_loop(began.is_set)
     await jobs.put(b"2")
     worker.stop()
     [(_, running)] = team.workers
-    await asyncio.sleep(0.1)
-    assert not running.done()
+    assert await asyncio.wait({running}, timeout=0.1) == (set(), {running})
     finish.set()
     await running
     assert done == [b"1"]
@@ -247,7 +245,8 @@ async def test_an_idle_worker_stops_at_once_and_takes_no_message_with_it(
         raise AssertionError("nothing was there")
 
     team.start(jobs.name, work)
-    await asyncio.sleep(0.3)
+    [(_, running)] = team.workers
+    assert await asyncio.wait({running}, timeout=0.3) == (set(), {running})
     started = time.monotonic()
     await team.stopped()
     assert time.monotonic() - started < 10
@@ -266,11 +265,11 @@ async def test_handlers_that_do_not_end_are_left_when_the_time_is_over(
         if team.threads:
             finish.wait(20)
         else:
-            await asyncio.sleep(20)
+            await asyncio.Event().wait()
 
     await jobs.put(b"x")
     team.start(jobs.name, work, stop_timeout=0.2, visibility=20)
-    await until(began.is_set)
+    await eventually_on_loop(began.is_set)
     started = time.monotonic()
     await team.stopped()
     assert time.monotonic() - started < 10
@@ -312,10 +311,10 @@ async def test_a_crash_and_restart_of_mq_loses_no_work(
                 # A claim whose answer died with mq comes back after the visibility.
                 one.start("q", work, concurrency=8, visibility=2)
             for part in (100, 300):
-                await until(lambda part=part: len(done) >= part)
+                await eventually_on_loop(lambda part=part: len(done) >= part)
                 own.kill("mq")
                 await asyncio.to_thread(own.restart, "mq")
-            await until(lambda: len(done) == len(bodies))
+            await eventually_on_loop(lambda: len(done) == len(bodies))
             await emptied(client.queue("q"))
         for one in teams:
             await one.stopped()
@@ -346,10 +345,11 @@ async def test_work_that_ends_while_mq_is_away_is_acknowledged_later(tmp_path: P
             async with AsyncClient(own.url) as client:
                 await client.queue("q").put(b"x")
                 team.start("q", work, visibility=60)
-                await until(began.is_set)
+                await eventually_on_loop(began.is_set)
                 own.kill("mq")
                 finish.set()
-                await asyncio.sleep(0.3)
+                [(_, running)] = team.workers
+                assert await asyncio.wait({running}, timeout=0.3) == (set(), {running})
                 await asyncio.to_thread(own.restart, "mq")
                 await emptied(client.queue("q"))
             await team.stopped()
@@ -477,7 +477,7 @@ async def test_a_cancelled_worker_gives_its_messages_back(suite: Suite, jobs: An
 
     async def work(message: Message, claim: Claim) -> None:
         began.set()
-        await asyncio.sleep(20)
+        await asyncio.Event().wait()
 
     put = await jobs.put(b"x")
     running = asyncio.create_task(jobs.worker(work).run())

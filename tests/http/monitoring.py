@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.http.helpers import ask
+from tests.suite import eventually_on_loop
 
 
 class Page:
@@ -43,8 +42,11 @@ async def page(client: aiohttp.ClientSession) -> Page:
 
 async def until(client: aiohttp.ClientSession, name: str, value: float, **labels: str) -> Page:
     """The first page on which a sum has come to a value: others report once a second."""
-    async with asyncio.timeout(15):
-        while (found := await page(client)).sum(name, **labels) < value:
-            await asyncio.sleep(0.1)
+
+    async def reached() -> Page | None:
+        found = await page(client)
+        return found if found.sum(name, **labels) >= value else None
+
+    found: Page = await eventually_on_loop(reached)
     assert found.sum(name, **labels) == value
     return found

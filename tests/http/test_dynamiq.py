@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from typing import Any
@@ -11,7 +10,7 @@ import aiohttp
 import pytest
 
 from tests.http.helpers import Answer, ask, fetch, post
-from tests.suite import Suite, eventually
+from tests.suite import Suite, eventually, eventually_on_loop
 
 JSON = "application/json; charset=UTF-8"
 TEXT = "text/plain; charset=utf-8"
@@ -32,10 +31,11 @@ def told(answer: Answer) -> Any:
 
 async def fetched(client: aiohttp.ClientSession, queue: str, count: int = 10) -> list[Any]:
     """A batch that is not empty."""
-    async with asyncio.timeout(15):
-        while not (found := told(await ask(client, "GET", f"/queues/{queue}/messages/{count}"))):
-            await asyncio.sleep(0.01)
-    return list(found)
+
+    async def batch() -> Any:
+        return told(await ask(client, "GET", f"/queues/{queue}/messages/{count}"))
+
+    return list(await eventually_on_loop(batch))
 
 
 # Method, path, body, status and answer of each row, in an order in which one can be asked after

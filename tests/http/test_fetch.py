@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from tests.http.helpers import Wire, ask, configure, counts, fetch, post
-from tests.suite import Suite, eventually
+from tests.suite import Suite, eventually, eventually_on_loop
 
 
 def moment(text: str) -> datetime:
@@ -185,8 +185,7 @@ async def test_a_thousand_wait_and_each_gets_one(suite: Suite, queue: str) -> No
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(suite.url, connector=connector, timeout=timeout) as many:
         waiting = [asyncio.create_task(fetch(many, queue, wait=20)) for _ in range(total)]
-        while len(connector._acquired) < total:
-            await asyncio.sleep(0)
+        await eventually_on_loop(lambda: len(connector._acquired) >= total)
         posting = [post(many, queue, b"%d" % n) for n in range(total)]
         posted = await asyncio.gather(*posting)
         fetched = await asyncio.gather(*waiting)
@@ -317,7 +316,7 @@ async def test_an_expired_message_is_not_fetched(
     path = suite.root / "queues" / queue / message_id
     await wait_until_ready(client, queue, 1)
     expires = int(message_id.rpartition(".x")[2], 16)
-    await asyncio.sleep(max(0.0, expires - datetime.now(UTC).timestamp()))
+    await eventually_on_loop(lambda: time.time() >= expires)
     assert (await fetch(client, queue, wait=0)).status == 204
     assert not path.exists()
 
@@ -338,9 +337,9 @@ async def release(client: aiohttp.ClientSession, queue: str, message_id: str) ->
 
 async def wait_until_ready(client: aiohttp.ClientSession, queue: str, number: int) -> None:
     """Wait until the mover has delivered ``number`` messages and no other is under way."""
-    for _ in range(200):
+
+    async def are_ready() -> bool:
         found = await counts(client, queue)
-        if found["ready"] == number and found["new"] == 0:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"the messages do not get ready: {found}")
+        return bool(found["ready"] == number and found["new"] == 0)
+
+    await eventually_on_loop(are_ready)

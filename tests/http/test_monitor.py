@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from pathlib import Path
@@ -17,7 +16,7 @@ from prometheus_client.openmetrics.parser import (
 from fsmq.spool.metrics import METRICS
 from tests.http.helpers import Wire, ask, fetch, post
 from tests.http.monitoring import page, until
-from tests.suite import Suite, eventually
+from tests.suite import Suite, eventually, eventually_on_loop
 
 
 async def test_the_life_of_messages(client: aiohttp.ClientSession, queue: str) -> None:
@@ -115,12 +114,12 @@ async def test_a_queue_that_is_gone_is_not_counted(
 ) -> None:
     await until(client, "fsmq_queue_messages", 0, queue=queue)
     await ask(client, "DELETE", f"/{queue}")
-    async with asyncio.timeout(15):
-        while "queue" in {
-            s.labels.get("queue") == queue and "queue"
-            for s in (await page(client)).families["fsmq_queue_messages"].samples
-        }:
-            await asyncio.sleep(0.1)
+
+    async def is_gone() -> bool:
+        samples = (await page(client)).families["fsmq_queue_messages"].samples
+        return queue not in {s.labels.get("queue") for s in samples}
+
+    await eventually_on_loop(is_gone)
 
 
 async def test_whichever_process_answers_tells_of_all(root: Path) -> None:
@@ -135,9 +134,11 @@ async def test_whichever_process_answers_tells_of_all(root: Path) -> None:
             for _ in range(6):
                 async with aiohttp.ClientSession(url) as other:
                     found = await until(other, "fsmq_messages_sent_total", 8, queue="jobs")
-            async with asyncio.timeout(15):
-                while (await page(client)).processes() != {"mq-0", "mq-1", "mover", "reaper"}:
-                    await asyncio.sleep(0.1)
+
+            async def all_are_told_of() -> bool:
+                return (await page(client)).processes() == {"mq-0", "mq-1", "mover", "reaper"}
+
+            await eventually_on_loop(all_are_told_of)
             assert found.sum("fsmq_queue_messages", queue="jobs") == 8
         names = sorted(path.name.split(":")[1] for path in (root / "metrics").iterdir())
         assert names == ["mover", "mq-0", "mq-1", "reaper"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import time
 
 import aiohttp
 import pytest
@@ -123,7 +123,8 @@ async def test_retention_ends_old_messages(
     message_id = await post(client, queue, b"old")
     eventually((suite.root / "queues" / queue / message_id).exists)
     await configure(client, queue, retention=0.05)
-    await asyncio.sleep(0.1)  # it grows old
+    young_until = time.time() + 0.1
+    eventually(lambda: time.time() > young_until)
     assert (await fetch(client, queue, wait=0)).status == 204
     await configure(client, queue, retention=None)
     await post(client, queue, b"young")

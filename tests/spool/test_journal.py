@@ -19,7 +19,7 @@ from fsmq.spool.journal import Journal, close_abandoned, expire, via
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.tree import Tree
 from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
-from tests.suite import eventually
+from tests.suite import HOME, eventually
 
 
 def events_in(root: Path) -> list[dict[str, Any]]:
@@ -220,23 +220,23 @@ def test_readers_meet_whole_segments_only(root: Path, tree: Tree) -> None:
 
 
 _WRITER = """
-import sys, time
+import signal, sys
 from fsmq.spool.journal import Journal
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.tree import Tree
+from tests.suite import eventually
 metrics = Metrics()
 journal = Journal(Tree(sys.argv[1]), metrics, host="a", program="test", segment_s=3600)
 journal.note("accepted", "jobs", "1")
-while not metrics.value(("journal",)):
-    time.sleep(0.01)
+eventually(lambda: metrics.value(("journal",)))
 print("written", flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 
 def test_a_dead_writers_segment_is_closed_and_a_living_ones_is_not(root: Path, tree: Tree) -> None:
     writer = subprocess.Popen(
-        [sys.executable, "-c", _WRITER, str(root)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _WRITER, str(root)], cwd=HOME, stdout=subprocess.PIPE, text=True
     )
     try:
         assert writer.stdout is not None

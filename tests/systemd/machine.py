@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -229,13 +228,14 @@ def _cgroup2() -> Path | None:
 
 def _remove_cgroup(cgroup: Path) -> None:
     """Remove a cgroup with all below it, once the kernel has buried the processes in it."""
-    end = time.monotonic() + 10
-    while cgroup.exists() and time.monotonic() < end:
+
+    def is_removed() -> bool:
         for folder, _, _ in os.walk(cgroup, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
-        time.sleep(0.02)
-    assert not cgroup.exists(), f"{cgroup} cannot be removed"
+        return not cgroup.exists()
+
+    eventually(is_removed)
 
 
 def copy_of_the_clone(place: Path) -> None:

@@ -286,8 +286,6 @@ async def test_pollers_at_once_with_expiring_claims_lose_nothing(emo: Emo) -> No
                 seen[message["payload"]] += 1
             if messages and not (forgetful and len(seen) < 200):
                 await emo.ack(*messages)
-            if not messages:
-                await asyncio.sleep(0.05)
 
     await asyncio.wait_for(asyncio.gather(*(poller(n) for n in range(4))), 60)
     assert set(seen) == everything

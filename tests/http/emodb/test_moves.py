@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from fsmq import Spool
 from fsmq.spool.moves import Mover
 from tests.http.emodb.helpers import EXCEPTION, Emo, payloads
 from tests.http.helpers import ask
-from tests.suite import Suite
+from tests.suite import Suite, eventually_on_loop
 
 
 async def move(source: Emo, target: Emo) -> str:
@@ -26,12 +25,12 @@ async def move(source: Emo, target: Emo) -> str:
 
 
 async def end(emo: Emo, reference: str) -> dict[str, Any]:
-    while True:
+    async def ended() -> Any:
         answer = await ask(emo.client, "GET", f"/{emo.service}/1/_move/{reference}")
         assert answer.status == 200, answer
-        if answer.json["status"] != "IN_PROGRESS":
-            return dict(answer.json)
-        await asyncio.sleep(0.01)
+        return answer.json if answer.json["status"] != "IN_PROGRESS" else None
+
+    return dict(await eventually_on_loop(ended))
 
 
 def target_of(emo: Emo) -> Emo:
@@ -110,9 +109,12 @@ async def test_the_native_dialect_moves_too(plain: Emo) -> None:
     assert answer.status == 202
     reference = answer.headers["Location"]
     assert reference == f"/_moves/{answer.json['move']}"
-    while (found := (await ask(plain.client, "GET", reference)).json)["status"] == "in_progress":
-        await asyncio.sleep(0.01)
-    assert found == {
+
+    async def ended() -> Any:
+        shown = (await ask(plain.client, "GET", reference)).json
+        return shown if shown["status"] != "in_progress" else None
+
+    assert await eventually_on_loop(ended) == {
         "move": answer.json["move"],
         "from": plain.name,
         "to": target.name,
@@ -126,8 +128,11 @@ async def test_the_native_dialect_moves_too(plain: Emo) -> None:
     assert (await plain.size(), await target.size()) == (1, 2)
     everything = await ask(plain.client, "POST", path + "&in_flight=true")
     assert everything.status == 202
-    while await target.size() < 3:
-        await asyncio.sleep(0.01)
+
+    async def all_came() -> bool:
+        return await target.size() == 3
+
+    await eventually_on_loop(all_came)
     for unknown in ("none", "x" * 300, "%2e%2e", "a%00b"):
         assert (await ask(plain.client, "GET", f"/_moves/{unknown}")).status == 404
     assert (await ask(plain.client, "POST", f"/{plain.name}/move")).status == 400
@@ -144,8 +149,7 @@ async def test_a_move_goes_on_after_a_kill(tmp_path: Path) -> None:
             reference = await move(
                 Emo(client, suite, "queue", "from"), Emo(client, suite, "queue", "to")
             )
-            while not (target.exists() and any(target.iterdir())):
-                await asyncio.sleep(0.001)
+            await eventually_on_loop(lambda: target.exists() and any(target.iterdir()))
         suite.kill("mq")
         left = len(list(source.iterdir()))
         assert left
