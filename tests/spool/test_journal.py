@@ -41,12 +41,12 @@ def test_each_step_of_a_message_is_noted(root: Path) -> None:
         jobs = spool.queue("jobs")
         jobs.configure(max_deliveries=2, dead_letter_queue="dead")
         first = jobs.put(b"hello")
-        second = jobs.put(b"later", delay=0.01)
         [message] = jobs.claim(visibility=60)
         jobs.renew(first, 90)
         jobs.release(first)
         assert [m.id for m in jobs.claim(2, wait=5)] == [first]
         jobs.bury(first)
+        second = jobs.put(b"later", delay=0.01)
         [late] = jobs.claim(wait=5)
         jobs.remove(late.id)
         spool.reap()
