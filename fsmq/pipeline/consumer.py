@@ -138,6 +138,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[Part]:
         """The shares of the batches after ``start``, up to ``end``. Raises FsmqError."""
         consumer = self._open()
+        if "stream" not in end:
+            return []  # a query's first batch, of an empty queue
         stream, after = end["stream"], 0
         if start.get("stream") == stream:
             after = start["batch"]
@@ -151,7 +153,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Remove the messages of all batches up to ``end``. Raises FsmqError."""
-        self._commit(end["stream"], end["batch"])
+        if "stream" in end:
+            self._commit(end["stream"], end["batch"])
 
     def stop(self) -> None:
         """Let someone else be this consumer."""

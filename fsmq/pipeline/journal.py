@@ -62,7 +62,7 @@ def only_one(folder: str) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InvalidValue("--to", f"another job writes the tables in {folder}") from None
+            raise InvalidValue("--to", f"another job writes into {folder}") from None
         yield
     finally:
         os.close(fd)

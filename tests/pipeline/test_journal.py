@@ -260,7 +260,7 @@ def test_the_command_follows_is_killed_and_goes_on(
     tables = Tables(spark, str(folder))
     eventually(lambda: tables.progress().batch == 0, 100)
     with (
-        pytest.raises(InvalidValue, match="another job writes the tables"),
+        pytest.raises(InvalidValue, match="another job writes into"),
         journal.only_one(str(folder)),
     ):
         pass

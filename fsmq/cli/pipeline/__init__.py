@@ -10,6 +10,7 @@ JOBS: dict[str, dict[str, str]] = {
         "report": "fsmq.cli.pipeline.report:report",
     },
     "Jobs": {
+        "archive": "fsmq.cli.pipeline.archive:archive",
         "audit": "fsmq.cli.pipeline.audit:audit",
         "app": "fsmq.cli.pipeline.app:app",
     },

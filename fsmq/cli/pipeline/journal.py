@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
+    await_stream,
     dry_run_option,
     master_option,
     progress,
@@ -23,9 +20,6 @@ from fsmq.cli.pipeline.running import (
 from fsmq.cli.place import root_option
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
     from fsmq.pipeline.tables import Progress
 
 
@@ -88,7 +82,8 @@ def journal(
             query = job.start(
                 spark, str(root), place, every=every if follow else None, rules=rules, told=_tell
             )
-            _await(spark, query, "following" if follow else "reading")
+            with progress(spark, "following" if follow else "reading"):
+                await_stream(query)
         summary({**job.summary(spark, place), "tables": place}, as_json)
 
 
@@ -96,33 +91,3 @@ def _tell(done: Progress) -> None:
     at = datetime.fromtimestamp(done.latest_ms / 1000, UTC)
     line = f"batch {done.batch}: {done.events:,} steps so far, the newest of {at:%F %T} UTC"
     click.echo(f"fsmq: {line}", err=True)
-
-
-def _await(spark: SparkSession, query: StreamingQuery, label: str) -> None:
-    """Wait for the end of a stream; SIGINT and SIGTERM stop it, and that is no failure."""
-    from pyspark.errors import StreamingQueryException
-
-    try:
-        with _stoppable(), progress(spark, label):
-            query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
-    except StreamingQueryException as error:
-        reason = str(error).partition("\n")[0]
-        raise Failure(
-            f"the stream has ended: {reason}",
-            Exit.UNAVAILABLE,
-            "run it again: it goes on with the batch that was not done",
-        ) from error
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

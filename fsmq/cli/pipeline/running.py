@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from fsmq.cli.output import bar, document, facts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,6 +72,39 @@ def _tasks(spark: SparkSession) -> tuple[int, int]:
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
     return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
+
+
+def await_stream(query: StreamingQuery) -> None:
+    """Wait for the end of a stream; SIGINT and SIGTERM stop it, and that is no failure.
+
+    Raises Failure.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        with _stoppable():
+            query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    except StreamingQueryException as error:
+        reason = str(error).partition("\n")[0]
+        raise Failure(
+            f"the stream has ended: {reason}",
+            Exit.UNAVAILABLE,
+            "run it again: it goes on with the batch that was not done",
+        ) from error
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def summary(found: Mapping[str, Any], as_json: bool) -> None:

@@ -1,0 +1,82 @@
+"""``fsmq pipeline archive``: a queue as Parquet files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fsmq.cli.output import json_option
+from fsmq.cli.pipeline.running import (
+    await_stream,
+    dry_run_option,
+    master_option,
+    progress,
+    spark_session,
+    summary,
+)
+from fsmq.cli.place import root_option
+
+
+@click.command("archive")
+@click.argument("queues", nargs=-1, required=True)
+@root_option
+@click.option("--to", "folder", required=True, metavar="DIR", help="Folder of the archive.")
+@click.option("--copy", is_flag=True, help="Copy what stands there; acknowledge nothing.")
+@click.option(
+    "--batch",
+    "messages",
+    type=click.IntRange(1),
+    default=50_000,
+    show_default=True,
+    metavar="MESSAGES",
+    help="As many are written, and then acknowledged, at a time.",
+)
+@click.option(
+    "--consumer",
+    metavar="NAME",
+    help="Who claims the messages.  [default: a name made of --to]",
+)
+@master_option
+@dry_run_option
+@json_option
+def archive(
+    queues: tuple[str, ...],
+    root: Path,
+    folder: str,
+    copy: bool,
+    messages: int,
+    consumer: str | None,
+    master: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Move what is ready in QUEUES (names and globs) into Parquet files, and acknowledge it.
+
+    The files are queue=…/day=…/batch=…/*.parquet under --to, and `fsmq pipeline replay` puts them
+    back. Run it again whenever it was stopped or killed, with the same --to: nothing is lost, and
+    nothing is twice.
+
+    --copy takes messages in all states, leaves them where they are, and adds to the archive only
+    those that it does not have.
+    """
+    place = folder if "://" in folder else str(Path(folder).resolve())
+    with spark_session("archive", master) as spark:
+        from fsmq.pipeline import archive as job
+        from fsmq.pipeline.journal import only_one
+
+        if dry_run:
+            found: dict[str, Any] = job.look(str(root), queues)
+        else:
+            with only_one(place), progress(spark, "archiving"):
+                if copy:
+                    found = job.copy(spark, str(root), queues, place)
+                else:
+                    found = job.drain(
+                        *(spark, str(root), queues, place),
+                        consumer=consumer,
+                        messages=messages,
+                        run=await_stream,
+                    )
+        summary({**found, "archive": place}, as_json)

@@ -1,0 +1,182 @@
+"""The job ``archive``: a queue as Parquet files, and its messages acknowledged; or a copy of it.
+
+    <folder>/queue=…/day=…/batch=…/*.parquet
+
+The day is that of the message's creation, in UTC; where its name does not tell, that of its batch.
+All else is as a stream has it (see `columns`), so that every message can be put again as it was.
+
+Draining is a stream into this folder. A batch is written under its own name, which it keeps
+whenever it is given again (see `consumer`), and in the place of what an attempt before has left:
+so it is there once, whatever was killed. What the stream has to know is in the spool, and its
+checkpoint is thrown away.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StringType, StructField, StructType
+
+from fsmq.pipeline.columns import SCHEMA
+from fsmq.pipeline.consumer import BATCH_COLUMN
+from fsmq.pipeline.listing import Queues
+from fsmq.spool import Spool
+from fsmq.spool.sync import sync_filesystem
+from fsmq.spool.uuids import uuid7
+
+STREAM_SCHEMA = StructType([*SCHEMA.fields, StructField(BATCH_COLUMN, StringType())])
+ARCHIVE_SCHEMA = StructType([*SCHEMA.fields, StructField("day", StringType())])
+MESSAGES, BYTES = 50_000, 1024**3
+# A batch of this size may be written for long, and each renewal costs.
+_VISIBILITY_S = 300
+_PLACES = ("queue", "day", BATCH_COLUMN)
+# What Spark writes before it moves it to its place.
+_STAGED = (".spark-staging-*", "_temporary")
+
+
+def read(spark: SparkSession, folder: str) -> DataFrame:
+    """The messages of an archive, with their day as YYYY-MM-DD; empty where there is none yet."""
+    try:
+        # With a schema: Spark would take a queue named 007 for a number.
+        return spark.read.schema(ARCHIVE_SCHEMA).parquet(folder)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return spark.createDataFrame([], ARCHIVE_SCHEMA)
+
+
+def look(root: str, queues: Sequence[str]) -> dict[str, Any]:
+    """What there is to be archived. Raises FsmqError."""
+    wanted = Queues(",".join(queues))
+    with Spool(root, create=False, delivers=False) as spool:
+        wanted.check(spool.tree)
+        found = {name: seen.counts for name, seen in spool.survey().items() if wanted.holds(name)}
+    waiting = sum(counts.new + counts.ready for counts in found.values())
+    return {
+        "queues": len(found),
+        "messages": waiting,
+        "hidden": sum(counts.total for counts in found.values()) - waiting,
+    }
+
+
+def drain(
+    spark: SparkSession,
+    root: str,
+    queues: Sequence[str],
+    folder: str,
+    *,
+    consumer: str | None = None,
+    messages: int = MESSAGES,
+    run: Callable[[StreamingQuery], object] = lambda query: query.awaitTermination(),
+) -> dict[str, Any]:
+    """Move what is ready in some queues into an archive, and acknowledge it.
+
+    queues: names and globs. folder: a path that Spark knows. consumer: who claims them; None: a
+    name for this folder. messages: as many in a batch. run: waits for the end of the query.
+
+    What a run before this one had begun and not finished is done first. Raises FsmqError,
+    StreamingQueryException.
+    """
+    stream = (
+        spark.readStream.format("fsmq")
+        .schema(STREAM_SCHEMA)
+        .options(root=root, queue=",".join(queues), consumer=consumer or consumer_of(folder))
+        .options(maxMessagesPerBatch=messages, maxBytesPerBatch=BYTES)
+        .options(visibilityTimeout=_VISIBILITY_S)
+    )
+    if "://" not in folder:
+        os.makedirs(folder, exist_ok=True)
+        _clear(Path(folder))
+        stream = stream.option("syncBeforeCommit", folder)
+    with tempfile.TemporaryDirectory(prefix="fsmq-archive-") as checkpoint, _all_progress(spark):
+        query = (
+            stream.load()
+            .writeStream.foreachBatch(lambda batch, number: _write(batch, folder))
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            run(query)
+        finally:
+            query.stop()
+        done = [p for p in query.recentProgress if p["numInputRows"]]
+    return {"messages": sum(p["numInputRows"] for p in done), "batches": len(done)}
+
+
+def copy(spark: SparkSession, root: str, queues: Sequence[str], folder: str) -> dict[str, Any]:
+    """Add to an archive what stands in some queues and is not in it, and leave the queues alone.
+
+    Raises FsmqError.
+    """
+    if "://" not in folder:
+        _clear(Path(folder))
+    found = (
+        spark.read.format("fsmq")
+        .options(root=root, queue=",".join(queues))
+        .load()
+        .where("state <> 'removed'")
+    )
+    known = read(spark, folder).select("queue", "id")
+    counted = fn.count(fn.lit(1)).alias("messages")
+    seen = Observation()
+    new = found.join(known, ["queue", "id"], "left_anti").observe(seen, counted)
+    _write(new.withColumn(BATCH_COLUMN, fn.lit(uuid7())), folder, "append")
+    if "://" not in folder:
+        sync_filesystem(folder)
+    return {"messages": seen.get["messages"], "batches": 1}
+
+
+def consumer_of(folder: str) -> str:
+    """The name of the consumer that drains into a folder: what it has begun, it finishes."""
+    return f"archive-{zlib.crc32(folder.encode()):08x}"
+
+
+def _write(rows: DataFrame, folder: str, mode: str = "overwrite") -> None:
+    """Write rows where they belong; of a batch all that was there of these queues and days goes."""
+    created = fn.coalesce("created_at", _time_of(fn.col(BATCH_COLUMN)))
+    placed = rows.withColumn("day", fn.date_format(created, "yyyy-MM-dd"))
+    (
+        placed.write.mode(mode)
+        .option("partitionOverwriteMode", "dynamic")
+        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        .partitionBy(*_PLACES)
+        .parquet(folder)
+    )
+
+
+def _time_of(uuid: Column) -> Column:
+    """The time in a UUIDv7."""
+    digits = fn.concat(fn.substring(uuid, 1, 8), fn.substring(uuid, 10, 4))
+    return fn.timestamp_millis(fn.conv(digits, 16, 10).cast("long"))
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a run that was killed has not moved to its place."""
+    for pattern in _STAGED:
+        for left in folder.glob(pattern):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def _all_progress(spark: SparkSession) -> Iterator[None]:
+    """Let queries remember all of their batches, so that they can be counted."""
+    name = "spark.sql.streaming.numRecentProgressUpdates"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "1000000")
+    try:
+        yield
+    finally:
+        if before is not None:
+            spark.conf.set(name, before)
