@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Two drivers start here, on a machine that does other things, too.
+pytestmark = pytest.mark.timeout(400)
+
 _POSTED = 500
 
 
@@ -153,9 +156,13 @@ def test_an_archive_that_is_killed_midway_and_run_again_has_each_message_once(
             stderr=log,
             start_new_session=True,
         )
+
+    def waiting() -> int:
+        return len(os.listdir(root / "queues" / "jobs"))
+
     try:
         # Some batches are acknowledged, and it is at work on the next one.
-        eventually(lambda: job.poll() is not None or len(visible(root)) <= _POSTED - 100, 120)
+        eventually(lambda: job.poll() is not None or waiting() <= _POSTED - 100, 200)
         assert job.poll() is None, (tmp_path / "log").read_text()
     finally:
         with suppress(ProcessLookupError):
