@@ -224,7 +224,7 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            # Hidden names are .nfsXXXX leftovers and the like; a colon cannot be in an id.
+            # Hidden names are the .nfs leftovers of NFS and the like; a colon cannot be in an id.
             return [n for n in os.listdir(fd) if n[0] != "." and ":" not in n]
         finally:
             os.close(fd)
