@@ -266,18 +266,18 @@ def test_uninstall_leaves_the_messages_and_make_install_finds_them(machine: Mach
 
 
 def test_a_packager_can_stage_it(machine: Machine) -> None:
-    env = {"PYTHON": system_python(), "DESTDIR": "/root/stage", "PREFIX": "/usr"}
+    env = {"PYTHON": system_python(), "DESTDIR": "/srv/stage", "PREFIX": "/usr"}
     machine.run("/srv/fsmq/systemd/install.sh", env=env)
-    stage = machine.path("/root/stage")
+    stage = machine.path("/srv/stage")
     unit = (stage / "usr/lib/systemd/system/fsmq-mq@.service").read_text()
     assert "ExecStart=/usr/lib/fsmq/bin/mq\n" in unit
     assert os.readlink(stage / "usr/bin/mq") == "/usr/lib/fsmq/bin/mq"
     named = machine.attempt(
-        "grep", "--recursive", "--files-with-matches", "/root/stage", "/root/stage"
+        "grep", "--recursive", "--files-with-matches", "/srv/stage", "/root/stage"
     )
     assert named.stdout == ""
     # Moved to where it says that it is, it runs.
-    machine.run("cp", "-r", "/root/stage/usr/lib/fsmq", "/usr/lib/fsmq")
+    machine.run("cp", "-r", "/srv/stage/usr/lib/fsmq", "/usr/lib/fsmq")
     assert machine.run("/usr/lib/fsmq/bin/mq", "--version").strip() == f"mq {__version__}"
     machine.run("/srv/fsmq/systemd/install.sh", "uninstall", env=env)
     assert [p for p in stage.rglob("*") if p.is_file()] == [stage / "etc/fsmq/main.env"]
