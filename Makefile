@@ -90,6 +90,10 @@ soak: setup java ## all that is long: power cuts, kills, crash states, a million
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)
 	$(BIN)/python -m benchmarks --write
 
+.PHONY: day
+day: setup ## play a day of work, kill the job journal meanwhile, compare its tables (ten minutes)
+	$(BIN)/python -m tests.pipeline.day --kills --to build/day-$$(date +%s)
+
 .PHONY: install
 install: ## put fsmq on this machine: program, units, user (as root; DESTDIR, PREFIX)
 	@systemd/install.sh

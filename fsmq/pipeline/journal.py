@@ -208,9 +208,10 @@ class _Batches:
 
         size = after.events - before.events
         tables.append("events", events, fn.col("at"), number, size)
-        gone = lives.is_message(rows.where(over)).select(*lives.COLUMNS)
-        tables.append("messages", gone, fn.col("ended_at"), number, size)
-        tables.append("minutes", by_minute.where(is_final), fn.col("minute"), number, size)
+        if after.mark_ms > first:  # else nothing has become final
+            gone = lives.is_message(rows.where(over)).select(*lives.COLUMNS)
+            tables.append("messages", gone, fn.col("ended_at"), number, size)
+            tables.append("minutes", by_minute.where(is_final), fn.col("minute"), number, size)
         recent = {
             "messages": rows.where(~over),
             "minutes": by_minute.where(~is_final),

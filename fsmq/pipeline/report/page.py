@@ -152,7 +152,7 @@ def _sections(figures: Figures) -> list[str]:
         _section(
             "What did not go well at once",
             "Left: deliveries that were not a message’s first, as a share of all. Right: messages"
-            " that left without being done, and are gone.",
+            " that left without being done.",
             [
                 _titled("Repeated deliveries", charts.repeats(figures)),
                 _titled("Left undone", charts.ends(figures)),
