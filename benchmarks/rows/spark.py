@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import os
 import subprocess
 import sys
 import time
@@ -16,6 +16,7 @@ from fsmq.spool import Spool
 from .. import fill
 from ..bench import QUEUE, Bench
 from ..measure import Bar, Measure, Outcome, rate, ratios, side_by_side
+from ..procfs import resident_mb
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,4 +161,4 @@ if __name__ == "__main__":
     from fsmq.pipeline.snapshot import reader
 
     reader(SCHEMA, {"root": sys.argv[1], "queue": QUEUE}).partitions()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)
+    print(resident_mb(os.getpid(), peak=True))  # ru_maxrss would be the parent's, too
