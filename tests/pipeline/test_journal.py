@@ -21,6 +21,9 @@ from tests.suite import HOME, eventually
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# Spark's start and the first batch take a minute where the machine is busy.
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -14,6 +14,9 @@ from tests.pipeline.journals import BEGIN_MS, segment, show, step
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Spark's start and the first batch take a minute where the machine is busy.
+pytestmark = pytest.mark.timeout(300)
+
 HOUR_MS = 3_600_000
 
 
