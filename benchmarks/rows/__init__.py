@@ -22,6 +22,7 @@ from . import (
     post,
     reaper,
     spark,
+    spark_drain,
 )
 
 Row = Callable[[Bench], Outcome]
@@ -53,4 +54,5 @@ ROWS: dict[str, Row] = {
     "two-hosts": dynamiq.hosts,
     "spark-read": spark.snapshots,
     "spark-driver": spark.driver,
+    "spark-drain": spark_drain.drain,
 }
