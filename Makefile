@@ -85,6 +85,7 @@ soak: setup java ## all that is long: power cuts, kills, crash states, a million
 	$(BIN)/python -m tests.power.soak
 	$(MAKE) soak-fuzz
 	$(BIN)/python -m tests.pipeline.kills
+	$(BIN)/python -m tests.pipeline.writer_kills
 
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)

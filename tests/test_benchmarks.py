@@ -25,7 +25,7 @@ LIBRARY_ROWS = ("put-many", "fetch-depth", "mover-rate", "mover-latency", "mover
 DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")
 EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
-SPARK_ROWS = ("spark-read", "spark-drain")
+SPARK_ROWS = ("spark-read", "spark-drain", "spark-write")
 WRK_ROWS = ("post-1", "life-64", "growth")
 SIZES = dataclasses.replace(
     TINY, waiters=20, connections=(1,), bodies=(100,), depths=(50,), timers=20, posts_per_s=100

@@ -23,6 +23,7 @@ from . import (
     reaper,
     spark,
     spark_drain,
+    spark_write,
 )
 
 Row = Callable[[Bench], Outcome]
@@ -55,4 +56,5 @@ ROWS: dict[str, Row] = {
     "spark-read": spark.snapshots,
     "spark-driver": spark.driver,
     "spark-drain": spark_drain.drain,
+    "spark-write": spark_write.durable,
 }

@@ -11,10 +11,8 @@ it is known without opening the file.
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -161,8 +159,6 @@ class Batches:
 def _array(rows: _Rows, field: pa.Field) -> pa.Array:
     if field.name == "attributes":
         return rows.attributes(field.type)
-    if field.name == "body":
-        return rows.bodies()
     return pa.array(_MAKERS[field.name](rows), field.type)
 
 
@@ -247,15 +243,6 @@ class _Rows:
             for m in self.messages
         ]
 
-    def bodies(self) -> pa.Array:
-        # One copy of all; built from a list, the array would grow, and be copied, step by step.
-        bodies = [content[0] for content in self.contents if content[0] is not None]
-        if len(bodies) < len(self.contents):
-            return pa.array([content[0] for content in self.contents], pa.binary())
-        ends = array("i", accumulate(map(len, bodies), initial=0))
-        buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(bodies))]
-        return pa.Array.from_buffers(pa.binary(), len(bodies), buffers)
-
     def attributes(self, kind: pa.DataType) -> pa.Array:
         ends = [0]
         names: list[str] = []
@@ -285,4 +272,5 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
     "deliveries": lambda rows: [deliveries_of(*placed, rows.coarse) for placed in rows.stamped],
     "size": lambda rows: [m.size for m in rows.messages],
     "content_type": lambda rows: [content[1] for content in rows.contents],
+    "body": lambda rows: [content[0] for content in rows.contents],
 }

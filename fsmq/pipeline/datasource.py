@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline import consumer, snapshot
+from fsmq.pipeline import consumer, producer, snapshot
 from fsmq.pipeline.columns import COLUMNS, SCHEMA
 from fsmq.spool import InvalidValue
 
@@ -31,6 +37,16 @@ class FsmqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's
         """``spark.readStream``: a consumer."""
         return consumer.reader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """``df.write``: all rows become messages, or none."""
+        return producer.writer(schema, self.options, overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """``writeStream``: each micro-batch, once."""
+        return producer.stream_writer(schema, self.options, overwrite)
 
 
 def columns_of(options: Mapping[str, str]) -> StructType:

@@ -85,7 +85,7 @@ class SnapshotReader(DataSourceReader):
             return self._partitions
         cores = os.cpu_count() or 1
         # Every task passes through the whole listing, so they are no more than needed.
-        return min(messages // _PER_PARTITION, max(2 * cores, messages // _NAMES_IN_MEMORY))
+        return min(messages // _PER_PARTITION, max(cores, messages // _NAMES_IN_MEMORY))
 
     def _listing(self, tree: Tree) -> Listing:
         pushed = self._pushed

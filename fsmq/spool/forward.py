@@ -1,8 +1,8 @@
 """Forward: the files of a committed job go to ``new/``, by whoever holds the job's lock.
 
-A file goes there under its dot-name first, and is shown only when both folders are synced: no crash
-can bring back to the job what was shown, claimed and removed. From its dot-name on it is complete:
-if its bringer dies, the mover promotes it.
+A crash may undo renames that were not synced: the file is in the job again then, and is brought
+forward again. Not one that was claimed or removed, and somebody told so: that was a later rename
+of the same file, and is durable.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import Any
 from .context import Context
 from .errors import Unavailable
 from .journal import NoJournal
-from .names import siblings, split_staged
+from .names import siblings, split_entry
 from .put import stands
-from .recovery import promote
 from .reservation import Reservations
 from .staging import Job, Sync, committed_folder, gone_folder
 from .sync import Work
@@ -29,7 +28,7 @@ from .transitions import NEW, REMOVE_NEW, STAGING
 from .tree import Tree
 
 MANIFEST = "commit.json"
-# So many files share a sync on their way to new/.
+# So many files share a sync, and their own ids a lock.
 _CHUNK = 10_000
 _RESERVED_PATIENCE_S = 5.0
 _RETRY_S = 0.002
@@ -128,7 +127,7 @@ class Forward:
         self._chunks = self._all_chunks(chunk)
 
     def step(self) -> int:
-        """Bring some files forward and show them; how many were looked at, 0 when all are done."""
+        """Bring some files forward; how many were looked at, 0 when all are done."""
         for part, names in self._chunks:
             _Chunk(self, part, names).run()
             return len(names)
@@ -144,7 +143,7 @@ class Forward:
         for part in self._manifest.parts:
             names = self._tree.names(f"{self._folder}/{part}")
             # In delivery order: who waits for them sees the oldest first.
-            ordered = iter(sorted(names, key=lambda name: name.split(":")[-2:-1]))
+            ordered = iter(sorted(names, key=lambda name: name.rpartition(":")[2]))
             while chunk := list(islice(ordered, chunk_size)):
                 yield part, chunk
 
@@ -175,7 +174,7 @@ class _Chunk:
         self._queues: dict[str, bool] = {}  # whether each exists
         self._reservations = Reservations(self._tree)
         self._reserved: set[tuple[str, str]] = set()
-        self._brought: list[tuple[str, str, str]] = []  # dot-name, queue, id
+        self._brought: list[tuple[str, str]] = []  # queue, id
 
     def run(self) -> None:
         try:
@@ -183,15 +182,13 @@ class _Chunk:
                 self._start_delays()
             for name in self._names:
                 self._bring(name)
-            # Both: no crash may bring a file back here once it was shown.
+            # Before the job's folder goes. Of the two, because who knows which one counts.
             self._forward._sync(Work(folders={self._folder, self._tree.folder(NEW)}))
-            for brought in self._brought:
-                self._show(*brought)
         finally:
             for queue, bare in self._reserved:
                 self._reservations.free(queue, [bare])
         self._take_back_homeless()
-        for queue, number in Counter(queue for _, queue, _ in self._brought).items():
+        for queue, number in Counter(queue for queue, _ in self._brought).items():
             self._context.metrics.count(("put", queue), number)
 
     def _start_delays(self) -> None:
@@ -200,43 +197,44 @@ class _Chunk:
         work = Work()
         for name in self._names:
             path = f"{self._folder}/{name}"
-            message_id = name.split(":")[-2] if split_staged(name) is not None else ""
-            found = self._tree.stat(path)
-            stamp = stamps.decode(message_id, found.st_mtime_ns) if found is not None else None
+            parts, found = split_entry(name), self._tree.stat(path)
+            if parts is None or found is None:
+                continue
+            stamp = stamps.decode(parts[1], found.st_mtime_ns)
             # One that counts since 1970 was not started before, by someone who died.
-            if message_id and stamp is not None and stamp.deadline_ms < _RELATIVE_MS:
-                mtime = stamps.encode(message_id, at_ms + stamp.deadline_ms, 0)
+            if stamp is not None and stamp.deadline_ms < _RELATIVE_MS:
+                mtime = stamps.encode(parts[1], at_ms + stamp.deadline_ms, 0)
                 self._tree.stamp(path, mtime)
                 work.closed.append(path)
         if work.closed:
             self._forward._sync(work)
 
     def _bring(self, name: str) -> None:
-        """Bring a file to ``new/`` under its dot-name, or let it go if it has no place there."""
-        parts = split_staged(name)
+        """Bring a file to ``new/``, or let it go if it has no place there."""
+        parts = split_entry(name)
         if parts is None:
             return  # none of ours; it goes with the folder
-        queue, _, message_id = parts[0].rpartition(":")
-        path = f"{self._folder}/{name}"
+        queue, message_id = parts
+        path, target = f"{self._folder}/{name}", self._tree.folder(NEW, name)
         if not self._has_queue(queue):
             self._tree.unlink(path)  # deleted after the commit, and its messages with it
-        elif self._told["own"] and self._is_there(queue, message_id):
+            return
+        if self._told["own"] and self._is_there(queue, message_id):
             self._forward.repeated += self._tree.unlink(path)
-        elif self._to_new(path, name):
-            self._brought.append((name, queue, message_id))
-        else:
-            self._forward.repeated += self._tree.unlink(path)
-
-    def _to_new(self, path: str, name: str) -> bool:
-        target = self._tree.folder(NEW, name)
+            return
         try:
-            return self._tree.rename(path, target)
+            if not self._tree.rename(path, target):
+                return
         except FileExistsError:
-            # Left by a put of the same message that died.
-            if promote(self._tree, name):
-                return False
-            self._tree.unlink(target)
-            return self._tree.rename(path, target)
+            # A move has brought an equal one meanwhile, which needs no reservation.
+            self._forward.repeated += self._tree.unlink(path)
+            return
+        self._brought.append(parts)
+        journal = self._context.journal
+        if type(journal) is not NoJournal:
+            found = self._tree.stat(target)
+            size = found.st_size if found is not None else None
+            journal.note("accepted", queue, message_id, size=size)
 
     def _is_there(self, queue: str, message_id: str) -> bool:
         """Keep puts of an own id out, then look whether it stands; as a put does."""
@@ -252,20 +250,6 @@ class _Chunk:
         self._reserved.add(own)
         return any(stands(self._context, queue, name) for name in names)
 
-    def _show(self, name: str, queue: str, message_id: str) -> None:
-        target = self._tree.folder(NEW, name[1:].rpartition(":")[0])
-        try:
-            self._tree.rename(self._tree.folder(NEW, name), target)
-        except FileExistsError:
-            # A move has brought an equal one meanwhile, which needs no reservation.
-            self._forward.repeated += self._tree.unlink(self._tree.folder(NEW, name))
-            return
-        journal = self._context.journal
-        if type(journal) is not NoJournal:
-            found = self._tree.stat(target)
-            size = found.st_size if found is not None else None
-            journal.note("accepted", queue, message_id, size=size)
-
     def _has_queue(self, queue: str) -> bool:
         known = self._queues.get(queue)
         if known is None:
@@ -275,7 +259,7 @@ class _Chunk:
     def _take_back_homeless(self) -> None:
         """What was shown for a queue that was deleted meanwhile: its sweep may have been over."""
         gone = {q for q, was in self._queues.items() if was and not self._tree.has_queue(q)}
-        for _, queue, message_id in self._brought if gone else ():
+        for queue, message_id in self._brought if gone else ():
             if queue in gone:
                 self._tree.move(REMOVE_NEW, queue, message_id)
 

@@ -7,7 +7,7 @@ that succeeded one whole. docs/format.md, section 18, is the specification.
       .<job>:<number>/             being written: nothing of it counts
         .<part>.lock                 locked while its writer is at work
         <part>/
-          .<queue>:<id>:<crc32>
+          <queue>:<id>
       <job>:<number>/              committed; its files are on their way to new/
       <job>.json                   the greatest number that was committed
       .<job>.lock                  held by who commits, brings forward or removes
@@ -27,7 +27,7 @@ from .draft import Draft, draft
 from .errors import InvalidValue, NoSuchQueue, telling
 from .files import write_all
 from .message import NewMessage
-from .names import UUID7, check_queue
+from .names import UUID7, check_queue, entry
 from .reservation import Reservation, lock
 from .settings import DEFAULTS, QueueSettings
 from .sync import Work
@@ -60,7 +60,7 @@ class Written(NamedTuple):
     """A part that was written, for `commit`.
 
     queues: messages by queue. size: bytes of the files. own: some have ids of their own. delayed:
-    some have a delay. repeated: messages that were left out, being the same with the same id.
+    some have a delay. repeated: messages that were left out, since the part had their id already.
     aside: rows that were set aside.
     """
 
@@ -190,7 +190,7 @@ class Part:
         return found.message_id
 
     def _write(self, queue: str, found: Draft) -> None:
-        path = f"{self._folder}/{found.staged(queue)}"
+        path = f"{self._folder}/{entry(queue, found.message_id)}"
         fd = self._tree.create(path)
         try:
             found.write(fd)

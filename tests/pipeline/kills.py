@@ -87,12 +87,7 @@ class Driver:
 
     def kill(self, *, alone: bool) -> None:
         """End driver and JVM; what else they have started, too, unless alone."""
-        if not alone:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        for child in _children(self._process.pid):
-            os.kill(child, signal.SIGKILL)
-        self._process.kill()
-        self._process.wait()
+        kill_group(self._process, alone=alone)
 
     def output(self) -> str:
         out, _ = self._process.communicate(timeout=_PATIENCE_S)
@@ -104,14 +99,27 @@ class Driver:
 
     def close(self) -> None:
         """End whatever is left."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self._process.wait()
+        kill_group(self._process, alone=False)
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._log.close()
+
+
+def kill_group(driver: subprocess.Popen[bytes], *, alone: bool) -> None:
+    """End a driver and its JVM; what else they have started, too, unless alone."""
+    children = _children(driver.pid)
+    if not alone:
+        try:
+            os.killpg(driver.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    for child in children:
+        try:
+            os.kill(child, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    driver.kill()
+    driver.wait()
 
 
 def _children(pid: int) -> list[int]:

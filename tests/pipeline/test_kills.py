@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline import writer_kills
 from tests.pipeline.kills import run
 
 # Three drivers start here, on a machine that does other things, too.
@@ -16,3 +17,8 @@ def test_every_message_is_in_the_sink_once(tmp_path: Path) -> None:
     outcome = run(tmp_path, rounds=2, seed=8)
     assert outcome.is_right, str(outcome)
     assert outcome.kills == 2
+
+
+def test_every_row_is_a_message_once(tmp_path: Path) -> None:
+    written = writer_kills.run(tmp_path, rounds=2, seed=8)
+    assert written.is_right, str(written)

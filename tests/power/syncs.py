@@ -29,7 +29,7 @@ SYNCS = {
     "consumers": r"consumers",
     "consumer": r"consumers/[^/]+",
     "batch": r"consumers/[^/]+/\..+",
-    "staged": r"staging/\.[^/]+/[^/.]+/\..+",  # the bytes of a message of a job
+    "staged": r"staging/\.?[^/]+/[^/.]+/.+",  # the bytes of a message of a job
     "part": r"staging/\.[^/]+/[^/.]+",  # the folder of a part, while it is written
     "forward": r"staging/[^/.][^/]*/[^/.]+",  # the same, while its files leave it
     "job": r"staging/\.[^/]+:[0-9]+",

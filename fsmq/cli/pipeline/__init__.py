@@ -9,6 +9,14 @@ JOBS: dict[str, dict[str, str]] = {
         "journal": "fsmq.cli.pipeline.journal:journal",
         "report": "fsmq.cli.pipeline.report:report",
     },
+    "Into queues": {
+        "load": "fsmq.cli.pipeline.load:load",
+        "replay": "fsmq.cli.pipeline.replay:replay",
+    },
+    "In queues": {
+        "dedup": "fsmq.cli.pipeline.dedup:dedup",
+        "rebalance": "fsmq.cli.pipeline.rebalance:rebalance",
+    },
     "Jobs": {
         "archive": "fsmq.cli.pipeline.archive:archive",
         "audit": "fsmq.cli.pipeline.audit:audit",

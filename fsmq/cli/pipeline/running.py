@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -21,12 +23,44 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LOOK_S = 0.5
+# The last line of a traceback of ours, in Spark's text; and Spark's word for a wrong query.
+_of_fsmq = re.compile(r"^fsmq\.[\w.]*\.(?P<kind>[A-Z]\w+): (?P<text>.+)$", re.MULTILINE)
+_of_query = re.compile(r"\[(?!INTERNAL_ERROR)[A-Z_.]+\] (.+)")
+_CODES = {
+    "NoSuchQueue": Exit.NOT_FOUND,
+    "QueueFull": Exit.UNAVAILABLE,
+    "Unavailable": Exit.UNAVAILABLE,
+    "UnusableSpool": Exit.UNUSABLE,
+}
 
 master_option = click.option(
     "--master",
     metavar="URL",
     help="Where Spark runs: local[2], spark://host:7077.  [default: all cores of this machine]",
 )
+_putting = (
+    click.option("--job", metavar="NAME", help="A name of your own, under which it is done once."),
+    click.option("--create-queues", is_flag=True, help="Make queues that are missing."),
+    click.option(
+        "--bad-rows",
+        metavar="DIR",
+        help="Put rows that cannot be messages here, as JSON lines.  [default: one fails the job]",
+    ),
+)
+
+
+def putting_options(command: F) -> F:
+    """The options of a job that puts messages: job, create_queues and bad_rows."""
+    for option in reversed(_putting):
+        command = option(command)
+    return command
+
+
+def absolute(place: str) -> str:
+    """A path as Spark's workers can use it, or a URL as it is."""
+    return place if "://" in place else str(Path(place).resolve())
+
+
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Say what would be done, and change nothing."
 )
@@ -37,13 +71,29 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
     """A session for one job, stopped at its end. Raises NoJava, Failure."""
     if find_spec("pyspark") is None:
         raise Failure("PySpark is not installed", Exit.UNAVAILABLE, "pip install 'fsmq[spark]'")
+    from pyspark.errors import PySparkException
+
     from fsmq.pipeline.session import session
 
     spark = session(f"fsmq {job}", master=master)
     try:
         yield spark
+    except PySparkException as error:
+        failure = _failure(str(error))
+        if failure is None:
+            raise
+        raise failure from error
     finally:
         spark.stop()
+
+
+def _failure(text: str) -> Failure | None:
+    """What Spark says of an error in a task or a query, as a person is told it; None: a bug."""
+    if ours := _of_fsmq.search(text):
+        return Failure(ours["text"], _CODES.get(ours["kind"], Exit.USAGE))
+    if wrong := _of_query.match(text):
+        return Failure(wrong[1].strip(), Exit.USAGE)
+    return None
 
 
 @contextmanager

@@ -1,0 +1,81 @@
+"""``fsmq pipeline load``: rows of files become messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fsmq.cli.output import json_option
+from fsmq.cli.pipeline.running import (
+    absolute,
+    dry_run_option,
+    master_option,
+    progress,
+    putting_options,
+    spark_session,
+    summary,
+)
+from fsmq.cli.place import root_option
+
+
+@click.command("load")
+@click.argument("source")
+@root_option
+@click.option("--queue", metavar="QUEUE", help="Where rows go that name no queue themselves.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "json", "csv", "text", "files"]),
+    help="What the source is; files: each file of a folder is a body.  [default: by the names]",
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME=EXPR",
+    help="What a column of the message is: body=payload, ttl=3600, 'body=to_json(struct(*))'.",
+)
+@putting_options
+@master_option
+@dry_run_option
+@json_option
+def load(
+    source: str,
+    root: Path,
+    queue: str | None,
+    form: str | None,
+    columns: tuple[str, ...],
+    job: str | None,
+    create_queues: bool,
+    bad_rows: str | None,
+    master: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Put the rows of Parquet, JSON lines, CSV, text, or a folder of files.
+
+    All of them, or none where one cannot be a message (see --bad-rows). The same source is loaded
+    once: a run that was stopped is run again with the same words, and one that is done adds
+    nothing. --job NAME loads it once more under another name.
+    """
+    told = dict(_pair(column) for column in columns)
+    place = absolute(source)
+    with spark_session("load", master) as spark:
+        from fsmq.pipeline import load as job_load
+        from fsmq.pipeline.sending import Plan, name_of
+
+        form = form or job_load.format_of(place)
+        name = job or name_of("load", place, form, queue, sorted(told.items()))
+        aside = absolute(bad_rows) if bad_rows is not None else None
+        plan = Plan(str(root.resolve()), name, queue, create_queues, aside)
+        with progress(spark, "loading"):
+            found = job_load.load(spark, plan, place, form, told, dry_run=dry_run)
+    summary(found, as_json)
+
+
+def _pair(column: str) -> tuple[str, str]:
+    name, equals, told = column.partition("=")
+    if not equals or not told:
+        raise click.UsageError(f"--column {column}: it has to be NAME=EXPR, as in body=payload")
+    return name.strip(), told

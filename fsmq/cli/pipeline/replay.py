@@ -1,0 +1,75 @@
+"""``fsmq pipeline replay``: messages of an archive go back into queues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fsmq.cli.output import json_option
+from fsmq.cli.pipeline.running import (
+    absolute,
+    dry_run_option,
+    master_option,
+    progress,
+    putting_options,
+    spark_session,
+    summary,
+)
+from fsmq.cli.place import root_option
+
+
+@click.command("replay")
+@click.argument("archive")
+@root_option
+@click.option("--queue", "queues", metavar="QUEUES", help="Only of these: names and globs.")
+@click.option("--since", metavar="TIME", help="Only those created from then on: 2026-11-21 08:00.")
+@click.option("--until", metavar="TIME", help="Only those created before.")
+@click.option("--where", metavar="EXPR", help="Only those for which this SQL holds: priority = 0.")
+@click.option("--to", metavar="QUEUE", help="Put all of them here.  [default: where they were]")
+@click.option("--renew", is_flag=True, help="Give new ids.  [default: the ids that they had]")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="NUMBER",
+    help="Let so many a second become ready: each has a delay, counted from the commit.",
+)
+@putting_options
+@master_option
+@dry_run_option
+@json_option
+def replay(
+    archive: str,
+    root: Path,
+    queues: str | None,
+    since: str | None,
+    until: str | None,
+    where: str | None,
+    to: str | None,
+    renew: bool,
+    rate: float | None,
+    job: str | None,
+    create_queues: bool,
+    bad_rows: str | None,
+    master: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Put messages of an archive back into queues, with all that they had.
+
+    An id that stands in its queue is left out. The same words on the same archive are done once: a
+    run that was stopped is run again; --job NAME replays once more under another name. What has
+    expired is left out.
+    """
+    place = absolute(archive)
+    with spark_session("replay", master) as spark:
+        from fsmq.pipeline import replay as job_replay
+        from fsmq.pipeline.sending import Plan, name_of
+
+        wish = job_replay.Wish(queues, since, until, where, to, renew, rate)
+        name = job or name_of("replay", place, wish)
+        aside = absolute(bad_rows) if bad_rows is not None else None
+        plan = Plan(str(root.resolve()), name, to, create_queues, aside)
+        with progress(spark, "replaying"):
+            found = job_replay.replay(spark, plan, place, wish, dry_run=dry_run)
+    summary(found, as_json)

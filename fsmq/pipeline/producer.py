@@ -1,0 +1,230 @@
+"""Writing: ``df.write`` and ``writeStream`` with ``format("fsmq")``.
+
+Tasks write parts of a staged job, the driver commits it; see fsmq/spool/staging.py. A micro-batch
+of a stream is the job that has the query's id for its name and the batch's id for its number, so
+that it is committed once, whatever dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from fsmq.pipeline.options import Options
+from fsmq.pipeline.rows import BadRow, check_columns, rows
+from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
+from fsmq.spool.commit import abort, commit, is_committed
+from fsmq.spool.journal import via
+from fsmq.spool.names import check_queue
+from fsmq.spool.staging import Job, Part, Written, check_job
+from fsmq.spool.uuids import uuid7
+
+OPTIONS = ("root", "queue", "createQueues", "badRows", "job", "batch", "journal")
+
+# Spark's own, which it hands on.
+_OF_STREAMS = ("checkpointlocation", "queryname")
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a write goes and how.
+
+    queue: where a row names none. aside: the folder for rows that cannot be written; None: they
+    fail the job. job: the name under which a job is committed once; None: none was given.
+    """
+
+    root: str
+    queue: str | None
+    create_queues: bool
+    aside: str | None
+    job: str | None
+    batch: int
+    journal: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Target:
+        """What the options say. Raises InvalidValue."""
+        options = Options(given, OPTIONS)
+        queue, aside, job = options.text("queue"), options.text("badRows"), options.text("job")
+        if queue is not None:
+            check_queue(queue, "option queue")
+        if job is not None:
+            check_job(job)
+        if aside is not None and not Path(aside).is_absolute():
+            raise InvalidValue("option badRows", f"{aside!r} is relative: give all of the path")
+        return cls(
+            options.root(),
+            queue,
+            options.flag("createQueues"),
+            aside,
+            job,
+            options.integer("batch", 0, least=0),
+            options.flag("journal"),
+        )
+
+    def open(self) -> Spool:
+        """The spool. Raises InvalidValue, UnusableSpool."""
+        root = Path(self.root)
+        if not (root / "queues").is_dir():
+            raise InvalidValue(
+                "option root", f"{self.root} is no spool: mq makes one when it starts there"
+            )
+        via.set("spark")
+        # Nothing is claimed, so nothing has to be known of what happens in the tree.
+        return Spool(root, delivers=False, watch="poll", journal=self.journal)
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task has written; None where its partition was empty or the job is done already."""
+
+    job: Job
+    written: Written | None
+
+
+def writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> BatchWriter:
+    """What ``df.write`` writes with. Raises InvalidValue, UnusableSpool."""
+    target = _checked(schema, given, overwrite, 'mode "overwrite"', '.mode("append")')
+    # Here, and not in the tasks: all of them write the same job.
+    return BatchWriter(target, Job(target.job or uuid7(), target.batch))
+
+
+def stream_writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> StreamWriter:
+    """What ``writeStream`` writes with. Raises InvalidValue, UnusableSpool."""
+    refused = 'output mode "complete"', '.outputMode("append")'
+    ours = {name.lower(): value for name, value in given.items()}
+    if "batch" in ours:
+        raise InvalidValue("option batch", "is the stream's own: leave it out")
+    for name in _OF_STREAMS:
+        ours.pop(name, None)
+    return StreamWriter(_checked(schema, ours, overwrite, *refused))
+
+
+def _checked(
+    schema: StructType, given: Mapping[str, str], overwrite: bool, refused: str, instead: str
+) -> Target:
+    target = Target.of(given)
+    if overwrite:
+        raise InvalidValue(
+            refused, f"would replace what is in a queue, and consumers with it: use {instead}"
+        )
+    check_columns(schema, target.queue)
+    target.open().close()
+    return target
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes one DataFrame as one job."""
+
+    def __init__(self, target: Target, job: Job) -> None:
+        self._target = target
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """In a task: write a partition. Raises BadRow, Unavailable."""
+        return _write(self._target, self._job, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: put all of them. Raises NoSuchQueue, QueueFull, Unavailable."""
+        _commit(self._target, self._job, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: remove what tasks have written. Raises Unavailable."""
+        _abort(self._target, self._job)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes each micro-batch as a job of its own."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """In a task: write a partition. Raises BadRow, Unavailable."""
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+        assert query is not None
+        assert batch is not None
+        return _write(self._target, Job(self._target.job or query, int(batch)), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver: put all of them. Raises NoSuchQueue, QueueFull, Unavailable."""
+        for job in _jobs(messages):
+            _commit(self._target, job, messages, keeps=True)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver: remove what tasks have written. Raises Unavailable."""
+        # Where no task came through, each has removed its own.
+        for job in _jobs(messages):
+            _abort(self._target, job)
+
+
+def _jobs(messages: Sequence[WriterCommitMessage | None]) -> set[Job]:
+    return {message.job for message in messages if isinstance(message, Staged)}
+
+
+def _write(target: Target, job: Job, batches: Iterator[pa.RecordBatch]) -> Staged:
+    context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
+    with target.open() as spool:
+        if is_committed(spool, job):
+            for _ in batches:  # Spark's worker is not used again if some are left
+                pass
+            return Staged(job, None)
+        part = Part(spool.context, spool.syncer.sync, job, create_queues=target.create_queues)
+        try:
+            _write_rows(target, part, batches, partition)
+            written = part.finish()
+        except BaseException:
+            part.abandon()
+            raise
+    return Staged(job, written)
+
+
+def _write_rows(
+    target: Target, part: Part, batches: Iterator[pa.RecordBatch], partition: int
+) -> None:
+    for row in rows(batches):
+        try:
+            part.write(*row.message(target.queue))
+        except (InvalidValue, MessageTooLarge, NoSuchQueue) as error:
+            if target.aside is None:
+                raise BadRow(row.problem(partition, error)) from error
+            part.set_aside(row.aside(partition, error))
+
+
+def _commit(
+    target: Target,
+    job: Job,
+    messages: Sequence[WriterCommitMessage | None],
+    *,
+    keeps: bool | None = None,
+) -> None:
+    parts = [m.written for m in messages if isinstance(m, Staged) and m.written is not None]
+    with target.open() as spool:
+        commit(
+            spool,
+            job,
+            parts,
+            keeps=target.job is not None if keeps is None else keeps,
+            create_queues=target.create_queues,
+            aside=None if target.aside is None else Path(target.aside),
+        )
+
+
+def _abort(target: Target, job: Job) -> None:
+    with target.open() as spool:
+        abort(spool, job)

@@ -1,0 +1,160 @@
+"""Rows to be written: which columns there may be, and the making of messages from them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from fsmq.spool import FsmqError, InvalidValue, NewMessage
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
+
+WRITTEN: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
+    "body": ("binary or string", (BinaryType, StringType)),
+    "queue": ("string", (StringType,)),
+    "id": ("string", (StringType,)),
+    "priority": ("a whole number", _INTEGERS),
+    "delay": ("a number of seconds", _NUMBERS),
+    "ttl": ("a number of seconds", _NUMBERS),
+    "content_type": ("string", (StringType,)),
+    "attributes": ("map<string,string>", (MapType,)),
+}
+"""The columns that a write takes, each with its type in words; only body must be there."""
+
+_SHOWN = 60
+
+
+class BadRow(FsmqError):
+    """A row that cannot become a message; the text names it, the field and the limit."""
+
+
+class Row(NamedTuple):
+    """One row: its number in the partition from 0, and its values by column."""
+
+    number: int
+    values: dict[str, Any]
+
+    def message(self, queue: str | None) -> tuple[str, NewMessage]:
+        """The queue that it goes to, and the message. ``queue``: where the row names none.
+
+        Raises:
+            InvalidValue: a null where none may be. (What else is wrong the spool will say.)
+        """
+        values = self.values
+        to = values.get("queue") or queue
+        if to is None:
+            raise InvalidValue("queue", "is null, and the option queue names none")
+        body = values["body"]
+        if body is None:
+            raise InvalidValue("body", "is null")
+        return to, NewMessage(
+            body.encode() if isinstance(body, str) else body,
+            delay=_number(values.get("delay")),
+            priority=values.get("priority") or 0,
+            ttl=_number(values.get("ttl")),
+            id=values.get("id"),
+            content_type=values.get("content_type"),
+            attributes=_attributes(values.get("attributes")),
+        )
+
+    def problem(self, partition: int, error: FsmqError) -> str:
+        """What is wrong with it, in words."""
+        told = ", ".join(f"{name}={_short(value)}" for name, value in self.values.items())
+        return f"partition {partition}, row {self.number}: {error} ({told})"
+
+    def aside(self, partition: int, error: FsmqError) -> bytes:
+        """A line of JSON that holds all of it, and what is wrong."""
+        values = dict(self.values)
+        body = values["body"]
+        if isinstance(body, bytes):
+            try:
+                values["body"] = body.decode()
+            except UnicodeDecodeError:
+                del values["body"]
+                values["body_base64"] = base64.b64encode(body).decode()
+        if values.get("attributes") is not None:
+            values["attributes"] = dict(values["attributes"])
+        values |= {"error": str(error), "partition": partition, "row": self.number}
+        return json.dumps(values, default=float).encode() + b"\n"
+
+
+def check_columns(schema: StructType, queue: str | None) -> None:
+    """See whether rows of this schema can be written. ``queue``: the one that the options name.
+
+    Raises:
+        InvalidValue: a column is missing, is none of ours, or has another type.
+    """
+    for field in schema.fields:
+        if field.name not in WRITTEN:
+            raise InvalidValue(
+                f"column {field.name}",
+                f"is none that a message is written from; there are: {', '.join(WRITTEN)}."
+                " Select those, with new names where need be",
+            )
+        words, kinds = WRITTEN[field.name]
+        if not isinstance(field.dataType, kinds) or _is_other_map(field.dataType):
+            found = field.dataType.simpleString()
+            raise InvalidValue(f"column {field.name}", f"is {found}; it has to be {words}")
+    if "body" not in schema.names:
+        raise InvalidValue("column body", f"is missing; there are: {', '.join(schema.names)}")
+    if queue is None and "queue" not in schema.names:
+        raise InvalidValue(
+            "option queue", 'is missing, and there is no column queue: .option("queue", "jobs")'
+        )
+
+
+def _is_other_map(kind: DataType) -> bool:
+    return isinstance(kind, MapType) and not (
+        isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    )
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    """The rows of a partition."""
+    number = 0
+    for batch in batches:
+        names = batch.schema.names
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield Row(number, dict(zip(names, values, strict=True)))
+            number += 1
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _attributes(pairs: list[tuple[str, str | None]] | None) -> Mapping[str, str]:
+    if not pairs:
+        return {}
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if value is None:
+            raise InvalidValue(f"attribute {name}", "is null")
+        found[name] = value
+    return found
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bytes | str) and len(value) > _SHOWN:
+        what = "bytes" if isinstance(value, bytes) else "characters"
+        return f"{value[:_SHOWN]!r}… of {len(value):,} {what}"
+    return repr(value)

@@ -1,0 +1,106 @@
+"""What the jobs share that put messages: their names, and the write of a whole job, once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from fsmq.spool import InvalidValue, Spool, Unavailable
+from fsmq.spool.commit import is_committed
+from fsmq.spool.forward import last
+from fsmq.spool.staging import Job, check_job
+
+_DIGITS = 16
+
+
+class Plan(NamedTuple):
+    """Where a job puts messages.
+
+    queue: where a row names none. job: its name; one that is done is not done again. bad_rows: the
+    folder for rows that cannot become messages; None: they fail the job.
+    """
+
+    root: str
+    job: str
+    queue: str | None = None
+    create_queues: bool = False
+    bad_rows: str | None = None
+
+
+def name_of(kind: str, sources: str, *more: Any) -> str:
+    """A job's name that the same input and the same wishes give again.
+
+    sources: a path, whose files count with their sizes and times; or a URL, which counts itself.
+    """
+    told = hashlib.sha256(json.dumps([sources, *more], default=str).encode())
+    if "://" not in sources:
+        for path, size, mtime_ns in _files(Path(sources)):
+            told.update(f"{path} {size} {mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return f"{kind}-{told.hexdigest()[:_DIGITS]}"
+
+
+def _files(path: Path) -> Iterator[tuple[str, int, int]]:
+    if not path.exists():
+        raise InvalidValue("source", f"{path} does not exist")
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            found = file.stat()
+            yield str(file), found.st_size, found.st_mtime_ns
+
+
+def is_done(plan: Plan) -> bool:
+    """Whether the job is done already. Raises InvalidValue, UnusableSpool, Unavailable."""
+    check_job(plan.job)
+    with _open(plan.root) as spool:
+        return is_committed(spool, Job(plan.job))
+
+
+def send(frame: DataFrame, plan: Plan) -> dict[str, Any]:
+    """Put all rows as one job; what came of it. A job that is done adds nothing.
+
+    Raises:
+        Exception: Spark's, with the text of what the spool says.
+    """
+    if is_done(plan):
+        return {"job": plan.job, "messages": 0, "done_before": True}
+    writing = frame.write.format("fsmq").mode("append").option("root", plan.root)
+    writing = writing.option("job", plan.job).option(
+        "createQueues", str(plan.create_queues).lower()
+    )
+    if plan.queue is not None:
+        writing = writing.option("queue", plan.queue)
+    if plan.bad_rows is not None:
+        writing = writing.option("badRows", plan.bad_rows)
+    writing.save()
+    with _open(plan.root) as spool:
+        try:
+            noted = last(spool.tree, plan.job)
+        except OSError as error:
+            raise Unavailable(f"cannot read what the job {plan.job!r} did: {error}") from error
+    told: dict[str, Any] = {
+        "job": plan.job,
+        "messages": noted.messages - noted.repeated if noted is not None else 0,
+        "repeated": noted.repeated if noted is not None else 0,
+        "done_before": False,
+    }
+    if plan.bad_rows is not None:
+        told["bad_rows"] = _lines(Path(plan.bad_rows) / f"{plan.job}-0.jsonl")
+    return told
+
+
+def _lines(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def _open(root: str) -> Spool:
+    if not (Path(root) / "queues").is_dir():
+        raise InvalidValue("root", f"{root} is no spool: mq makes one when it starts there")
+    return Spool(root, delivers=False, watch="poll")

@@ -1,0 +1,236 @@
+"""Writing: DataFrames and streams become messages, whole jobs or nothing, and each once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fsmq.pipeline.rows import check_columns
+from fsmq.spool import InvalidValue, Spool
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FULL = (
+    "queue string, id string, body binary, priority int, delay double, ttl long,"
+    " content_type string, attributes map<string,string>"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with Spool(tmp_path / "mq", sync="none") as spool:
+        spool.create_queue("jobs")
+        spool.create_queue("mail")
+    return tmp_path / "mq"
+
+
+def write(frame: DataFrame, root: Path, **options: Any) -> None:
+    writing = frame.write.format("fsmq").mode("append").option("root", str(root))
+    writing.options(**options).save()
+
+
+def bodies(root: Path, queue: str = "jobs") -> list[bytes]:
+    with Spool(root, sync="none") as spool:
+        return [m.body for m in spool.queue(queue, create=False).claim(1000)]
+
+
+def left(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "staging").iterdir())
+
+
+def texts(spark: SparkSession, *values: str | None) -> DataFrame:
+    return spark.createDataFrame([(value,) for value in values], "body string").coalesce(1)
+
+
+def test_every_column_becomes_what_it_says(spark: SparkSession, root: Path) -> None:
+    uuid = "01977420-dc00-7abc-8def-0123456789ab"
+    rows = [
+        ("mail", uuid, b"\x00\xff", 7, None, 10**9, "a/b", {"k": "v"}),
+        (None, None, b"plain", None, None, None, None, None),
+        ("jobs", "own-1", b"own", None, None, None, None, {}),
+        ("jobs", None, b"later", None, 3600.0, None, None, None),
+    ]
+    write(spark.createDataFrame(rows, FULL), root, queue="jobs", journal="true")
+    with Spool(root, sync="none") as spool:
+        [mail] = spool.queue("mail").claim(9)
+        assert (mail.body, mail.priority, mail.content_type) == (b"\x00\xff", 7, "a/b")
+        assert uuid in mail.id
+        assert mail.attributes == {"k": "v"}
+        assert [m.body for m in spool.queue("jobs").claim(9)] == [b"plain"]
+        own = spool.queue("jobs").find("own-1")  # a plain name is left alone for a second
+        assert own is not None
+        assert own.body == b"own"
+        assert spool.queue("jobs").counts().delayed == 1
+    assert left(root) == []
+    lines = [json.loads(x) for p in (root / "journal").iterdir() for x in p.open()]
+    assert [(x["event"], x["via"]) for x in lines if x["event"] == "accepted"] == [
+        ("accepted", "spark")
+    ] * 4
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (("jobs", None, None, 0, None, None, None, None), "body: is null"),
+        ((None, None, b"x", 0, None, None, None, None), "queue: is null, and the option queue"),
+        (("none", None, b"x", 0, None, None, None, None), "there is no queue named 'none'"),
+        (("a b", None, b"x", 0, None, None, None, None), "queue: 'a b' is not a queue name"),
+        (("jobs", None, b"x", 100, None, None, None, None), "priority: .*99"),
+        (("jobs", None, b"x", 0, -1.0, None, None, None), "delay: "),
+        (("jobs", "a/b", b"x", 0, None, None, None, None), "id: 'a/b' is not an id"),
+        (("jobs", None, b"x", 0, None, None, None, {"k": None}), "attribute k: is null"),
+        (("mail", None, b"y" * 2000, 0, None, None, None, None), "2000 bytes .* 1000 bytes"),
+    ],
+)
+def test_a_bad_row_goes_aside_with_what_is_wrong(
+    tmp_path: Path, row: tuple[Any, ...], told: str
+) -> None:
+    """Without Spark: the row's own way through a task."""
+    import re
+
+    import pyarrow as pa
+
+    from fsmq.pipeline.producer import BatchWriter, Target
+    from fsmq.pipeline.rows import BadRow
+    from fsmq.spool.staging import Job
+
+    root = tmp_path / "mq"
+    with Spool(root, sync="none") as spool:
+        spool.create_queue("jobs")
+        spool.queue("mail").configure(max_message_bytes=1000)
+    names = [column.split()[0] for column in FULL.split(", ")]
+    values = dict(zip(names, row, strict=True))
+    kinds = {"attributes": pa.map_(pa.string(), pa.string()), "body": pa.binary()}
+    arrays = {
+        name: pa.array([list(value.items()) if isinstance(value, dict) else value], kinds.get(name))
+        for name, value in values.items()
+    }
+    batch = pa.record_batch(list(arrays.values()), names=list(arrays))
+    target = Target(str(root), None, False, None, None, 0, False)
+    with pytest.raises(BadRow, match=told) as error:
+        BatchWriter(target, Job("bad")).write(iter([batch]))
+    assert re.match("partition 0, row 0: ", str(error.value))
+    assert len(str(error.value)) < 700
+    assert left(root) == []
+    target = Target(str(root), None, False, str(tmp_path / "aside"), None, 0, False)
+    writer = BatchWriter(target, Job("bad"))
+    writer.commit([writer.write(iter([batch]))])
+    [line] = (tmp_path / "aside" / "bad-0.jsonl").read_text().splitlines()
+    assert re.search(told, json.loads(line)["error"])
+    assert left(root) == []
+
+
+def test_one_bad_row_fails_the_job_and_leaves_nothing(spark: SparkSession, root: Path) -> None:
+    rows = spark.range(0, 100, 1, 4).selectExpr("if(id = 77, null, cast(id as string)) body")
+    with pytest.raises(Exception, match=r"partition 3, row 2: body: is null \(body=None\)"):
+        write(rows, root, queue="jobs")
+    assert left(root) == []
+    assert bodies(root) == []
+
+
+def test_bad_rows_go_aside_once(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        write(
+            texts(spark, "a", None, "b"),
+            root,
+            queue="jobs",
+            badRows=str(tmp_path / "bad"),
+            job="load-7",
+        )
+    assert sorted(bodies(root)) == [b"a", b"b"]
+    [found] = (tmp_path / "bad").iterdir()
+    [line] = found.read_text().splitlines()
+    assert json.loads(line) == {
+        "body": None,
+        "error": "body: is null",
+        "partition": 0,
+        "row": 1,
+    }
+
+
+def test_a_named_job_is_written_once_for_each_batch(spark: SparkSession, root: Path) -> None:
+    for batch in (0, 0, 1, 0):
+        write(texts(spark, f"of {batch}"), root, queue="jobs", job="nightly", batch=batch)
+    assert sorted(bodies(root)) == [b"of 0", b"of 1"]
+
+
+def test_queues_are_made_where_asked(spark: SparkSession, root: Path) -> None:
+    write(texts(spark, "a"), root, queue="fresh", createQueues="true")
+    assert bodies(root, "fresh") == [b"a"]
+
+
+def test_a_queue_that_has_no_room_takes_none(spark: SparkSession, root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        spool.queue("jobs").configure(max_depth=2)
+    with pytest.raises(Exception, match="'jobs' is full: its max_depth is 2"):
+        write(texts(spark, "a", "b", "c"), root, queue="jobs")
+    assert left(root) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "told"),
+    [
+        ("body string, prio int", {"queue": "jobs"}, "column prio: is none .*priority"),
+        ("body int", {"queue": "jobs"}, "column body: is int; it has to be binary or string"),
+        ("queue string", {}, "column body: is missing"),
+        ("body string", {}, "option queue: is missing, and there is no column queue"),
+        ("body string, attributes map<string,int>", {"queue": "jobs"}, "column attributes"),
+    ],
+)
+def test_columns_that_cannot_be_written(columns: str, options: dict[str, str], told: str) -> None:
+    from pyspark.sql.types import StructType
+
+    with pytest.raises(InvalidValue, match=told):
+        check_columns(StructType.fromDDL(columns), options.get("queue"))
+
+
+def test_what_is_refused_before_it_begins(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    frame = texts(spark, "a")
+    refused: list[tuple[Callable[[], None], str]] = [
+        (lambda: write(frame, root, queue="jobs", bad_rows="/x"), "option bad_rows: is none here"),
+        (lambda: write(frame, tmp_path / "no", queue="jobs"), "is no spool"),
+        (
+            lambda: (
+                frame.write.format("fsmq")
+                .mode("overwrite")
+                .options(root=str(root), queue="jobs")
+                .save()
+            ),
+            r'mode "overwrite": would replace .* use \.mode\("append"\)',
+        ),
+    ]
+    for attempt, told in refused:
+        with pytest.raises(Exception, match=told):
+            attempt()
+
+
+def test_a_stream_is_written_once_by_batch(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source.mkdir()
+
+    def run() -> None:
+        lines = spark.readStream.format("text").load(str(source)).withColumnRenamed("value", "body")
+        query = (
+            lines.writeStream.format("fsmq")
+            .options(root=str(root), queue="jobs", checkpointLocation=str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    (source / "one").write_text("1\n2\n")
+    run()
+    (source / "two").write_text("3\n")
+    run()
+    # As if the driver had died after the commit, before Spark logged it.
+    (checkpoint / "commits" / "1").unlink()
+    (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+    run()
+    assert sorted(bodies(root)) == [b"1", b"2", b"3"]
+    [note] = left(root)
+    assert json.loads((root / "staging" / note).read_text())["number"] == 1

@@ -1,0 +1,213 @@
+"""The jobs load and replay: rows of files and of archives become messages, once."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fsmq.pipeline.load import format_of, load
+from fsmq.pipeline.replay import Wish, replay
+from fsmq.pipeline.sending import Plan, name_of
+from fsmq.spool import InvalidValue, NewMessage, Spool
+from tests.pipeline.spools import every_kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with Spool(tmp_path / "mq", sync="none") as spool:
+        spool.create_queue("jobs")
+    return tmp_path / "mq"
+
+
+def bodies(root: Path, queue: str = "jobs") -> list[bytes]:
+    with Spool(root, sync="none") as spool:
+        return sorted(m.body for m in spool.queue(queue, create=False).claim(1000))
+
+
+def source_of(form: str, folder: Path, spark: SparkSession) -> tuple[Path, dict[str, str]]:
+    """The texts one and two as a source, and the columns that it needs told."""
+    if form == "text":
+        (folder / "in.txt").write_text("one\ntwo\n")
+        return folder / "in.txt", {}
+    if form == "json":
+        (folder / "in.jsonl").write_text('{"payload": "one", "n": 1}\n{"payload": "two", "n": 2}\n')
+        return folder / "in.jsonl", {"body": "payload", "priority": "cast(n as int)"}
+    if form == "csv":
+        (folder / "in.csv").write_text('body,priority,ttl\none,3,60\n"two",,\n')
+        return folder / "in.csv", {}
+    if form == "parquet":
+        spark.createDataFrame([("one",), ("two",)], "text string").write.parquet(
+            str(folder / "in.parquet")
+        )
+        return folder / "in.parquet", {"body": "text", "content_type": "'a/b'"}
+    (folder / "in" / "deeper").mkdir(parents=True)
+    (folder / "in" / "1.bin").write_bytes(b"one")
+    (folder / "in" / "deeper" / "2.bin").write_bytes(b"two")
+    return folder / "in", {}
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "parquet", "files"])
+def test_a_source_is_loaded_once(
+    spark: SparkSession, root: Path, tmp_path: Path, form: str
+) -> None:
+    source, columns = source_of(form, tmp_path, spark)
+    assert form == "files" or format_of(str(source)) == form
+    plan = Plan(str(root), name_of("load", str(source)), "jobs")
+    looked = load(spark, plan, str(source), form, columns, dry_run=True)
+    assert (looked["would_put"], looked["done_before"]) == (2, False)
+    assert load(spark, plan, str(source), form, columns)["messages"] == 2
+    assert load(spark, plan, str(source), form, columns)["done_before"]
+    with Spool(root, sync="none") as spool:
+        found = {m.body: m for m in spool.queue("jobs").claim(9)}
+    assert sorted(found) == [b"one", b"two"]
+    one = found[b"one"]
+    told = {"csv": one.priority == 3 and one.expires_at, "json": one.priority == 1}
+    told |= {"parquet": one.content_type == "a/b", "files": one.attributes == {"file": "1.bin"}}
+    assert told.get(form, True)
+
+
+def test_what_was_set_aside_is_mended_and_loaded(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    rows = [(b"\xff\x00", 1), (b"fine", 1), (b"text", 100)]
+    spark.createDataFrame(rows, "body binary, priority int").write.parquet(str(tmp_path / "in"))
+    plan = Plan(str(root), "first", "jobs", bad_rows=str(tmp_path / "bad"))
+    columns = {"priority": "if(body = x'ff00', 200, priority)"}
+    done = load(spark, plan, str(tmp_path / "in"), "parquet", columns)
+    assert (done["messages"], done["bad_rows"]) == (1, 2)
+    mended = {
+        "priority": "7",
+    }
+    again = load(
+        spark,
+        Plan(str(root), "second", "jobs"),
+        str(tmp_path / "bad" / "first-0.jsonl"),
+        "json",
+        mended,
+    )
+    assert again["messages"] == 2
+    assert bodies(root) == [b"fine", b"text", b"\xff\x00"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({}, "column body: is missing; the source has: n, payload"),
+        ({"boddy": "payload"}, "column boddy: is none of a message"),
+        ({"body": "n"}, "column body: is bigint; it has to be binary or string"),
+    ],
+)
+def test_columns_that_are_wrong(
+    spark: SparkSession, root: Path, tmp_path: Path, columns: dict[str, str], told: str
+) -> None:
+    source, _ = source_of("json", tmp_path, spark)
+    with pytest.raises(InvalidValue, match=told):
+        load(spark, Plan(str(root), "x", "jobs"), str(source), "json", columns)
+
+
+def test_another_input_is_another_job(tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("one\n")
+    names = {name_of("load", str(source), *more) for more in ((), (), ("jobs",))}
+    source.write_text("one\ntwo\n")
+    assert len(names | {name_of("load", str(source))}) == 3
+    with pytest.raises(InvalidValue, match="does not exist"):
+        name_of("load", str(tmp_path / "none"))
+    with pytest.raises(InvalidValue, match="say --format"):
+        format_of(str(tmp_path / "in.dat"))
+
+
+def archived(spark: SparkSession, root: Path, to: Path) -> str:
+    reading = spark.read.format("fsmq").option("root", str(root)).option("queue", "*")
+    reading.load().where("state != 'removed'").write.partitionBy("queue").parquet(str(to))
+    return str(to)
+
+
+def facts(root: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
+    """What every message is, by queue and id; what a delay hides included."""
+    found = {}
+    with Spool(root, sync="none") as spool:
+        spool.deliver()
+        for queue in spool.queues():
+            for state in ("new", "ready", "delay"):  # plain names stay in new/ for a second
+                for m in spool.queue(queue).peek(1000, state=state):
+                    more = (m.priority, m.expires_at, m.content_type, dict(m.attributes))
+                    found[queue, m.id] = (m.body, *more)
+    return found
+
+
+def _bare(found: dict[tuple[str, str], tuple[Any, ...]]) -> dict[tuple[str, str], tuple[Any, ...]]:
+    """By ids without what a file's form adds, and an expiry beyond the year 9999, which is none."""
+    bare = re.compile(r"(\.xffffffffff)?(\.h)?(\.z)?$")
+    return {
+        (queue, bare.sub("", i)): (*fact[:2], None if "fffffff" in i else fact[2], *fact[3:])
+        for (queue, i), fact in found.items()
+    }
+
+
+def test_archive_then_replay_gives_back_every_byte(spark: SparkSession, tmp_path: Path) -> None:
+    before = every_kind(tmp_path / "before")
+    wanted = facts(before)
+    archive = archived(spark, before, tmp_path / "archive")
+    root = tmp_path / "after"
+    with Spool(root, sync="none") as spool:
+        for queue in {queue for queue, _ in wanted}:
+            spool.create_queue(queue)
+        spool.queue("jobs:night").configure(compression="zlib")
+    plan = Plan(str(root), "back", bad_rows=str(tmp_path / "bad"))
+    done = replay(spark, plan, archive, Wish())
+    back = facts(root)
+    assert done["messages"] == len(back) > 100, done
+    plain, before_plain = _bare(back), _bare(wanted)
+    other = [(key, fact, before_plain.get(key)) for key, fact in plain.items()]
+    assert [one for one in other if one[1] != one[2]] == []
+    # Names of shells that no put takes have gone aside, and one whose queue is not there.
+    left = {message_id for _, message_id in before_plain.keys() - plain.keys()}
+    assert left == {"grüße", "caf\udce9"}
+    assert done["bad_rows"] == 3
+    assert replay(spark, plan, archive, Wish())["done_before"]
+    # Another job, the same ids: they stand, and nothing is added.
+    again = replay(spark, plan._replace(job="back-2"), archive, Wish())
+    assert again["messages"] == 0
+    assert facts(root) == back
+
+
+def test_a_replay_takes_what_is_wished_for(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        for queue in ("jobs", "jobs:night", "0017"):
+            spool.queue(queue).put_many(
+                NewMessage(f"{queue} {n}".encode(), priority=n) for n in range(3)
+            )
+    archive = archived(spark, root, tmp_path / "archive")
+    with Spool(root, sync="none") as spool:
+        spool.create_queue("to")
+    wish = Wish("jobs*, 0017", where="priority < 2", to="to", renew=True, rate=1.0)
+    plan = Plan(str(root), "replay", "to")
+    looked = replay(spark, plan, archive, wish, dry_run=True)
+    assert (looked["would_put"], looked["expired"]) == (6, 0)
+    assert replay(spark, plan, archive, wish)["messages"] == 6
+    with Spool(root, sync="none") as spool:
+        spool.deliver()
+        counts = spool.queue("to").counts()
+        # A second each: the first is ready, the last is not.
+        assert counts.total == 6
+        assert counts.ready >= 1
+        assert counts.delayed >= 3
+    none = Wish("nothing", since="2030-01-01")
+    assert replay(spark, plan._replace(job="x"), archive, none)["messages"] == 0
+    with pytest.raises(InvalidValue, match="over a year"):
+        replay(spark, plan._replace(job="y"), archive, Wish(rate=1e-7))
+
+
+def test_what_is_no_archive_is_named(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    spark.range(1).write.parquet(str(tmp_path / "other"))
+    with pytest.raises(InvalidValue, match="has no column body: is it an archive"):
+        replay(spark, Plan(str(root), "x"), str(tmp_path / "other"), Wish())
+    assert json.dumps(Wish())  # what the job's name is made of
