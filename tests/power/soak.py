@@ -22,6 +22,7 @@ from tests.power.kills import Battle
 from tests.power.nursery import Nursery
 from tests.power.rounds import Campaign
 from tests.power.tally import Tally
+from tests.replay.states import TooMany
 from tests.replay.story import check_story, record
 from tests.replay.teller import VERBS
 
@@ -83,19 +84,24 @@ def run_replays() -> int:
     The first is acknowledged, or was another process's, which has not come to its last syncs.
     """
     seen: set[object] = set()
-    states = broken = 0
+    states = broken = left_out = 0
     pairs = list(product(VERBS, repeat=2))
     with click.progressbar(pairs, label="replays", file=sys.stderr) as bar:
         for first, second in bar:
             for story in (record([first, second]), record([second], others=[first])):
-                checked = check_story(story, seen=seen)
+                try:
+                    checked = check_story(story, seen=seen)
+                except TooMany:
+                    left_out += 1
+                    continue
                 states += checked.states
                 broken += len(checked.broken)
                 for told in checked.broken:
                     print(f"\n{first}, {second}: {told}", flush=True)
     print(
         f"crash states of every two of {len(VERBS)} verbs, the first acknowledged or not: {states},"
-        f" of them {len(seen)} different, {broken} break a promise"
+        f" of them {len(seen)} different, {broken} break a promise;"
+        f" {left_out} of {2 * len(pairs)} stories have too many states to be looked at"
     )
     return broken
 

@@ -19,8 +19,9 @@ from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock
 
 HOLD_S = 600.0
-# The stories' clock runs ahead of the kernel's, so that no file looks freshly made.
-AHEAD_S = 1000.0
+# The stories' clock runs ahead of the kernel's, so that no file looks freshly made: by more than
+# the longest soak takes, since it stands still.
+AHEAD_S = 20_000.0
 JOBS, SIDE = "jobs", "side"
 CONSUMER = "spark"
 FILTER = Filter({"type": ["refund"]})

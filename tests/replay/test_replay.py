@@ -53,6 +53,8 @@ NOT_ITS_OWN = {
     "dedup ack": ("new",),
     "move": ("queues", "remove"),
 }
+# Twice in one story these have tens of thousands of states: that is left to the soak.
+LONG = ("put_own_batch", "stage", "stage_and_remove")
 EACH = [name for name in SYNCS if name not in ("folders", "all")]
 
 
@@ -73,7 +75,7 @@ def test_nor_beside_a_mover_that_syncs_nothing(verb: str, seen: set[object]) -> 
         assert check_story(record(verbs), seen=seen).broken == []
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in LONG])
 def test_nor_where_another_has_done_it_and_not_synced(verb: str, seen: set[object]) -> None:
     assert check_story(record([verb], others=[verb]), seen=seen).broken == []
 

@@ -29,6 +29,7 @@ from tests.spool.helpers import Clock
 
 NEW, READY, DELAY = State.NEW, State.READY, State.DELAY
 QUEUES = ("a", "a:b", "dead")
+TOPIC = "news"
 # The model's clock runs ahead of the kernel's, so that no file looks freshly made.
 AHEAD_S = 1000.0
 
@@ -66,12 +67,14 @@ class SpoolMachine(RuleBasedStateMachine):
         self.turn = 0
         self.named = 0
         self.queues: dict[str, Model] = {}
+        self.subscribed: set[str] = set()  # queues of the one topic
 
     @initialize()
     def open(self) -> None:
         self.spools = [self.opened(), self.opened()]
         self.spool.create_queue("a")
         self.queues["a"] = Model()
+        self.spool.create_topic(TOPIC)
 
     def opened(self) -> Spool:
         return Spool(self.root, sync="none", clock=self.clock)
@@ -131,6 +134,7 @@ class SpoolMachine(RuleBasedStateMachine):
         if name in self.queues:
             self.spool.delete_queue(name)
             del self.queues[name]
+            self.subscribed.discard(name)
         else:
             with pytest.raises(NoSuchQueue):
                 self.spool.delete_queue(name)
@@ -185,6 +189,27 @@ class SpoolMachine(RuleBasedStateMachine):
         message_id = queue.put(body, **arguments)
         deadline = self.clock.now + delay if delay else None
         self.model(name).messages[message_id] = Fact(body, deadline=deadline, headers=headers)
+
+    @rule(name=existing)
+    def subscribe(self, name: str) -> None:
+        if name in self.queues:
+            assert self.spool.subscribe(TOPIC, name) == (name not in self.subscribed)
+            self.subscribed.add(name)
+        else:
+            with pytest.raises(NoSuchQueue):
+                self.spool.subscribe(TOPIC, name)
+
+    @rule(name=existing)
+    def unsubscribe(self, name: str) -> None:
+        assert self.spool.unsubscribe(TOPIC, name) == (name in self.subscribed)
+        self.subscribed.discard(name)
+
+    @rule(body=st.binary(max_size=5))
+    def publish(self, body: bytes) -> None:
+        copies = self.spool.topic(TOPIC, create=False).publish(body)
+        assert set(copies) == self.subscribed
+        for name, message_id in copies.items():
+            self.model(name).messages[message_id] = Fact(body)
 
     @precondition(lambda self: "a" in self.queues)
     @rule(data=st.data(), body=st.binary(max_size=5))
