@@ -19,6 +19,7 @@ _ALONE = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",  # it warns of what it lacks on any machine without Hadoop
 }
 
 
