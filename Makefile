@@ -53,7 +53,7 @@ stop: ## stop what `make run` started
 
 .PHONY: test
 test: lint types java ## lint, types, then all tests with the slowest ones named
-	$(BIN)/python -m pytest -n auto --dist loadgroup --durations=10
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations=10
 
 .PHONY: java
 java: setup ## install Java, which Spark needs, where that can be done
