@@ -75,7 +75,8 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
 
     from fsmq.pipeline.session import session
 
-    spark = session(f"fsmq {job}", master=master)
+    # What goes wrong is told at the end in one line, and not before by each task with its trace.
+    spark = session(f"fsmq {job}", master=master, settings={"spark.log.level": "FATAL"})
     try:
         yield spark
     except PySparkException as error:

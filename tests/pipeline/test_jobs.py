@@ -1,0 +1,98 @@
+"""The commands load, replay, dedup and rebalance: what they say, and what is in the queues then."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fsmq.cli import main
+from fsmq.spool import Spool
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def spool(root: Path) -> Iterator[Spool]:
+    with Spool(root) as opened:
+        opened.create_queue("jobs")
+        yield opened
+
+
+@pytest.fixture
+def run(spark: SparkSession, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A job's command, in the session of the tests."""
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+
+    def do(job: str, *arguments: object) -> Result:
+        words = [job, *map(str, arguments), f"--root={spool.tree.root}", "--json"]
+        return CliRunner().invoke(main, ["pipeline", *words])
+
+    return do
+
+
+def told(done: Result) -> dict[str, Any]:
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def bodies(spool: Spool, queue: str) -> list[bytes]:
+    spool.deliver()
+    return [message.body for message in spool.queue(queue).peek(1000)]
+
+
+def test_what_is_loaded_can_be_spread_thinned_archived_and_replayed(
+    spool: Spool, run: Run, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a\nb\na\n")
+    load = ("load", lines, "--queue=jobs")
+    assert told(run(*load, "--dry-run"))["would_put"] == 3
+    assert bodies(spool, "jobs") == []
+    assert told(run(*load))["messages"] == 3
+    assert told(run(*load))["done_before"] is True
+    assert sorted(bodies(spool, "jobs")) == [b"a", b"a", b"b"]
+
+    assert told(run("dedup", "jobs", "--dry-run"))["would_remove"] == 1
+    assert told(run("dedup", "jobs"))["removed"] == 1
+    assert sorted(bodies(spool, "jobs")) == [b"a", b"b"]
+
+    spool.create_queue("work")
+    assert told(run("rebalance", "jobs", "--to=work", "--dry-run"))["would_move"] == 2
+    assert told(run("rebalance", "jobs", "--to=work"))["moved"] == 2
+    assert told(run("rebalance", "jobs", "--to=work"))["found"] == 0
+    assert sorted(bodies(spool, "work")) == [b"a", b"b"]
+
+    archive = tmp_path / "archive"
+    assert told(run("archive", "work", f"--to={archive}"))["messages"] == 2
+    assert bodies(spool, "work") == []
+    assert told(run("replay", archive, "--dry-run"))["would_put"] == 2
+    assert told(run("replay", archive))["messages"] == 2
+    assert told(run("replay", archive))["done_before"] is True
+    assert sorted(bodies(spool, "work")) == [b"a", b"b"]
+
+
+def test_a_bad_row_fails_the_job_by_name_or_goes_aside(
+    spool: Spool, run: Run, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"body": "good", "priority": 1}\n{"body": "bad", "priority": 100}\n')
+    done = run("load", rows, "--queue=jobs")
+    assert done.exit_code == 2
+    assert re.search(r"row 1: priority.* 99.*body='bad'", done.stderr)
+    assert bodies(spool, "jobs") == []
+    aside = tmp_path / "aside"
+    assert told(run("load", rows, "--queue=jobs", f"--bad-rows={aside}"))["messages"] == 1
+    assert bodies(spool, "jobs") == [b"good"]
+    [kept] = [json.loads(line) for file in aside.iterdir() for line in file.open()]
+    assert kept["body"] == "bad"
