@@ -225,7 +225,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     delivers = look(tree, _MOVER_PATIENCE_S).mover is None
             finally:
                 tree.close()
-            self._spool = Spool(self._root, delivers=delivers, journal=self._journal)
+            self._spool = Spool(
+                self._root, delivers=delivers, journal=self._journal, program="spark"
+            )
             self._consumer = Consumer(
                 self._spool,
                 self._name,

@@ -24,7 +24,6 @@ from fsmq.pipeline.options import Options
 from fsmq.pipeline.rows import BadRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.commit import abort, commit, is_committed
-from fsmq.spool.journal import via
 from fsmq.spool.names import check_queue
 from fsmq.spool.staging import Job, Part, Written, check_job
 from fsmq.spool.uuids import uuid7
@@ -81,9 +80,8 @@ class Target:
             raise InvalidValue(
                 "option root", f"{self.root} is no spool: mq makes one when it starts there"
             )
-        via.set("spark")
         # Nothing is claimed, so nothing has to be known of what happens in the tree.
-        return Spool(root, delivers=False, watch="poll", journal=self.journal)
+        return Spool(root, delivers=False, watch="poll", journal=self.journal, program="spark")
 
 
 @dataclass

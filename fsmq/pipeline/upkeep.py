@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
-from fsmq.spool.journal import via
 from fsmq.spool.maintenance import remove_ready
 from fsmq.spool.names import check_queue
 
@@ -117,7 +116,6 @@ def rebalance(
 
 def _open(root: str) -> Spool:
     """The spool, in a task."""
-    via.set("spark")
     return Spool(root, delivers=False, watch="poll", create=False)
 
 

@@ -64,6 +64,7 @@ class Spool(Verbs):
     poll_interval: seconds between two listings where it polls.
     max_message_bytes: the largest body that any queue takes.
     journal: whether each step of each message is noted in the lifecycle journal.
+    program: what the journal says that a step came through, where nothing else is known.
 
     Safe in threads. Close it, or use it in a ``with``.
 
@@ -84,6 +85,7 @@ class Spool(Verbs):
         max_message_bytes: int = 16 * 1024 * 1024,
         create: bool = True,
         journal: bool = False,
+        program: str = "library",
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.tree = Tree(root, create=create)
@@ -101,7 +103,7 @@ class Spool(Verbs):
                 self.tree,
                 self.context.metrics,
                 host=peers.host_name(),
-                program="library",
+                program=program,
                 clock=clock,
             )
         self.context.max_message_bytes = max_message_bytes
