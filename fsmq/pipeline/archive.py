@@ -57,7 +57,7 @@ def read(spark: SparkSession, folder: str) -> DataFrame:
 
 
 def look(root: str, queues: Sequence[str]) -> dict[str, Any]:
-    """What there is to be archived. Raises FsmqError."""
+    """What there is to be archived; ``hidden``: in flight, or delayed. Raises FsmqError."""
     wanted = Queues(",".join(queues))
     with Spool(root, create=False, delivers=False) as spool:
         wanted.check(spool.tree)
@@ -85,7 +85,8 @@ def drain(
     queues: names and globs. folder: a path that Spark knows. consumer: who claims them; None: a
     name for this folder. messages: as many in a batch. run: waits for the end of the query.
 
-    What a run before this one had begun and not finished is done first. Raises FsmqError,
+    What a run before this one had begun and not finished is done first; what it had claimed and not
+    yet noted is among the ``hidden`` until its timer ends. Raises FsmqError,
     StreamingQueryException.
     """
     stream = (
@@ -112,7 +113,11 @@ def drain(
         finally:
             query.stop()
         done = [p for p in query.recentProgress if p["numInputRows"]]
-    return {"messages": sum(p["numInputRows"] for p in done), "batches": len(done)}
+    return {
+        "messages": sum(p["numInputRows"] for p in done),
+        "batches": len(done),
+        "hidden": look(root, queues)["hidden"],
+    }
 
 
 def copy(spark: SparkSession, root: str, queues: Sequence[str], folder: str) -> dict[str, Any]:

@@ -106,10 +106,9 @@ def test_an_archive_has_all_that_a_message_is(spark: SparkSession, tmp_path: Pat
         # What was hidden, or is another's, is still there, and no more.
         left = [key for key in visible(root) if key[0] in spools.QUEUES]
         assert len(left) == hidden
-        assert archive.drain(spark, str(root), ["jobs"], str(folder)) == {
-            "messages": 0,
-            "batches": 0,
-        }
+        again = archive.drain(spark, str(root), ["jobs"], str(folder))
+        assert (again["messages"], again["batches"]) == (0, 0)
+        assert again["hidden"] == archive.look(str(root), ["jobs"])["hidden"] > 0
     with pytest.raises(InvalidValue, match="queue"):
         archive.look(str(root), ["two words"])
 
@@ -171,6 +170,12 @@ def test_an_archive_that_is_killed_midway_and_run_again_has_each_message_once(
     acknowledged = set(posted) - {message_id for _, message_id in visible(root)}
     assert acknowledged <= {row["id"] for row in archived(folder)}
     assert len(acknowledged) < len(posted)
+    done = archive.drain(spark, str(root), ["jobs"], str(folder), messages=500)
+    # It may have died in the instant between a claim and its note: its timer gives that back.
+    left = [message_id for _, message_id in visible(root)]
+    assert done["hidden"] == len(left) <= 50
+    for message_id in left:
+        spool.queue("jobs").release(message_id)
     archive.drain(spark, str(root), ["jobs"], str(folder), messages=500)
     assert visible(root) == []
     found = archived(folder)
