@@ -45,6 +45,7 @@ COMMANDS = {
         "completion": "fsmq.cli.completion:completion",
     },
     "Data": {
+        "consumers": "fsmq.cli.consumers:consumers",
         "pipeline": "fsmq.cli.pipeline:pipeline",
     },
 }

@@ -18,6 +18,7 @@ from fsmq.spool import (
     Unavailable,
     UnusableSpool,
 )
+from fsmq.spool.consumers import ConsumerInUse
 from fsmq.spool.fsck import printable
 
 
@@ -70,6 +71,7 @@ _ADVICE: dict[type[FsmqError], tuple[Exit, str]] = {
         Exit.NOT_FOUND,
         "it was acknowledged, has expired, or is in another state: see fsmq peek QUEUE ID",
     ),
+    ConsumerInUse: (Exit.UNAVAILABLE, ""),
     DuplicateMessage: (Exit.EXISTS, "nothing was stored; the message is there already"),
     Unavailable: (Exit.UNAVAILABLE, "nothing is lost; try again later"),
     UnusableSpool: (Exit.UNUSABLE, "fsmq probe tells what a folder lacks"),

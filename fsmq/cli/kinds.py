@@ -61,7 +61,28 @@ class QueueName(click.ParamType[str]):
             return []
 
 
+class ConsumerName(click.ParamType[str]):
+    """The name of a consumer; a shell completes it from the folder that ``--root`` names."""
+
+    name = "consumer"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The consumers that begin so; none where there is no folder."""
+        from fsmq.cli.place import Root
+        from fsmq.spool.consumers import overview
+
+        try:
+            with Root(ctx.params["root"]) as place:
+                found = overview(place.spool.context)
+        except (FsmqError, click.ClickException, OSError, KeyError, TypeError):
+            return []
+        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
 SPAN = Span()
 QUEUE = QueueName()
+CONSUMER = ConsumerName()
 
 queue_argument = click.argument("queue", type=QUEUE)

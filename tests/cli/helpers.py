@@ -57,3 +57,13 @@ class Command:
         """A queue's messages by state; zeros are left out."""
         found: dict[str, int] = self.json("stat", queue)["messages"]
         return {state: count for state, count in found.items() if count}
+
+
+def completed(shell: str, words: list[str], alone: Command) -> list[str]:
+    """What a shell is offered for the last of the words, one ``kind,value`` each."""
+    env = {
+        "_FSMQ_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    return alone.out(**env).split()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.helpers import FSMQ, Command, environment
+from tests.cli.helpers import FSMQ, Command, completed, environment
 from tests.suite import Suite
 
 
@@ -143,15 +143,6 @@ def test_top_on_a_terminal_sorts_and_quits(alone: Command) -> None:
     os.write(terminal, b"q")
     assert os.waitpid(pid, 0)[1] == 0
     os.close(terminal)
-
-
-def completed(shell: str, words: list[str], alone: Command) -> list[str]:
-    env = {
-        "_FSMQ_COMPLETE": f"{shell}_complete",
-        "COMP_WORDS": " ".join(words),
-        "COMP_CWORD": str(len(words) - 1),
-    }
-    return alone.out(**env).split()
 
 
 def test_a_shell_completes_verbs_queues_settings_and_ids(alone: Command, tmp_path: Path) -> None:

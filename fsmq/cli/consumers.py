@@ -1,0 +1,66 @@
+"""``fsmq consumers``: who works in batches, and to forget one that will not come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fsmq.cli import output
+from fsmq.cli.failures import Exit, Failure, tell
+from fsmq.cli.kinds import CONSUMER
+from fsmq.cli.output import json_option, many
+from fsmq.cli.place import Root, root_option
+from fsmq.spool.consumers import Overview, drop, overview
+
+
+@click.command("consumers")
+@click.argument("consumer", required=False, type=CONSUMER)
+@root_option
+@click.option("--drop", "drops", is_flag=True, help="Forget the CONSUMER; no message is lost.")
+@json_option
+def consumers(consumer: str | None, root: Path, drops: bool, as_json: bool) -> None:
+    """List consumers, such as streams of Spark; or one CONSUMER.
+
+    IN USE is one that a program works as now. BATCHES are those that it was given and has not
+    committed, with so many MESSAGES: it is given them again when it comes back.
+
+    A consumer that will not come back can be dropped: what it has not acknowledged goes back to the
+    queues when the claims end.
+    """
+    if drops and consumer is None:
+        raise click.UsageError("Name the consumer that is to be dropped.")
+    with Root(root) as place:
+        found = overview(place.spool.context)
+        if consumer is not None:
+            if consumer not in found:
+                raise Failure(
+                    f"there is no consumer named {consumer!r}",
+                    Exit.NOT_FOUND,
+                    "fsmq consumers lists them",
+                )
+            found = {consumer: found[consumer]}
+        if drops and consumer is not None:
+            drop(place.spool.context, consumer)
+    if as_json:
+        told = [_as_dict(name, seen) for name, seen in found.items()]
+        whole = {"consumers": told} if consumer is None else told[0]
+        output.document(whole | ({"dropped": True} if drops else {}))
+    elif drops:
+        [seen] = found.values()
+        back = f": {many(seen.messages, 'message')} will be back when the claims end"
+        click.echo(f"consumer {consumer} dropped{back if seen.messages else ''}")
+    elif found:
+        head = ["CONSUMER", "IN USE", "BATCHES", "MESSAGES"]
+        output.table(head, [_row(name, seen) for name, seen in found.items()], left=2)
+    else:
+        tell(f"there are no consumers in {root}")
+
+
+def _as_dict(name: str, seen: Overview) -> dict[str, Any]:
+    return {"consumer": name, **seen._asdict()}
+
+
+def _row(name: str, seen: Overview) -> list[str]:
+    return [name, "yes" if seen.in_use else "no", f"{seen.batches:,}", f"{seen.messages:,}"]
