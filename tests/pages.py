@@ -5,7 +5,8 @@
   port ``8080`` are replaced by a root and a port of the test's own.
 - A real suite runs on that root, unless the page starts one itself (``fsmq up``).
 - A command has to succeed. Lines that begin with ``# -> `` show what the command before them
-  prints, all of it; ``…`` stands for anything. Without them it may print what it likes.
+  prints, all of it; ``…`` stands for anything, and as a line for any lines, or none. Without them
+  it may print what it likes.
 - A block that no test can run begins with the line ``# not run by a test: WHY``.
 """
 
@@ -19,10 +20,13 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.suite import HOME, Suite, eventually
+
+if TYPE_CHECKING:
+    from tests.pipeline.sharing import Sharing
 
 NOT_RUN = "# not run by a test: "
 SHOWN = "# -> "
@@ -61,6 +65,11 @@ class Step:
 def pages() -> list[Path]:
     """Every page that is part of the documentation."""
     return [HOME / "README.md", *sorted((HOME / "docs").rglob("*.md"))]
+
+
+def name(page: Path) -> str:
+    """A page as tests call it."""
+    return str(page.relative_to(HOME))
 
 
 def blocks(page: Path) -> list[Block]:
@@ -104,11 +113,25 @@ def _is_whole(command: str) -> bool:
     return not command.endswith("\\") and not checked.stderr
 
 
-class Reader:
-    """Someone who types a page's commands, one after the other."""
+def pages_run() -> list[Path]:
+    """The pages that have commands which a test can run."""
+    return [page for page in pages() if any(steps(block) for block in blocks(page))]
 
-    def __init__(self, page: Path, folder: Path) -> None:
+
+def uses_spark(page: Path) -> bool:
+    """Whether a command of a page does."""
+    return any("pipeline" in step.command for block in blocks(page) for step in steps(block))
+
+
+class Reader:
+    """Someone who types a page's commands, one after the other.
+
+    sharing: runs the programs of the page that use Spark; else each is a process of its own.
+    """
+
+    def __init__(self, page: Path, folder: Path, sharing: Sharing | None = None) -> None:
         self.page = page
+        self._sharing = sharing
         self._root = folder / "mq"
         self._suite: Suite | None = None
         starts_it = any("fsmq up" in line for block in blocks(page) for line in block.lines)
@@ -118,8 +141,11 @@ class Reader:
             self._suite = Suite(self._root)
             self._suite.__enter__()
             self._port = self._suite.port
-        programs = Path(sys.executable).parent
-        variables = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
+        programs = str(Path(sys.executable).parent)
+        if sharing is not None:
+            programs = f"{sharing.folder}:{programs}"
+        ours = ("FSMQ_", "MQ_", "PYSPARK_")
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         here = folder / "here"
         here.mkdir()
         # On a terminal curl shows no meter; into a pipe it would.
@@ -159,21 +185,40 @@ class Reader:
     def follow(self, step: Step) -> None:
         """Run one command and compare; AssertionError if it fails or prints something else."""
         status, printed = self._run(step.command)
-        where = f"{self.page.relative_to(HOME)}, line {step.line}: {step.command}"
+        where = f"{name(self.page)}, line {step.line}: {step.command}"
         assert status == 0, f"{where}\nended with {status}:\n" + "\n".join(printed)
         if step.shown:
-            expected = "\n".join(map(_even, map(self._here, step.shown)))
-            pattern = ".*".join(re.escape(part) for part in expected.split("…"))
-            got = "\n".join(map(_even, printed))
-            assert re.fullmatch(pattern, got, re.DOTALL), f"{where}\n{got}\nis not\n{expected}"
+            expected = list(map(_even, map(self._here, step.shown)))
+            got = "".join(f"{_even(line)}\n" for line in printed)
+            told = f"{where}\n{got}is not\n" + "\n".join(expected)
+            assert re.fullmatch("".join(map(_pattern, expected)), got, re.DOTALL), told
+
+    def follow_all(self) -> None:
+        """Run every command of the page; AssertionError as of `follow`."""
+        for block in blocks(self.page):
+            for step in steps(block):
+                self.follow(step)
 
     def _run(self, command: str) -> tuple[int, list[str]]:
         command = self._here(command)
-        stdin, stdout = self._shell.stdin, self._shell.stdout
+        stdin = self._shell.stdin
         assert stdin is not None
-        assert stdout is not None
         stdin.write(f"{command}\nprintf '\\n%s %s\\n' '{_END}' $?\n")
         stdin.flush()
+
+        def read() -> tuple[int, list[str]]:
+            return self._read(command)
+
+        done = read() if self._sharing is None else self._sharing.until(read)
+        if self._suite is not None:
+            # What the command has put is where the next one looks for it.
+            eventually(lambda: not [n for n in os.listdir(self._root / "new") if n[0] != "."])
+        return done
+
+    def _read(self, command: str) -> tuple[int, list[str]]:
+        """How a command ended, and what it has printed."""
+        stdout = self._shell.stdout
+        assert stdout is not None
         lines = []
         for line in stdout:
             if line.startswith(_END):
@@ -181,9 +226,6 @@ class Reader:
             lines.append(line.rstrip("\r\n"))
         else:
             raise AssertionError(f"the shell ended at: {command}\n" + "\n".join(lines))
-        if self._suite is not None:
-            # What the command has put is where the next one looks for it.
-            eventually(lambda: not [n for n in os.listdir(self._root / "new") if n[0] != "."])
         while lines and not lines[-1]:
             lines.pop()
         return int(line.split()[-1]), lines
@@ -201,20 +243,17 @@ def missing_tool(page: Path) -> str | None:
     for tool in ("bash", "curl", "gzip", "rsync", "jq"):
         if re.search(rf"\b{tool}\b", commands) and shutil.which(tool) is None:
             return f"there is no {tool}"
-    if "pipeline" in commands:
-        if find_spec("pyspark") is None:
-            return "there is no PySpark"
-        # Not before: it takes a second to load.
-        from fsmq.pipeline.java import NoJava, find_java
-
-        try:
-            find_java()
-        except NoJava as error:
-            return str(error)
     version = subprocess.run(["curl", "--version"], capture_output=True, text=True, check=True)
     if tuple(map(int, version.stdout.split()[1].split(".")[:2])) < (7, 84):
         return "this curl cannot print a header of an answer"
     return None
+
+
+def _pattern(line: str) -> str:
+    """What a line that is shown, and its end, may be."""
+    if line == "…":
+        return r"(?:.*\n)?"
+    return ".*".join(map(re.escape, line.split("…"))) + r"\n"
 
 
 def _even(line: str) -> str:

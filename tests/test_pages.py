@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import Reader, blocks, missing_tool, pages, steps
+from tests.pages import Reader, blocks, missing_tool, name, pages, pages_run, steps, uses_spark
 from tests.suite import HOME
 
 # Why a block may be exempt from being run. Keep it short: each is a promise that nobody checks.
@@ -22,23 +22,18 @@ REASONS = {
 MADE = {"http-reference.md", "paper.html"}
 
 
-def name(page: Path) -> str:
-    return str(page.relative_to(HOME))
-
-
-RUN = [page for page in pages() if any(steps(block) for block in blocks(page))]
+# Those that do are in tests/pipeline/.
+WITHOUT_SPARK = [page for page in pages_run() if not uses_spark(page)]
 
 
 # A page of the command starts some sixty interpreters: minutes on a machine that is busy otherwise.
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", RUN, ids=name)
+@pytest.mark.parametrize("page", WITHOUT_SPARK, ids=name)
 def test_every_command_of_a_page_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
     if (missing := missing_tool(page)) is not None:
         pytest.skip(missing)
     with Reader(page, tmp_path) as reader:
-        for block in blocks(page):
-            for step in steps(block):
-                reader.follow(step)
+        reader.follow_all()
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
 from fsmq.pipeline.java import NoJava, find_java
+from tests.suite import HOME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,9 +27,11 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
-    """A session on two cores, as a user would make it."""
+    """A session on two cores, as a user would make it; it outlives the jobs that stop it."""
     from fsmq.pipeline import session
 
+    os.environ.setdefault("SPARK_CONF_DIR", str(HOME / "tests" / "pipeline" / "conf"))
     running = session("tests", master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})
-    yield running
+    with mock.patch.object(type(running), "stop"):
+        yield running
     running.stop()

@@ -81,9 +81,8 @@ def damaged(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(spark: SparkSession) -> Any:
     """The command, in the session of the tests."""
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)
 
     def do(*arguments: object) -> Result:
         from fsmq.cli import main

@@ -28,9 +28,8 @@ def spool(root: Path) -> Iterator[Spool]:
 
 
 @pytest.fixture
-def run(spark: SparkSession, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(spark: SparkSession, spool: Spool) -> Run:
     """A job's command, in the session of the tests."""
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)
 
     def do(job: str, *arguments: object) -> Result:
         words = [job, *map(str, arguments), f"--root={spool.tree.root}", "--json"]
