@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,14 +25,16 @@ from fsmq.pipeline.options import Options
 from fsmq.pipeline.rows import BadRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.commit import abort, commit, is_committed
+from fsmq.spool.errors import telling
 from fsmq.spool.names import check_queue
 from fsmq.spool.staging import Job, Part, Written, check_job
+from fsmq.spool.sync import sync_filesystem
 from fsmq.spool.uuids import uuid7
 
 OPTIONS = ("root", "queue", "createQueues", "badRows", "job", "batch", "journal")
 
 # Spark's own, which it hands on.
-_OF_STREAMS = ("checkpointlocation", "queryname")
+_CHECKPOINT, _QUERY_NAME = "checkpointlocation", "queryname"
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
@@ -105,9 +108,9 @@ def stream_writer(schema: StructType, given: Mapping[str, str], overwrite: bool)
     ours = {name.lower(): value for name, value in given.items()}
     if "batch" in ours:
         raise InvalidValue("option batch", "is the stream's own: leave it out")
-    for name in _OF_STREAMS:
-        ours.pop(name, None)
-    return StreamWriter(_checked(schema, ours, overwrite, *refused))
+    ours.pop(_QUERY_NAME, None)
+    checkpoint = ours.pop(_CHECKPOINT, None)
+    return StreamWriter(_checked(schema, ours, overwrite, *refused), checkpoint)
 
 
 def _checked(
@@ -144,10 +147,14 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes each micro-batch as a job of its own."""
+    """Writes each micro-batch as a job of its own.
 
-    def __init__(self, target: Target) -> None:
+    checkpoint: the folder in which Spark keeps what a batch is made of; None: it was not told.
+    """
+
+    def __init__(self, target: Target, checkpoint: str | None = None) -> None:
         self._target = target
+        self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """In a task: write a partition. Raises BadRow, Unavailable."""
@@ -160,6 +167,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: put all of them. Raises NoSuchQueue, QueueFull, Unavailable."""
+        # Spark does not sync it. A batch that a power cut lets it forget is made anew, of other
+        # rows, under the number of the one that was committed here, or in another query's name.
+        if self._checkpoint is not None:
+            _sync(self._checkpoint)
         for job in _jobs(messages):
             _commit(self._target, job, messages, keeps=True)
 
@@ -168,6 +179,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         # Where no task came through, each has removed its own.
         for job in _jobs(messages):
             _abort(self._target, job)
+
+
+def _sync(folder: str) -> None:
+    """Make a folder of this machine durable; others are so by themselves. Raises Unavailable."""
+    path = Path(unquote(urlsplit(folder).path) if folder.startswith("file:") else folder)
+    if path.is_dir():
+        with telling(f"cannot sync {path}"):
+            sync_filesystem(path)
 
 
 def _jobs(messages: Sequence[WriterCommitMessage | None]) -> set[Job]:
