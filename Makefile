@@ -86,6 +86,9 @@ soak: setup java ## all that is long: power cuts, kills, crash states, a million
 	$(MAKE) soak-fuzz
 	$(BIN)/python -m tests.pipeline.kills
 	$(BIN)/python -m tests.pipeline.writer_kills
+	$(BIN)/python -m tests.pipeline.worker_kills
+	$(BIN)/python -m tests.pipeline.job_kills
+	$(BIN)/python -m tests.pipeline.power_cuts
 
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -29,10 +27,10 @@ import click
 
 from fsmq.spool import NewMessage, Spool
 from tests.pipeline.driver import CONSUMER, QUEUE
-from tests.suite import HOME, Suite, eventually
+from tests.pipeline.victims import PATIENCE_S, Victim
+from tests.suite import Suite, eventually
 
-# A driver may need so long to start, and to drain, on a machine that does other things, too.
-_PATIENCE_S = 180.0
+DRIVER = "tests.pipeline.driver"
 _LONGEST_S = 3.0  # from a driver's first batch to its end
 _PER_PUT, _PAUSE_S = 20, 0.1
 
@@ -66,67 +64,6 @@ class Outcome:
             f" messages posted, {len(self.found):,} in the sink; {self.lost} lost,"
             f" {self.twice} twice, {self.others} others; {self.seconds:.0f} s"
         )
-
-
-class Driver:
-    """One driver, with all of its processes."""
-
-    def __init__(self, folder: Path, *more: str) -> None:
-        self._log = (folder / "drivers.log").open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.driver", str(folder), *more],
-            cwd=HOME,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            start_new_session=True,
-        )
-
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def kill(self, *, alone: bool) -> None:
-        """End driver and JVM; what else they have started, too, unless alone."""
-        kill_group(self._process, alone=alone)
-
-    def output(self) -> str:
-        out, _ = self._process.communicate(timeout=_PATIENCE_S)
-        assert self._process.returncode == 0, self.log()[-4000:]
-        return out.decode()
-
-    def log(self) -> str:
-        return Path(self._log.name).read_text()
-
-    def close(self) -> None:
-        """End whatever is left."""
-        kill_group(self._process, alone=False)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._log.close()
-
-
-def kill_group(driver: subprocess.Popen[bytes], *, alone: bool) -> None:
-    """End a driver and its JVM; what else they have started, too, unless alone."""
-    children = _children(driver.pid)
-    if not alone:
-        try:
-            os.killpg(driver.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    for child in children:
-        try:
-            os.kill(child, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    driver.kill()
-    driver.wait()
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
-    except FileNotFoundError:
-        return []
 
 
 @contextmanager
@@ -165,22 +102,16 @@ def run(folder: Path, rounds: int, seed: object) -> Outcome:
             spool.create_queue(QUEUE)
         with _producing(suite.root, outcome):
             for number in range(rounds):
-                driver = Driver(folder)
-                try:
+                with Victim(folder, DRIVER, folder) as driver:
                     before = _names(batches)
-                    eventually(partial(_is_at_work, driver, batches, before), _PATIENCE_S)
+                    eventually(partial(_is_at_work, driver, batches, before), PATIENCE_S)
                     time.sleep(chance.uniform(0.0, _LONGEST_S))  # the moment is to be arbitrary
                     driver.kill(alone=number % 2 == 1)
                     outcome.kills += 1
                     outcome.with_open_batch += any(n.endswith(".json") for n in _names(batches))
-                finally:
-                    driver.close()
         # What the last ones claimed, and Spark has not logged, is given to this one.
-        last = Driver(folder, "--drain")
-        try:
+        with Victim(folder, DRIVER, folder, "--drain") as last:
             rows = json.loads(last.output().splitlines()[-1])
-        finally:
-            last.close()
         with Spool(suite.root, delivers=False) as spool:
             left = spool.counts(QUEUE).total
             assert left == 0, f"{left} messages are left in the queue"
@@ -197,8 +128,8 @@ def _names(folder: Path) -> set[str]:
         return set()
 
 
-def _is_at_work(driver: Driver, batches: Path, before: set[str]) -> bool:
-    assert driver.is_running(), driver.log()[-4000:]
+def _is_at_work(driver: Victim, batches: Path, before: set[str]) -> bool:
+    driver.check()
     return bool(_names(batches) - before)
 
 

@@ -1,38 +1,37 @@
-"""Kills of the writer: a driver that streams rows into a queue dies at random, again and again.
+"""Kills of the writer: a driver that writes rows into a queue dies at random, again and again.
 
     python -m tests.pipeline.writer_kills --rounds 20
 
-A stream reads text files, one row a line, and writes them into a spool with its mover. Every row
-has to be a message, once, and nothing may be left in ``staging/``. Exit code 1 otherwise.
+In turn as a stream over files of rows, and as one ``df.write`` for each file, under a job's name
+and the file's number. Every row has to be a message, once, and nothing may be left in ``staging/``.
+Exit code 1 otherwise.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import click
 
 from fsmq.spool import Spool
-from tests.pipeline.kills import kill_group
-from tests.suite import HOME, Suite, eventually
+from tests.pipeline.chain import producing
+from tests.pipeline.victims import PATIENCE_S, Victim
+from tests.suite import Suite, eventually
 
-QUEUE = "jobs"
-_PATIENCE_S = 180.0
-_LONGEST_S = 2.0  # from the first sign of a batch to the kill
-_LINES, _PAUSE_S = 100, 0.1
+QUEUE, JOB = "jobs", "files"
+WAYS = ("stream", "write")
+_MODULE = "tests.pipeline.writer_kills"
+_LONGEST_S = 2.0  # from the first sign of a job to the kill
+_PAUSE_S = 0.05  # between files of rows
 
 
 @dataclass
@@ -43,7 +42,8 @@ class Written:
     found: Counter[str]
     left: list[str]
     kills: int
-    with_open_job: int
+    before: int
+    after: int
     seconds: float
 
     @property
@@ -55,136 +55,129 @@ class Written:
         lost = sum(1 for n in range(self.rows) if not self.found[f"row {n}"])
         twice = sum(1 for number in self.found.values() if number > 1)
         return (
-            f"{self.kills} kills ({self.with_open_job} with an open job), {self.rows:,} rows,"
-            f" {self.found.total():,} messages; {lost} lost, {twice} twice,"
-            f" left in staging: {self.left or 'nothing'}; {self.seconds:.0f} s"
+            f"{self.kills} kills ({self.before} before a commit, {self.after} between a commit and"
+            f" its end), {self.rows:,} rows, {self.found.total():,} messages; {lost} lost,"
+            f" {twice} twice, left in staging: {self.left or 'nothing'}; {self.seconds:.0f} s"
         )
 
 
-def drive(folder: Path, drains: bool) -> None:
-    """A driver, in a process of its own: streams until it is killed, or what is there."""
+def drive(folder: Path, way: str, drains: bool) -> None:
+    """A driver, in a process of its own: writes until it is killed, or what is there."""
     from fsmq.pipeline import session
 
     spark = session("writer kills", master="local[2]")
-    lines = spark.readStream.option("maxFilesPerTrigger", "50" if drains else "3")
-    rows = lines.text(str(folder / "in")).withColumnRenamed("value", "body").repartition(2)
-    writing = rows.writeStream.format("fsmq").options(root=str(folder / "mq"), queue=QUEUE)
-    writing = writing.option("checkpointLocation", str(folder / "checkpoint"))
-    trigger = {"availableNow": True} if drains else {"processingTime": "0 seconds"}
-    writing.trigger(**trigger).start().awaitTermination()
+    options = {"root": str(folder / "mq"), "queue": QUEUE}
+    if way == "stream":
+        lines = spark.readStream.option("maxFilesPerTrigger", "50" if drains else "3")
+        rows = lines.text(str(folder / "in")).withColumnRenamed("value", "body").repartition(2)
+        writing = rows.writeStream.format("fsmq").options(**options)
+        writing = writing.option("checkpointLocation", str(folder / "checkpoint"))
+        trigger = {"availableNow": True} if drains else {"processingTime": "0 seconds"}
+        writing.trigger(**trigger).start().awaitTermination()
+        spark.stop()
+        return
+    done = folder / "done"
+    # From the one before the last that is known to be done: a file may well be written twice.
+    for number in count(max(0, int(done.read_text()) - 1) if done.exists() else 0):
+        source = folder / "in" / f"{number:09}.txt"
+        if drains and not source.exists():
+            break
+        eventually(source.exists)
+        rows = spark.read.text(str(source)).withColumnRenamed("value", "body").repartition(2)
+        writing = rows.write.format("fsmq").mode("append").options(**options)
+        writing.options(job=JOB, batch=number).save()
+        draft = folder / ".done"
+        draft.write_text(str(number))
+        draft.rename(done)
     spark.stop()
 
 
-@contextmanager
-def _producing(folder: Path) -> Iterator[list[int]]:
-    """Files of rows come in meanwhile; how many rows, in a list of one."""
-    over, rows = threading.Event(), [0]
-
-    def produce() -> None:
-        while not over.wait(_PAUSE_S):
-            text = "".join(f"row {rows[0] + n}\n" for n in range(_LINES))
-            draft = folder / f".{rows[0]}"
-            draft.write_text(text)
-            draft.rename(folder / f"{rows[0]:09}.txt")
-            rows[0] += _LINES
-
-    producer = threading.Thread(target=produce)
-    producer.start()
-    try:
-        yield rows
-    finally:
-        over.set()
-        producer.join()
-
-
-def run(folder: Path, rounds: int, seed: object) -> Written:
+def run(folder: Path, way: str, rounds: int, seed: object) -> Written:
     """So many kills in an empty folder, then a drain, then a look at the queue."""
     chance = random.Random(str(seed))
     began = time.monotonic()
     staging = folder / "mq" / "staging"
-    (folder / "in").mkdir()
-    open_jobs = 0
+    (folder / "in").mkdir(parents=True)
+    before = after = 0
     with Suite(folder / "mq", mover=True) as suite:
         suite.kill("mq")
         with Spool(suite.root, delivers=False) as spool:
             spool.create_queue(QUEUE)
-        with _producing(folder / "in") as rows:
+        # What is left is written at the end, and a write of each file takes its time.
+        files = 30 * rounds if way == "stream" else 4 * rounds + 4
+        with producing(folder / "in", _PAUSE_S, files) as rows:
             for number in range(rounds):
-                driver = _start(folder)
-                try:
-                    before = _numbers(staging)
-                    eventually(partial(_is_at_work, driver, staging, before, folder), _PATIENCE_S)
+                # What the last one has committed, the mover brings forward.
+                eventually(partial(_is_settled, staging), PATIENCE_S)
+                with Victim(folder, _MODULE, "--drive", folder, "--way", way) as driver:
+                    known = _open_jobs(staging)
+                    eventually(partial(_is_at_work, driver, staging, known), PATIENCE_S)
                     time.sleep(chance.uniform(0.0, _LONGEST_S))  # the moment is to be arbitrary
-                    kill_group(driver, alone=number % 2 == 1)
-                    open_jobs += any(":" in name for name in os.listdir(staging))
-                finally:
-                    _end(driver)
-        last = _start(folder, "--drain")
-        try:
-            assert last.wait(_PATIENCE_S) == 0, _log(folder)[-4000:]
-        finally:
-            _end(last)
-        left = [name for name in os.listdir(staging) if ":" in name]
+                    driver.kill(alone=number % 2 == 1)
+                    states = _states(staging)
+                    before += "open" in states
+                    after += "committed" in states
+        with Victim(folder, _MODULE, "--drive", folder, "--way", way, "--drain") as last:
+            last.output()
+        eventually(partial(_is_settled, staging), PATIENCE_S)
+        left = sorted(_open_jobs(staging))
         with Spool(suite.root, delivers=False) as spool:
-            eventually(lambda: spool.counts(QUEUE).new == 0, _PATIENCE_S)
+            eventually(lambda: spool.counts(QUEUE).new == 0, PATIENCE_S)
             found: Counter[str] = Counter()
             while messages := spool.complete(spool.claim(QUEUE, 1000, 3600)):
                 found.update(m.body.decode() for m in messages)
-    return Written(rows[0], found, left, rounds, open_jobs, time.monotonic() - began)
+    return Written(rows[0], found, left, rounds, before, after, time.monotonic() - began)
 
 
-def _start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    with (folder / "drivers.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.writer_kills", "--drive", str(folder), *more],
-            cwd=HOME,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+def _states(staging: Path) -> list[str]:
+    """What stands there: jobs being written, jobs that are committed and not at their end."""
+    jobs = [name for name in os.listdir(staging) if ":" in name]
+    return ["open" if name[0] == "." else "committed" for name in jobs]
 
 
-def _end(driver: subprocess.Popen[bytes]) -> None:
-    kill_group(driver, alone=False)
+def _is_settled(staging: Path) -> bool:
+    return "committed" not in _states(staging)
 
 
-def _log(folder: Path) -> str:
-    return (folder / "drivers.log").read_text(errors="replace")
+def _open_jobs(staging: Path) -> dict[str, set[str]]:
+    """The parts of each job that is being written."""
+    found = {}
+    for name in os.listdir(staging):
+        if ":" in name and name[0] == ".":
+            try:
+                found[name] = set(os.listdir(staging / name))
+            except FileNotFoundError:
+                continue  # committed just now
+    return found
 
 
-def _numbers(staging: Path) -> list[str]:
-    """What the stream has committed."""
-    return sorted(
-        f"{path.name} {json.loads(path.read_text())['number']}" for path in staging.glob("*.json")
-    )
-
-
-def _is_at_work(
-    driver: subprocess.Popen[bytes], staging: Path, before: list[str], folder: Path
-) -> bool:
-    assert driver.poll() is None, _log(folder)[-4000:]
-    return _numbers(staging) != before
+def _is_at_work(driver: Victim, staging: Path, known: dict[str, set[str]]) -> bool:
+    driver.check()
+    return any(parts - known.get(job, set()) for job, parts in _open_jobs(staging).items())
 
 
 @click.command(help=__doc__)
-@click.option("--rounds", default=20, show_default=True, help="Kills.")
+@click.option("--rounds", default=20, show_default=True, help="Kills, half of them of each way.")
 @click.option("--seed", type=int, help="Of the moments; the time if not given.")
-@click.option("--drive", type=click.Path(path_type=Path), hidden=True)
+@click.option("--way", type=click.Choice(WAYS), help="Only this one.")
+@click.option("--drive", "driven", type=click.Path(path_type=Path), hidden=True)
 @click.option("--drain", is_flag=True, hidden=True)
-def main(rounds: int, seed: int | None, drive: Path | None, drain: bool) -> None:
-    if drive is not None:
-        _drive(drive, drain)
+def main(rounds: int, seed: int | None, way: str | None, driven: Path | None, drain: bool) -> None:
+    if driven is not None:
+        assert way is not None
+        drive(driven, way, drain)
         return
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="fsmq-kills-") as folder:
-        written = run(Path(folder), rounds, seed)
-    print(f"stream into a queue: {written}")
-    sys.exit(not written.is_right)
+    is_right = True
+    ways = WAYS if way is None else (way,)
+    for each in ways:
+        with tempfile.TemporaryDirectory(prefix="fsmq-kills-") as folder:
+            written = run(Path(folder), each, rounds // len(ways), seed)
+        print(f"{each} into a queue: {written}", flush=True)
+        is_right &= written.is_right
+    sys.exit(not is_right)
 
-
-_drive = drive
 
 if __name__ == "__main__":
     main()

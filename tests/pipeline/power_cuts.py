@@ -1,0 +1,90 @@
+"""Power cuts under Spark: a filesystem with the spool, both checkpoints and the sink loses power.
+
+    python -m tests.pipeline.power_cuts --rounds 10
+
+A stream writes rows into a queue and another takes them into a file sink, until the power of
+their disk is cut at an arbitrary moment. Then all is started again on what was on stable media. At
+the end every row has to be in the sink, once, and fsck has nothing to say. As root; exit code 1
+otherwise.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import click
+
+from fsmq.spool import Spool
+from fsmq.spool.fsck import check
+from tests.pipeline.chain import QUEUE, drained, producing, running
+from tests.pipeline.victims import PATIENCE_S
+from tests.pipeline.worker_kills import Outcome, batches, is_at_work
+from tests.power.disk import CannotMount, Disk
+from tests.suite import Suite, eventually
+
+_PAUSE_S = 0.3  # between files of rows
+_LONGEST_S = 3.0  # from the first batch in the sink to the cut
+
+
+def run(folder: Path, kind: str, rounds: int, seed: object) -> Outcome:
+    """So many cuts in an empty folder, then a drain, then a look at the sink."""
+    chance = random.Random(str(seed))
+    began = time.monotonic()
+    (folder / "in").mkdir(parents=True)
+    with Disk(folder / "power", kind) as disk:
+        suite = Suite(disk.place / "mq", logs=folder / "logs")
+        try:
+            with Spool(suite.root) as spool:
+                spool.create_queue(QUEUE)
+            with producing(folder / "in", _PAUSE_S) as rows:
+                for _ in range(rounds):
+                    _start(suite)
+                    with running(folder, disk.place) as driver:
+                        before = batches(disk.place)
+                        eventually(partial(is_at_work, driver, disk.place, before), PATIENCE_S)
+                        driver.check()
+                        time.sleep(chance.uniform(0.0, _LONGEST_S))  # an arbitrary moment
+                        disk.cut_power()
+                    suite.close()
+                    disk.unmount()
+                    disk.mount()
+            _start(suite)
+            found = drained(folder, disk.place)
+            with Spool(suite.root, delivers=False) as spool:
+                left = spool.counts(QUEUE).total
+            findings = check(suite.root).findings
+            assert not findings, findings
+        finally:
+            suite.close()
+    return Outcome(rows[0], found, left, rounds, rounds, time.monotonic() - began)
+
+
+def _start(suite: Suite) -> None:
+    for program in ("mover", "reaper"):
+        suite.start(program)
+
+
+@click.command(help=__doc__)
+@click.option("--rounds", default=10, show_default=True, help="Power cuts.")
+@click.option("--kind", default="ext4", show_default=True, type=click.Choice(["ext4", "xfs"]))
+@click.option("--seed", type=int, help="Of the moments; the time if not given.")
+def main(rounds: int, kind: str, seed: int | None) -> None:
+    seed = int(time.time()) if seed is None else seed
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="fsmq-cuts-") as folder:
+        try:
+            outcome = run(Path(folder), kind, rounds, seed)
+        except CannotMount as error:
+            print(f"NO POWER CUTS: {error}")
+            return
+    print(f"power cuts: {outcome}")
+    sys.exit(not outcome.is_right)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Programs that are to be killed: a command with all of its processes.
+
+A round of kills is mostly Spark's start, so that it compiles less than it does for long work.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.suite import HOME
+
+# A driver may need so long to start, and to drain, on a machine that does other things, too.
+PATIENCE_S = 180.0
+_CONF = HOME / "tests" / "pipeline" / "conf"
+# Code that is compiled for each query pays when there are many rows.
+_MORE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_SHELL = "pyspark-shell"
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with what makes Spark start sooner."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
+    return {
+        **environ,
+        "SPARK_CONF_DIR": str(_CONF),
+        "PYSPARK_SUBMIT_ARGS": " ".join([*(f"--conf {k}={v}" for k, v in _MORE.items()), _SHELL]),
+        "PYTHONPATH": os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")]),
+    }
+
+
+class Victim:
+    """A module that runs as a program, with all of its processes, until it ends or is killed.
+
+    folder: keeps its log. Use it in a ``with``: nothing of it outlives that.
+    """
+
+    def __init__(self, folder: Path, module: str, *arguments: object) -> None:
+        self._log = folder / "victims.log"
+        with self._log.open("ab") as log:
+            self._log_from = log.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *map(str, arguments)],
+                cwd=HOME,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Victim:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def check(self) -> None:
+        """Fail with what it has logged if it has ended by itself."""
+        assert self.is_running(), self.log()[-4000:]
+
+    def output(self) -> str:
+        """Wait for its end, which has to be a good one; what it has printed."""
+        out, _ = self._process.communicate(timeout=PATIENCE_S)
+        assert self._process.returncode == 0, self.log()[-4000:] + out.decode()
+        return out.decode()
+
+    def log(self) -> str:
+        """What this run has logged."""
+        return self._log.read_bytes()[self._log_from :].decode(errors="replace")
+
+    def kill(self, *, alone: bool = False) -> None:
+        """End it and its JVM; what else they have started, too, unless alone."""
+        children = _children(self._process.pid)
+        if not alone:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for child in children:
+            _kill(child)
+        self._process.kill()
+        self._process.wait()
+
+    def descendants(self, *words: str) -> list[int]:
+        """Its processes whose command line has one of these words."""
+        found, waiting = [], [self._process.pid]
+        while waiting:
+            pid = waiting.pop()
+            waiting.extend(_children(pid))
+            command = _command(pid)
+            if any(word in command for word in words):
+                found.append(pid)
+        return sorted(found)
+
+    def kill_one(self, pid: int) -> bool:
+        """End one of its processes; False if it has ended before."""
+        return _kill(pid)
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found.extend(map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split()))
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return found

@@ -1,0 +1,125 @@
+"""Kills of what works for a driver, while the driver lives: Python workers and executors.
+
+    python -m tests.pipeline.worker_kills --kills 20
+
+A stream writes rows into a queue and another takes them into a file sink, in one driver. Meanwhile
+processes of it die at random, in turn
+
+    tasks      Python workers in which tasks run: Spark runs the tasks again
+    helpers    also those beside the driver, which Spark does not start again: the query ends with
+               an error, and the driver is started again, as a service would be
+    executors  of a cluster of two executors, each a JVM of its own: Spark starts others
+
+At the end every row has to be in the sink, once. Exit code 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+
+from fsmq.spool import Spool
+from tests.pipeline.chain import QUEUE, drained, producing, running
+from tests.pipeline.victims import PATIENCE_S, Victim
+from tests.suite import Suite, eventually
+
+KINDS = {
+    "tasks": ("local[2,4]", ("pyspark.daemon pyspark.worker",)),
+    "helpers": ("local[2,4]", ("pyspark.daemon", "python_streaming_source_runner")),
+    "executors": ("local-cluster[2,1,1024]", ("CoarseGrainedExecutorBackend",)),
+}
+_PAUSE_S = 0.2  # between files of rows
+_LONGEST_S = 1.5  # between kills
+
+
+@dataclass
+class Outcome:
+    """What was written, what the sink has, and what it took."""
+
+    rows: int
+    found: Counter[str]
+    left: int
+    kills: int
+    restarts: int
+    seconds: float
+
+    @property
+    def is_right(self) -> bool:
+        return self.found == Counter(f"row {n}" for n in range(self.rows)) and not self.left
+
+    def __str__(self) -> str:
+        lost = sum(1 for n in range(self.rows) if not self.found[f"row {n}"])
+        twice = sum(1 for number in self.found.values() if number > 1)
+        return (
+            f"{self.kills} kills, {self.restarts} restarts of the driver; {self.rows:,} rows,"
+            f" {self.found.total():,} in the sink; {lost} lost, {twice} twice,"
+            f" {self.left} left in the queue; {self.seconds:.0f} s"
+        )
+
+
+def run(folder: Path, kind: str, kills: int, seed: object) -> Outcome:
+    """So many kills of one kind in an empty folder, then a drain, then a look at the sink."""
+    chance = random.Random(str(seed))
+    master, words = KINDS[kind]
+    began = time.monotonic()
+    (folder / "in").mkdir(parents=True)
+    done = starts = 0
+    with Suite(folder / "mq", mover=True) as suite:
+        suite.kill("mq")
+        with Spool(suite.root, delivers=False) as spool:
+            spool.create_queue(QUEUE)
+        with producing(folder / "in", _PAUSE_S) as rows:
+            while done < kills:
+                starts += 1
+                with running(folder, folder, "--master", master) as driver:
+                    eventually(partial(is_at_work, driver, folder, batches(folder)), PATIENCE_S)
+                    while done < kills and driver.is_running():
+                        time.sleep(chance.uniform(0.0, _LONGEST_S))  # the moment is arbitrary
+                        found = driver.descendants(*words)
+                        done += bool(found) and driver.kill_one(chance.choice(found))
+                    # It has to get over the last one, too.
+                    eventually(partial(is_at_work, driver, folder, batches(folder)), PATIENCE_S)
+        found_rows = drained(folder, folder)
+        with Spool(suite.root, delivers=False) as spool:
+            left = spool.counts(QUEUE).total
+    seconds = time.monotonic() - began
+    return Outcome(rows[0], found_rows, left, done, starts - 1, seconds)
+
+
+def batches(folder: Path) -> int:
+    """The micro-batches that the sink has."""
+    log = folder / "out" / "_spark_metadata"
+    return sum(1 for path in log.glob("*") if path.name[0] != ".") if log.exists() else 0
+
+
+def is_at_work(driver: Victim, folder: Path, before: int) -> bool:
+    """Whether the sink has more micro-batches than before, or the driver has ended."""
+    return not driver.is_running() or batches(folder) > before
+
+
+@click.command(help=__doc__)
+@click.option("--kills", default=20, show_default=True, help="Of each kind.")
+@click.option("--kind", type=click.Choice(list(KINDS)), help="Only this one.")
+@click.option("--seed", type=int, help="Of the moments; the time if not given.")
+def main(kills: int, kind: str | None, seed: int | None) -> None:
+    seed = int(time.time()) if seed is None else seed
+    print(f"seed {seed}", flush=True)
+    is_right = True
+    for each in KINDS if kind is None else (kind,):
+        with tempfile.TemporaryDirectory(prefix="fsmq-kills-") as folder:
+            outcome = run(Path(folder), each, kills, (seed, each))
+        print(f"{each}: {outcome}", flush=True)
+        is_right &= outcome.is_right
+    sys.exit(not is_right)
+
+
+if __name__ == "__main__":
+    main()
