@@ -57,7 +57,7 @@ test: lint types java ## lint, types, then all tests with the slowest ones named
 
 .PHONY: java
 java: setup ## install Java, which Spark needs, where that can be done
-	@$(BIN)/python -m fsmq.pipeline.java >/dev/null || { \
+	@$(BIN)/python -c 'from fsmq.pipeline.java import find_java; find_java()' 2>/dev/null || { \
 	    [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null && apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq default-jre-headless; } || \
 	    echo "The tests of the pipeline will be skipped." >&2

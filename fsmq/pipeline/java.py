@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,10 +63,3 @@ def _version_of(home: Path) -> int | None:
         return None
     match = _version.search(told.stderr)
     return int(match[1]) if match else None
-
-
-if __name__ == "__main__":
-    try:
-        print(find_java())
-    except NoJava as error:
-        sys.exit(str(error))
