@@ -29,7 +29,7 @@ from fsmq.spool.names import (
     split_entry,
     staged_entry,
 )
-from fsmq.spool.recovery import COMPLETE_AFTER_S, TORN_AFTER_S
+from fsmq.spool.recovery import COMPLETE_AFTER_S, OVERDUE_AFTER_S, TORN_AFTER_S
 from fsmq.spool.reservation import is_reservation
 from fsmq.spool.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.staging import Job, Part
@@ -166,6 +166,7 @@ def test_limits() -> None:
         "longest delay (s)": MAX_DELAY_S,
         "seconds until a torn file is removed": TORN_AFTER_S,
         "seconds until a complete dot-name is promoted": COMPLETE_AFTER_S,
+        "seconds until fsck reports what a crash left": OVERDUE_AFTER_S,
         "seconds until a job that nobody writes is removed": ABANDONED_AFTER_S,
     }
     assert {name: int(value) for name, value in table("limit", "value")} == limits

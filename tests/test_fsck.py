@@ -358,6 +358,14 @@ def test_a_reservation_that_is_held_is_no_finding_whatever_its_age(root: Path) -
     assert [f.kind for f in look(root, repair=True).repaired] == [Kind.RESERVATION]
 
 
+def test_what_a_mover_is_about_to_put_right_is_no_finding(root: Path) -> None:
+    left = [write(root / "new" / name) for name in (".jobs:a:3610a686", ".jobs:b:00000000")]
+    # Torn ones are removed after a minute, and the mover looks every half minute.
+    report = check(root, repair=True, pause=0.01, clock=lambda: time.time() + 95)
+    assert report.clean
+    assert all(path.exists() for path in left)
+
+
 def test_offline_everything_is_old_enough(root: Path) -> None:
     write(root / "new" / ".jobs:a:3610a686")
     write(root / "new" / ".jobs:b:00000000")

@@ -13,11 +13,9 @@ from .consumers import finish_abandoned
 from .context import Context
 from .names import entry, facts, split_entry
 from .pace import MAX_STEP, RETRY_S, RIPE_AFTER_S, Pace
-from .recovery import recover
+from .recovery import RECOVER_EVERY_S, recover
 from .stuck import Stuck
 from .transitions import DEFER, DELIVER, NEW, REMOVE_NEW
-
-_RECOVER_EVERY_S = 30.0
 
 
 class Arrivals:
@@ -73,7 +71,7 @@ class Arrivals:
         self._recover_due = now + RETRY_S  # if it fails
         done = recover(self._tree, self._context.clock(), at_start=not self._started)
         finish_abandoned(self._context)
-        self._recover_due = now + _RECOVER_EVERY_S
+        self._recover_due = now + RECOVER_EVERY_S
         self._started = True
         self._context.metrics.count(("promote",), done.promoted)
         self._context.metrics.count(("torn",), done.removed)
@@ -87,7 +85,7 @@ class Arrivals:
         self._clear_due, self._is_clearing = now + RETRY_S, False  # if it fails
         done = self._abandoned.step(self._context.clock())
         self._is_clearing = done.is_behind
-        self._clear_due = now if done.is_behind else now + _RECOVER_EVERY_S
+        self._clear_due = now if done.is_behind else now + RECOVER_EVERY_S
         if done.forwarded:
             self.moved += done.forwarded
             self._due = 0.0

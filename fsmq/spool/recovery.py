@@ -23,6 +23,10 @@ from .tree import STRAY, Tree
 # and answers 503.
 TORN_AFTER_S = 60.0
 COMPLETE_AFTER_S = 10.0
+# So often the mover looks.
+RECOVER_EVERY_S = 30.0
+# What still stands then no mover looks after; one look may have come too early, or been slow.
+OVERDUE_AFTER_S = TORN_AFTER_S + 2 * RECOVER_EVERY_S
 _CHUNK_BYTES = 1024 * 1024
 
 

@@ -10,7 +10,6 @@ from ..commit import remove
 from ..context import Context
 from ..forward import last, load, remove_gone
 from ..ready import Ready
-from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S
 from ..reservation import is_held
 from ..settings import SettingsStore
 from ..staging import Job, check_job, is_draft, is_gone, is_lock, job_of, lock_path
@@ -46,7 +45,7 @@ class JobRules:
 
     def _folder(self, path: str, name: str, job: Job | None, found: os.stat_result) -> Fault | None:
         if job is None:
-            if not self._scene.is_older(found, TORN_AFTER_S):
+            if not self._scene.is_overdue(found):
                 return None
             reason = "is a job that was given up; no one removed it: does no mover run?"
             finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
@@ -69,7 +68,7 @@ class JobRules:
 
     def _committed(self, path: str, job: Job, found: os.stat_result) -> Fault | None:
         tree = self._tree
-        if not self._scene.is_older(found, COMPLETE_AFTER_S):
+        if not self._scene.is_overdue(found):
             return None
         if is_held(tree, lock_path(tree, job.name)):
             return None

@@ -10,7 +10,6 @@ from ..errors import FsmqError
 from ..filesystem import mounts_below
 from ..manifest import LOCK, NAME, folder_of, parse
 from ..names import UUID7, is_queue
-from ..recovery import TORN_AFTER_S
 from ..settings import SettingsStore
 from ..topics import Topics
 from ..transitions import CONFIG, QUEUES, TOPICS
@@ -25,7 +24,7 @@ _draft = re.compile(rf"\.{UUID7}\.tmp")
 
 def left_draft(scene: Scene, path: str, found: os.stat_result) -> Fault | None:
     """A small file that was to replace another, and did not."""
-    if not scene.is_older(found, TORN_AFTER_S):
+    if not scene.is_overdue(found):
         return None
     reason = "is a draft that was never put in force"
     finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")

@@ -25,7 +25,7 @@ from ..names import (
     split_staged,
 )
 from ..probe import is_scratch, remove_scratch
-from ..recovery import COMPLETE_AFTER_S, TORN_AFTER_S, is_complete, recover_one
+from ..recovery import OVERDUE_AFTER_S, is_complete, recover_one
 from ..reservation import is_reservation, is_stale
 from ..settings import MAX_DELAY_S
 from ..stamps import Stamps
@@ -53,8 +53,9 @@ class Scene:
         """The time for ages: without anyone at work everything is old enough."""
         return inf if self.offline else self.clock()
 
-    def is_older(self, found: os.stat_result, seconds: float) -> bool:
-        return self.now() - found.st_ctime >= seconds
+    def is_overdue(self, found: os.stat_result) -> bool:
+        """Whether what a crash left stands for longer than a mover would have let it."""
+        return self.now() - found.st_ctime >= OVERDUE_AFTER_S
 
 
 def kind_of_file(mode: int) -> str:
@@ -71,7 +72,7 @@ def kind_of_file(mode: int) -> str:
 
 def hidden(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
     """A dot-name that is nobody's, or what a probe that was killed left."""
-    if name.startswith(".nfs") or not scene.is_older(found, TORN_AFTER_S):
+    if name.startswith(".nfs") or not scene.is_overdue(found):
         return None
     if is_scratch(name):
         reason = "was left by a probe that was killed"
@@ -180,7 +181,7 @@ class MessageRules:
     def _staged(self, path: str, name: str, found: os.stat_result) -> Fault | None:
         scene = self._scene
         if is_reservation(name) and stat.S_ISREG(found.st_mode):
-            if not scene.is_older(found, TORN_AFTER_S) or not is_stale(self._tree, name):
+            if not scene.is_overdue(found) or not is_stale(self._tree, name):
                 return None
             reason = "is left of a put that died; it keeps no one out"
             return self._left(Kind.RESERVATION, Severity.WARNING, path, reason, "remove it")
@@ -188,10 +189,10 @@ class MessageRules:
         if parts is None or not stat.S_ISREG(found.st_mode):
             return hidden(scene, path, name, found)
         target, seal = parts
-        if not scene.is_older(found, COMPLETE_AFTER_S):
+        if not scene.is_overdue(found):
             return None
         if not is_complete(self._tree, path, seal):
-            if not scene.is_older(found, TORN_AFTER_S) or self._tree.stat(path) is None:
+            if self._tree.stat(path) is None:
                 return None
             reason = f"was never finished: its {found.st_size} bytes have another checksum"
             return self._left(Kind.TORN, Severity.WARNING, path, reason, "remove it")
