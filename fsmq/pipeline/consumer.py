@@ -25,7 +25,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline.columns import OF_CONTENT, Batches, Found, check_schema
+from fsmq.pipeline.batches import Batches
+from fsmq.pipeline.columns import OF_CONTENT, Run, check_schema
 from fsmq.pipeline.finder import Finder, open_tree
 from fsmq.pipeline.listing import Group, Queues
 from fsmq.pipeline.options import Options
@@ -179,26 +180,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with telling(f"cannot read {self._root}"):
                 batches = Batches(self._of_message, coarse=looks_coarse(tree), limit=self._limit)
                 with closing(Finder(tree, self._limit)) as finder:
-                    for message in self._found(finder, partition):
-                        batch = batches.add(message)
-                        if batch is not None:
+                    for run in self._runs(finder, partition):
+                        for batch in batches.add(run):
                             yield self._with_name(batch, partition.batch)
                 for batch in batches.rest():
                     yield self._with_name(batch, partition.batch)
         finally:
             tree.close()
 
-    def _found(self, finder: Finder, part: Part) -> Iterator[Found]:
+    def _runs(self, finder: Finder, part: Part) -> Iterator[Run]:
         columns = self._of_message.names
         at_most = None if "body" in columns else MAX_HEADER_BYTES
         for queue, ids in part.claims:
             group = Group(queue, State.DELAY, ids)
             found = 0
             opens = not OF_CONTENT.isdisjoint(columns)
-            for message in finder.read(group, at_most) if opens else finder.look(group):
-                if message.place is not State.REMOVE:
-                    found += 1
-                    yield message
+            for run in finder.read(group, at_most) if opens else finder.look(group):
+                if run.place is not State.REMOVE:
+                    found += len(run.ids)
+                    yield run
             if found < len(ids):
                 _log.warning(
                     "%d messages of %s are gone: someone else had them after their timers",

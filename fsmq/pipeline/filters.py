@@ -33,7 +33,8 @@ from pyspark.sql.types import StringType, TimestampType
 
 from fsmq.pipeline.columns import (
     COLUMNS,
-    Found,
+    File,
+    Run,
     created_us,
     deliveries_of,
     expires_us,
@@ -53,16 +54,16 @@ _MICROSECOND = timedelta(microseconds=1)
 # What a name tells.
 _OF_NAME: dict[str, Callable[[str, Facts], Any]] = {
     "id": lambda message_id, known: shown(message_id),
-    "created_at": lambda message_id, known: created_us(known),
+    "created_at": lambda message_id, known: created_us(known.created_ms),
     "priority": lambda message_id, known: known.priority,
     "expires_at": lambda message_id, known: expires_us(known),
 }
 # What a look at the file tells.
-_OF_LOOK: dict[str, Callable[[Found, Stamp | None, bool], Any]] = {
-    "state": lambda found, stamp, coarse: state_of(found.place, stamp),
-    "visible_at": lambda found, stamp, coarse: visible_us(found.place, stamp),
-    "deliveries": lambda found, stamp, coarse: deliveries_of(found.place, stamp, coarse),
-    "size": lambda found, stamp, coarse: found.size,
+_OF_LOOK: dict[str, Callable[[State, File, Stamp | None, bool], Any]] = {
+    "state": lambda place, file, stamp, coarse: state_of(place, stamp),
+    "visible_at": lambda place, file, stamp, coarse: visible_us(place, stamp),
+    "deliveries": lambda place, file, stamp, coarse: deliveries_of(place, stamp, coarse),
+    "size": lambda place, file, stamp, coarse: file[0],
 }
 _PUSHED = {"queue", *_OF_NAME, *_OF_LOOK}
 
@@ -140,17 +141,22 @@ class Pushed:
 
         return passes
 
-    def looked_at(self, stamps: Stamps) -> Callable[[Found], bool] | None:
-        """Whether a message passes as it was found; None: all do."""
+    def looked_at(self, stamps: Stamps) -> Callable[[Run], Run] | None:
+        """What passes of a run, as its messages were found; None: all do."""
         tests = [(_OF_LOOK[column], test) for column, test in self._of(_OF_LOOK)]
         if not tests:
             return None
 
-        def passes(found: Found) -> bool:
-            stamp = stamps.decode(found.id, found.mtime_ns)
-            return all(test(value(found, stamp, stamps.coarse)) for value, test in tests)
+        def passes(place: State, message_id: str, file: File) -> bool:
+            stamp = stamps.decode(message_id, file[1])
+            return all(test(value(place, file, stamp, stamps.coarse)) for value, test in tests)
 
-        return passes
+        def passing(run: Run) -> Run:
+            pairs = zip(run.ids, run.files, strict=True)
+            kept = [(i, file) for i, file in pairs if passes(run.place, i, file)]
+            return run._replace(ids=[i for i, _ in kept], files=[file for _, file in kept])
+
+        return passing
 
     def needs_file(self) -> bool:
         """Whether what passes cannot be told without a look at the file, wherever it stands."""

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from fsmq.pipeline.columns import Found
+from fsmq.pipeline.columns import RUN_BYTES, RUN_MESSAGES, File, Run
 from fsmq.pipeline.listing import Group, removed_queues
 from fsmq.spool import InvalidValue, State, UnusableSpool
 from fsmq.spool.names import entry
@@ -30,8 +30,7 @@ _AHEAD = {
     State.REMOVE: (),
 }
 
-_File = tuple[int, int, bytes | None]  # bytes, mtime in nanoseconds, content as far as it was read
-_Look = Callable[[int, str], _File | None]
+_Look = Callable[[int, str], File | None]
 
 
 def open_root(root: str) -> Tree:
@@ -71,45 +70,56 @@ class Finder:
             os.close(fd)
         self._folders.clear()
 
-    def look(self, group: Group) -> Iterator[Found]:
+    def look(self, group: Group) -> Iterator[Run]:
         """The messages of a group with their files' sizes and times. Raises OSError."""
         return self._each(group, _look)
 
-    def read(self, group: Group, at_most: int | None = None) -> Iterator[Found]:
+    def read(self, group: Group, at_most: int | None = None) -> Iterator[Run]:
         """The messages with their bytes, or no more than ``at_most`` of each.
 
         Raises:
             InvalidValue: one is larger than the limit.
             OSError
         """
-        return self._each(group, partial(_read, limit=self._limit, at_most=at_most))
+        return self._each(group, partial(_read, self._limit, at_most))
 
-    def _each(self, group: Group, look: _Look) -> Iterator[Found]:
+    def _each(self, group: Group, look: _Look) -> Iterator[Run]:
         queue, place, ids = group
         before = "" if place is State.READY else entry(queue, "")
         folder = self._folder(place, queue)
+        run, size = Run(queue, place, [], []), 0
         for message_id in ids:
             file = None if folder is None else look(folder, before + message_id)
-            if file is not None:
-                yield _found(queue, message_id, place, file)
-            else:
+            if file is None:
+                if run.ids:
+                    yield run
+                    run, size = Run(queue, place, [], []), 0
                 moved = self._ahead(queue, message_id, place, look)
                 folder = self._folder(place, queue)
                 if moved is not None:
                     yield moved
+                continue
+            run.ids.append(message_id)
+            run.files.append(file)
+            size += file[0]
+            if size >= RUN_BYTES or len(run.ids) >= RUN_MESSAGES:
+                yield run
+                run, size = Run(queue, place, [], []), 0
+        if run.ids:
+            yield run
 
-    def _ahead(self, queue: str, message_id: str, first: State, look: _Look) -> Found | None:
+    def _ahead(self, queue: str, message_id: str, first: State, look: _Look) -> Run | None:
         """A message that has left its place."""
         for place in _AHEAD[first]:
             folder = self._folder(place, queue)
             name = message_id if place is State.READY else entry(queue, message_id)
             file = None if folder is None else look(folder, name)
             if file is not None:
-                return _found(queue, message_id, place, file)
+                return Run(queue, place, [message_id], [file])
         for path in self._removed_folders(queue):
             file = look(self._tree.fd, f"{path}/{message_id}")
             if file is not None:
-                return _found(queue, message_id, State.REMOVE, file)
+                return Run(queue, State.REMOVE, [message_id], [file])
         return None
 
     def _folder(self, place: State, queue: str) -> int | None:
@@ -137,12 +147,7 @@ class Finder:
         return self._removed[queue]
 
 
-def _found(queue: str, message_id: str, place: State, file: _File) -> Found:
-    # Half of what the constructor of a NamedTuple costs.
-    return tuple.__new__(Found, (queue, message_id, place, *file))
-
-
-def _look(folder: int, name: str) -> _File | None:
+def _look(folder: int, name: str) -> File | None:
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError as error:
@@ -154,7 +159,7 @@ def _look(folder: int, name: str) -> _File | None:
     return found.st_size, found.st_mtime_ns, None
 
 
-def _read(folder: int, name: str, limit: int, at_most: int | None) -> _File | None:
+def _read(limit: int, at_most: int | None, folder: int, name: str) -> File | None:
     try:
         fd = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:

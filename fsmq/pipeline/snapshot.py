@@ -18,7 +18,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline.columns import OF_CONTENT, OF_FILE, Batches, Found, check_schema
+from fsmq.pipeline.batches import Batches
+from fsmq.pipeline.columns import OF_CONTENT, OF_FILE, RUN_MESSAGES, Run, check_schema
 from fsmq.pipeline.filters import Pushed
 from fsmq.pipeline.finder import Finder, open_tree
 from fsmq.pipeline.listing import Group, Listing, Queues, Range
@@ -34,7 +35,7 @@ from fsmq.spool.tree import Tree
 
 OPTIONS = ("root", "queue", "columns", "pushdown", "partitions", "maxBodyBytes")
 
-Passes = Callable[[Found], bool]
+Passing = Callable[[Run], Run]
 
 # What a record batch can carry with room for the others in it.
 _LARGEST_BODY = 2_000_000_000
@@ -108,43 +109,49 @@ class SnapshotReader(DataSourceReader):
             with telling(f"cannot read {self._root}"), _no_collector():
                 coarse = looks_coarse(tree)
                 batches = Batches(self._schema, coarse=coarse, limit=self._limit)
-                for message in self._messages(tree, partition.within, Stamps(coarse)):
-                    batch = batches.add(message)
-                    if batch is not None:
-                        yield batch
+                for run in self._runs(tree, partition.within, Stamps(coarse)):
+                    yield from batches.add(run)
                 yield from batches.rest()
         finally:
             tree.close()
 
-    def _messages(self, tree: Tree, within: Range, stamps: Stamps) -> Iterator[Found]:
-        passes = self._pushed.looked_at(stamps)
+    def _runs(self, tree: Tree, within: Range, stamps: Stamps) -> Iterator[Run]:
+        passing = self._pushed.looked_at(stamps)
         with closing(Finder(tree, self._limit)) as finder:
             for group in self._listing(tree).groups(within):
-                found = self._filled(finder, group, passes)
-                yield from found if passes is None else filter(passes, found)
+                runs = self._filled(finder, group, passing)
+                for run in runs if passing is None else map(passing, runs):
+                    if run.ids:
+                        yield run
 
-    def _filled(self, finder: Finder, group: Group, passes: Passes | None) -> Iterator[Found]:
+    def _filled(self, finder: Finder, group: Group, passing: Passing | None) -> Iterator[Run]:
         """A group's messages with what the columns need, at the least cost."""
         columns = self._schema.names
         looks = self._pushed.needs_file() or not OF_FILE.isdisjoint(columns)
         if group.place is State.DELAY:
             looks = looks or self._pushed.needs_stamp() or "state" in columns
 
-        def opened(ids: list[str], at_most: int | None) -> Iterator[Found]:
-            some = group._replace(ids=ids)
-            if looks and passes is not None:  # what does not pass need not be opened
-                some = some._replace(ids=[m.id for m in finder.look(some) if passes(m)])
+        def opened(some: Group, at_most: int | None) -> Iterator[Run]:
+            if looks and passing is not None:  # what does not pass need not be opened
+                some = some._replace(ids=[i for run in finder.look(some) for i in passing(run).ids])
             return finder.read(some, at_most)
 
         if "body" in columns:
-            return opened(group.ids, None)
+            return opened(group, None)
         headed: list[str] = []
         if not OF_CONTENT.isdisjoint(columns):
             headed = [i for i in group.ids if i.endswith((".h", ".h.z")) and facts(i).headed]
         if headed:
             group = group._replace(ids=sorted(set(group.ids).difference(headed)))
-        listed = (Found(group.queue, i, group.place) for i in group.ids)
-        return chain(finder.look(group) if looks else listed, opened(headed, MAX_HEADER_BYTES))
+        others = finder.look(group) if looks else _listed(group)
+        return chain(others, opened(group._replace(ids=headed), MAX_HEADER_BYTES))
+
+
+def _listed(group: Group) -> Iterator[Run]:
+    """A group's messages as their names tell them."""
+    for first in range(0, len(group.ids), RUN_MESSAGES):
+        ids = group.ids[first : first + RUN_MESSAGES]
+        yield Run(group.queue, group.place, ids, [(0, 0, None)] * len(ids))
 
 
 @contextmanager

@@ -387,7 +387,8 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 def _read_after(spool: Spool, change: Callable[[], Any]) -> list[tuple[str, str, bytes | None]]:
     """What a reader makes of messages that it listed before a change: id, state, body."""
-    from fsmq.pipeline.columns import SCHEMA, Batches
+    from fsmq.pipeline.batches import Batches
+    from fsmq.pipeline.columns import SCHEMA
     from fsmq.pipeline.finder import Finder
     from fsmq.pipeline.listing import Listing, Range
 
@@ -397,8 +398,8 @@ def _read_after(spool: Spool, change: Callable[[], Any]) -> list[tuple[str, str,
     batches = Batches(SCHEMA)
     finder = Finder(spool.tree, 1000)
     for group in groups:
-        for found in finder.read(group):
-            assert batches.add(found) is None
+        for run in finder.read(group):
+            assert not list(batches.add(run))
     finder.close()
     return [
         (row["id"], row["state"], row["body"])
