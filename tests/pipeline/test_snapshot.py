@@ -19,6 +19,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, State
 from fsmq.spool.names import entry
+from fsmq.spool.uuids import uuid7
 from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
 from tests.pipeline.spools import QUEUES, every_kind, strangers
 
@@ -485,6 +486,35 @@ def test_an_id_that_was_removed_and_put_again_is_two_messages(root: Path, spool:
     ]
 
 
+def test_the_times_of_bare_ids_are_read_at_once_as_they_are_read_one_by_one(spool: Spool) -> None:
+    queue = spool.queue("jobs")
+    queue.put_many([b""] * 2500)
+    earliest, latest = (
+        "00000000-0000-7000-8000-000000000000",
+        "ffffffff-ffff-7fff-bfff-ffffffffffff",
+    )
+    queue.put(b"", id=earliest)
+    queue.put(b"", id=latest)
+    spool.deliver()
+
+    def times() -> dict[str, tuple[Any, ...]]:
+        rows, _ = in_this_process(spool.tree.root, columns="id,created_at,priority,expires_at")
+        return {row["id"]: (row["created_at"], row["priority"], row["expires_at"]) for row in rows}
+
+    bare = times()
+    assert len(bare) == 2502
+    assert bare[earliest][0].timestamp() == 0
+    assert bare[latest][0] is None, "beyond the year 9999"
+    # One name that is none of ours has all of its run read one by one.
+    folder = spool.tree.root / "queues" / "jobs"
+    strange = [f"{list(bare)[n]}\n{list(bare)[n + 1]}" for n in (5, 1500, 2500)]
+    for name in strange:
+        (folder / name).write_bytes(b"")
+    mixed = times()
+    assert [mixed.pop(name) for name in strange] == [(None, 0, None)] * 3
+    assert mixed == bare
+
+
 @contextmanager
 def churn(spool: Spool) -> Iterator[None]:
     """Claims and releases without end, in a thread."""
@@ -514,6 +544,39 @@ def test_on_a_spool_at_work_every_message_is_read_once(spool: Spool) -> None:
             rows, _ = in_this_process(spool.tree.root, columns="id,body", partitions="3")
             assert sorted(row["id"] for row in rows) == sorted(ids)
             assert sorted(int(row["body"]) for row in rows) == list(range(300))
+
+
+# -- batches -------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_bounded_by_rows_and_by_what_bodies_unpack_to(spool: Spool) -> None:
+    from fsmq.pipeline.batches import Batches
+    from fsmq.pipeline.columns import SCHEMA, Run
+    from fsmq.pipeline.finder import Finder
+    from fsmq.pipeline.listing import Group
+
+    many = Batches(SCHEMA)
+    run = Run("jobs", State.READY, [uuid7() for _ in range(1000)], [(0, 0, b"")] * 1000)
+    sizes = [len(batch) for _ in range(25) for batch in many.add(run)]
+    assert sizes + [len(batch) for batch in many.rest()] == [10_000, 10_000, 5_000]
+
+    mebibyte = 1024 * 1024
+    queue = spool.queue("zeros")
+    queue.configure(compression="zlib")
+    ids = queue.put_many([bytes(mebibyte)] * 50)
+    queue.configure(compression=None)
+    ids += queue.put_many([bytes(mebibyte)] * 30)
+    large = Batches(SCHEMA)
+    finder = Finder(spool.tree, 64 * mebibyte)
+    runs = finder.read(Group("zeros", State.NEW, ids))
+    batches = [batch for run in runs for batch in large.add(run)]
+    batches += large.rest()
+    finder.close()
+    assert [id_ for batch in batches for id_ in batch.column("id").to_pylist()] == ids
+    lengths = [[len(body) for body in batch.column("body").to_pylist()] for batch in batches]
+    assert all(set(of_batch) == {mebibyte} for of_batch in lengths)
+    assert max(map(sum, lengths)) <= 17 * mebibyte
+    assert min(map(sum, lengths[:-1])) > 8 * mebibyte, "no more of them than needed"
 
 
 # -- partitions ----------------------------------------------------------------------------------
