@@ -2,7 +2,7 @@
 
 A process of its own, so that it shares nothing with what is measured against it:
 
-    python -m benchmarks.floor FOLDER --seconds 3 --size 1024 [--group 1000]
+    python -m benchmarks.floor FOLDER --seconds 3 --size 1024 [--group 1000 [--to OTHER]]
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from pathlib import Path
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-def floor(folder: Path, seconds: float, size: int, group: int = 0) -> float:
-    """Files a second; ``group`` 0 is an fsync for each, N one syncfs after each N."""
+def floor(folder: Path, seconds: float, size: int, group: int = 0, to: Path | None = None) -> float:
+    """Files a second; ``group`` 0 is an fsync for each, N one syncfs after each N.
+
+    to: when all are written, each is renamed into this folder, with one more syncfs.
+    """
     command = [sys.executable, "-m", "benchmarks.floor", str(folder), f"--group={group}"]
     command += [f"--seconds={seconds}", f"--size={size}"]
+    command += [] if to is None else [f"--to={to}"]
     home = Path(__file__).resolve().parents[1]
     done = subprocess.run(command, cwd=home, stdout=subprocess.PIPE, check=True, text=True)
     return float(done.stdout)
@@ -40,9 +44,8 @@ def serial(folder: Path, seconds: float, body: bytes) -> float:
     return count / (now - started)
 
 
-def grouped(folder: Path, seconds: float, body: bytes, group: int) -> float:
-    """Groups of files, one syncfs after each."""
-    syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+def grouped(folder: Path, seconds: float, body: bytes, group: int, to: Path | None = None) -> float:
+    """Groups of files, one syncfs after each; then, if they are to go elsewhere, all renames."""
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     started = time.perf_counter()
     count = 0
@@ -51,12 +54,21 @@ def grouped(folder: Path, seconds: float, body: bytes, group: int) -> float:
             fd = os.open(folder / str(index), _FLAGS, 0o600)
             os.write(fd, body)
             os.close(fd)
-        if syncfs(directory):
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+        _syncfs(directory)
         count += group
+    if to is not None:
+        for index in range(count):
+            os.rename(folder / str(index), to / f"{folder.name}-{index}")
+        _syncfs(directory)
+        now = time.perf_counter()
     os.close(directory)
     return count / (now - started)
+
+
+def _syncfs(directory: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).syncfs(directory):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def main() -> None:
@@ -65,10 +77,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--group", type=int, default=0)
+    parser.add_argument("--to", type=Path)
     given = parser.parse_args()
     body = os.urandom(given.size)
     if given.group:
-        print(grouped(given.folder, given.seconds, body, given.group))
+        print(grouped(given.folder, given.seconds, body, given.group, given.to))
     else:
         print(serial(given.folder, given.seconds, body))
 

@@ -28,7 +28,7 @@ from .transitions import NEW, REMOVE_NEW, STAGING
 from .tree import Tree
 
 MANIFEST = "commit.json"
-# So many files share a sync, and their own ids a lock.
+# So many files share a lock of their own ids.
 _CHUNK = 10_000
 _RESERVED_PATIENCE_S = 5.0
 _RETRY_S = 0.002
@@ -109,7 +109,7 @@ def _read(tree: Tree, path: str) -> dict[str, Any]:
 class Forward:
     """Brings one committed job forward; its lock is held by the caller.
 
-    chunk: files that share a sync.
+    chunk: files that are brought in one step.
 
     Raises OSError, and Unavailable where the sync does so.
     """
@@ -150,6 +150,9 @@ class Forward:
     def _end(self) -> None:
         """Nothing is left to bring: note that the job is done, and let its folder go."""
         tree, job = self._tree, self._job
+        # Before the job's folder goes. Of both ends, because who knows which one counts.
+        parts = {f"{self._folder}/{part}" for part in self._manifest.parts}
+        self._sync(Work(folders={*parts, tree.folder(NEW)}))
         if self._manifest.keeps:
             noted = Last(job.number, self._manifest.messages, self.repeated)
             path = tree.folder(STAGING, f"{job.name}.json")
@@ -182,8 +185,6 @@ class _Chunk:
                 self._start_delays()
             for name in self._names:
                 self._bring(name)
-            # Before the job's folder goes. Of the two, because who knows which one counts.
-            self._forward._sync(Work(folders={self._folder, self._tree.folder(NEW)}))
         finally:
             for queue, bare in self._reserved:
                 self._reservations.free(queue, [bare])

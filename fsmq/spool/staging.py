@@ -20,11 +20,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from .context import Context
 from .draft import Draft, draft
-from .errors import InvalidValue, NoSuchQueue, telling
+from .errors import InvalidValue, NoSuchQueue, telling, unavailable
 from .files import write_all
 from .message import NewMessage
 from .names import UUID7, check_queue, entry
@@ -137,6 +138,8 @@ class Part:
     sync: makes a change durable (`Syncer.sync`). create_queues: messages for queues that do not
     exist are taken; `commit` will make them.
 
+    A group is synced in a thread, once it is whole, while the next one is written.
+
     Either `finish` it or `abandon` it. Raises InvalidValue for a name that no job can have, and all
     of it Unavailable if the disk refuses.
     """
@@ -158,6 +161,8 @@ class Part:
         self._size = self._repeated = self._aside = 0
         self._own = self._delayed = False
         self._aside_fd: int | None = None
+        self._thread = ThreadPoolExecutor(1, "fsmq-stage")
+        self._syncing: Future[None] | None = None
         with telling("cannot begin a part of a job"):
             self._lock = self._begin()
 
@@ -179,14 +184,17 @@ class Part:
             InvalidValue, MessageTooLarge, NoSuchQueue: the message cannot be; the part is as it was
             Unavailable
         """
-        with telling(f"cannot stage a message for queue {queue!r}"):
+        try:
             found = draft(self._context, message, self._settings_of(queue))
             try:
                 self._write(queue, found)
             except FileExistsError:
                 self._repeated += 1
-            if len(self._work.closed) >= _GROUP:
-                self._sync_group()
+        except OSError as error:
+            raise unavailable(error, f"cannot stage a message for queue {queue!r}") from error
+        if len(self._work.closed) >= _GROUP:
+            self._wait_for_sync()
+            self._syncing = self._thread.submit(self._sync, self._end_group())
         return found.message_id
 
     def _write(self, queue: str, found: Draft) -> None:
@@ -233,7 +241,9 @@ class Part:
         """Make the part durable. It still counts for nothing."""
         with telling("cannot finish a part of a job"):
             self._close_aside()
-            self._sync_group()
+            self._wait_for_sync()
+            self._sync(self._end_group())
+            self._thread.shutdown()
             self._lock.free()
         return Written(
             self.name,
@@ -247,6 +257,7 @@ class Part:
 
     def abandon(self) -> None:
         """Remove what was written. What cannot be removed now, recovery will."""
+        self._thread.shutdown()
         try:
             self._close_aside()
             for name in self._tree.names(self._folder):
@@ -261,11 +272,17 @@ class Part:
         except OSError:
             pass
 
-    def _sync_group(self) -> None:
+    def _end_group(self) -> Work:
         work, self._work = self._work, Work()
         work.folders.add(self._folder)
-        self._sync(work)
         self._settings.clear()
+        return work
+
+    def _wait_for_sync(self) -> None:
+        """Until the last group is durable. Raises Unavailable if it is not."""
+        syncing, self._syncing = self._syncing, None
+        if syncing is not None:
+            syncing.result()
 
     def _close_aside(self) -> None:
         fd, self._aside_fd = self._aside_fd, None

@@ -14,31 +14,30 @@ import time
 
 _NS_PER_MS = 1_000_000
 _TICKS_PER_MS = 4096
-_VARIANT = 0b10 << 62
-_RANDOM_BYTES = 8
+# The two bits of the variant in the place of the first two of a random digit.
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+_RANDOM_DIGITS = 16
 # So much at a time: to ask the kernel for each id costs more than all the rest.
-_POOL_BYTES = 256 * _RANDOM_BYTES
+_POOL_BYTES = 256 * _RANDOM_DIGITS // 2
 
 _lock = threading.Lock()
 _last = 0  # in ticks of 1/4096 ms
-_pool = b""
+_pool = ""  # hexadecimal digits
 _used = 0
 
 
 def uuid7() -> str:
     """A new UUIDv7, in the usual lower-case form of 36 characters. Safe in threads."""
     global _last, _pool, _used
-    ms, rest = divmod(time.time_ns(), _NS_PER_MS)
-    tick = ms * _TICKS_PER_MS + rest * _TICKS_PER_MS // _NS_PER_MS
+    tick = time.time_ns() * _TICKS_PER_MS // _NS_PER_MS
     with _lock:
         _last = tick = max(tick, _last + 1)
         if _used >= len(_pool):
-            _pool, _used = os.urandom(_POOL_BYTES), 0
-        random = int.from_bytes(_pool[_used : _used + _RANDOM_BYTES])
-        _used += _RANDOM_BYTES
-    time_hex = f"{tick >> 12:012x}"
-    rest_hex = f"{random >> 2 | _VARIANT:016x}"
-    return f"{time_hex[:8]}-{time_hex[8:]}-7{tick & 0xFFF:03x}-{rest_hex[:4]}-{rest_hex[4:]}"
+            _pool, _used = os.urandom(_POOL_BYTES).hex(), 0
+        random = _pool[_used : _used + _RANDOM_DIGITS]
+        _used += _RANDOM_DIGITS
+    at = f"{tick:015x}"  # 12 digits of milliseconds, 3 of their fraction
+    return f"{at[:8]}-{at[8:12]}-7{at[12:]}-{_VARIANT[random[0]]}{random[1:4]}-{random[4:]}"
 
 
 def _forget_pool() -> None:

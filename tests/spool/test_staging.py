@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from fsmq.spool.forward import Forward
 from fsmq.spool.fsck import check
 from fsmq.spool.reservation import reserve
 from fsmq.spool.staging import Job, Part, Written
+from fsmq.spool.sync import Work
 from tests.spool.helpers import Clock, visible
 
 JOB = Job("load-1")
@@ -102,6 +104,50 @@ def test_abandoned_parts_leave_nothing(root: Path, spool: Spool, jobs: Queue) ->
     abort(spool, JOB)
     assert staged(root) == []
     assert jobs.counts().total == 0
+
+
+def test_a_group_is_synced_while_the_next_one_is_written(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.staging._GROUP", 2)
+    gone_on = threading.Event()
+    groups = []
+
+    def sync(work: Work) -> None:
+        assert gone_on.wait(10), "the part waits for the sync"
+        groups.append((len(work.closed), len(work.folders)))
+
+    part = Part(spool.context, sync, JOB)
+    for message in some(3):
+        part.write("jobs", message)
+    gone_on.set()
+    for message in some(4):
+        part.write("jobs", message)
+    assert commit(spool, JOB, [part.finish()]) == Outcome(7)
+    assert groups == [(2, 1), (2, 1), (2, 1), (1, 1)]
+
+
+def test_a_group_that_cannot_be_synced_fails_the_part(
+    root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.staging._GROUP", 2)
+
+    def refuse(work: Work) -> None:
+        raise Unavailable("the disk says no")
+
+    part = Part(spool.context, refuse, JOB)
+    for message in some(3):
+        part.write("jobs", message)
+    with pytest.raises(Unavailable, match="the disk says no"):
+        part.write("jobs", NewMessage(b"the fourth"))
+    part.abandon()
+    other = Part(spool.context, refuse, JOB)
+    for message in some(2):
+        other.write("jobs", message)
+    with pytest.raises(Unavailable, match="the disk says no"):
+        other.finish()
+    other.abandon()
+    assert staged(root) == []
 
 
 def test_a_delay_counts_from_the_commit(spool: Spool, jobs: Queue, clock: Clock) -> None:
