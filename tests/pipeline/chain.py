@@ -74,7 +74,8 @@ def drained(folder: Path, place: Path, *more: str) -> Counter[str]:
 @click.option("--master", default="local[2,4]", show_default=True)
 @click.option("--drain", is_flag=True)
 def main(folder: Path, place: Path, master: str, drain: bool) -> None:
-    spark = session("chain", master=master)
+    # Of a cluster whose executors die again and again.
+    spark = session("chain", master=master, settings={"spark.deploy.maxExecutorRetries": "-1"})
     trigger = {"availableNow": True} if drain else {"processingTime": "0 seconds"}
 
     def start(frame: object, sink: str, checkpoint: str, **options: str) -> StreamingQuery:

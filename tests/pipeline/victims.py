@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.suite import HOME
@@ -21,21 +22,36 @@ _MORE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode
 _SHELL = "pyspark-shell"
 
 
-def _environment() -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     """Ours, with what makes Spark start sooner."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
     return {
         **environ,
         "SPARK_CONF_DIR": str(_CONF),
+        "SPARK_HOME": str(_spark_home(folder)),
         "PYSPARK_SUBMIT_ARGS": " ".join([*(f"--conf {k}={v}" for k, v in _MORE.items()), _SHELL]),
         "PYTHONPATH": os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")]),
     }
 
 
+def _spark_home(folder: Path) -> Path:
+    """Spark as it is installed, but for what the workers of a cluster write beside it."""
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    home = folder / "spark"
+    if not home.exists():
+        home.mkdir()
+        for part in Path(found.origin).parent.iterdir():
+            if part.name != "work":
+                (home / part.name).symlink_to(part)
+    return home
+
+
 class Victim:
     """A module that runs as a program, with all of its processes, until it ends or is killed.
 
-    folder: keeps its log. Use it in a ``with``: nothing of it outlives that.
+    folder: keeps its log, and what a cluster writes. Use it in a ``with``: nothing outlives that.
     """
 
     def __init__(self, folder: Path, module: str, *arguments: object) -> None:
@@ -45,7 +61,7 @@ class Victim:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, *map(str, arguments)],
                 cwd=HOME,
-                env=_environment(),
+                env=_environment(folder),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

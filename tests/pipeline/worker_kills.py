@@ -1,6 +1,6 @@
 """Kills of what works for a driver, while the driver lives: Python workers and executors.
 
-    python -m tests.pipeline.worker_kills --kills 20
+    python -m tests.pipeline.worker_kills --kills 10
 
 A stream writes rows into a queue and another takes them into a file sink, in one driver. Meanwhile
 processes of it die at random, in turn
@@ -23,6 +23,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -31,13 +32,22 @@ from tests.pipeline.chain import QUEUE, drained, producing, running
 from tests.pipeline.victims import PATIENCE_S, Victim
 from tests.suite import Suite, eventually
 
+
+class Kind(NamedTuple):
+    """Which processes die, by words of their command lines, and how long between two at most."""
+
+    master: str
+    words: tuple[str, ...]
+    longest: float
+
+
 KINDS = {
-    "tasks": ("local[2,4]", ("pyspark.daemon pyspark.worker",)),
-    "helpers": ("local[2,4]", ("pyspark.daemon", "python_streaming_source_runner")),
-    "executors": ("local-cluster[2,1,1024]", ("CoarseGrainedExecutorBackend",)),
+    "tasks": Kind("local[2,4]", ("pyspark.daemon pyspark.worker",), 1.5),
+    "helpers": Kind("local[2,4]", ("pyspark.daemon", "python_streaming_source_runner"), 1.5),
+    # One takes seconds to start: with shorter pauses none would ever get to work.
+    "executors": Kind("local-cluster[2,1,1024]", ("CoarseGrainedExecutorBackend",), 8.0),
 }
 _PAUSE_S = 0.2  # between files of rows
-_LONGEST_S = 1.5  # between kills
 
 
 @dataclass
@@ -65,10 +75,9 @@ class Outcome:
         )
 
 
-def run(folder: Path, kind: str, kills: int, seed: object) -> Outcome:
+def run(folder: Path, kind: Kind, kills: int, seed: object) -> Outcome:
     """So many kills of one kind in an empty folder, then a drain, then a look at the sink."""
     chance = random.Random(str(seed))
-    master, words = KINDS[kind]
     began = time.monotonic()
     (folder / "in").mkdir(parents=True)
     done = starts = 0
@@ -79,11 +88,11 @@ def run(folder: Path, kind: str, kills: int, seed: object) -> Outcome:
         with producing(folder / "in", _PAUSE_S) as rows:
             while done < kills:
                 starts += 1
-                with running(folder, folder, "--master", master) as driver:
+                with running(folder, folder, "--master", kind.master) as driver:
                     eventually(partial(is_at_work, driver, folder, batches(folder)), PATIENCE_S)
                     while done < kills and driver.is_running():
-                        time.sleep(chance.uniform(0.0, _LONGEST_S))  # the moment is arbitrary
-                        found = driver.descendants(*words)
+                        time.sleep(chance.uniform(0.0, kind.longest))  # an arbitrary moment
+                        found = driver.descendants(*kind.words)
                         done += bool(found) and driver.kill_one(chance.choice(found))
                     # It has to get over the last one, too.
                     eventually(partial(is_at_work, driver, folder, batches(folder)), PATIENCE_S)
@@ -106,7 +115,7 @@ def is_at_work(driver: Victim, folder: Path, before: int) -> bool:
 
 
 @click.command(help=__doc__)
-@click.option("--kills", default=20, show_default=True, help="Of each kind.")
+@click.option("--kills", default=10, show_default=True, help="Of each kind.")
 @click.option("--kind", type=click.Choice(list(KINDS)), help="Only this one.")
 @click.option("--seed", type=int, help="Of the moments; the time if not given.")
 def main(kills: int, kind: str | None, seed: int | None) -> None:
@@ -115,7 +124,7 @@ def main(kills: int, kind: str | None, seed: int | None) -> None:
     is_right = True
     for each in KINDS if kind is None else (kind,):
         with tempfile.TemporaryDirectory(prefix="fsmq-kills-") as folder:
-            outcome = run(Path(folder), each, kills, (seed, each))
+            outcome = run(Path(folder), KINDS[each], kills, (seed, each))
         print(f"{each}: {outcome}", flush=True)
         is_right &= outcome.is_right
     sys.exit(not is_right)
