@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 QUEUE, CONSUMER = "jobs", "chain"
 _MODULE = "tests.pipeline.chain"
 _LINES = 100
-_WRITES, _TAKES = "writes", "takes"  # the checkpoints
+WRITES, TAKES = "writes", "takes"  # the checkpoints
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def main(folder: Path, place: Path, master: str, drain: bool) -> None:
     spool = {"root": str(place / "mq"), "queue": QUEUE}
     lines = spark.readStream.option("maxFilesPerTrigger", "100" if drain else "5")
     rows = lines.text(str(folder / "in")).withColumnRenamed("value", "body").repartition(2)
-    start(rows, "fsmq", _WRITES, **spool)
+    start(rows, "fsmq", WRITES, **spool)
     if drain:
         with Spool(spool["root"], delivers=False) as opened:
             eventually(lambda: not opened.counts(QUEUE).new, PATIENCE_S)
@@ -97,11 +97,11 @@ def main(folder: Path, place: Path, master: str, drain: bool) -> None:
             eventually(lambda: _is_ours(opened), PATIENCE_S)
     taking = spark.readStream.format("fsmq").options(**spool, consumer=CONSUMER)
     taking = taking.options(maxMessagesPerBatch=5000 if drain else 500, visibilityTimeout=10)
-    safe = ",".join(map(str, (place / "out", place / _TAKES)))
-    for made in (place / "out", place / _TAKES):
+    safe = ",".join(map(str, (place / "out", place / TAKES)))
+    for made in (place / "out", place / TAKES):
         made.mkdir(exist_ok=True)
     messages = taking.option("syncBeforeCommit", safe).load().selectExpr("id", "string(body) body")
-    start(messages, "parquet", _TAKES, path=str(place / "out"))
+    start(messages, "parquet", TAKES, path=str(place / "out"))
     if drain:
         found = spark.read.parquet(str(place / "out")).select("body").toLocalIterator()
         print(json.dumps([row.body for row in found]))
