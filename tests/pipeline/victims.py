@@ -94,28 +94,27 @@ class Victim:
         return self._log.read_bytes()[self._log_from :].decode(errors="replace")
 
     def kill(self, *, alone: bool = False) -> None:
-        """End it and its JVM; what else they have started, too, unless alone."""
-        children = _children(self._process.pid)
+        """End all of its processes at once; alone: it and its JVM, and the others find out."""
+        pid = self._process.pid
+        if self.is_running():
+            # By descent: Spark's Python processes are in groups of their own.
+            for doomed in [pid, *_children(pid)] if alone else self.descendants():
+                _kill(doomed)
+            self._process.wait()
         if not alone:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
+            try:  # what it has left behind
+                os.killpg(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        for child in children:
-            _kill(child)
-        self._process.kill()
-        self._process.wait()
 
     def descendants(self, *words: str) -> list[int]:
-        """Its processes whose command line has one of these words."""
+        """Its processes, or those whose command line has one of these words; parents first."""
         found, waiting = [], [self._process.pid]
-        while waiting:
-            pid = waiting.pop()
+        for pid in waiting:
             waiting.extend(_children(pid))
-            command = _command(pid)
-            if any(word in command for word in words):
+            if not words or any(word in _command(pid) for word in words):
                 found.append(pid)
-        return sorted(found)
+        return found
 
     def kill_one(self, pid: int) -> bool:
         """End one of its processes; False if it has ended before."""

@@ -31,6 +31,7 @@ QUEUE, JOB = "jobs", "files"
 WAYS = ("stream", "write")
 _MODULE = "tests.pipeline.writer_kills"
 _LONGEST_S = 2.0  # from the first sign of a job to the kill
+_LATE = 0.5  # of the kills come between a commit and its end, as far as that can be met
 _PAUSE_S = 0.05  # between files of rows
 
 
@@ -113,7 +114,9 @@ def run(folder: Path, way: str, rounds: int, seed: object) -> Written:
                     known = _open_jobs(staging)
                     eventually(partial(_is_at_work, driver, staging, known), PATIENCE_S)
                     time.sleep(chance.uniform(0.0, _LONGEST_S))  # the moment is to be arbitrary
-                    driver.kill(alone=number % 2 == 1)
+                    if chance.random() < _LATE:
+                        eventually(partial(_has_committed, driver, staging), PATIENCE_S)
+                    driver.kill(alone=number % 4 == 3)
                     states = _states(staging)
                     before += "open" in states
                     after += "committed" in states
@@ -133,6 +136,11 @@ def _states(staging: Path) -> list[str]:
     """What stands there: jobs being written, jobs that are committed and not at their end."""
     jobs = [name for name in os.listdir(staging) if ":" in name]
     return ["open" if name[0] == "." else "committed" for name in jobs]
+
+
+def _has_committed(driver: Victim, staging: Path) -> bool:
+    driver.check()
+    return not _is_settled(staging)
 
 
 def _is_settled(staging: Path) -> bool:
