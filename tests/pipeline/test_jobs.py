@@ -28,11 +28,12 @@ def spool(root: Path) -> Iterator[Spool]:
 
 
 @pytest.fixture
-def run(spark: SparkSession, spool: Spool) -> Run:
-    """A job's command, in the session of the tests."""
+def run(spark: SparkSession, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A job's command, in the session of the tests; beside the spool, as people type it."""
+    monkeypatch.chdir(spool.tree.root.parent)
 
     def do(job: str, *arguments: object) -> Result:
-        words = [job, *map(str, arguments), f"--root={spool.tree.root}", "--json"]
+        words = [job, *map(str, arguments), f"--root={spool.tree.root.name}", "--json"]
         return CliRunner().invoke(main, ["pipeline", *words])
 
     return do

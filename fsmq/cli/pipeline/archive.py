@@ -9,6 +9,7 @@ import click
 
 from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
+    absolute,
     await_stream,
     dry_run_option,
     master_option,
@@ -61,20 +62,20 @@ def archive(
     --copy takes messages in all states, leaves them where they are, and adds to the archive only
     those that it does not have.
     """
-    place = folder if "://" in folder else str(Path(folder).resolve())
+    place, spool = absolute(folder), str(root.resolve())
     with spark_session("archive", master) as spark:
         from fsmq.pipeline import archive as job
         from fsmq.pipeline.journal import only_one
 
         if dry_run:
-            found: dict[str, Any] = job.look(str(root), queues)
+            found: dict[str, Any] = job.look(spool, queues)
         else:
             with only_one(place), progress(spark, "archiving"):
                 if copy:
-                    found = job.copy(spark, str(root), queues, place)
+                    found = job.copy(spark, spool, queues, place)
                 else:
                     found = job.drain(
-                        *(spark, str(root), queues, place),
+                        *(spark, spool, queues, place),
                         consumer=consumer,
                         messages=messages,
                         run=await_stream,
