@@ -33,18 +33,23 @@ _LINES = 100
 WRITES, TAKES = "writes", "takes"  # the checkpoints
 
 
+def feed(folder: Path, number: int) -> int:
+    """Let the file of this number come in, the first has 0; how many rows there are with it."""
+    first = number * _LINES
+    draft = folder / f".{number}"
+    draft.write_text("".join(f"row {first + n}\n" for n in range(_LINES)))
+    draft.rename(folder / f"{number:09}.txt")
+    return first + _LINES
+
+
 @contextmanager
 def producing(folder: Path, pause: float, files: int = 1_000_000) -> Iterator[list[int]]:
-    """A file of rows, by number, at each pause; how many rows there are, in a list of one."""
+    """A file of rows comes in at each pause; how many rows there are, in a list of one."""
     over, rows = threading.Event(), [0]
 
     def produce() -> None:
         for number in range(files):
-            text = "".join(f"row {rows[0] + n}\n" for n in range(_LINES))
-            draft = folder / f".{number}"
-            draft.write_text(text)
-            draft.rename(folder / f"{number:09}.txt")
-            rows[0] += _LINES
+            rows[0] = feed(folder, number)
             if over.wait(pause):
                 return
 
