@@ -67,6 +67,8 @@ class Consumer:
         with telling(f"cannot open consumer {name!r}"):
             self._lock = take_lock(self._tree, name, patience)
             try:
+                # Whoever stored a batch may have died before this, and it is given to others now.
+                self._tree.sync_folder(folder_of(self._tree, name))
                 finish_committed(self._context, name)
                 self._open = {batch.name: batch for batch in batches(self._tree, name)}
             except BaseException:

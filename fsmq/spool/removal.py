@@ -54,6 +54,9 @@ def remove(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[
     # try, which had no answer, may have removed them.
     work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
     work.folders.add(tree.folder(QUEUES, queue))
+    if not all(found):
+        # Or a purge or a deletion of the queue, which may not have come to its sync.
+        work.folders.add(tree.folder(QUEUES))
     context.metrics.count(("remove", queue), sum(found))
 
     def finish() -> list[bool]:

@@ -275,7 +275,8 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
     given = {FIRST[claim.id] for claim in claims if stands(spool.context, JOBS, claim.id)}
     if promised.given is not None and bool(batches) != promised.given:
         raise Broken(f"a batch is {'gone' if promised.given else 'given again'}")
-    if batches and given != promised.batch:
+    # What someone has removed meanwhile is left out.
+    if batches and not promised.batch - promised.doomed <= given <= promised.batch:
         raise Broken(f"of the batch {promised.batch} only {given} is given again")
     return bool(batches)
 
@@ -285,6 +286,10 @@ def _run_jobs_again(spool: Spool, promised: Promised) -> None:
     for number, body in sorted(promised.jobs.items()):
         try:
             run_job(spool, number, body)
+        except NoSuchQueue:
+            if promised.queue:
+                raise Broken("a job cannot be run again: its queue is gone") from None
+            continue
         except FsmqError as error:
             raise Broken(f"a job cannot be run again: {error}") from error
         if body not in promised.doomed:

@@ -307,11 +307,11 @@ class Teller:
         self.end(end)
 
     def take_batch(self) -> frozenset[bytes]:
-        """A consumer learns of a batch only when that is stored."""
+        """A consumer learns of a batch only when that is stored; what it has by then."""
         self.begin(lambda p: p.free.clear())
         with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
-            batch = consumer.claim("story", 0, [JOBS], 9)
-        claims = batch.claims[JOBS] if batch is not None else []
+            consumer.claim("story", 0, [JOBS], 9)
+            claims = [claim for b in consumer.batches("story", 0) for claim in b.claims[JOBS]]
         bodies = frozenset(FIRST[claim.id] for claim in claims if claim.id in FIRST)
         deadline = self.clock() + HOLD_S
 
@@ -335,7 +335,7 @@ class Teller:
 
         self.begin(begin)
         with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
-            consumer.commit("story", 1)
+            consumer.commit("story", 9)
         self.end(end)
 
     def stage(self) -> None:
@@ -360,11 +360,7 @@ class Teller:
         body = b"staged and removed, number %d" % (self._posted + 1)
         message_id = self._stage(body)
 
-        def begin(p: Promised) -> None:
-            _forget(p, {body})
-            p.doomed.add(body)
-
-        self.begin(begin)
+        self.begin(lambda p: _forget(p, {body}))
         if self.jobs.remove(message_id):
             self.end(lambda p: p.may.discard(body))
 
@@ -508,6 +504,7 @@ def _forget(promised: Promised, bodies: set[bytes]) -> None:
     promised.free -= bodies
     for body in bodies:
         promised.held.pop(body, None)
+    promised.doomed |= bodies
 
 
 def _undecide(promised: Promised, *names: str) -> None:

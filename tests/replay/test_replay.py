@@ -75,6 +75,11 @@ def test_nor_beside_a_mover_that_syncs_nothing(verb: str, seen: set[object]) -> 
         assert check_story(record(verbs), seen=seen).broken == []
 
 
+@pytest.mark.parametrize("verb", ["purge", "delete_queue"])
+def test_what_is_said_to_be_gone_stays_so(verb: str, seen: set[object]) -> None:
+    assert check_story(record(["remove_ready"], others=[verb]), seen=seen).broken == []
+
+
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in LONG])
 def test_nor_where_another_has_done_it_and_not_synced(verb: str, seen: set[object]) -> None:
     assert check_story(record([verb], others=[verb]), seen=seen).broken == []
