@@ -32,7 +32,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from fsmq.spool.uuids import uuid7
-from tests.suite import eventually
+from tests.suite import arbitrary_moment, eventually
 
 QUEUE = "real-input"
 PRODUCERS, CONSUMERS = 4, 4
@@ -207,7 +207,7 @@ def _kill_at_random(
     chance = random.Random(11)
     killed = 0
     while killed < kills:
-        time.sleep(chance.uniform(0.2, 0.6))  # the moments are to be arbitrary
+        arbitrary_moment(chance, 0.2, 0.6)
         victim = child_named(supervisor, DAEMONS[killed % len(DAEMONS)])
         if victim is not None:
             os.kill(victim, signal.SIGKILL)

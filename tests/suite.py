@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +43,11 @@ async def eventually_on_loop(holds: Callable[[], Any], patience: float = PATIENC
             if answer:
                 return answer
             await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def arbitrary_moment(chance: Random, soonest: float, latest: float) -> None:
+    """Wait so many seconds, by chance: a kill comes when it likes, and not after an event."""
+    time.sleep(chance.uniform(soonest, latest))
 
 
 class Program:

@@ -1,4 +1,7 @@
-"""The benchmarks run, each cheap row at a tiny size. No figure is judged here."""
+"""The benchmarks run, each cheap row at a tiny size. No figure is judged here.
+
+Those of Spark are in tests/pipeline/.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +15,28 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report
-from benchmarks.bench import TINY, Bench
+from benchmarks.bench import Bench
 from benchmarks.load import Failed
 from benchmarks.measure import Bar, Measure, Outcome, Plot, Series
 from benchmarks.place import CannotMount, open_place
 from benchmarks.plot import svg
-from benchmarks.rows import ROWS
 from benchmarks.writer import neighbour
+from tests import rows
 from tests.suite import eventually
 
 LIBRARY_ROWS = ("put-many", "fetch-depth", "mover-rate", "mover-latency", "mover-timers")
 DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")
 EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
-SPARK_ROWS = ("spark-read", "spark-drain", "spark-write")
 WRK_ROWS = ("post-1", "life-64", "growth")
-SIZES = dataclasses.replace(
-    TINY, waiters=20, connections=(1,), bodies=(100,), depths=(50,), timers=20, posts_per_s=100
-)
 _MOUNTS = Path("/proc/self/mountinfo")
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    with open_place(str(tmp_path / "place"), 1) as place:
-        yield Bench(place, repeat=1, seconds=0.2, warm_up=0, processes=1, sizes=SIZES)
-    assert list((tmp_path / "place").iterdir()) == [], "something was left behind"
+    with rows.tiny(tmp_path / "place") as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -48,19 +46,11 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         *DAEMON_ROWS,
         *EMODB_ROWS,
         *DYNAMIQ_ROWS,
-        *SPARK_ROWS,
         *(pytest.param(row, marks=needs_wrk) for row in WRK_ROWS),
     ],
 )
 def test_a_row_gives_figures(bench: Bench, row: str) -> None:
-    outcome = ROWS[row](bench)
-    assert outcome.measures
-    for measure in outcome.measures:
-        assert measure.samples or "not installed" in measure.note, measure
-        # CPU time and a backlog may well be nothing.
-        assert all(value >= 0 for value in measure.samples), measure
-    for plot in outcome.plots:
-        ElementTree.fromstring(svg(plot))
+    rows.run(bench, row)
 
 
 @needs_wrk

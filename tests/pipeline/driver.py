@@ -1,16 +1,19 @@
 """A driver to be killed: a stream from a queue into a Parquet file sink, in a process of its own.
 
-    python -m tests.pipeline.driver FOLDER            until it is killed
-    python -m tests.pipeline.driver FOLDER --drain    what is ready, then prints what the sink has
+    python -m tests.pipeline.driver FOLDER    until it is killed
 
 FOLDER has the spool ``mq``, the sink ``out`` and the checkpoint.
 """
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from fsmq.pipeline import session
 
@@ -18,26 +21,30 @@ QUEUE, CONSUMER = "jobs", "archive"
 PER_BATCH, PER_DRAIN = 200, 5000
 
 
-def main(folder: Path, drains: bool) -> None:
-    spark = session("kills", master="local[2]")
+def start(spark: SparkSession, folder: Path, messages: int, **trigger: Any) -> StreamingQuery:
+    """The stream, with so many messages at most in a batch."""
     stream = (
         spark.readStream.format("fsmq")
         .options(root=str(folder / "mq"), queue=QUEUE, consumer=CONSUMER)
-        .options(maxMessagesPerBatch=PER_DRAIN if drains else PER_BATCH, visibilityTimeout=5)
+        .options(maxMessagesPerBatch=messages, visibilityTimeout=5)
         .load()
     )
-    query = (
+    return (
         stream.writeStream.format("parquet")
         .option("path", str(folder / "out"))
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(**({"availableNow": True} if drains else {"processingTime": "0 seconds"}))
+        .trigger(**trigger)
         .start()
     )
-    query.awaitTermination()
-    rows = spark.read.parquet(str(folder / "out")).select("id", "body").toLocalIterator()
-    print(json.dumps([(row.id, bytes(row.body).decode()) for row in rows]))
-    spark.stop()
+
+
+def drained(spark: SparkSession, folder: Path) -> Iterator[tuple[str, str]]:
+    """Take what is ready; then the id and body of all that the sink has."""
+    start(spark, folder, PER_DRAIN, availableNow=True).awaitTermination()
+    for row in spark.read.parquet(str(folder / "out")).select("id", "body").toLocalIterator():
+        yield row.id, bytes(row.body).decode()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "--drain" in sys.argv[2:])
+    spark = session("kills", master="local[2]")
+    start(spark, Path(sys.argv[1]), PER_BATCH, processingTime="0 seconds").awaitTermination()

@@ -27,7 +27,7 @@ import click
 from fsmq.spool import Spool
 from fsmq.spool.fsck import check
 from tests.pipeline.victims import PATIENCE_S, Victim
-from tests.suite import Suite, eventually
+from tests.suite import Suite, arbitrary_moment, eventually
 
 SOURCE, SPREAD = "jobs", ("work-a", "work-b")
 _COPIES = 3  # of each key, for dedup
@@ -84,7 +84,7 @@ class Jobs:
         self._story.runs[job] += 1
         with Victim(self._folder, "fsmq.cli", "pipeline", *given) as victim:
             eventually(lambda: begins() or not victim.is_running(), PATIENCE_S)
-            time.sleep(self._chance.uniform(0.0, _LONGEST_S))  # the moment is to be arbitrary
+            arbitrary_moment(self._chance, 0.0, _LONGEST_S)
             self._story.kills[job] += victim.is_running()
             victim.kill()
         with Victim(self._folder, "fsmq.cli", "pipeline", *given) as again:

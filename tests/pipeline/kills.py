@@ -9,7 +9,6 @@ is lost, twice, or another.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sys
@@ -24,11 +23,13 @@ from functools import partial
 from pathlib import Path
 
 import click
+from pyspark.sql import SparkSession
 
+from fsmq.pipeline import session
 from fsmq.spool import NewMessage, Spool
-from tests.pipeline.driver import CONSUMER, QUEUE
+from tests.pipeline.driver import CONSUMER, QUEUE, drained
 from tests.pipeline.victims import PATIENCE_S, Victim
-from tests.suite import Suite, eventually
+from tests.suite import Suite, arbitrary_moment, eventually
 
 DRIVER = "tests.pipeline.driver"
 _LONGEST_S = 3.0  # from a driver's first batch to its end
@@ -90,8 +91,8 @@ def _producing(root: Path, outcome: Outcome) -> Iterator[None]:
         producer.join()
 
 
-def run(folder: Path, rounds: int, seed: object) -> Outcome:
-    """So many kills in an empty folder, then a drain, then a look at the sink."""
+def run(spark: SparkSession, folder: Path, rounds: int, seed: object) -> Outcome:
+    """So many kills in an empty folder, then a drain in this process, then a look at the sink."""
     chance = random.Random(str(seed))
     outcome = Outcome()
     began = time.monotonic()
@@ -105,13 +106,12 @@ def run(folder: Path, rounds: int, seed: object) -> Outcome:
                 with Victim(folder, DRIVER, folder) as driver:
                     before = _names(batches)
                     eventually(partial(_is_at_work, driver, batches, before), PATIENCE_S)
-                    time.sleep(chance.uniform(0.0, _LONGEST_S))  # the moment is to be arbitrary
+                    arbitrary_moment(chance, 0.0, _LONGEST_S)
                     driver.kill(alone=number % 2 == 1)
                     outcome.kills += 1
                     outcome.with_open_batch += any(n.endswith(".json") for n in _names(batches))
         # What the last ones claimed, and Spark has not logged, is given to this one.
-        with Victim(folder, DRIVER, folder, "--drain") as last:
-            rows = json.loads(last.output().splitlines()[-1])
+        rows = list(drained(spark, folder))
         with Spool(suite.root, delivers=False) as spool:
             left = spool.counts(QUEUE).total
             assert left == 0, f"{left} messages are left in the queue"
@@ -140,7 +140,7 @@ def main(rounds: int, seed: int | None) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="fsmq-kills-") as folder:
-        outcome = run(Path(folder), rounds, seed)
+        outcome = run(session("drain", master="local[2]"), Path(folder), rounds, seed)
     print(f"stream into a file sink: {outcome}")
     sys.exit(not outcome.is_right)
 

@@ -26,7 +26,7 @@ from tests.pipeline.chain import QUEUE, TAKES, WRITES, drained, feed, running
 from tests.pipeline.victims import PATIENCE_S
 from tests.pipeline.worker_kills import Outcome, batches, is_at_work
 from tests.power.disk import CannotMount, Disk
-from tests.suite import Suite, eventually
+from tests.suite import Suite, arbitrary_moment, eventually
 
 _LOGS = (WRITES, TAKES, "out/_spark_metadata")
 _FILES = 10  # of rows, in each round
@@ -52,7 +52,7 @@ def run(folder: Path, kind: str, rounds: int, seed: object) -> Outcome:
                     before = batches(disk.place)
                     eventually(partial(is_at_work, driver, disk.place, before), PATIENCE_S)
                     driver.check()
-                    time.sleep(chance.uniform(0.0, _LONGEST_S))  # an arbitrary moment
+                    arbitrary_moment(chance, 0.0, _LONGEST_S)
                     disk.cut_power()
                 suite.close()
                 disk.unmount()

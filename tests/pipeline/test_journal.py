@@ -61,7 +61,13 @@ def life(at: float, queue: str, message_id: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_one_row_tells_the_life_of_a_message(spark: SparkSession, root: Path, folder: Path) -> None:
+class Crash(Exception):
+    """The process is gone."""
+
+
+def test_one_row_tells_the_life_of_a_message(
+    spark: SparkSession, root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hard = [
         step(10, "accepted", "jobs", "hard", size=50),
         step(10.5, "deferred", "jobs", "hard"),
@@ -90,8 +96,21 @@ def test_one_row_tells_the_life_of_a_message(spark: SparkSession, root: Path, fo
         ],
         host="b",
     )
-    [progress] = run(spark, root, folder)
-    assert (progress.events, progress.late) == (24, 0)
+    # The process dies when the batch is committed, and Spark does not know it yet: the next run
+    # makes nothing again.
+    commit = Tables.commit
+
+    def crash(self: Tables, recent: Any, progress: Progress) -> None:
+        commit(self, recent, progress)
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tables, "commit", crash)
+        with pytest.raises(Exception, match="Crash"):
+            run(spark, root, folder)
+    assert run(spark, root, folder) == []
+    progress = Tables(spark, str(folder)).progress()
+    assert (progress.batch, progress.events, progress.late) == (0, 24, 0)
     told = ("queue", "id", "outcome", "attempts", "wait_s", "processing_s", "total_s")
     tables = Tables(spark, str(folder)).read()
     assert [tuple(row.values()) for row in rows(tables["messages"], *told)] == [
@@ -210,31 +229,6 @@ def test_without_tables_the_error_says_who_writes_them(spark: SparkSession, fold
         Tables(spark, str(folder)).read()
 
 
-class Crash(Exception):
-    """The process is gone."""
-
-
-def test_a_batch_that_was_committed_before_a_crash_is_not_made_again(
-    spark: SparkSession, root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segment(root, [*life(0, "jobs", "1"), *life(3600, "jobs", "2")])
-    commit = Tables.commit
-
-    def crash(self: Tables, recent: Any, progress: Progress) -> None:
-        commit(self, recent, progress)
-        raise Crash
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Tables, "commit", crash)
-        with pytest.raises(Exception, match="Crash"):
-            run(spark, root, folder)
-    assert run(spark, root, folder) == []
-    tables = Tables(spark, str(folder)).read()
-    assert tables["events"].count() == 10
-    assert [row["id"] for row in rows(tables["messages"])] == ["1", "2"]
-    assert [row["accepted"] for row in rows(tables["minutes"])] == [1, 1]
-
-
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "fsmq.cli", "pipeline", "journal", *map(str, arguments)]
 
@@ -271,9 +265,8 @@ def test_the_command_follows_is_killed_and_goes_on(
     eventually(lambda: list((folder / "_checkpoint" / "offsets").glob("1")), 100)
     os.killpg(driver.pid, signal.SIGKILL)  # in the middle of the second batch
     driver.wait()
-    segment(root, life(7200, "jobs", "3"))
     run(spark, root, folder)
     read = tables.read()
-    assert read["events"].count() == 15
-    assert [row["id"] for row in rows(read["messages"])] == ["1", "2", "3"]
-    assert sum(row["removed"] for row in rows(read["minutes"])) == 3
+    assert read["events"].count() == 10
+    assert [row["id"] for row in rows(read["messages"])] == ["1", "2"]
+    assert sum(row["removed"] for row in rows(read["minutes"])) == 2

@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.pipeline.kills import run
 
-# Two drivers start here, on a machine that does other things, too.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A driver starts here, on a machine that does other things, too.
 pytestmark = pytest.mark.timeout(400)
 
 
-def test_every_message_is_in_the_sink_once(tmp_path: Path) -> None:
-    outcome = run(tmp_path, rounds=1, seed=8)
+def test_every_message_is_in_the_sink_once(spark: SparkSession, tmp_path: Path) -> None:
+    outcome = run(spark, tmp_path, rounds=1, seed=8)
     assert outcome.is_right, str(outcome)
     assert outcome.kills == 1

@@ -30,7 +30,7 @@ import click
 from fsmq.spool import Spool
 from tests.pipeline.chain import QUEUE, drained, producing, running
 from tests.pipeline.victims import PATIENCE_S, Victim
-from tests.suite import Suite, eventually
+from tests.suite import Suite, arbitrary_moment, eventually
 
 
 class Kind(NamedTuple):
@@ -91,7 +91,7 @@ def run(folder: Path, kind: Kind, kills: int, seed: object) -> Outcome:
                 with running(folder, folder, "--master", kind.master) as driver:
                     eventually(partial(is_at_work, driver, folder, batches(folder)), PATIENCE_S)
                     while done < kills and driver.is_running():
-                        time.sleep(chance.uniform(0.0, kind.longest))  # an arbitrary moment
+                        arbitrary_moment(chance, 0.0, kind.longest)
                         found = driver.descendants(*kind.words)
                         done += bool(found) and driver.kill_one(chance.choice(found))
                     # It has to get over the last one, too.

@@ -25,7 +25,7 @@ import click
 from fsmq.spool import Spool
 from tests.pipeline.chain import producing
 from tests.pipeline.victims import PATIENCE_S, Victim
-from tests.suite import Suite, eventually
+from tests.suite import Suite, arbitrary_moment, eventually
 
 QUEUE, JOB = "jobs", "files"
 WAYS = ("stream", "write")
@@ -113,7 +113,7 @@ def run(folder: Path, way: str, rounds: int, seed: object) -> Written:
                 with Victim(folder, _MODULE, "--drive", folder, "--way", way) as driver:
                     known = _open_jobs(staging)
                     eventually(partial(_is_at_work, driver, staging, known), PATIENCE_S)
-                    time.sleep(chance.uniform(0.0, _LONGEST_S))  # the moment is to be arbitrary
+                    arbitrary_moment(chance, 0.0, _LONGEST_S)
                     if chance.random() < _LATE:
                         eventually(partial(_has_committed, driver, staging), PATIENCE_S)
                     driver.kill(alone=number % 4 == 3)

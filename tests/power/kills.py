@@ -20,6 +20,7 @@ from tests.power.inspection import Inspection
 from tests.power.nursery import Nursery
 from tests.power.tally import Tally
 from tests.power.verbs import OverHttp
+from tests.suite import arbitrary_moment
 
 HOSTS = ("one", "two")
 _CLIENTS = 2  # of each host, over HTTP
@@ -55,7 +56,7 @@ class Battle:
                     self._start_client(node)
             self._start_client("library")
             for _ in range(rounds):
-                time.sleep(self._chance.uniform(0.01, 0.08))  # the moments are to be arbitrary
+                arbitrary_moment(self._chance, 0.01, 0.08)
                 self._strike()
             time.sleep(0.05)
             for _, pid in self._clients.values():
@@ -106,14 +107,14 @@ class Battle:
         assert self._nursery.is_running(pid), self._nursery.log(f"{host.node}-{daemon}")
         if deadly:
             self._nursery.kill(pid)
-            time.sleep(self._chance.uniform(0.0, 0.05))
+            arbitrary_moment(self._chance, 0.0, 0.05)
             host.start_one(daemon)
         else:
             self._pause(pid)
 
     def _pause(self, pid: int) -> None:
         self._nursery.stop(pid)
-        time.sleep(self._chance.uniform(0.01, 0.3))
+        arbitrary_moment(self._chance, 0.01, 0.3)
         self._nursery.go_on(pid)
 
     def _look(self, rounds: int) -> Tally:

@@ -17,7 +17,7 @@ from tests.power.inspection import Inspection
 from tests.power.nursery import Nursery
 from tests.power.tally import Tally
 from tests.power.verbs import OverHttp
-from tests.suite import eventually
+from tests.suite import arbitrary_moment, eventually
 
 _HTTP_CLIENTS = 3
 _LIBRARY_CLIENTS = 1
@@ -88,7 +88,7 @@ class Campaign:
         files = self._prepare() if self._before is not None else []
         files += self._load(self._weights, "", read(files))
         eventually(lambda: any(_has_begun(file) for file in files))
-        time.sleep(self._chance.uniform(0.0, self._longest_s))  # the moment is to be arbitrary
+        arbitrary_moment(self._chance, 0.0, self._longest_s)
         for name, pid in self._clients.items():
             assert self._nursery.is_running(pid), self._nursery.log(name)
         cut = self._disk.cut_power()

@@ -1,0 +1,38 @@
+"""Rows of the benchmarks at a tiny size, for tests: that they run, and give figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.bench import TINY, Bench
+from benchmarks.place import open_place
+from benchmarks.plot import svg
+from benchmarks.rows import ROWS
+
+_SIZES = dataclasses.replace(
+    TINY, waiters=20, connections=(1,), bodies=(100,), depths=(50,), timers=20, posts_per_s=100
+)
+
+
+@contextmanager
+def tiny(folder: Path) -> Iterator[Bench]:
+    """What a row runs with, in a new folder; nothing may be left there."""
+    with open_place(str(folder), 1) as place:
+        yield Bench(place, repeat=1, seconds=0.2, warm_up=0, processes=1, sizes=_SIZES)
+    assert list(folder.iterdir()) == [], "something was left behind"
+
+
+def run(bench: Bench, row: str) -> None:
+    """Run a row; AssertionError if it gives no figures."""
+    outcome = ROWS[row](bench)
+    assert outcome.measures
+    for measure in outcome.measures:
+        assert measure.samples or "not installed" in measure.note, measure
+        # CPU time and a backlog may well be nothing.
+        assert all(value >= 0 for value in measure.samples), measure
+    for plot in outcome.plots:
+        ElementTree.fromstring(svg(plot))
