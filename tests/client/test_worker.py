@@ -98,7 +98,7 @@ async def test_every_message_is_handed_over_once_and_removed(team: Team, jobs: A
             running += 1
             most = max(most, running)
             seen[message.body] += 1
-        await asyncio.sleep(0.002)
+        await eventually_on_loop(lambda: most >= 5)  # they do run side by side
         with lock:
             running -= 1
 
@@ -174,10 +174,13 @@ async def test_a_message_is_held_for_as_long_as_its_handler_runs(suite: Suite, j
 
     async def work(message: Message, claim: Claim) -> None:
         seen.append((message.body, message.deliveries))
-        await asyncio.sleep(5)
+        [deadline] = (suite.root / "delay").glob(f"*{message.id}*")
+        # Renewed at least twice.
+        await eventually_on_loop(lambda: deadline.stat().st_mtime > began + 5)
         assert not claim.lost
 
     await jobs.put_many([b"1", b"2"])
+    began = time.time()
     teams = [Team(suite.url, threads) for threads in (True, False)]
     for one in teams:
         one.start(jobs.name, work, visibility=2, concurrency=1)
@@ -357,19 +360,19 @@ async def test_work_that_ends_while_mq_is_away_is_acknowledged_later(tmp_path: P
 
 
 PROGRAM = """
-import asyncio, sys, time
+import asyncio, sys
 from fsmq import AsyncClient, Client
 
 url, kind = sys.argv[1:]
 
 def handle(message, claim):
     print("began", flush=True)
-    time.sleep(0.5)
+    sys.stdin.readline()
     print("ended", flush=True)
 
 async def handle_on_loop(message, claim):
     print("began", flush=True)
-    await asyncio.sleep(0.5)
+    await asyncio.to_thread(sys.stdin.readline)
     print("ended", flush=True)
 
 async def main():
@@ -393,6 +396,7 @@ async def test_a_signal_stops_a_program_when_its_work_is_done(
     await jobs.put(b"x")
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.replace("{queue}", jobs.name), suite.url, kind],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=HOME,
@@ -402,12 +406,11 @@ async def test_a_signal_stops_a_program_when_its_work_is_done(
         assert program.stdout is not None
         assert await asyncio.to_thread(program.stdout.readline) == "began\n"
         program.send_signal(number)
-        printed = await asyncio.to_thread(program.stdout.read)
-        assert await asyncio.to_thread(program.wait, 20) == 0
+        printed, _ = await asyncio.to_thread(program.communicate, "go on\n", 20)
+        assert program.returncode == 0
     finally:
         program.kill()
-        program.wait()
-        program.stdout.close()
+        program.communicate()
     assert printed == "ended\nstopped\n"
     await emptied(jobs)
 
