@@ -14,7 +14,14 @@ from benchmarks.plot import svg
 from benchmarks.rows import ROWS
 
 _SIZES = dataclasses.replace(
-    TINY, waiters=20, connections=(1,), bodies=(100,), depths=(50,), timers=20, posts_per_s=100
+    TINY,
+    contested=3_000,
+    waiters=20,
+    connections=(1,),
+    bodies=(100,),
+    depths=(50,),
+    timers=20,
+    posts_per_s=100,
 )
 
 
