@@ -110,9 +110,11 @@ def run(spark: SparkSession, folder: Path, rounds: int, seed: object) -> Outcome
                     driver.kill(alone=number % 2 == 1)
                     outcome.kills += 1
                     outcome.with_open_batch += any(n.endswith(".json") for n in _names(batches))
-        # What the last ones claimed, and Spark has not logged, is given to this one.
-        rows = list(drained(spark, folder))
         with Spool(suite.root, delivers=False) as spool:
+            # What a driver claimed and had not noted when it died comes back by its timer.
+            eventually(partial(_all_are_ready, spool), PATIENCE_S)
+            # What the last ones claimed, and Spark has not logged, is given to this one.
+            rows = list(drained(spark, folder))
             left = spool.counts(QUEUE).total
             assert left == 0, f"{left} messages are left in the queue"
     outcome.found = Counter(message_id for message_id, _ in rows)
@@ -126,6 +128,11 @@ def _names(folder: Path) -> set[str]:
         return {name for name in os.listdir(folder) if name[0] != "."}
     except FileNotFoundError:
         return set()
+
+
+def _all_are_ready(spool: Spool) -> bool:
+    counts = spool.counts(QUEUE)
+    return counts.ready == counts.total
 
 
 def _is_at_work(driver: Victim, batches: Path, before: set[str]) -> bool:
