@@ -17,9 +17,6 @@ from tests.suite import HOME
 # A driver may need so long to start, and to drain, on a machine that does other things, too.
 PATIENCE_S = 180.0
 _CONF = HOME / "tests" / "pipeline" / "conf"
-# Code that is compiled for each query pays when there are many rows.
-_MORE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-_SHELL = "pyspark-shell"
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -29,7 +26,6 @@ def _environment(folder: Path) -> dict[str, str]:
         **environ,
         "SPARK_CONF_DIR": str(_CONF),
         "SPARK_HOME": str(_spark_home(folder)),
-        "PYSPARK_SUBMIT_ARGS": " ".join([*(f"--conf {k}={v}" for k, v in _MORE.items()), _SHELL]),
         "PYTHONPATH": os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")]),
     }
 
