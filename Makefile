@@ -16,6 +16,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 PROGRAMS := bin/mq bin/mq-mover bin/mq-reaper
+# Tests wait for disks and timers more than they compute: one process more than there are cores.
+TESTERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 
 export ROOT PORT PYTHON PREFIX DESTDIR
 
@@ -53,7 +55,7 @@ stop: ## stop what `make run` started
 
 .PHONY: test
 test: lint types java ## lint, types, then all tests with the slowest ones named
-	$(BIN)/python -m pytest -n auto --dist loadfile --durations=10
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=15
 
 .PHONY: java
 java: setup ## install Java, which Spark needs, where that can be done
