@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -22,3 +23,23 @@ def resident_mb(pid: int, *, peak: bool = False) -> float:
     if found is None:
         raise ProcessLookupError(f"process {pid} has ended")
     return int(found[1]) * 1024 / 1e6
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Its children, theirs, and so on, as they are now."""
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = tasks.read_text().split()
+        except OSError:
+            continue  # a thread, or the process, that has ended
+        for child in map(int, children):
+            yield child
+            yield from descendants(child)
+
+
+def command(pid: int) -> str:
+    """The words of its command line; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").rstrip()
+    except OSError:
+        return ""

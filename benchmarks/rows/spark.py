@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from fsmq.spool import Spool
@@ -16,7 +15,7 @@ from fsmq.spool import Spool
 from .. import fill
 from ..bench import QUEUE, Bench
 from ..measure import Bar, Measure, Outcome, rate, ratios, side_by_side
-from ..procfs import resident_mb
+from ..procfs import command, descendants, resident_mb
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +24,10 @@ _CORES = 2
 # All that is known without opening a file, and all that the names alone tell.
 _UNOPENED = "queue,id,state,created_at,priority,expires_at,visible_at,deliveries,size"
 _NAMES = "queue,id,state,created_at,priority,expires_at"
+_ALL = f"{_UNOPENED},content_type,attributes,body"
+# Of the processes of Spark's in which a source plans a read, and claims for a stream.
+_PLANNER, _STREAM = "plan_data_source_read", "python_streaming_source_runner"
+_PER_BATCH = 25_000
 
 
 def why_not() -> str | None:
@@ -97,33 +100,35 @@ def snapshots(bench: Bench) -> Outcome:
 
 
 def driver(bench: Bench) -> Outcome:
-    """Memory of the driver when it has planned a read: its heap, and the process that lists."""
+    """Memory of the driver: its heap, the process that plans a read, and the one of a stream."""
     if (reason := why_not()) is not None:
         return Outcome([Measure("Spark: memory of the driver", [], note=reason)])
-    heaps: list[float] = []
-    listers: list[float] = []
-    sizes = bench.sizes.tabled, bench.sizes.tabled * 10
-    for count in sizes:
-        with bench.place.fresh("mq") as folder:
+    few, many = bench.sizes.tabled, bench.sizes.tabled * 10
+    found: list[dict[str, float]] = []
+    for count in (few, many):
+        with bench.place.fresh("mq") as folder, spark() as session:
             root = _filled(bench, folder / "mq", count, size=0)
-            with spark() as session:
-                heaps.append(_heap_mb(session, root))
-            listers.append(_lister_mb(root))
-    bar = Bar("<=", 1.2)
-    few, many = (f"{size:,}" for size in sizes)
+            heap = _heap_mb(session, root)
+            planner = _peak_mb(_PLANNER)
+            stream = _streaming_mb(session, root, folder / "checkpoint", few)
+            found.append(
+                {
+                    "heap after planning": heap,
+                    "the process that plans, at most": planner,
+                    f"the process of a stream, at most, after {few:,}": stream,
+                }
+            )
+    one, ten = found
     return Outcome(
         [
             Measure(
-                f"Spark: memory of the driver, {what}, {many} messages against {few}",
-                [found[1] / found[0]],
-                bar=bar,
-                measured=f"{found[1]:.0f} MB",
-                against=f"{found[0]:.0f} MB",
+                f"Spark: memory of the driver, {what}, {many:,} messages against {few:,}",
+                [ten[what] / one[what]],
+                bar=Bar("<=", 1.2),
+                measured=f"{ten[what]:.0f} MB",
+                against=f"{one[what]:.0f} MB",
             )
-            for what, found in (
-                ("heap after planning", heaps),
-                ("the process that lists, at most", listers),
-            )
+            for what in one
         ]
     )
 
@@ -156,18 +161,36 @@ def _heap_mb(session: SparkSession, root: Path) -> float:
     return float(runtime.totalMemory() - runtime.freeMemory()) / 1e6
 
 
-def _lister_mb(root: Path) -> float:
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, str(root)], check=True, capture_output=True, text=True
+def _peak_mb(worker: str) -> float:
+    """The most that any of Spark's processes beside the driver with this module has had."""
+    # Those that run are forks of the first of them, which imports nothing.
+    found = [pid for pid in descendants(os.getpid()) if worker in command(pid)]
+    return max(resident_mb(pid, peak=True) for pid in found)
+
+
+def _streaming_mb(session: SparkSession, root: Path, checkpoint: Path, count: int) -> float:
+    """The peak of the process that claims and acknowledges for a stream, after so many messages."""
+    peaks: list[float] = []
+    enough = Event()
+
+    def note(batch: DataFrame, number: int) -> None:
+        batch.write.format("noop").mode("append").save()
+        peaks.append(_peak_mb(_STREAM))
+        if len(peaks) * _PER_BATCH >= count:
+            enough.set()
+
+    query = (
+        session.readStream.format("fsmq")
+        .options(root=str(root), queue=QUEUE, consumer="benchmark")
+        .options(maxMessagesPerBatch=_PER_BATCH, visibilityTimeout=300)
+        .load()
+        .writeStream.foreachBatch(note)
+        .option("checkpointLocation", str(checkpoint))
+        .start()
     )
-    return float(done.stdout)
-
-
-_ALL = f"{_UNOPENED},content_type,attributes,body"
-
-if __name__ == "__main__":
-    from fsmq.pipeline.columns import SCHEMA
-    from fsmq.pipeline.snapshot import reader
-
-    reader(SCHEMA, {"root": sys.argv[1], "queue": QUEUE}).partitions()
-    print(resident_mb(os.getpid(), peak=True))  # ru_maxrss would be the parent's, too
+    try:
+        while not enough.wait(1) and query.isActive:
+            pass
+    finally:
+        query.stop()
+    return max(peaks)

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline.batches import Batches
+from fsmq.pipeline.batches import Batches, no_collector
 from fsmq.pipeline.columns import OF_CONTENT, Run, check_schema
 from fsmq.pipeline.finder import Finder, open_tree
 from fsmq.pipeline.listing import Group, Queues
@@ -177,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Part)
         tree = open_tree(self._root)
         try:
-            with telling(f"cannot read {self._root}"):
+            with telling(f"cannot read {self._root}"), no_collector():
                 batches = Batches(self._of_message, coarse=looks_coarse(tree), limit=self._limit)
                 with closing(Finder(tree, self._limit)) as finder:
                     for run in self._runs(finder, partition):

@@ -7,10 +7,9 @@ time is in the snapshot once, also if it changes its state meanwhile: the listin
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline.batches import Batches
+from fsmq.pipeline.batches import Batches, no_collector
 from fsmq.pipeline.columns import OF_CONTENT, OF_FILE, RUN_MESSAGES, Run, check_schema
 from fsmq.pipeline.filters import Pushed
 from fsmq.pipeline.finder import Finder, open_tree
@@ -106,7 +105,7 @@ class SnapshotReader(DataSourceReader):
         assert isinstance(partition, Part)
         tree = open_tree(self._root)
         try:
-            with telling(f"cannot read {self._root}"), _no_collector():
+            with telling(f"cannot read {self._root}"), no_collector():
                 coarse = looks_coarse(tree)
                 batches = Batches(self._schema, coarse=coarse, limit=self._limit)
                 for run in self._runs(tree, partition.within, Stamps(coarse)):
@@ -152,18 +151,6 @@ def _listed(group: Group) -> Iterator[Run]:
     for first in range(0, len(group.ids), RUN_MESSAGES):
         ids = group.ids[first : first + RUN_MESSAGES]
         yield Run(group.queue, group.place, ids, [(0, 0, None)] * len(ids))
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Without Python's search for cycles: a million rows make none, and it costs a tenth."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 class PushingReader(SnapshotReader):
