@@ -42,7 +42,7 @@ def durable(bench: Bench) -> Outcome:
         _NAME,
         found["write"],
         unit="messages/s",
-        bar=Bar(">=", 15_000),
+        bar=Bar(">=", 15_000, "/s"),
         measured=rate(found["write"]),
         against=rate(found["shown"]),
         note=f"{sizes.contested:,} of {sizes.body:,} bytes on local[{_PROCESSES}], from rows in"
