@@ -16,8 +16,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 PROGRAMS := bin/mq bin/mq-mover bin/mq-reaper
-# Tests wait for disks and timers more than they compute: one process more than there are cores.
-TESTERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
+# Tests wait for disks and timers more than they compute: twice as many processes as cores.
+TESTERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) * 2)))
 
 export ROOT PORT PYTHON PREFIX DESTDIR
 

@@ -285,14 +285,18 @@ def _run_jobs_again(spool: Spool, promised: Promised) -> None:
     """Who was not told that a job is committed runs it again; from then on it must be whole."""
     for number, body in sorted(promised.jobs.items()):
         try:
-            run_job(spool, number, body)
+            is_new = bool(run_job(spool, number, body))
         except NoSuchQueue:
             if promised.queue:
                 raise Broken("a job cannot be run again: its queue is gone") from None
             continue
         except FsmqError as error:
             raise Broken(f"a job cannot be run again: {error}") from error
-        if body not in promised.doomed:
+        if is_new and number in promised.done:
+            raise Broken("a job that is done was done again")
+        if is_new:
+            promised.may.add(body)
+        if is_new or body not in promised.doomed:
             promised.must.add(body)
 
 

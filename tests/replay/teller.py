@@ -69,8 +69,10 @@ class Promised:
     moved: bool | None = False  # whether all of "here" is in "there"; None: a part may be
     # Whether a topic, or a subscription (topic/queue), exists; None: it may.
     topics: dict[str, bool | None] = field(default_factory=lambda: dict(TOPICS))
-    # The body that each job put, or is about to; and those of which a removal has begun.
+    # The body that each job put, or is about to; those jobs of which the user knows; and the bodies
+    # of which a removal has begun.
     jobs: dict[int, bytes] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
     doomed: set[bytes] = field(default_factory=set)
 
 
@@ -224,13 +226,13 @@ class Teller:
         self.end(lambda p: p.may.discard(body))
 
     def purge(self) -> None:
-        self.begin(lambda p: _forget(p, set(p.must)))
+        self.begin(lambda p: _forget(p, set(p.may)))
         self.jobs.purge()
         self.end(lambda p: p.may.clear())
 
     def delete_queue(self) -> None:
         def begin(p: Promised) -> None:
-            _forget(p, set(p.must))
+            _forget(p, set(p.may))
             _undecide(p, "news/jobs", "quiet/jobs")
             p.queue = None
             p.depths = {None, *p.depths}
@@ -352,7 +354,12 @@ class Teller:
 
         self.begin(begin)
         message_id = run_job(self.spool, number, body)
-        self.end(lambda p: p.must.add(body))
+
+        def end(p: Promised) -> None:
+            p.must.add(body)
+            p.done.add(number)
+
+        self.end(end)
         return message_id
 
     def stage_and_remove(self) -> None:
