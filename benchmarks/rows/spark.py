@@ -111,14 +111,16 @@ def driver(bench: Bench) -> Outcome:
     for count in (few, many):
         with bench.place.fresh("mq") as folder, spark() as session:
             root = _filled(bench, folder / "mq", count, size=0)
-            heap = _heap_mb(session, root)
+            _plan(session, root)
+            heap = _heap_mb(session)
             planner = _peak_mb(_PLANNER)
-            stream = _streaming_mb(session, root, folder / "checkpoint", few)
+            stream = _streaming_mb(session, root, folder / "checkpoint", count)
             found.append(
                 {
                     "heap after planning": heap,
+                    "heap after a stream has drained all": _heap_mb(session),
                     "the process that plans, at most": planner,
-                    f"the process of a stream, at most, after {few:,}": stream,
+                    "the process of that stream, at most": stream,
                 }
             )
     one, ten = found
@@ -156,9 +158,12 @@ def _filled(bench: Bench, root: Path, count: int, size: int | None = None) -> Pa
     return root
 
 
-def _heap_mb(session: SparkSession, root: Path) -> float:
+def _plan(session: SparkSession, root: Path) -> None:
     table: Any = session.read.format("fsmq").options(root=str(root), queue=QUEUE).load()
     table._jdf.queryExecution().toRdd().getNumPartitions()
+
+
+def _heap_mb(session: SparkSession) -> float:
     runtime = session._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
     runtime.gc()
     return float(runtime.totalMemory() - runtime.freeMemory()) / 1e6
