@@ -96,3 +96,12 @@ def test_a_bad_row_fails_the_job_by_name_or_goes_aside(
     assert bodies(spool, "jobs") == [b"good"]
     [kept] = [json.loads(line) for file in aside.iterdir() for line in file.open()]
     assert kept["body"] == "bad"
+
+
+def test_a_journal_can_be_named_from_where_one_stands(
+    spool: Spool, run: Run, tmp_path: Path
+) -> None:
+    with Spool(spool.tree.root, journal=True) as noting:
+        noting.queue("jobs").put(b"one")
+    assert told(run("journal", "--to=tables"))["messages"] == 1
+    assert told(run("journal", f"--to={tmp_path / 'tables'}", "--dry-run"))["new_segments"] == 0

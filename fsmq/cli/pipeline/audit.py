@@ -10,6 +10,7 @@ import click
 from fsmq.cli.failures import Exit
 from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
+    absolute,
     dry_run_option,
     master_option,
     progress,
@@ -56,7 +57,7 @@ def audit(
         from fsmq.pipeline import audit as job
 
         plan = job.Plan(str(root.resolve()), offline=offline, bodies=bodies)
-        place = to if to is None or "://" in to else str(Path(to).resolve())
+        place = None if to is None else absolute(to)
         with progress(spark, "checking"):
             found = job.audit(spark, plan, to=place, form=form, dry_run=dry_run)
     findings = found.get("findings", [])

@@ -10,6 +10,7 @@ import click
 
 from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
+    absolute,
     await_stream,
     dry_run_option,
     master_option,
@@ -70,17 +71,17 @@ def journal(
     Takes what the journal got since the last run, and can be stopped and run again at any point:
     nothing is counted twice. The tables are Parquet and can be read at any time.
     """
-    place = folder if "://" in folder else str(Path(folder).resolve())
+    place, spool = absolute(folder), str(root.resolve())
     with spark_session("journal", master) as spark:
         from fsmq.pipeline import journal as job
 
         if dry_run:
-            summary({**job.look(spark, str(root), place), "tables": place}, as_json)
+            summary({**job.look(spark, spool, place), "tables": place}, as_json)
             return
         with job.only_one(place):
             rules = job.Rules(late, lost * 86_400)
             query = job.start(
-                spark, str(root), place, every=every if follow else None, rules=rules, told=_tell
+                spark, spool, place, every=every if follow else None, rules=rules, told=_tell
             )
             with progress(spark, "following" if follow else "reading"):
                 await_stream(query)

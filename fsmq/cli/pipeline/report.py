@@ -10,6 +10,7 @@ import click
 from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
+    absolute,
     dry_run_option,
     master_option,
     progress,
@@ -53,7 +54,7 @@ def report(
     with spark_session("report", master) as spark:
         from fsmq.pipeline.report import collect, page
 
-        place = tables if "://" in tables else str(Path(tables).resolve())
+        place = absolute(tables)
         with progress(spark, "counting"):
             figures = collect(spark, place, days)
     if not dry_run:
