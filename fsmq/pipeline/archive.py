@@ -41,6 +41,7 @@ MESSAGES, BYTES = 50_000, 1024**3
 # A batch of this size may be written for long, and each renewal costs.
 _VISIBILITY_S = 300
 _PLACES = ("queue", "day", BATCH_COLUMN)
+_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # What Spark writes before it moves it to its place.
 _STAGED = (".spark-staging-*", "_temporary")
 
@@ -49,11 +50,13 @@ def read(spark: SparkSession, folder: str) -> DataFrame:
     """The messages of an archive, with their day as YYYY-MM-DD; empty where there is none yet."""
     try:
         # With a schema: Spark would take a queue named 007 for a number.
-        return spark.read.schema(ARCHIVE_SCHEMA).parquet(folder)
+        found = spark.read.schema(ARCHIVE_SCHEMA).parquet(folder)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         return spark.createDataFrame([], ARCHIVE_SCHEMA)
+    # A queue of this name is what Spark takes for none.
+    return found.withColumn("queue", fn.coalesce("queue", fn.lit(_NO_PARTITION)))
 
 
 def look(root: str, queues: Sequence[str]) -> dict[str, Any]:

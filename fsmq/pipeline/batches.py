@@ -210,7 +210,7 @@ def _attributes(collected: Sequence[_Rows], kind: pa.DataType) -> pa.Array:
 
 _MAKERS: dict[str, Callable[[_Rows], Sequence[Any]]] = {
     "queue": _Rows.queues,
-    "id": lambda rows: [i if i.isascii() else shown(i) for i in rows.ids],
+    "id": lambda rows: rows.ids if rows.bare else list(map(shown, rows.ids)),
     "state": _Rows.states,
     "created_at": _Rows.created,
     "priority": _Rows.priorities,

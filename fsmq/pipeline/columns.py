@@ -8,6 +8,7 @@ it is known without opening the file.
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 
 from pyspark.sql.types import (
@@ -55,6 +56,8 @@ OF_FILE = frozenset({"visible_at", "deliveries", "size"})
 RUN_MESSAGES = 1000
 RUN_BYTES = 4 * 1024 * 1024
 
+_escape = re.compile(rb"\\x([0-9a-f]{2})")
+
 
 File = tuple[int, int, bytes | None]
 """Of a message's file: its bytes, its mtime in Unix nanoseconds, and its content.
@@ -99,10 +102,20 @@ def check_schema(schema: StructType) -> StructType:
 
 
 def shown(name: str) -> str:
-    r"""A file name as text: what is no UTF-8 in it as ``\xff``, which Spark could not carry."""
-    if name.isascii():
+    r"""A file name as text: what is no UTF-8 in it, and the backslash itself, as ``\xff``.
+
+    Spark could not carry the one, and without the other two names would look the same.
+    """
+    if name.isascii() and "\\" not in name:
         return name
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    return os.fsencode(name).replace(b"\\", rb"\x5c").decode("utf-8", "backslashreplace")
+
+
+def named(text: str) -> str:
+    """The file name that `shown` gave as this text."""
+    if "\\" not in text:
+        return text
+    return os.fsdecode(_escape.sub(lambda m: bytes([int(m[1], 16)]), text.encode()))
 
 
 def state_of(place: State, stamp: Stamp | None) -> str:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from fsmq.pipeline.options import Options
-from fsmq.pipeline.rows import BadRow, check_columns, rows
+from fsmq.pipeline.rows import IDS, BadRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.commit import abort, commit, is_committed
 from fsmq.spool.errors import telling
@@ -31,7 +31,7 @@ from fsmq.spool.staging import Job, Part, Written, check_job
 from fsmq.spool.sync import sync_filesystem
 from fsmq.spool.uuids import uuid7
 
-OPTIONS = ("root", "queue", "createQueues", "badRows", "job", "batch", "journal")
+OPTIONS = ("root", "queue", "createQueues", "badRows", "ids", "job", "batch", "journal")
 
 # Spark's own, which it hands on.
 _CHECKPOINT, _QUERY_NAME = "checkpointlocation", "queryname"
@@ -44,13 +44,15 @@ class Target:
     """Where a write goes and how.
 
     queue: where a row names none. aside: the folder for rows that cannot be written; None: they
-    fail the job. job: the name under which a job is committed once; None: none was given.
+    fail the job. ids: what an id is, one of `rows.IDS`. job: the name under which a job is
+    committed once; None: none was given.
     """
 
     root: str
     queue: str | None
     create_queues: bool
     aside: str | None
+    ids: str
     job: str | None
     batch: int
     journal: bool
@@ -71,6 +73,7 @@ class Target:
             queue,
             options.flag("createQueues"),
             aside,
+            options.choice("ids", IDS[0], IDS),
             job,
             options.integer("batch", 0, least=0),
             options.flag("journal"),
@@ -121,7 +124,7 @@ def _checked(
         raise InvalidValue(
             refused, f"would replace what is in a queue, and consumers with it: use {instead}"
         )
-    check_columns(schema, target.queue)
+    check_columns(schema, target.queue, target.ids)
     target.open().close()
     return target
 
@@ -216,7 +219,7 @@ def _write_rows(
 ) -> None:
     for row in rows(batches):
         try:
-            part.write(*row.message(target.queue))
+            part.write(*row.message(target.queue, target.ids), restores=target.ids != "own")
         except (InvalidValue, MessageTooLarge, NoSuchQueue) as error:
             if target.aside is None:
                 raise BadRow(row.problem(partition, error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -10,10 +11,7 @@ from pyspark.sql import functions as f
 from fsmq.pipeline.archive import read
 from fsmq.pipeline.sending import Plan, is_done, send
 from fsmq.spool import InvalidValue
-from fsmq.spool.names import UUID7
 from fsmq.spool.settings import MAX_DELAY_S
-
-_OUR_ID = rf"^(?:p[0-9]{{2}}\.)?({UUID7})(?:\.x[0-9a-f]{{1,10}})?(?:\.h)?(?:\.z)?$"
 
 
 class Wish(NamedTuple):
@@ -55,54 +53,32 @@ def _pattern(glob: str) -> str:
     return "".join(words.get(c, c if c.isalnum() else f"\\{c}") for c in glob)
 
 
-def as_written(frame: DataFrame, wish: Wish) -> DataFrame:
-    """Messages as a write takes them; what has expired is left out."""
-    now = f.current_timestamp()
-    expires = f.col("expires_at")
-    uuid = f.regexp_extract("id", _OUR_ID, 1)
-    is_ours = uuid != ""
-    # Half a millisecond less: the expiry is rounded up to the second, and comes out as it was.
-    start = _seconds(now) if wish.renew else _seconds(f.col("created_at"))
-    frame = frame.where(expires.isNull() | (expires > now))
-    frame = frame.withColumns(
-        {
-            "_to": f.lit(wish.to) if wish.to is not None else f.col("queue"),
-            "_ttl": f.when(is_ours, _seconds(expires) - start - f.lit(0.0005)),
-            "_id": _id(uuid, wish),
-            "_delay": _delay(f.col("state"), f.col("visible_at"), now),
-        }
-    )
+def as_written(frame: DataFrame, wish: Wish, now: Column) -> DataFrame:
+    """Messages as a write takes them whose ids are whole; what has expired is left out."""
+    frame = frame.where(~has_expired(now)).withColumn("delay", _delay(now))
+    if wish.to is not None:
+        frame = frame.withColumn("queue", f.lit(wish.to))
     if wish.rate is not None:
         # In the order of the spool; the delays count from the commit, so the first comes at once.
         order = Window.orderBy("created_at", "id")
         paced = (f.row_number().over(order) - 1) / f.lit(wish.rate)
-        frame = frame.withColumn("_delay", f.greatest(paced, f.coalesce("_delay", f.lit(0.0))))
-    return frame.select(
-        f.col("_to").alias("queue"),
-        f.col("_id").cast("string").alias("id"),
-        "priority",
-        f.col("_delay").alias("delay"),
-        f.col("_ttl").alias("ttl"),
-        "content_type",
-        "attributes",
-        "body",
-    )
+        frame = frame.withColumn("delay", f.greatest(paced, "delay"))
+    return frame.select("queue", "id", "delay", "content_type", "attributes", "body")
 
 
-def _id(uuid: Column, wish: Wish) -> Column:
-    """The id to be put: without the prefix and the flags, which the columns say."""
-    return f.lit(None) if wish.renew else f.when(uuid != "", uuid).otherwise(f.col("id"))
+def has_expired(now: Column) -> Column:
+    """Whether a message's own time to live is over."""
+    return f.coalesce(f.col("expires_at") <= now, f.lit(False))
 
 
 def _seconds(time: Column) -> Column:
     return f.unix_millis(time) / 1000
 
 
-def _delay(state: Column, visible: Column, now: Column) -> Column:
+def _delay(now: Column) -> Column:
     """What is left of a delay; of a claim nothing is."""
-    left = _seconds(visible) - _seconds(now)
-    # 0 rather than null: the delay that the queue has for new ones is not for these.
-    return f.when((state == "delayed") & (left > 0), left).otherwise(f.lit(0.0))
+    left = _seconds(f.col("visible_at")) - _seconds(now)
+    return f.when((f.col("state") == "delayed") & (left > 0), left).otherwise(f.lit(0.0))
 
 
 def replay(
@@ -115,16 +91,22 @@ def replay(
         Exception: Spark's, with the text of what the spool says.
     """
     wished = messages_of(spark, archive, wish)
-    frame = as_written(wished, wish)
-    if wish.rate is not None or dry_run:
-        messages = frame.count()
-        if wish.rate is not None and messages / wish.rate > MAX_DELAY_S:
-            raise InvalidValue("rate", f"{messages:,} messages at {wish.rate:g}/s take over a year")
-        if dry_run:
-            return {
-                "job": plan.job,
-                "would_put": 0 if is_done(plan) else messages,
-                "expired": wished.count() - messages,
-                "done_before": is_done(plan),
-            }
-    return send(frame, plan)
+    # One time for all of it: what is counted as expired is what is left out.
+    now = f.lit(datetime.now(UTC))
+    frame = as_written(wished, wish, now)
+    counted = wished.select(has_expired(now).alias("over")).groupBy("over").count().collect()
+    messages, expired = (
+        sum(row["count"] for row in counted if row["over"] is over) for over in (False, True)
+    )
+    if wish.rate is not None and messages / wish.rate > MAX_DELAY_S:
+        raise InvalidValue("rate", f"{messages:,} messages at {wish.rate:g}/s take over a year")
+    if dry_run:
+        done = is_done(plan)
+        return {
+            "job": plan.job,
+            "would_put": 0 if done else messages,
+            "expired": expired,
+            "done_before": done,
+        }
+    found = send(frame, plan._replace(ids="renewed" if wish.renew else "whole"))
+    return {**found, "expired": expired}

@@ -23,10 +23,18 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from fsmq.pipeline.columns import named
 from fsmq.spool import FsmqError, InvalidValue, NewMessage
+from fsmq.spool.names import renewed
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
+
+IDS = ("own", "whole", "renewed")
+"""What a row's id is: the client's own; or the whole name that the message had, as a snapshot and
+an archive tell it, to be kept; or the same, to be had again with a fresh UUID."""
+
+_OF_WHOLE = ("priority", "ttl")
 
 WRITTEN: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
     "body": ("binary or string", (BinaryType, StringType)),
@@ -53,8 +61,10 @@ class Row(NamedTuple):
     number: int
     values: dict[str, Any]
 
-    def message(self, queue: str | None) -> tuple[str, NewMessage]:
-        """The queue that it goes to, and the message. ``queue``: where the row names none.
+    def message(self, queue: str | None, ids: str) -> tuple[str, NewMessage]:
+        """The queue that it goes to, and the message.
+
+        queue: where the row names none. ids: what its id is, one of IDS.
 
         Raises:
             InvalidValue: a null where none may be. (What else is wrong the spool will say.)
@@ -71,7 +81,7 @@ class Row(NamedTuple):
             delay=_number(values.get("delay")),
             priority=values.get("priority") or 0,
             ttl=_number(values.get("ttl")),
-            id=values.get("id"),
+            id=_id(values.get("id"), ids),
             content_type=values.get("content_type"),
             attributes=_attributes(values.get("attributes")),
         )
@@ -97,8 +107,10 @@ class Row(NamedTuple):
         return json.dumps(values, default=float).encode() + b"\n"
 
 
-def check_columns(schema: StructType, queue: str | None) -> None:
-    """See whether rows of this schema can be written. ``queue``: the one that the options name.
+def check_columns(schema: StructType, queue: str | None, ids: str = "own") -> None:
+    """See whether rows of this schema can be written.
+
+    queue: the one that the options name. ids: what an id is, one of IDS.
 
     Raises:
         InvalidValue: a column is missing, is none of ours, or has another type.
@@ -114,6 +126,12 @@ def check_columns(schema: StructType, queue: str | None) -> None:
         if not isinstance(field.dataType, kinds) or _is_other_map(field.dataType):
             found = field.dataType.simpleString()
             raise InvalidValue(f"column {field.name}", f"is {found}; it has to be {words}")
+    if ids != "own":
+        if "id" not in schema.names:
+            raise InvalidValue("column id", f"is missing, and the option ids is {ids}")
+        for name in schema.names:
+            if name in _OF_WHOLE:
+                raise InvalidValue(f"column {name}", "is told by a whole id: leave it out")
     if "body" not in schema.names:
         raise InvalidValue("column body", f"is missing; there are: {', '.join(schema.names)}")
     if queue is None and "queue" not in schema.names:
@@ -136,6 +154,13 @@ def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
         for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield Row(number, dict(zip(names, values, strict=True)))
             number += 1
+
+
+def _id(told: str | None, ids: str) -> str | None:
+    if told is None or ids == "own":
+        return told
+    name = named(told)
+    return renewed(name) if ids == "renewed" else name
 
 
 def _number(value: Any) -> float | None:

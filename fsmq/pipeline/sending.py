@@ -22,7 +22,8 @@ class Plan(NamedTuple):
     """Where a job puts messages.
 
     queue: where a row names none. job: its name; one that is done is not done again. bad_rows: the
-    folder for rows that cannot become messages; None: they fail the job.
+    folder for rows that cannot become messages; None: they fail the job. ids: what a row's id is,
+    one of `rows.IDS`.
     """
 
     root: str
@@ -30,6 +31,7 @@ class Plan(NamedTuple):
     queue: str | None = None
     create_queues: bool = False
     bad_rows: str | None = None
+    ids: str = "own"
 
 
 def name_of(kind: str, sources: str, *more: Any) -> str:
@@ -68,10 +70,8 @@ def send(frame: DataFrame, plan: Plan) -> dict[str, Any]:
     """
     if is_done(plan):
         return {"job": plan.job, "messages": 0, "done_before": True}
-    writing = frame.write.format("fsmq").mode("append").option("root", plan.root)
-    writing = writing.option("job", plan.job).option(
-        "createQueues", str(plan.create_queues).lower()
-    )
+    writing = frame.write.format("fsmq").mode("append").options(root=plan.root, job=plan.job)
+    writing = writing.options(createQueues=plan.create_queues, ids=plan.ids)
     if plan.queue is not None:
         writing = writing.option("queue", plan.queue)
     if plan.bad_rows is not None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from fsmq.pipeline.columns import named
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
 from fsmq.spool.maintenance import remove_ready
 from fsmq.spool.names import check_queue
@@ -125,8 +126,8 @@ def _groups(batches: Iterator[pa.RecordBatch], *by: str) -> Iterator[tuple[Any, 
     total = 0
     for batch in batches:
         keys = zip(*(batch.column(name).to_pylist() for name in by), strict=True)
-        for key, message_id in zip(keys, batch.column("id").to_pylist(), strict=True):
-            waiting.setdefault(key if len(by) > 1 else key[0], []).append(message_id)
+        for key, told in zip(keys, batch.column("id").to_pylist(), strict=True):
+            waiting.setdefault(key if len(by) > 1 else key[0], []).append(named(told))
             total += 1
         if total >= _PART:
             yield from waiting.items()

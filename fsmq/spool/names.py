@@ -7,6 +7,7 @@ order and expiry needs no look into the file. Any other legal file name is an id
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import zlib
@@ -173,6 +174,15 @@ def facts(message_id: str) -> Facts:
     )
 
 
+def renewed(message_id: str) -> str:
+    """An id that says the same of another message; a fresh UUIDv7 for a plain name."""
+    match = _our_id.fullmatch(message_id)
+    if match is None:
+        return uuid7()
+    first, end = match.span("uuid")
+    return f"{message_id[:first]}{uuid7()}{message_id[end:]}"
+
+
 def siblings(message_id: str) -> list[str]:
     """The names that a put of the same id could have got: with a header block or without."""
     if not _our_id.fullmatch(message_id):
@@ -214,4 +224,9 @@ def split_staged(name: str) -> tuple[str, int] | None:
 
 def reservation(queue: str, message_id: str) -> str:
     """The dot-name that keeps two puts of one own id apart. It has no seal: never complete."""
-    return f".{queue}:{message_id}:own"
+    name = f".{queue}:{message_id}:own"
+    if len(os.fsencode(name)) <= MAX_FILE_NAME_BYTES:
+        return name
+    # Of an id that nobody can put but who restores it.
+    digest = hashlib.sha256(os.fsencode(message_id)).hexdigest()[:32]
+    return f".{queue}:{digest}:own"

@@ -30,6 +30,7 @@ from .files import write_all
 from .message import NewMessage
 from .names import UUID7, check_queue, entry
 from .reservation import Reservation, lock
+from .restored import restored
 from .settings import DEFAULTS, QueueSettings
 from .sync import Work
 from .transitions import STAGING
@@ -177,15 +178,21 @@ class Part:
             assert held is not None  # nobody else knows our name
             return held
 
-    def write(self, queue: str, message: NewMessage) -> str:
+    def write(self, queue: str, message: NewMessage, *, restores: bool = False) -> str:
         """Write a message; its id. It is durable when the part is finished.
+
+        restores: its id is the whole name that a message had; see `restored`.
 
         Raises:
             InvalidValue, MessageTooLarge, NoSuchQueue: the message cannot be; the part is as it was
             Unavailable
         """
         try:
-            found = draft(self._context, message, self._settings_of(queue))
+            settings = self._settings_of(queue)
+            if restores:
+                found = restored(self._context, queue, message, settings)
+            else:
+                found = draft(self._context, message, settings)
             try:
                 self._write(queue, found)
             except FileExistsError:

@@ -111,13 +111,13 @@ def test_a_bad_row_goes_aside_with_what_is_wrong(
         for name, value in values.items()
     }
     batch = pa.record_batch(list(arrays.values()), names=list(arrays))
-    target = Target(str(root), None, False, None, None, 0, False)
+    target = Target(str(root), None, False, None, "own", None, 0, False)
     with pytest.raises(BadRow, match=told) as error:
         BatchWriter(target, Job("bad")).write(iter([batch]))
     assert re.match("partition 0, row 0: ", str(error.value))
     assert len(str(error.value)) < 700
     assert left(root) == []
-    target = Target(str(root), None, False, str(tmp_path / "aside"), None, 0, False)
+    target = Target(str(root), None, False, str(tmp_path / "aside"), "own", None, 0, False)
     writer = BatchWriter(target, Job("bad"))
     writer.commit([writer.write(iter([batch]))])
     [line] = (tmp_path / "aside" / "bad-0.jsonl").read_text().splitlines()
