@@ -110,7 +110,7 @@ class UnusableSpool(FsmqError):
 
 
 ADVICE = {
-    errno.ENOSPC: ("the disk is full (space or inodes): free some", 5),
+    errno.ENOSPC: ("the disk is full (space, inodes, or the index of a folder): free some", 5),
     errno.EDQUOT: ("the disk quota is used up: raise it or free some space", 5),
     errno.EROFS: ("the filesystem is mounted read-only", 10),
     errno.EIO: ("the disk reports an I/O error", 5),
