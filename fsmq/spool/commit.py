@@ -203,7 +203,9 @@ def _gather(tree: Tree, job: Job, parts: Sequence[Written], aside: Path) -> None
 
 def _make_it_count(tree: Tree, job: Job) -> None:
     source, target = open_folder(tree, job), committed_folder(tree, job)
-    if not tree.rename(source, target):
+    # A network filesystem may have renamed and yet say ENOENT, when the server restarted. The lock
+    # is ours, and the job did not count when we had it: if it does now, it was this rename.
+    if not tree.rename(source, target) and not tree.is_folder(target):
         raise Unavailable(f"what was staged for the job {job.name!r} is gone; run the job again")
     try:
         tree.sync_folder(tree.folder(STAGING))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.power.clients import FAN, MAIN, MIXED, TOPIC
@@ -23,22 +24,36 @@ from tests.power.verbs import OverHttp
 from tests.suite import arbitrary_moment
 
 HOSTS = ("one", "two")
+LIBRARY = "library"  # a client of the first host, without its programs
 _CLIENTS = 2  # of each host, over HTTP
 _SYNC = "fsync"
 _NEVER = float("inf")
 
 
 class Battle:
-    """Rounds of kills on one tree. A round is one victim: killed and started again, or stopped."""
+    """Rounds of kills on one tree. A round is one victim: killed and started again, or stopped.
 
-    def __init__(self, nursery: Nursery, folder: Path, *, processes: int, seed: object) -> None:
-        self._nursery = nursery
+    nurseries: where the programs of each of the HOSTS run. pauses: seconds between two rounds, at
+    least and at most.
+    """
+
+    def __init__(
+        self,
+        nurseries: Mapping[str, Nursery],
+        folder: Path,
+        *,
+        processes: int,
+        seed: object,
+        pauses: tuple[float, float] = (0.01, 0.08),
+    ) -> None:
+        self._nurseries = {LIBRARY: nurseries[HOSTS[0]], **nurseries}
         self._folder = folder
         self._root = folder / "mq"
+        self._pauses = pauses
         self._chance = random.Random(str(seed))
         self._hosts = {
-            node: Daemons(nursery, self._root, sync=_SYNC, processes=processes, node=node, peers=1)
-            for node in HOSTS
+            node: Daemons(place, self._root, sync=_SYNC, processes=processes, node=node, peers=1)
+            for node, place in nurseries.items()
         }
         self._clients: dict[str, tuple[str, int]] = {}  # by name: the host, the process
         self._started = 0
@@ -54,38 +69,42 @@ class Battle:
             for node in HOSTS:
                 for _ in range(_CLIENTS):
                     self._start_client(node)
-            self._start_client("library")
+            self._start_client(LIBRARY)
             for _ in range(rounds):
-                arbitrary_moment(self._chance, 0.01, 0.08)
+                arbitrary_moment(self._chance, *self._pauses)
                 self._strike()
             time.sleep(0.05)
-            for _, pid in self._clients.values():
-                self._nursery.kill(pid)
+            for node, pid in self._clients.values():
+                self._nurseries[node].kill(pid)
             return self._look(rounds)
         finally:
-            self._nursery.kill_all()
+            for nursery in self._nurseries.values():
+                nursery.kill_all()
             for host in self._hosts.values():
                 host.close()
 
     def _make_queues(self) -> None:
-        http = OverHttp(self._hosts["one"].url)
+        http = self._http("one")
         for queue in (MAIN, FAN, READ, WRITE):
             http.create(queue)
         http.ask("PUT", f"/_topics/{TOPIC}")
         for queue in (MAIN, FAN):
             http.ask("PUT", f"/_topics/{TOPIC}/queues/{queue}")
 
+    def _http(self, node: str) -> OverHttp:
+        return OverHttp(self._hosts[node].url)
+
     def _start_client(self, node: str) -> None:
         # Each has queues of its own: what a dead one asked for may still be done.
         name = f"{node}{self._started}-kills"
         self._started += 1
-        library = node == "library"
+        library = node == LIBRARY
         target = str(self._root) if library else self._hosts[node].url
         file = self._folder / f"{name}.events"
         known = json.dumps({"mine": [], "held": []})
         argv = [name, target, _SYNC, str(file), json.dumps(MIXED), known]
         program = "library" if library else "http"
-        self._clients[name] = (node, self._nursery.client(name, program, argv))
+        self._clients[name] = (node, self._nurseries[node].client(name, program, argv))
         self._files.append(file)
 
     def _strike(self) -> None:
@@ -94,34 +113,35 @@ class Battle:
         if self._chance.random() < 0.3:
             name = self._chance.choice(sorted(self._clients))
             node, pid = self._clients[name]
-            assert self._nursery.is_running(pid), self._nursery.log(name)
+            nursery = self._nurseries[node]
+            assert nursery.is_running(pid), nursery.log(name)
             if deadly:
-                self._nursery.kill(self._clients.pop(name)[1])
+                nursery.kill(self._clients.pop(name)[1])
                 self._start_client(node)
             else:
-                self._pause(pid)
+                self._pause(nursery, pid)
             return
         host = self._hosts[self._chance.choice(HOSTS)]
         daemon = self._chance.choice(host.names)
-        pid = host.pids[daemon]
-        assert self._nursery.is_running(pid), self._nursery.log(f"{host.node}-{daemon}")
+        pid, nursery = host.pids[daemon], self._nurseries[host.node]
+        assert nursery.is_running(pid), nursery.log(f"{host.node}-{daemon}")
         if deadly:
-            self._nursery.kill(pid)
+            nursery.kill(pid)
             arbitrary_moment(self._chance, 0.0, 0.05)
             host.start_one(daemon)
         else:
-            self._pause(pid)
+            self._pause(nursery, pid)
 
-    def _pause(self, pid: int) -> None:
-        self._nursery.stop(pid)
+    def _pause(self, nursery: Nursery, pid: int) -> None:
+        nursery.stop(pid)
         arbitrary_moment(self._chance, 0.01, 0.3)
-        self._nursery.go_on(pid)
+        nursery.go_on(pid)
 
     def _look(self, rounds: int) -> Tally:
         ops = read(self._files)
         history = History(ops, _NEVER, set())
         history.check_load()
-        inspection = Inspection(history, self._root, OverHttp(self._hosts["one"].url))
+        inspection = Inspection(history, *self._inspected())
         visibilities: dict[str, set[float]] = {}
         history.visibilities(visibilities)
         inspection.run(self._queues | history.queues(), visibilities)
@@ -134,3 +154,7 @@ class Battle:
             hidden=inspection.hidden,
             findings=history.findings,
         )
+
+    def _inspected(self) -> tuple[Path, OverHttp]:
+        """The tree as it is looked at in the end, and an mq that works on it."""
+        return self._root, self._http("one")

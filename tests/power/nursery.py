@@ -10,25 +10,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 
 from fsmq.daemons.notify import Listener
+from tests.hosts import Host
 from tests.suite import HOME, PATIENCE_S
+
+_ZYGOTE = [sys.executable, "-m", "tests.power.zygote"]
 
 
 class Nursery:
-    """Starts and kills programs; ends them all at the end of its ``with``."""
+    """Starts and kills programs; ends them all at the end of its ``with``.
 
-    def __init__(self, logs: Path) -> None:
+    host: where they run; None: here.
+    """
+
+    def __init__(self, logs: Path, host: Host | None = None) -> None:
         self._logs = logs
+        self._host = host
         logs.mkdir(parents=True, exist_ok=True)
         self._running: list[int] = []
 
     def __enter__(self) -> Nursery:
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
         self._zygote = subprocess.Popen(
-            [sys.executable, "-m", "tests.power.zygote"],
+            [*([] if self._host is None else self._host.enter), *_ZYGOTE],
             cwd=HOME,
             env={**environ, "PYTHONPATH": str(HOME)},
             stdin=subprocess.PIPE,
@@ -57,7 +65,9 @@ class Nursery:
 
     def daemon(self, name: str, program: str, argv: Sequence[str], without: Sequence[str]) -> int:
         """Start a daemon and wait until it is ready; its process id."""
-        listener = Listener()
+        # Nobody on another host could reach it: its address is one of this network.
+        with nullcontext() if self._host is None else self._host.inside():
+            listener = Listener()
         try:
             pid = self._start(name, program, argv, listener.address, without)
             end = time.monotonic() + PATIENCE_S

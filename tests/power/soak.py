@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from tests.power.disk import CannotMount, Disk
-from tests.power.kills import Battle
+from tests.power.kills import HOSTS, Battle
 from tests.power.nursery import Nursery
 from tests.power.rounds import Campaign
 from tests.power.tally import Tally
@@ -68,7 +68,12 @@ def run_kills(rounds: int, seed: int, folder: Path) -> Tally:
             here = folder / f"kills-{number}"
             here.mkdir()
             with Nursery(here / "logs") as nursery:
-                battle = Battle(nursery, here, processes=1 + number % 2, seed=(seed, number))
+                battle = Battle(
+                    dict.fromkeys(HOSTS, nursery),
+                    here,
+                    processes=1 + number % 2,
+                    seed=(seed, number),
+                )
                 tally = battle.run(min(ROUNDS_EACH, rounds - first))
             total.add(tally)
             bar.update(tally.rounds)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.power.kills import Battle
+from tests.power.kills import HOSTS, Battle
 from tests.power.nursery import Nursery
 
 ROUNDS = 12
@@ -15,7 +15,9 @@ ROUNDS = 12
 @pytest.mark.parametrize("processes", [1, 2])
 def test_kills_lose_and_double_nothing(tmp_path: Path, processes: int) -> None:
     with Nursery(tmp_path / "logs") as nursery:
-        tally = Battle(nursery, tmp_path, processes=processes, seed=processes).run(ROUNDS)
+        tally = Battle(
+            dict.fromkeys(HOSTS, nursery), tmp_path, processes=processes, seed=processes
+        ).run(ROUNDS)
     print(f"kills: {tally}")
     assert tally.findings == []
     assert tally.acknowledged > 50, f"the load was too light to tell anything: {tally}"

@@ -73,6 +73,10 @@ class OverHttp:
             parts.hostname or "", parts.port, timeout=_TIMEOUT_S
         )
 
+    def connect(self) -> None:
+        """Connect now, and not with the first request."""
+        self._connection.connect()
+
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:

@@ -1,0 +1,82 @@
+"""Two hosts on one export, while programs die, cables are pulled and the server restarts.
+
+The battle of `tests.power.kills`, with a real network filesystem under it, and what that does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.hosts import Host
+from tests.nfs.export import Export
+from tests.power.daemons import Daemons
+from tests.power.kills import Battle
+from tests.power.nursery import Nursery
+from tests.power.tally import Tally
+from tests.power.verbs import OverHttp
+from tests.suite import arbitrary_moment
+
+# How often each happens, in proportion.
+_STRIKES = {"kill": 12, "cut": 2, "restart": 1, "lost answers": 3}
+_PAUSES = (0.5, 2.0)  # an emulated machine does some fifty things a second
+_CUT_S = (1.0, 8.0)
+_LOSS_S = (0.3, 2.0)
+
+
+class NfsBattle(Battle):
+    """Rounds on an export that each host has mounted at ``folder``.
+
+    inspector: programs of the server itself, on its own disk, which look at the end.
+    """
+
+    def __init__(
+        self,
+        hosts: Mapping[str, Host],
+        nurseries: Mapping[str, Nursery],
+        export: Export,
+        folder: Path,
+        inspector: Daemons,
+        *,
+        seed: object,
+    ) -> None:
+        super().__init__(nurseries, folder, processes=1, seed=seed, pauses=_PAUSES)
+        self.strikes: Counter[str] = Counter()
+        self._places = hosts
+        self._export = export
+        self._inspector = inspector
+
+    def _http(self, node: str) -> OverHttp:
+        """A connection, made while this thread is in that host's network."""
+        http = super()._http(node)
+        with self._places[node].inside():
+            http.connect()
+        return http
+
+    def _strike(self) -> None:
+        [kind] = self._chance.choices(list(_STRIKES), list(_STRIKES.values()))
+        host = self._places[self._chance.choice(sorted(self._places))]
+        self.strikes[kind] += 1
+        if kind == "cut":
+            host.cut()
+            arbitrary_moment(self._chance, *_CUT_S)
+            host.restore()
+        elif kind == "restart":
+            self._export.restart()
+        elif kind == "lost answers":
+            with self._export.losing_answers(host):
+                arbitrary_moment(self._chance, *_LOSS_S)
+                self._export.restart()
+        else:
+            super()._strike()
+
+    def _look(self, rounds: int) -> Tally:
+        for node, host in self._hosts.items():
+            for pid in host.pids.values():
+                self._nurseries[node].kill(pid)
+        self._inspector.start()
+        return super()._look(rounds)
+
+    def _inspected(self) -> tuple[Path, OverHttp]:
+        return self._inspector.root, OverHttp(self._inspector.url)

@@ -1,0 +1,97 @@
+"""Boots the machine with a module of the tests to run in it, and tells what that has printed."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.nfs.image import PYTHON, Image
+from tests.suite import HOME
+
+_STATUS = "status of the guest: "
+# A processor that is emulated takes ten times as long for everything.
+_PATIENCE_S = 300
+_START = """\
+cd /job/home
+PYTHONPATH=/job/packages:. TEST_PATIENCE_S={patience} python3 -u -m {command}
+echo "{status}$?"
+"""
+_QEMU = (
+    *("qemu-system-x86_64", "-nographic", "-no-reboot", "-nic", "none"),
+    # Where the processor's own virtualization does not work it is emulated.
+    *("-accel", "tcg", "-cpu", "max", "-smp", "2"),
+)
+_KERNEL = "root=/dev/vda rw console=ttyS0 quiet loglevel=1 panic=1 systemd.log_color=0 systemd.show_status=0"
+
+
+def run(
+    image: Image, folder: Path, module: str, *arguments: object, memory_mb: int = 3000
+) -> Iterator[str]:
+    """Run a module in the machine, and give the lines that it prints; its disks stay as they are.
+
+    folder: an empty one, for the disk with the programs. Raises RuntimeError if it does not end
+    well.
+    """
+    disk = _disk_with_programs(folder, [module, *map(str, arguments)])
+    command = [
+        *_QEMU,
+        *("-m", str(memory_mb), "-kernel", image.kernel, "-initrd", image.initrd),
+        *("-append", _KERNEL),
+        *("-drive", f"file={image.disk},if=virtio,format=raw,cache=unsafe,snapshot=on"),
+        *("-drive", f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on"),
+    ]
+    machine = subprocess.Popen(
+        list(map(str, command)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert machine.stdout is not None
+    status = ""
+    try:
+        for line in machine.stdout:
+            before, told, after = line.rstrip().partition(_STATUS)
+            if told:
+                status = after
+            elif before:
+                yield before
+    finally:
+        machine.kill()
+        machine.wait()
+        machine.stdout.close()
+    if status != "0":
+        raise RuntimeError(f"{module} in the machine ended with {status or 'no status'}")
+
+
+def _disk_with_programs(folder: Path, command: Sequence[str]) -> Path:
+    """A disk with this project, what it needs, and what is to be run at the start."""
+    tree = folder / "programs"
+    for part in ("fsmq", "tests"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(HOME / part, tree / "home" / part, ignore=ignored)
+    _install(tree / "packages")
+    text = _START.format(patience=_PATIENCE_S, command=shlex.join(command), status=_STATUS)
+    (tree / "start").write_text(text)
+    disk = folder / "programs.img"
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-d", tree, disk, "1G"], check=True)
+    return disk
+
+
+def _install(folder: Path) -> None:
+    """Put the packages that fsmq needs into a folder, for the machine's Python."""
+    needed = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]["dependencies"]
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *(f"--target={folder}", f"--python-version={PYTHON}", "--only-binary=:all:"),
+            *needed,
+        ],
+        check=True,
+    )

@@ -1,0 +1,64 @@
+"""Two hosts on a real NFS server, in a virtual machine that this makes and boots.
+
+    python -m tests.nfs.soak --rounds 30                 NFS 4.2 and 3, as the documentation mounts
+
+Both hosts run mq, mover and reaper, and clients of every verb; programs are killed, cables pulled,
+answers lost while the server is started again. Exit code 1 and the findings if a promise was
+broken. As root, with qemu and mmdebstrap; the processor is emulated, so all of it is slow.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from tests.nfs.image import Image, NoMachine
+from tests.nfs.machine import run
+from tests.suite import HOME
+
+# As docs/operations.md has it.
+MOUNTS = {
+    "4.2": "vers=4.2,hard,noatime,lookupcache=positive",
+    "3": "vers=3,hard,noatime,lookupcache=none",
+}
+
+
+@click.command(help=__doc__)
+@click.option("--rounds", default=30, show_default=True, help="Of each version.")
+@click.option("--version", type=click.Choice(list(MOUNTS)), help="Only this one.")
+@click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
+@click.option(
+    "--image",
+    type=click.Path(path_type=Path),
+    default=HOME / "build" / "nfs",
+    help="Where the machine is kept.  [default: build/nfs]",
+)
+def main(rounds: int, version: str | None, seed: int | None, image: Path) -> None:
+    seed = int(time.time()) if seed is None else seed
+    print(f"seed {seed}", flush=True)
+    disk = Image(image)
+    try:
+        disk.make()
+    except NoMachine as error:
+        print(f"NO NFS: {error}")
+        sys.exit(1)
+    is_right = True
+    for each in MOUNTS if version is None else (version,):
+        print(f"NFS {each}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="fsmq-nfs-") as folder:
+            words = (f"--rounds={rounds}", f"--options={MOUNTS[each]}", f"--seed={seed}")
+            try:
+                for line in run(disk, Path(folder), "tests.nfs.guest", *words):
+                    print(f"  {line}", flush=True)
+            except RuntimeError as error:
+                print(error)
+                is_right = False
+    sys.exit(not is_right)
+
+
+if __name__ == "__main__":
+    main()
