@@ -92,6 +92,14 @@ soak: setup java ## all that is long: power cuts, kills, crash states, a million
 	$(BIN)/python -m tests.pipeline.job_kills
 	$(BIN)/python -m tests.pipeline.power_cuts
 
+.PHONY: soak-nfs
+soak-nfs: setup ## two hosts on real NFS in an emulated machine, as root (half an hour)
+	$(BIN)/python -m tests.nfs.soak
+
+.PHONY: soak-cluster
+soak-cluster: setup java ## Spark on hosts that mount the spool over sshfs, as root (20 minutes)
+	$(BIN)/python -m tests.pipeline.cluster
+
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)
 	$(BIN)/python -m benchmarks --write

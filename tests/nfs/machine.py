@@ -26,7 +26,7 @@ _QEMU = (
     # Where the processor's own virtualization does not work it is emulated.
     *("-accel", "tcg", "-cpu", "max", "-smp", "2"),
 )
-_KERNEL = "root=/dev/vda rw console=ttyS0 quiet loglevel=1 panic=1 systemd.log_color=0 systemd.show_status=0"
+_KERNEL = "root=/dev/vda rw console=ttyS0 quiet loglevel=1 panic=1 systemd.show_status=0"
 
 
 def run(

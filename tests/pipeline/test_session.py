@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from fsmq.cli.failures import Exit
 from fsmq.pipeline.java import NoJava, find_java
+from fsmq.spool import Spool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,3 +61,12 @@ def test_workers_use_the_interpreter_of_the_driver(spark: SparkSession) -> None:
         return sys.executable
 
     assert spark.sparkContext.parallelize([1], 1).map(interpreter).collect() == [sys.executable]
+
+
+def test_a_master_that_does_not_answer_is_no_bug(tmp_path: Path) -> None:
+    Spool(tmp_path / "mq").close()
+    command = [sys.executable, "-m", "fsmq.cli", "pipeline", "audit", "--root", tmp_path / "mq"]
+    done = subprocess.run([*command, "--master", "nowhere:1"], capture_output=True, text=True)
+    assert done.returncode == Exit.UNAVAILABLE
+    assert "Spark does not start with the master nowhere:1: [JAVA_GATEWAY_EXITED]" in done.stderr
+    assert "bug" not in done.stderr

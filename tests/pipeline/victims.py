@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.suite import HOME
 
 # A driver may need so long to start, and to drain, on a machine that does other things, too.
 PATIENCE_S = 180.0
-_CONF = HOME / "tests" / "pipeline" / "conf"
+CONF = HOME / "tests" / "pipeline" / "conf"
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -24,7 +25,7 @@ def _environment(folder: Path) -> dict[str, str]:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
     return {
         **environ,
-        "SPARK_CONF_DIR": str(_CONF),
+        "SPARK_CONF_DIR": str(CONF),
         "SPARK_HOME": str(_spark_home(folder)),
         "PYTHONPATH": os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")]),
     }
@@ -47,17 +48,25 @@ def _spark_home(folder: Path) -> Path:
 class Victim:
     """A module that runs as a program, with all of its processes, until it ends or is killed.
 
-    folder: keeps its log, and what a cluster writes. Use it in a ``with``: nothing outlives that.
+    folder: keeps its log, and what a cluster writes. under: a command line that starts it.
+    environ: another environment. Use it in a ``with``: nothing outlives that.
     """
 
-    def __init__(self, folder: Path, module: str, *arguments: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        module: str,
+        *arguments: object,
+        under: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self._log = folder / "victims.log"
         with self._log.open("ab") as log:
             self._log_from = log.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *map(str, arguments)],
+                [*under, sys.executable, "-m", module, *map(str, arguments)],
                 cwd=HOME,
-                env=_environment(folder),
+                env=environ or _environment(folder),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -94,7 +103,7 @@ class Victim:
         pid = self._process.pid
         if self.is_running():
             # By descent: Spark's Python processes are in groups of their own.
-            for doomed in [pid, *_children(pid)] if alone else self.descendants():
+            for doomed in [pid, *_children(pid)] if alone else descendants(pid):
                 _kill(doomed)
             self._process.wait()
         if not alone:
@@ -105,16 +114,28 @@ class Victim:
 
     def descendants(self, *words: str) -> list[int]:
         """Its processes, or those whose command line has one of these words; parents first."""
-        found, waiting = [], [self._process.pid]
-        for pid in waiting:
-            waiting.extend(_children(pid))
-            if not words or any(word in _command(pid) for word in words):
-                found.append(pid)
-        return found
+        return descendants(self._process.pid, *words)
 
     def kill_one(self, pid: int) -> bool:
         """End one of its processes; False if it has ended before."""
         return _kill(pid)
+
+
+def descendants(ancestor: int, *words: str) -> list[int]:
+    """A process with those below it; or those whose command line has one of these words."""
+    found, waiting = [], [ancestor]
+    for pid in waiting:
+        waiting.extend(_children(pid))
+        if not words or any(word in _command(pid) for word in words):
+            found.append(pid)
+    return found
+
+
+def end_all(process: subprocess.Popen[bytes]) -> None:
+    """End a process with all below it."""
+    for doomed in descendants(process.pid):
+        _kill(doomed)
+    process.wait()
 
 
 def _kill(pid: int) -> bool:

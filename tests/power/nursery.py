@@ -35,10 +35,11 @@ class Nursery:
 
     def __enter__(self) -> Nursery:
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
+        paths = filter(None, [environ.get("PYTHONPATH")])
         self._zygote = subprocess.Popen(
             [*([] if self._host is None else self._host.enter), *_ZYGOTE],
             cwd=HOME,
-            env={**environ, "PYTHONPATH": str(HOME)},
+            env={**environ, "PYTHONPATH": os.pathsep.join([str(HOME), *paths])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -71,12 +71,16 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
     """A session for one job, stopped at its end. Raises NoJava, Failure."""
     if find_spec("pyspark") is None:
         raise Failure("PySpark is not installed", Exit.UNAVAILABLE, "pip install 'fsmq[spark]'")
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from fsmq.pipeline.session import session
 
-    # What goes wrong is told at the end in one line, and not before by each task with its trace.
-    spark = session(f"fsmq {job}", master=master, settings={"spark.log.level": "FATAL"})
+    try:
+        # What goes wrong is told at the end in one line, and not by each task with its trace.
+        spark = session(f"fsmq {job}", master=master, settings={"spark.log.level": "FATAL"})
+    except (Py4JError, PySparkException) as error:
+        raise _no_start(error, master) from error
     try:
         yield spark
     except PySparkException as error:
@@ -86,6 +90,18 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
         raise failure from error
     finally:
         spark.stop()
+
+
+def _no_start(error: Exception, master: str | None) -> Failure:
+    """Spark itself has not come up, which is never a bug of fsmq."""
+    # Java's exception is on the second line of what py4j says, behind a colon.
+    reason = str(error).strip("'").splitlines()[:2][-1].removeprefix(": ")
+    where = f" with the master {master}" if master is not None else ""
+    return Failure(
+        f"Spark does not start{where}: {reason}",
+        Exit.UNAVAILABLE,
+        "see what it has said above; a cluster: do its master and driver reach each other?",
+    )
 
 
 def _failure(text: str) -> Failure | None:

@@ -1,0 +1,59 @@
+"""A folder of the server that other hosts mount over sshfs, as `tests.hosts` makes them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.hosts import CannotBeHost, Host
+from tests.suite import eventually
+
+_PORT = 22022
+_SSHD = "/usr/sbin/sshd"
+_NO_QUESTIONS = "StrictHostKeyChecking=no,UserKnownHostsFile=/dev/null,LogLevel=ERROR"
+# A host that is cut off for more than some seconds has its calls fail, and connects again.
+_CUT_OFF = "reconnect,ServerAliveInterval=1,ServerAliveCountMax=3"
+# What another host has changed is seen at once.
+FRESH = "dir_cache=no,attr_timeout=0,entry_timeout=0,negative_timeout=0"
+
+
+class Sshfs:
+    """An SSH server on a host, with keys of its own, until the end of the ``with``.
+
+    place: a folder for its keys. Raises CannotBeHost where the programs are missing.
+    """
+
+    def __init__(self, server: Host, place: Path) -> None:
+        if not os.path.exists(_SSHD):
+            raise CannotBeHost("on Debian: apt-get install openssh-server sshfs")
+        self._place = place
+        for key in ("host", "user"):
+            make = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", place / key)
+            subprocess.run(list(map(str, make)), check=True)
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
+        allowed = place / "user.pub"
+        options = [f"HostKey={place}/host", f"AuthorizedKeysFile={allowed}", "PidFile=none"]
+        options += ["StrictModes=no", "PasswordAuthentication=no", "UsePAM=no"]
+        options += ["PermitRootLogin=yes", "Subsystem=sftp internal-sftp"]
+        said = (f"-o{option}" for option in options)
+        self._log = (place / "sshd.log").open("wb")
+        self._sshd = server.start(
+            _SSHD, "-D", "-e", "-f/dev/null", f"-p{_PORT}", *said, log=self._log
+        )
+        eventually(lambda: b"listening" in (place / "sshd.log").read_bytes())
+
+    def __enter__(self) -> Sshfs:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._sshd.kill()
+        self._sshd.wait()
+        self._log.close()
+
+    def mount(self, host: Host, folder: Path, at: Path, more: str = FRESH) -> None:
+        """Mount a folder of the server at a path of a host, until that host goes."""
+        host.run(
+            *("sshfs", f"-p{_PORT}", f"root@{host.gate}:{folder}", at),
+            *("-o", f"IdentityFile={self._place}/user,{_NO_QUESTIONS},{_CUT_OFF},{more}"),
+        )
