@@ -30,8 +30,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from fsmq.pipeline.columns import SCHEMA
 from fsmq.pipeline.consumer import BATCH_COLUMN
+from fsmq.pipeline.finder import open_tree
 from fsmq.pipeline.listing import Queues
-from fsmq.spool import Spool
+from fsmq.spool import InvalidValue, Spool
+from fsmq.spool.errors import telling
+from fsmq.spool.names import check_queue
 from fsmq.spool.sync import sync_filesystem
 from fsmq.spool.uuids import uuid7
 
@@ -41,6 +44,8 @@ MESSAGES, BYTES = 50_000, 1024**3
 # A batch of this size may be written for long, and each renewal costs.
 _VISIBILITY_S = 300
 _PLACES = ("queue", "day", BATCH_COLUMN)
+NO_GLOB = ("__globPaths__", "false")
+"""For Spark's readers of one place, whatever characters its name has."""
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # What Spark writes before it moves it to its place.
 _STAGED = (".spark-staging-*", "_temporary")
@@ -50,13 +55,31 @@ def read(spark: SparkSession, folder: str) -> DataFrame:
     """The messages of an archive, with their day as YYYY-MM-DD; empty where there is none yet."""
     try:
         # With a schema: Spark would take a queue named 007 for a number.
-        found = spark.read.schema(ARCHIVE_SCHEMA).parquet(folder)
+        found = spark.read.option(*NO_GLOB).schema(ARCHIVE_SCHEMA).parquet(folder)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         return spark.createDataFrame([], ARCHIVE_SCHEMA)
     # A queue of this name is what Spark takes for none.
     return found.withColumn("queue", fn.coalesce("queue", fn.lit(_NO_PARTITION)))
+
+
+def check(root: str, queues: Sequence[str], folder: str, consumer: str | None = None) -> None:
+    """Whether there are such queues and can be such a folder. Raises FsmqError."""
+    wanted = Queues(",".join(queues))
+    if consumer is not None:
+        check_queue(consumer, "consumer")
+    tree = open_tree(root)
+    try:
+        with telling(f"cannot read {root}"):
+            wanted.check(tree)
+    finally:
+        tree.close()
+    if "://" not in folder:
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise InvalidValue("to", f"{folder} can be no folder: {error.strerror}") from error
 
 
 def look(root: str, queues: Sequence[str]) -> dict[str, Any]:

@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
-from fsmq.pipeline.rows import WRITTEN, check_columns
+from fsmq.pipeline.archive import NO_GLOB
+from fsmq.pipeline.rows import BROKEN, WRITTEN, check_columns
 from fsmq.pipeline.sending import Plan, is_done, send
 from fsmq.spool import InvalidValue
 
 FORMATS = ("parquet", "json", "csv", "text", "files")
+_TAKEN = {*WRITTEN, BROKEN}
 _SUFFIXES = {
     ".parquet": "parquet",
     ".json": "json",
@@ -56,48 +59,89 @@ def frame_of(
             f"column {min(unknown)}", f"is none of a message; there are: {', '.join(WRITTEN)}"
         )
     source_frame, defaults = _read(spark, source, form)
+    names = [name for name in source_frame.columns if name != BROKEN]
+    if not names:
+        raise InvalidValue("source", f"{source} is empty, or not {form}")
     wanted: dict[str, Column] = {
-        **{name: f.col(f"`{name}`") for name in source_frame.columns if name in WRITTEN},
+        **{name: f.col(f"`{name}`") for name in source_frame.columns if name in _TAKEN},
         **defaults,
         **{name: f.expr(told) for name, told in columns.items()},
     }
     if "body" not in wanted:
         raise InvalidValue(
             "column body",
-            f"is missing; the source has: {', '.join(source_frame.columns)}. Say which it is:"
+            f"is missing; the source has: {', '.join(names)}. Say which it is:"
             " --column body=payload, or the whole row: --column 'body=to_json(struct(*))'",
         )
+    if "queue" not in wanted and queue is None:
+        raise InvalidValue("queue", "is missing: say --queue jobs, or --column queue=EXPR")
     frame = source_frame.select(*(made.alias(name) for name, made in wanted.items()))
     if form == "csv":
-        frame = frame.select(*(_typed(name) for name in frame.columns))
+        frame = _with_numbers(frame)
     check_columns(frame.schema, queue)
     return frame
 
 
 def _read(spark: SparkSession, source: str, form: str) -> tuple[DataFrame, dict[str, Column]]:
+    reading = spark.read.option(*NO_GLOB)
     if form == "text":
-        return spark.read.text(source), {"body": f.col("value")}
+        return reading.text(source), {"body": f.col("value").cast("binary")}
     if form == "files":
         name = f.element_at(f.split("path", "/"), -1)
-        frame = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(source)
+        frame = reading.format("binaryFile").option("recursiveFileLookup", "true").load(source)
         return frame, {
             "body": f.col("content"),
             "attributes": f.create_map(f.lit("file"), name),
         }
     if form == "csv":
-        return spark.read.csv(source, header=True, multiLine=True, escape='"'), {}
-    frame = spark.read.format(form).load(source)
+        return _read_csv(reading, source), {}
+    if form == "parquet":
+        return reading.parquet(source), {}
+    frame = _read_json(reading, source)
     # What a write has set aside can be mended and loaded again.
-    if form == "json" and "body_base64" in frame.columns:
+    if "body_base64" in frame.columns:
         plain = f.col("body").cast("binary") if "body" in frame.columns else f.lit(None)
         return frame, {"body": f.coalesce(f.unbase64("body_base64"), plain)}
     return frame, {}
 
 
-def _typed(name: str) -> Column:
-    """A column of CSV, which is text, as the write has it."""
-    kind = {"priority": "int", "delay": "double", "ttl": "double"}.get(name)
-    return f.col(name).cast(kind) if kind is not None else f.col(name)
+def _read_csv(reading: DataFrameReader, source: str) -> DataFrame:
+    """Rows of text. One that has more or fewer values than the header has names is broken."""
+    # Nothing between two commas is a null; what stands between two quotes there is empty.
+    reading = reading.options(header=True, escape='"', nullValue="\0")
+    reading = reading.option("enforceSchema", False)  # the files of a folder have one header
+    names = reading.csv(source).columns
+    fields = [StructField(name, StringType()) for name in (*names, BROKEN)]
+    return reading.schema(StructType(fields)).option("multiLine", True).csv(source)
+
+
+def _read_json(reading: DataFrameReader, source: str) -> DataFrame:
+    """Objects, one a line; attributes as the map that they are, whatever each row has of them."""
+    found = reading.json(source).schema
+    if "attributes" not in found.names or not isinstance(found["attributes"].dataType, StructType):
+        return reading.json(source)
+    texts = MapType(StringType(), StringType())
+    kinds = {**{field.name: field.dataType for field in found}, BROKEN: StringType()}
+    fields = [StructField(n, texts if n == "attributes" else kind) for n, kind in kinds.items()]
+    return reading.schema(StructType(fields)).json(source)
+
+
+def _with_numbers(frame: DataFrame) -> DataFrame:
+    """Rows of CSV, all of whose columns are texts, with numbers where a message has them."""
+    numbers = {
+        name: kind
+        for name, kind in {"priority": "int", "delay": "double", "ttl": "double"}.items()
+        if name in frame.columns and isinstance(frame.schema[name].dataType, StringType)
+    }
+    wrong = [
+        f.when(
+            f.col(name).isNotNull() & f.col(name).try_cast(kind).isNull(),
+            f.concat(f.lit(f"{name} is no number: "), name),
+        )
+        for name, kind in numbers.items()
+    ]
+    frame = frame.withColumn(BROKEN, f.coalesce(BROKEN, *wrong))
+    return frame.withColumns({name: f.col(name).try_cast(kind) for name, kind in numbers.items()})
 
 
 def load(

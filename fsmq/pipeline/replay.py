@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from fsmq.pipeline.archive import read
+from fsmq.pipeline.archive import NO_GLOB, read
 from fsmq.pipeline.sending import Plan, is_done, send
 from fsmq.spool import InvalidValue
 from fsmq.spool.settings import MAX_DELAY_S
@@ -34,7 +34,7 @@ class Wish(NamedTuple):
 
 def messages_of(spark: SparkSession, archive: str, wish: Wish) -> DataFrame:
     """The messages that are wished for, with the archive's columns. Raises InvalidValue."""
-    found = spark.read.parquet(archive).columns
+    found = spark.read.option(*NO_GLOB).parquet(archive).columns
     if missing := {"queue", "id", "body"} - set(found):
         raise InvalidValue("archive", f"{archive} has no column {min(missing)}: is it an archive?")
     frame = read(spark, archive)

@@ -34,6 +34,9 @@ IDS = ("own", "whole", "renewed")
 """What a row's id is: the client's own; or the whole name that the message had, as a snapshot and
 an archive tell it, to be kept; or the same, to be had again with a fresh UUID."""
 
+BROKEN = "_corrupt_record"
+"""A column, text, in which Spark tells what it could not parse; a row that has one is a bad row."""
+
 _OF_WHOLE = ("priority", "ttl")
 
 WRITTEN: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
@@ -70,6 +73,8 @@ class Row(NamedTuple):
             InvalidValue: a null where none may be. (What else is wrong the spool will say.)
         """
         values = self.values
+        if values.get(BROKEN) is not None:
+            raise InvalidValue("row", "cannot be parsed")
         to = values.get("queue") or queue
         if to is None:
             raise InvalidValue("queue", "is null, and the option queue names none")
@@ -77,7 +82,7 @@ class Row(NamedTuple):
         if body is None:
             raise InvalidValue("body", "is null")
         return to, NewMessage(
-            body.encode() if isinstance(body, str) else body,
+            body,
             delay=_number(values.get("delay")),
             priority=values.get("priority") or 0,
             ttl=_number(values.get("ttl")),
@@ -116,6 +121,8 @@ def check_columns(schema: StructType, queue: str | None, ids: str = "own") -> No
         InvalidValue: a column is missing, is none of ours, or has another type.
     """
     for field in schema.fields:
+        if field.name == BROKEN:
+            continue
         if field.name not in WRITTEN:
             raise InvalidValue(
                 f"column {field.name}",
@@ -127,17 +134,21 @@ def check_columns(schema: StructType, queue: str | None, ids: str = "own") -> No
             found = field.dataType.simpleString()
             raise InvalidValue(f"column {field.name}", f"is {found}; it has to be {words}")
     if ids != "own":
-        if "id" not in schema.names:
-            raise InvalidValue("column id", f"is missing, and the option ids is {ids}")
-        for name in schema.names:
-            if name in _OF_WHOLE:
-                raise InvalidValue(f"column {name}", "is told by a whole id: leave it out")
+        _check_whole(schema.names, ids)
     if "body" not in schema.names:
         raise InvalidValue("column body", f"is missing; there are: {', '.join(schema.names)}")
     if queue is None and "queue" not in schema.names:
         raise InvalidValue(
             "option queue", 'is missing, and there is no column queue: .option("queue", "jobs")'
         )
+
+
+def _check_whole(names: list[str], ids: str) -> None:
+    if "id" not in names:
+        raise InvalidValue("column id", f"is missing, and the option ids is {ids}")
+    for name in _OF_WHOLE:
+        if name in names:
+            raise InvalidValue(f"column {name}", "is told by a whole id: leave it out")
 
 
 def _is_other_map(kind: DataType) -> bool:
@@ -151,9 +162,28 @@ def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
     number = 0
     for batch in batches:
         names = batch.schema.names
-        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        columns = [_values(name, batch.column(name)) for name in names]
+        for values in zip(*columns, strict=True):
             yield Row(number, dict(zip(names, values, strict=True)))
             number += 1
+
+
+def _values(name: str, column: pa.Array) -> list[Any]:
+    """A column in Python; a body as bytes. Spark's strings may hold bytes that are no UTF-8."""
+    if name == "body":
+        return list(column.cast(pa.binary()).to_pylist())
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        # What is no text is refused later, in the name of its row.
+        if pa.types.is_map(column.type):
+            pairs = column.cast(pa.map_(pa.binary(), pa.binary())).to_pylist()
+            return [p if p is None else [(_text(k), _text(v)) for k, v in p] for p in pairs]
+        return [_text(value) for value in column.cast(pa.binary()).to_pylist()]
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "surrogateescape")
 
 
 def _id(told: str | None, ids: str) -> str | None:
@@ -179,6 +209,11 @@ def _attributes(pairs: list[tuple[str, str | None]] | None) -> Mapping[str, str]
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            pass
     if isinstance(value, bytes | str) and len(value) > _SHOWN:
         what = "bytes" if isinstance(value, bytes) else "characters"
         return f"{value[:_SHOWN]!r}… of {len(value):,} {what}"

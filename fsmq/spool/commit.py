@@ -104,8 +104,7 @@ def commit(
             raise Unavailable(
                 f"the job {job.name!r} is committed, and the mover will bring it forward: {error}"
             ) from error
-        repeated = forward.repeated + sum(part.repeated for part in counting)
-        return Outcome(manifest.messages, repeated)
+        return Outcome(manifest.messages, forward.repeated)
 
 
 def abort(spool: Spool, job: Job) -> None:
@@ -169,7 +168,12 @@ def _finish_earlier(spool: Spool, name: str) -> None:
 
 
 def _told(part: Written) -> dict[str, object]:
-    return {"messages": part.messages, "own": part.own, "delayed": part.delayed}
+    return {
+        "messages": part.messages,
+        "own": part.own,
+        "delayed": part.delayed,
+        "repeated": part.repeated,
+    }
 
 
 def _check_parts(tree: Tree, job: Job, parts: Sequence[Written]) -> None:

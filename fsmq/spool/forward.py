@@ -50,7 +50,12 @@ class Manifest:
 
     @property
     def messages(self) -> int:
-        return sum(part["messages"] for part in self.parts.values())
+        return sum(part["messages"] + part.get("repeated", 0) for part in self.parts.values())
+
+    @property
+    def repeated(self) -> int:
+        """Messages that their own part has twice."""
+        return sum(part.get("repeated", 0) for part in self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,8 @@ class Forward:
     def __init__(
         self, context: Context, sync: Sync, job: Job, manifest: Manifest, chunk: int = _CHUNK
     ) -> None:
-        self.repeated = 0  # left out: their own id stood in the spool
+        # Left out: their own id stood in the spool, or in their part already.
+        self.repeated = manifest.repeated
         self._context = context
         self._tree = context.tree
         self._sync = sync

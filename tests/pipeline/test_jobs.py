@@ -105,3 +105,25 @@ def test_a_journal_can_be_named_from_where_one_stands(
         noting.queue("jobs").put(b"one")
     assert told(run("journal", "--to=tables"))["messages"] == 1
     assert told(run("journal", f"--to={tmp_path / 'tables'}", "--dry-run"))["new_segments"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("archive", "none", "--to=a"), 3, "there is no queue named 'none'"),
+        (("archive", "two words", "--to=a"), 2, "'two words' is not a queue name"),
+        (("archive", "jobs", "--to=file"), 2, "file can be no folder: File exists"),
+        (("archive", "jobs", "--to=a", "--consumer=_x"), 2, "consumer: '_x' is not"),
+        (("replay", "file"), 2, "Could not read footer"),
+        (("dedup", "jobs", "--key=sha2("), 2, "Syntax error at or near end of input"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    spool: Spool, run: Run, tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "file").write_text("no Parquet")
+    done = run(*words)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") <= 2
+    assert not (tmp_path / "a").exists()

@@ -70,6 +70,7 @@ def archive(
         if dry_run:
             found: dict[str, Any] = job.look(spool, queues)
         else:
+            job.check(spool, queues, place, consumer)
             with only_one(place), progress(spark, "archiving"):
                 if copy:
                     found = job.copy(spark, spool, queues, place)

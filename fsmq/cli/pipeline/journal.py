@@ -84,11 +84,13 @@ def journal(
                 spark, spool, place, every=every if follow else None, rules=rules, told=_tell
             )
             with progress(spark, "following" if follow else "reading"):
-                await_stream(query)
+                await_stream(query, endless=follow)
         summary({**job.summary(spark, place), "tables": place}, as_json)
 
 
 def _tell(done: Progress) -> None:
+    if not done.events:
+        return
     at = datetime.fromtimestamp(done.latest_ms / 1000, UTC)
     line = f"batch {done.batch}: {done.events:,} steps so far, the newest of {at:%F %T} UTC"
     click.echo(f"fsmq: {line}", err=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import logging
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ import click
 
 from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import bar, document, facts
+from fsmq.cli.pipeline.problems import AGAIN, failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,15 +25,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LOOK_S = 0.5
-# The last line of a traceback of ours, in Spark's text; and Spark's word for a wrong query.
-_of_fsmq = re.compile(r"^fsmq\.[\w.]*\.(?P<kind>[A-Z]\w+): (?P<text>.+)$", re.MULTILINE)
-_of_query = re.compile(r"\[(?!INTERNAL_ERROR)[A-Z_.]+\] (.+)")
-_CODES = {
-    "NoSuchQueue": Exit.NOT_FOUND,
-    "QueueFull": Exit.UNAVAILABLE,
-    "Unavailable": Exit.UNAVAILABLE,
-    "UnusableSpool": Exit.UNUSABLE,
-}
+# Python's own words of what Spark says anyway.
+_CHATTY = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 master_option = click.option(
     "--master",
@@ -68,7 +63,10 @@ dry_run_option = click.option(
 
 @contextmanager
 def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
-    """A session for one job, stopped at its end. Raises NoJava, Failure."""
+    """A session for one job, stopped at its end. SIGTERM ends the job as SIGINT does.
+
+    Raises NoJava, Failure.
+    """
     if find_spec("pyspark") is None:
         raise Failure("PySpark is not installed", Exit.UNAVAILABLE, "pip install 'fsmq[spark]'")
     from py4j.protocol import Py4JError
@@ -76,15 +74,21 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
 
     from fsmq.pipeline.session import session
 
+    for name in _CHATTY:
+        logging.getLogger(name).disabled = True
+    warnings.filterwarnings("ignore", "PySpark does not yet", FutureWarning)
     try:
         # What goes wrong is told at the end in one line, and not by each task with its trace.
         spark = session(f"fsmq {job}", master=master, settings={"spark.log.level": "FATAL"})
     except (Py4JError, PySparkException) as error:
         raise _no_start(error, master) from error
     try:
-        yield spark
-    except PySparkException as error:
-        failure = _failure(str(error))
+        with _stoppable():
+            yield spark
+    except KeyboardInterrupt:
+        raise Failure("stopped", Exit.INTERRUPTED, AGAIN) from None
+    except (PySparkException, Py4JError) as error:
+        failure = failure_of(str(error))
         if failure is None:
             raise
         raise failure from error
@@ -104,13 +108,13 @@ def _no_start(error: Exception, master: str | None) -> Failure:
     )
 
 
-def _failure(text: str) -> Failure | None:
-    """What Spark says of an error in a task or a query, as a person is told it; None: a bug."""
-    if ours := _of_fsmq.search(text):
-        return Failure(ours["text"], _CODES.get(ours["kind"], Exit.USAGE))
-    if wrong := _of_query.match(text):
-        return Failure(wrong[1].strip(), Exit.USAGE)
-    return None
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -141,37 +145,23 @@ def _tasks(spark: SparkSession) -> tuple[int, int]:
     return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
 
 
-def await_stream(query: StreamingQuery) -> None:
-    """Wait for the end of a stream; SIGINT and SIGTERM stop it, and that is no failure.
+def await_stream(query: StreamingQuery, *, endless: bool = False) -> None:
+    """Wait for the end of a stream. ``endless``: SIGINT and SIGTERM are its end, and no failure.
 
-    Raises Failure.
+    Raises Failure, KeyboardInterrupt.
     """
     from pyspark.errors import StreamingQueryException
 
     try:
-        with _stoppable():
-            query.awaitTermination()
+        query.awaitTermination()
     except KeyboardInterrupt:
         query.stop()
+        if not endless:
+            raise
     except StreamingQueryException as error:
         reason = str(error).partition("\n")[0]
-        raise Failure(
-            f"the stream has ended: {reason}",
-            Exit.UNAVAILABLE,
-            "run it again: it goes on with the batch that was not done",
-        ) from error
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        told = Failure(f"the stream has ended: {reason}", Exit.UNAVAILABLE, AGAIN)
+        raise (failure_of(str(error)) or told) from error
 
 
 def summary(found: Mapping[str, Any], as_json: bool) -> None:
@@ -183,6 +173,8 @@ def summary(found: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _told(value: Any) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,38 @@
+"""What Spark says of an error, as a person is told it."""
+
+from __future__ import annotations
+
+import re
+
+from fsmq.cli.failures import Exit, Failure
+
+# The last line of a traceback of ours, in Spark's text.
+_of_fsmq = re.compile(r"^fsmq\.[\w.]*\.(?P<kind>[A-Z]\w+): (?P<text>.+)$", re.MULTILINE)
+_of_disk = re.compile(r"\bjava\.(?:io|nio)\.[\w.]*Exception: (?P<text>.+)")
+_of_query = re.compile(r"\[(?P<kind>[A-Z][A-Z_.]{3,})\] (?P<text>.+)")
+# Words around an error of something else: a stream, a write, a function of Python.
+_AROUND = ("STREAM_FAILED", "FOREACH_", "PYTHON_", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF")
+_BUG = "INTERNAL_ERROR"
+_CODES = {
+    "NoSuchQueue": Exit.NOT_FOUND,
+    "QueueFull": Exit.UNAVAILABLE,
+    "Unavailable": Exit.UNAVAILABLE,
+    "ConsumerInUse": Exit.UNAVAILABLE,
+    "UnusableSpool": Exit.UNUSABLE,
+}
+AGAIN = "run it again: it goes on where it was"
+
+
+def failure_of(text: str) -> Failure | None:
+    """The failure that an error in a task or a query comes to; None: it is a bug."""
+    if ours := _of_fsmq.search(text):
+        code = _CODES.get(ours["kind"], Exit.USAGE)
+        return Failure(ours["text"], code, AGAIN if code is Exit.UNAVAILABLE else "")
+    if _BUG in text:
+        return None
+    if disk := list(_of_disk.finditer(text)):
+        return Failure(disk[-1]["text"].strip(), Exit.UNAVAILABLE, AGAIN)
+    for wrong in _of_query.finditer(text):
+        if not wrong["kind"].startswith(_AROUND):
+            return Failure(wrong["text"].strip(), Exit.USAGE)
+    return None
