@@ -208,12 +208,14 @@ class _Batches:
 
         size = after.events - before.events
         tables.append("events", events, fn.col("at"), number, size)
-        if after.mark_ms > first:  # else nothing has become final
+        has_moved = after.mark_ms > first  # else nothing has become final
+        if has_moved:
             gone = lives.is_message(rows.where(over)).select(*lives.COLUMNS)
             tables.append("messages", gone, fn.col("ended_at"), number, size)
             tables.append("minutes", by_minute.where(is_final), fn.col("minute"), number, size)
         recent = {
-            "messages": rows.where(~over),
+            # A late step may have ended a life before a mark that has not moved.
+            "messages": rows.where(~over) if has_moved else rows,
             "minutes": by_minute.where(~is_final),
             "counts": counts.where(~is_final),
         }

@@ -36,4 +36,15 @@ def step(at: float, event: str, queue: str, message_id: str, **more: Any) -> dic
     }
 
 
+def life(at: float, queue: str, message_id: str) -> list[dict[str, Any]]:
+    """A message's plain life: accepted, delivered, claimed, removed, reaped; two seconds in all."""
+    return [
+        step(at, "accepted", queue, message_id, size=10),
+        step(at + 0.001, "delivered", queue, message_id, size=10),
+        step(at + 1, "claimed", queue, message_id, deliveries=1, claim_ms=30_000),
+        step(at + 2, "removed", queue, message_id),
+        step(at + 2.1, "reaped", queue, message_id),
+    ]
+
+
 BEGIN_MS = 1_790_000_000_000 - 1_790_000_000_000 % 3_600_000

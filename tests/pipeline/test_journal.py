@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +10,11 @@ import pytest
 from fsmq.pipeline import journal
 from fsmq.pipeline.tables import Progress, Tables
 from fsmq.spool import InvalidValue
-from tests.pipeline.journals import BEGIN_MS, segment, step
-from tests.suite import HOME, eventually
+from tests.pipeline.journals import BEGIN_MS, life, segment, step
+from tests.suite import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# Spark's start and the first batch take a minute where the machine is busy.
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -48,17 +40,6 @@ def rows(table: DataFrame, *columns: str) -> list[dict[str, Any]]:
                 told[name] = round(value.timestamp() - BEGIN_MS / 1000, 3)
         found.append({name: told[name] for name in columns} if columns else told)
     return found
-
-
-def life(at: float, queue: str, message_id: str) -> list[dict[str, Any]]:
-    """A message's plain life: accepted, delivered, claimed, removed, reaped; two seconds in all."""
-    return [
-        step(at, "accepted", queue, message_id, size=10),
-        step(at + 0.001, "delivered", queue, message_id, size=10),
-        step(at + 1, "claimed", queue, message_id, deliveries=1, claim_ms=30_000),
-        step(at + 2, "removed", queue, message_id),
-        step(at + 2.1, "reaped", queue, message_id),
-    ]
 
 
 class Crash(Exception):
@@ -166,28 +147,33 @@ def test_runs_go_on_where_the_last_one_ended(
     spark: SparkSession, root: Path, folder: Path, tmp_path: Path
 ) -> None:
     place = str(folder)
-    first = segment(root, [*life(0, "jobs", "1"), *life(30, "jobs", "2")[:2]])
-    size = first.stat().st_size
-    assert journal.look(spark, str(root), place) == {"new_segments": 1, "bytes": size}
+    begun = [*life(0, "jobs", "1"), *life(30, "jobs", "2")[:2], *life(3600, "jobs", "3")]
+    busy = [s for n in range(300) for s in life(60 + n, "busy", f"{n:03}")]
+    size = sum(segment(root, steps).stat().st_size for steps in (begun, busy))
+    assert journal.look(spark, str(root), place) == {"new_segments": 2, "bytes": size}
     assert not folder.exists()
-    assert [p.events for p in run(spark, root, folder)] == [7]
+    # An hour lies between the steps: the first minutes are final when the batch is done.
+    [done] = run(spark, root, folder)
+    assert (done.batch, done.events, done.mark_ms) == (0, 1512, BEGIN_MS + 50 * 60_000)
     assert journal.look(spark, str(root), place) == {"new_segments": 0, "bytes": 0}
-
-    # An hour later the first minute is final: its rows move, and nothing of it changes any more.
-    segment(root, [*life(30, "jobs", "2")[2:], *life(3600, "jobs", "3")])
-    segment(root, [s for n in range(300) for s in life(60 + n, "busy", f"{n:03}")], host="b")
-    [after] = run(spark, root, folder)
-    assert (after.batch, after.events, after.mark_ms) == (1, 1515, BEGIN_MS + 50 * 60_000)
     # What is carried on is what is open, or ended a short while ago; the rest is history.
-    held = Tables(spark, place).held(spark, "messages", after.batch)
+    held = Tables(spark, place).held(spark, "messages", done.batch)
     assert held is not None
-    assert [row["id"] for row in held.collect()] == ["3"]
+    assert sorted(row["id"] for row in held.collect()) == ["2", "3"]
 
-    late = [step(40, "renewed", "jobs", "2"), step(41, "accepted", "jobs", "late")]
-    segment(root, [*late, step(3650, "accepted", "jobs", "4")], host="b")
-    assert [(p.batch, p.events, p.late) for p in run(spark, root, folder)] == [(2, 1518, 2)]
+    # Steps that come late still complete a message that is open; they begin none.
+    late = [*life(30, "jobs", "2")[2:], step(41, "accepted", "jobs", "late")]
+    told: list[Progress] = []
+    query = journal.start(spark, str(root), place, every=1, told=told.append)
+    try:  # what comes while it follows
+        eventually(lambda: query.status["message"].startswith("Waiting"))
+        segment(root, [*late, step(3650, "accepted", "jobs", "4")], host="b")
+        eventually(lambda: told or not query.isActive)
+    finally:
+        query.stop()
+    assert [(p.batch, p.events, p.late) for p in told] == [(1, 1517, 4)]
     tables = Tables(spark, place).read()
-    assert tables["events"].count() == 1518
+    assert tables["events"].count() == 1517
     jobs = tables["messages"].where("queue = 'jobs'")
     assert [tuple(row.values()) for row in rows(jobs, "id", "outcome")] == [
         ("1", "removed"),
@@ -196,19 +182,20 @@ def test_runs_go_on_where_the_last_one_ended(
         ("4", "open"),
     ]
     assert tables["messages"].where("queue = 'busy' and outcome = 'removed'").count() == 300
-    told = ("minute", "accepted", "claimed", "removed", "renewed", "depth")
+    shown = ("minute", "accepted", "claimed", "removed", "depth")
     by_minute = tables["minutes"].where("queue = 'jobs'")
-    assert [tuple(row.values()) for row in rows(by_minute, *told)] == [
-        (0.0, 2, 2, 2, 0, 0),
-        (3600.0, 2, 1, 1, 0, 1),
+    assert [tuple(row.values()) for row in rows(by_minute, *shown)] == [
+        (0.0, 2, 1, 1, 1),
+        *((60.0 * n, 0, 0, 0, 1) for n in range(1, 50)),  # as it was known when they were final
+        (3600.0, 2, 1, 1, 1),
     ]
     # Whoever reads the folders as they are finds what is final.
     final = spark.read.parquet(f"{place}/messages").where("queue = 'jobs'")
-    assert sorted(row["id"] for row in final.collect()) == ["1", "2"]
+    assert [row["id"] for row in final.collect()] == ["1"]
     assert journal.summary(spark, place) == {
-        "batches": 3,
-        "steps": 1518,
-        "late_steps": 2,
+        "batches": 2,
+        "steps": 1517,
+        "late_steps": 4,
         "messages": 304,
         "open": 1,
         "newest_step": "2026-09-21T15:00:50+00:00",
@@ -227,46 +214,3 @@ def test_runs_go_on_where_the_last_one_ended(
 def test_without_tables_the_error_says_who_writes_them(spark: SparkSession, folder: Path) -> None:
     with pytest.raises(InvalidValue, match="fsmq pipeline journal writes them"):
         Tables(spark, str(folder)).read()
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "fsmq.cli", "pipeline", "journal", *map(str, arguments)]
-
-
-@pytest.fixture
-def drivers() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that a test starts, each a group of its own; they end with the test."""
-    started: list[subprocess.Popen[bytes]] = []
-    yield started
-    for driver in started:
-        if driver.poll() is None:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
-
-
-@pytest.mark.timeout(300)
-def test_the_command_follows_is_killed_and_goes_on(
-    spark: SparkSession, root: Path, folder: Path, drivers: list[subprocess.Popen[bytes]]
-) -> None:
-    segment(root, life(0, "jobs", "1"))
-    options = ["--at", root, "--to", folder, "--master", "local[2]", "--follow", "--every", "1"]
-    driver = subprocess.Popen(
-        command(*options), cwd=HOME, stderr=subprocess.PIPE, start_new_session=True
-    )
-    drivers.append(driver)
-    tables = Tables(spark, str(folder))
-    eventually(lambda: tables.progress().batch == 0, 100)
-    with (
-        pytest.raises(InvalidValue, match="another job writes into"),
-        journal.only_one(str(folder)),
-    ):
-        pass
-    segment(root, life(3600, "jobs", "2"))
-    eventually(lambda: list((folder / "_checkpoint" / "offsets").glob("1")), 100)
-    os.killpg(driver.pid, signal.SIGKILL)  # in the middle of the second batch
-    driver.wait()
-    run(spark, root, folder)
-    read = tables.read()
-    assert read["events"].count() == 10
-    assert [row["id"] for row in rows(read["messages"])] == ["1", "2"]
-    assert sum(row["removed"] for row in rows(read["minutes"])) == 2
