@@ -55,13 +55,10 @@ class _Files:
     """A filesystem that Spark knows, by path."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self._jvm = spark.sparkContext._jvm
+        # By its whole name: Java would look for each part of it among all classes first.
+        self._path: Any = getattr(spark.sparkContext._jvm, "org.apache.hadoop.fs.Path")
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()
         self._fs = self._path(path).getFileSystem(hadoop)
-
-    def _path(self, path: str) -> Any:
-        assert self._jvm is not None
-        return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def exists(self, path: str) -> bool:
         return bool(self._fs.exists(self._path(path)))

@@ -131,14 +131,15 @@ def _run(program: str, *words: str) -> int:
 def _hadoop_in(spark: SparkSession, folder: str) -> Iterator[None]:
     """Let paths that are not absolute begin in a folder for Spark's JVM, too."""
     jvm: Any = spark.sparkContext._jvm
-    files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(
+    files = getattr(jvm, "org.apache.hadoop.fs.FileSystem").getLocal(
         spark.sparkContext._jsc.hadoopConfiguration()
     )
+    hadoop_path = getattr(jvm, "org.apache.hadoop.fs.Path")
     before = jvm.System.getProperty("user.dir")
 
     def go(to: str) -> None:
         jvm.System.setProperty("user.dir", to)
-        files.setWorkingDirectory(jvm.org.apache.hadoop.fs.Path(to))
+        files.setWorkingDirectory(hadoop_path(to))
 
     go(folder)
     try:
