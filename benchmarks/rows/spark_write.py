@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..bench import Bench
+from fsmq.spool import Spool
+
+from ..bench import QUEUE, Bench
 from ..floor import floor
 from ..measure import Bar, Measure, Outcome, rate, side_by_side
-from .spark import why_not
+from .spark import spark, why_not
 
-_HOME = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 _NAME = "Spark: write of durable messages"
 _PROCESSES = 2
+_WARM = 100
 # Of a run: the spool syncs each 10,000 files of a task.
 _GROUPS = 10
 
@@ -26,11 +31,8 @@ def durable(bench: Bench) -> Outcome:
     sizes = bench.sizes
 
     def subject() -> float:
-        with bench.place.fresh("spark") as folder:
-            command = [sys.executable, "-m", "benchmarks.spark_write", str(folder.resolve())]
-            command += [f"--messages={sizes.contested}", f"--size={sizes.body}"]
-            done = subprocess.run(command, cwd=_HOME, stdout=subprocess.PIPE, check=True, text=True)
-            return float(done.stdout.splitlines()[-1])
+        with bench.place.fresh("spark") as folder, spark() as session:
+            return _written(session, folder.resolve() / "mq", sizes.contested, sizes.body)
 
     contenders = {
         "groups": lambda: _raw(bench, shown=False),
@@ -51,6 +53,33 @@ def durable(bench: Bench) -> Outcome:
         f" nothing needs it; without these renames {rate(found['groups'])}",
     )
     return Outcome([measure])
+
+
+def _written(session: SparkSession, root: Path, messages: int, size: int) -> float:
+    """Messages a second of one write, which ends when all are in ``new/``; one went before."""
+    with Spool(root) as spool:
+        spool.create_queue(QUEUE)
+    _put(_rows(session, _WARM, size), root)
+    rows = _rows(session, messages, size).persist()
+    rows.count()
+    began = time.perf_counter()
+    _put(rows, root)
+    seconds = time.perf_counter() - began
+    rows.unpersist()
+    with Spool(root, delivers=False) as spool:
+        assert spool.counts(QUEUE).new == messages + _WARM
+    return messages / seconds
+
+
+def _rows(session: SparkSession, messages: int, size: int) -> DataFrame:
+    from pyspark.sql import functions as fn
+
+    text = fn.lpad(fn.col("id").cast("string"), size, "x")
+    return session.range(0, messages, 1, 2).select(text.alias("body"))
+
+
+def _put(rows: DataFrame, root: Path) -> None:
+    rows.write.format("fsmq").mode("append").options(root=str(root), queue=QUEUE).save()
 
 
 def _raw(bench: Bench, *, shown: bool) -> float:
