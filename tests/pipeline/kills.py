@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -91,8 +91,21 @@ def _producing(root: Path, outcome: Outcome) -> Iterator[None]:
         producer.join()
 
 
-def run(spark: SparkSession, folder: Path, rounds: int, seed: object) -> Outcome:
-    """So many kills in an empty folder, then a drain in this process, then a look at the sink."""
+def run(
+    spark: SparkSession,
+    folder: Path,
+    rounds: int,
+    seed: object,
+    *,
+    module: str = DRIVER,
+    others: Callable[[], bool] = lambda: True,
+    longest: float = _LONGEST_S,
+) -> Outcome:
+    """So many kills in an empty folder, then a drain in this process, then a look at the sink.
+
+    module: the driver. others: whether what else it does has begun. longest: seconds from there to
+    its end.
+    """
     chance = random.Random(str(seed))
     outcome = Outcome()
     began = time.monotonic()
@@ -103,10 +116,11 @@ def run(spark: SparkSession, folder: Path, rounds: int, seed: object) -> Outcome
             spool.create_queue(QUEUE)
         with _producing(suite.root, outcome):
             for number in range(rounds):
-                with Victim(folder, DRIVER, folder) as driver:
+                with Victim(folder, module, folder) as driver:
                     before = _names(batches)
                     eventually(partial(_is_at_work, driver, batches, before), PATIENCE_S)
-                    arbitrary_moment(chance, 0.0, _LONGEST_S)
+                    eventually(lambda driver=driver: driver.check() or others(), PATIENCE_S)
+                    arbitrary_moment(chance, 0.0, longest)
                     driver.kill(alone=number % 2 == 1)
                     outcome.kills += 1
                     outcome.with_open_batch += any(n.endswith(".json") for n in _names(batches))

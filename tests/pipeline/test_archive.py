@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.dataset as ds
 import pytest
 from click.testing import CliRunner
 
 from fsmq.cli import main
 from fsmq.spool import InvalidValue, Message, NewMessage, Spool, State
 from fsmq.spool.browse import ids, look
-from fsmq.spool.consumers import overview
 from tests.pipeline import spools
+from tests.pipeline.archives import archived
 from tests.spool.helpers import visible
-from tests.suite import HOME, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-# Two drivers start here, on a machine that does other things, too.
-pytestmark = pytest.mark.timeout(400)
-
-_POSTED = 500
 
 
 @pytest.fixture
@@ -50,11 +37,6 @@ def messages(spool: Spool, queue: str) -> dict[str, Message]:
             if message is not None:
                 found[message_id] = message
     return found
-
-
-def archived(folder: Path) -> list[dict[str, Any]]:
-    """What any reader of Parquet finds in an archive."""
-    return list(ds.dataset(folder, partitioning="hive").to_table().to_pylist())
 
 
 def is_same(row: Any, message: Message) -> bool:
@@ -135,55 +117,6 @@ def test_a_copy_adds_what_is_missing_and_acknowledges_nothing(
     assert Counter(row["id"] for row in found) == Counter(i for _, i in visible(spool.tree.root))
     assert set(before) <= set(visible(spool.tree.root))
     assert [path.name for path in folder.iterdir()] == ["queue=jobs"]
-
-
-def test_an_archive_that_is_killed_midway_and_run_again_has_each_message_once(
-    spark: SparkSession, spool: Spool, tmp_path: Path
-) -> None:
-    from fsmq.pipeline import archive
-
-    posted = spool.queue("jobs").put_many([NewMessage(b"%d" % n) for n in range(_POSTED)])
-    spool.deliver()
-    root, folder = spool.tree.root, tmp_path / "archive"
-    options = ["jobs", f"--root={root}", f"--to={folder}", "--batch=50", "--master=local[2]"]
-    with (tmp_path / "log").open("wb") as log:
-        job = subprocess.Popen(
-            [sys.executable, "-m", "fsmq.cli", "pipeline", "archive", *options],
-            cwd=HOME,
-            env={**os.environ, "PYTHONPATH": str(HOME)},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-    def waiting() -> int:
-        return len(os.listdir(root / "queues" / "jobs"))
-
-    try:
-        # Some batches are acknowledged, and it is at work on the next one.
-        eventually(lambda: job.poll() is not None or waiting() <= _POSTED - 100, 200)
-        assert job.poll() is None, (tmp_path / "log").read_text()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-    acknowledged = set(posted) - {message_id for _, message_id in visible(root)}
-    assert acknowledged <= {row["id"] for row in archived(folder)}
-    assert len(acknowledged) < len(posted)
-    done = archive.drain(spark, str(root), ["jobs"], str(folder), messages=500)
-    # It may have died in the instant between a claim and its note: its timer gives that back.
-    left = [message_id for _, message_id in visible(root)]
-    assert done["hidden"] == len(left) <= 50
-    for message_id in left:
-        spool.queue("jobs").release(message_id)
-    archive.drain(spark, str(root), ["jobs"], str(folder), messages=500)
-    assert visible(root) == []
-    found = archived(folder)
-    assert Counter(row["id"] for row in found) == Counter(posted)
-    assert {row["id"]: int(row["body"]) for row in found} == dict(
-        zip(posted, range(_POSTED), strict=True)
-    )
-    eventually(lambda: [c.messages for c in overview(spool.context).values()] == [0])
 
 
 def test_the_command_says_what_it_would_do_and_what_it_did(

@@ -1,16 +1,32 @@
-"""A driver that dies while messages come in: the short version of `tests.pipeline.kills`.
+"""A driver dies at three works at once, and each goes on where it was: the short version.
 
-`make soak` has the long one, and that of the writer.
+`make soak` has the long ones, of the stream (`tests.pipeline.kills`), of the writer and of the
+jobs' own commands; `make day` that of the command ``journal``. Here all three share the start of
+the one driver that dies, and the session in which they go on.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.kills import run
+from fsmq.pipeline import archive, journal
+from fsmq.pipeline.tables import Tables
+from fsmq.spool import InvalidValue, NewMessage, Spool
+from fsmq.spool.consumers import overview
+from tests.pipeline.archives import archived
+from tests.pipeline.driver import QUEUE
+from tests.pipeline.journals import life, segment
+from tests.pipeline.kills import Outcome, run
+from tests.pipeline.three_jobs import PER_ARCHIVE_BATCH
+from tests.spool.helpers import visible
+from tests.suite import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,8 +34,90 @@ if TYPE_CHECKING:
 # A driver starts here, on a machine that does other things, too.
 pytestmark = pytest.mark.timeout(400)
 
+# More than the archive can take before the others are at work.
+_POSTED = 5000
+_LONGEST_S = 0.5
 
-def test_every_message_is_in_the_sink_once(spark: SparkSession, tmp_path: Path) -> None:
-    outcome = run(spark, tmp_path, rounds=1, seed=8)
-    assert outcome.is_right, str(outcome)
-    assert outcome.kills == 1
+
+@dataclass
+class Story:
+    """What the driver has left. posted: ids in the queue that was archived, in order."""
+
+    folder: Path
+    posted: list[str]
+    stream: Outcome
+
+
+@pytest.fixture(scope="module")
+def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    folder = tmp_path_factory.mktemp("kills")
+    tables, journaled = folder / "tables", folder / "journaled"
+    with Spool(folder / "archived", sync="none") as spool:
+        posted = spool.queue(QUEUE).put_many([NewMessage(b"%d" % n) for n in range(_POSTED)])
+        spool.deliver()
+    # The driver goes on from here, and waits for what comes.
+    segment(journaled, life(0, QUEUE, "1"))
+    journal.start(spark, str(journaled), str(tables)).awaitTermination()
+    moments = _moments(folder)
+    stream = run(
+        *(spark, folder, 1, 8),
+        module="tests.pipeline.three_jobs",
+        others=lambda: next(moments, True),
+        longest=_LONGEST_S,
+    )
+    return Story(folder, posted, stream)
+
+
+def _moments(folder: Path) -> Iterator[bool]:
+    """False until the jobs are in the middle of something: one look at a time."""
+    queue, tables = folder / "archived" / "queues" / QUEUE, folder / "tables"
+    while len(os.listdir(queue)) == _POSTED:
+        yield False
+    with pytest.raises(InvalidValue, match="another job writes into"):
+        journal.only_one(str(tables)).__enter__()
+    segment(folder / "journaled", life(3600, QUEUE, "2"))
+    while not (tables / "_checkpoint" / "offsets" / "1").exists():
+        yield False
+    while len(os.listdir(queue)) > _POSTED - 2 * PER_ARCHIVE_BATCH:
+        yield False
+
+
+def test_every_message_is_in_the_sink_once(story: Story) -> None:
+    assert story.stream.is_right, str(story.stream)
+    assert story.stream.kills == 1
+
+
+def test_an_archive_that_is_killed_midway_and_run_again_has_each_message_once(
+    spark: SparkSession, story: Story
+) -> None:
+    root, folder = story.folder / "archived", story.folder / "archive"
+    acknowledged = set(story.posted) - {message_id for _, message_id in visible(root)}
+    assert acknowledged <= {row["id"] for row in archived(folder)}
+    assert 0 < len(acknowledged) < _POSTED
+    done = archive.drain(spark, str(root), [QUEUE], str(folder), messages=_POSTED)
+    # It may have died in the instant between a claim and its note: its timer gives that back.
+    left = [message_id for _, message_id in visible(root)]
+    assert done["hidden"] == len(left) <= PER_ARCHIVE_BATCH
+    with Spool(root, sync="none") as spool:
+        if left:
+            for message_id in left:
+                spool.queue(QUEUE).release(message_id)
+            archive.drain(spark, str(root), [QUEUE], str(folder), messages=_POSTED)
+        assert visible(root) == []
+        found = archived(folder)
+        assert Counter(row["id"] for row in found) == Counter(story.posted)
+        assert {row["id"]: int(row["body"]) for row in found} == {
+            message_id: number for number, message_id in enumerate(story.posted)
+        }
+        eventually(lambda: [c.messages for c in overview(spool.context).values()] == [0])
+
+
+def test_a_journal_that_is_killed_midway_is_told_once(spark: SparkSession, story: Story) -> None:
+    tables = Tables(spark, str(story.folder / "tables"))
+    journaled = str(story.folder / "journaled")
+    journal.start(spark, journaled, str(story.folder / "tables")).awaitTermination()
+    assert tables.progress().batch == 1
+    read = tables.read()
+    assert read["events"].count() == 10
+    assert sorted(row["id"] for row in read["messages"].collect()) == ["1", "2"]
+    assert sum(row["removed"] for row in read["minutes"].collect()) == 2

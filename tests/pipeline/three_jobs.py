@@ -1,0 +1,37 @@
+"""A driver to be killed that is at three works at once: a stream into a sink, archive and journal.
+
+    python -m tests.pipeline.three_jobs FOLDER    until it is killed
+
+FOLDER has what `tests.pipeline.driver` has, a spool ``archived``, whose queue goes into
+``archive``, and a spool ``journaled``, whose journal goes into ``tables``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from fsmq.pipeline import archive, journal, session
+from tests.pipeline.driver import PER_BATCH, QUEUE, start
+from tests.pipeline.victims import PATIENCE_S
+from tests.suite import eventually
+
+PER_ARCHIVE_BATCH = 50
+
+
+def main(folder: Path) -> None:
+    spark = session("kills", master="local[2]")
+    # One after the other: each starts a process, for which Spark waits ten seconds at most.
+    stream = start(spark, folder, PER_BATCH, processingTime="0 seconds")
+    eventually(lambda: stream.lastProgress or not stream.isActive, PATIENCE_S)
+    tables = str(folder / "tables")
+    with journal.only_one(tables):
+        follows = journal.start(spark, str(folder / "journaled"), tables, every=1)
+        eventually(lambda: follows.status["message"].startswith("Waiting"), PATIENCE_S)
+        root, to = str(folder / "archived"), str(folder / "archive")
+        archive.drain(spark, root, [QUEUE], to, messages=PER_ARCHIVE_BATCH)
+        spark.streams.awaitAnyTermination()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
