@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from fsmq.pipeline.java import NoJava, find_java
+from tests.pipeline.files import without_processes
 from tests.suite import HOME
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def spark(java: None) -> Iterator[SparkSession]:
 
     os.environ.setdefault("SPARK_CONF_DIR", str(HOME / "tests" / "pipeline" / "conf"))
     running = session("tests", master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+    without_processes(running)
     with mock.patch.object(type(running), "stop"):
         yield running
     running.stop()
