@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
@@ -15,14 +16,20 @@ from xdist.scheduler import LoadFileScheduling
 from tests.suite import Suite
 
 _numbers = count(1)
+_PIPELINE = "tests/pipeline/"
+# By so much `nice`: where both want a core, the others have a quarter of it.
+_GIVES_WAY = 5
 
 
 class _OneSpark(LoadFileScheduling):
     """A file's tests run in one process, and all of the pipeline's: they share one Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
-        pipeline = "tests/pipeline/"
-        return pipeline if nodeid.startswith(pipeline) else super()._split_scope(nodeid)
+        return _PIPELINE if _is_pipeline(nodeid) else super()._split_scope(nodeid)
+
+
+def _is_pipeline(nodeid: str) -> bool:
+    return nodeid.startswith(_PIPELINE)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
@@ -32,7 +39,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest, which is the pipeline."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/pipeline/"))
+    items.sort(key=lambda item: not _is_pipeline(item.nodeid))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the others give way to the process that has the longest, as long as that is at it."""
+    if "PYTEST_XDIST_WORKER" in os.environ and not _is_pipeline(item.nodeid) and not os.nice(0):
+        os.nice(_GIVES_WAY)
 
 
 @pytest.fixture
