@@ -28,6 +28,7 @@ class Sshfs:
         if not os.path.exists(_SSHD):
             raise CannotBeHost("on Debian: apt-get install openssh-server sshfs")
         self._place = place
+        self._mounts: list[tuple[Host, Path]] = []
         for key in ("host", "user"):
             make = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", place / key)
             subprocess.run(list(map(str, make)), check=True)
@@ -47,6 +48,8 @@ class Sshfs:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        for host, at in self._mounts:
+            host.run("umount", "-l", at)  # else its program would outlive the host
         self._sshd.kill()
         self._sshd.wait()
         self._log.close()
@@ -57,3 +60,4 @@ class Sshfs:
             *("sshfs", f"-p{_PORT}", f"root@{host.gate}:{folder}", at),
             *("-o", f"IdentityFile={self._place}/user,{_NO_QUESTIONS},{_CUT_OFF},{more}"),
         )
+        self._mounts.append((host, at))

@@ -9,6 +9,7 @@ twice, never one that is lost.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -77,7 +78,12 @@ def _hold(context: Context, path: str) -> Held | None:
             raise
         except OSError:
             pass  # this filesystem has no locks
-        held = Held(fd, os.fstat(fd))
+        try:
+            held = Held(fd, os.fstat(fd))
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return None  # another host has unlinked it
+            raise
         here = tree.stat(path)
         # Before we had the lock it may have gone elsewhere, and another file come to its place.
         kept = here is not None and here.st_ino == held.found.st_ino

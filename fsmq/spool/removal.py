@@ -5,6 +5,7 @@ A removal is a rename into ``remove/``; the reaper unlinks. A whole queue goes t
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 
@@ -302,7 +303,12 @@ class _Reaper:
                 return 0
             self._on_reaped(of_queue or queue or "", message_id)
             return 1
-        reaped = self.folder(path, of_queue)
+        try:
+            reaped = self.folder(path, of_queue)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return 0  # another host's reaper has removed it
+            raise
         if not self._stop():
             self._tree.remove_folder(path)
         return reaped

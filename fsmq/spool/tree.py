@@ -345,8 +345,11 @@ class Tree:
     def rename(self, source: str, target: str, *, replace: bool = False) -> bool:
         """Rename; False if a path leads nowhere; FileExistsError unless ``replace``."""
         if replace or not self.can_noreplace:
-            if not replace and self.stat(target) is not None:
-                if self.stat(source) is None:
+            if not replace and (there := self.stat(target)) is not None:
+                here = self.stat(source)
+                # A network filesystem may still show a name for a while from which another host
+                # has just brought the file to where we would.
+                if here is None or here.st_ino == there.st_ino:
                     return False
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
             try:

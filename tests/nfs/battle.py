@@ -5,6 +5,7 @@ The battle of `tests.power.kills`, with a real network filesystem under it, and 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,6 +44,7 @@ class NfsBattle(Battle):
     ) -> None:
         super().__init__(nurseries, folder, processes=1, seed=seed, pauses=_PAUSES)
         self.strikes: Counter[str] = Counter()
+        self._began = time.monotonic()
         self._places = hosts
         self._export = export
         self._inspector = inspector
@@ -58,6 +60,7 @@ class NfsBattle(Battle):
         [kind] = self._chance.choices(list(_STRIKES), list(_STRIKES.values()))
         host = self._places[self._chance.choice(sorted(self._places))]
         self.strikes[kind] += 1
+        print(f"[{time.monotonic() - self._began:4.0f} s] {kind}, {host.name}", flush=True)
         if kind == "cut":
             host.cut()
             arbitrary_moment(self._chance, *_CUT_S)
@@ -69,9 +72,10 @@ class NfsBattle(Battle):
                 arbitrary_moment(self._chance, *_LOSS_S)
                 self._export.restart()
         else:
-            super()._strike()
+            super()._strike()  # of any host
 
     def _look(self, rounds: int) -> Tally:
+        print(f"[{time.monotonic() - self._began:4.0f} s] looking at everything", flush=True)
         for node, host in self._hosts.items():
             for pid in host.pids.values():
                 self._nurseries[node].kill(pid)

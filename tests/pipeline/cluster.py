@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ from tests.suite import HOME, arbitrary_moment, eventually
 
 _APPLICATION = HOME / "fsmq" / "cli" / "pipeline" / "__main__.py"
 NAMES = ("queue", "head", "one", "two")
-_LINES = 3000
+_LINES = 500
 _PORT = 7077
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -56,7 +57,8 @@ spark.ui.enabled false
 """
 _STRIKES = ("executor", "executor", "cut", "long cut", "driver")
 _CUTS = {"cut": (1.0, 3.0), "long cut": (15.0, 40.0)}  # seconds
-_PAUSE_S = 0.5  # between files of rows
+_PAUSE_S = 5.0  # between files of rows: sshfs is slow
+_DRAIN_S = 900.0
 
 
 class Cluster:
@@ -232,7 +234,7 @@ def strikes(place: Place, findings: Findings, number: int, chance: random.Random
             if done.total() - done["start"] >= number:
                 break
     with run("--drain") as last:
-        found = Counter(json.loads(last.output().splitlines()[-1]))
+        found = Counter(json.loads(last.output(_DRAIN_S).splitlines()[-1]))
     wanted = Counter(f"row {n}" for n in range(rows[0]))
     print(f"strikes: {dict(done)}; {rows[0]} rows", flush=True)
     findings.expect("rows lost", (wanted - found).total(), 0)
@@ -271,6 +273,7 @@ def main(number: int, no_jobs: bool, options: str, seed: int | None) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
     findings = Findings()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # cleans up, too
     with tempfile.TemporaryDirectory(prefix="fsmq-cluster-") as folder:
         try:
             with staged(Path(folder), options) as place:

@@ -88,9 +88,9 @@ class Victim:
         """Fail with what it has logged if it has ended by itself."""
         assert self.is_running(), self.log()[-4000:]
 
-    def output(self) -> str:
+    def output(self, patience: float = PATIENCE_S) -> str:
         """Wait for its end, which has to be a good one; what it has printed."""
-        out, _ = self._process.communicate(timeout=PATIENCE_S)
+        out, _ = self._process.communicate(timeout=patience)
         assert self._process.returncode == 0, self.log()[-4000:] + out.decode()
         return out.decode()
 

@@ -1,7 +1,9 @@
-"""A rename that was done, and of which NFS says ENOENT: its answer was lost in a server's restart.
+"""What NFS says and shows, and a disk of one's own does not.
 
-What is told may be "not sure"; it must not be "nothing was done", where somebody would then do it
-once more.
+An answer that was lost in a restart of the server: a rename was done, and ENOENT is told. What
+callers are told then may be "not sure"; it must not be "nothing was done", where somebody would do
+it once more. And what another host has done a moment ago: its old name may still be seen, and a
+descriptor may be stale.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -17,6 +20,7 @@ from fsmq.spool import NewMessage, Queue, Spool
 from fsmq.spool.commit import Outcome, commit, is_committed
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.staging import Job, Part, Written
+from fsmq.spool.transitions import DELIVER
 from tests.spool.helpers import Clock, visible
 
 JOB = Job("load-1")
@@ -115,3 +119,55 @@ def test_a_batch_whose_commit_had_no_answer_is_acknowledged(
         answers.lost = ".done"
         assert consumer.commit("stream", batch.number) == 2
     assert visible(root) == []
+
+
+@pytest.fixture
+def network(spool: Spool) -> Spool:
+    spool.context.network = True
+    spool.tree.can_noreplace = False
+    return spool
+
+
+def test_a_name_that_another_host_has_brought_on_is_not_there(
+    network: Spool, jobs: Queue, root: Path
+) -> None:
+    """Nor is it a second message of that id: nobody has to be told to look."""
+    message_id = jobs.put(b"x")
+    assert network.deliver() == 1
+    # What a look at the old name shows until it is forgotten: the same file.
+    old, new = root / "new" / f"jobs:{message_id}", root / "queues" / "jobs" / message_id
+    old.hardlink_to(new)
+    assert not network.tree.move(DELIVER, "jobs", message_id)
+    old.unlink()
+    old.write_bytes(b"another file")
+    with pytest.raises(FileExistsError):
+        network.tree.move(DELIVER, "jobs", message_id)
+
+
+def stale(*of: object, **named: object) -> NoReturn:
+    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+
+def test_a_message_that_another_host_has_unlinked_is_not_there(
+    network: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put(b"x")
+    network.deliver()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", stale)
+        assert jobs.claim() == []
+
+
+def test_a_folder_that_another_hosts_reaper_has_removed_is_gone(
+    network: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.queue("brief").delete()
+    [grave] = (root / "remove").iterdir()
+    walk = network.tree.walk
+
+    def walked(path: str) -> object:
+        return stale() if grave.name in path else walk(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(network.tree, "walk", walked)
+        assert network.reap() == 0
