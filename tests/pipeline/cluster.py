@@ -113,7 +113,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {
         **os.environ,
         "JAVA_HOME": str(find_java()),
-        "PYTHONPATH": str(HOME),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")])),
         "SPARK_CONF_DIR": str(conf),
         "SPARK_HOME": str(Path(found.origin).parent),
         "PYSPARK_PYTHON": sys.executable,

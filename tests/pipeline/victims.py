@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests import suite
 from tests.suite import HOME
 
 # A driver may need so long to start, and to drain, on a machine that does other things, too.
-PATIENCE_S = 180.0
+PATIENCE_S = 6 * suite.PATIENCE_S
 CONF = HOME / "tests" / "pipeline" / "conf"
 
 
