@@ -219,24 +219,23 @@ def strikes(place: Place, findings: Findings, number: int, chance: random.Random
         environ=place.cluster.environ,
     )
     done: Counter[str] = Counter()
+    starts = 0
     with producing(exported / "in", _PAUSE_S) as rows:
         while done.total() < number:
-            done["start"] += 1
+            starts += 1
             with run() as driver:
-                while done.total() - done["start"] < number and driver.is_running():
+                while done.total() < number and driver.is_running():
                     eventually(partial(is_at_work, driver, exported, batches(exported)), PATIENCE_S)
                     kind = chance.choice(_STRIKES)
                     done[kind] += 1
                     print(f"strike: {kind}", flush=True)
                     _strike(place, kind, driver, chance)
-                if driver.is_running():  # it has to get over the last one, too
-                    eventually(partial(is_at_work, driver, exported, batches(exported)), PATIENCE_S)
-            if done.total() - done["start"] >= number:
-                break
+                # It has to get over the last one, too.
+                eventually(partial(is_at_work, driver, exported, batches(exported)), PATIENCE_S)
     with run("--drain") as last:
         found = Counter(json.loads(last.output(_DRAIN_S).splitlines()[-1]))
     wanted = Counter(f"row {n}" for n in range(rows[0]))
-    print(f"strikes: {dict(done)}; {rows[0]} rows", flush=True)
+    print(f"strikes: {dict(done)}, {starts} drivers; {rows[0]} rows", flush=True)
     findings.expect("rows lost", (wanted - found).total(), 0)
     findings.expect("rows twice", (found - wanted).total(), 0)
     with Spool(exported / "mq", create=False, delivers=False) as spool:
@@ -281,7 +280,7 @@ def main(number: int, no_jobs: bool, options: str, seed: int | None) -> None:
                     jobs(place, findings)
                 if number:
                     strikes(place, findings, number, random.Random(seed))
-                findings.expect("fsck", _fsmq(place, "fsck").splitlines()[-1:], ["clean"])
+                findings.expect("fsck", _fsmq(place, "fsck").split()[-1], "clean")
         except CannotBeHost as error:
             print(f"NO CLUSTER: {error}")
             sys.exit(1)
