@@ -196,7 +196,8 @@ class Trials:
             raise Stop(
                 Level.WARNING,
                 "stamps: none. Times are kept to the second at best: deadlines round up, deliveries"
-                " are unknown and dead-lettering is off",
+                " are unknown and dead-lettering is off. All programs have to see them so: one that"
+                " sees nanoseconds, on the file server perhaps, gives out what is claimed here",
             )
         return "nanoseconds come back: stamps keep deadlines and deliveries"
 
