@@ -62,9 +62,9 @@ _DRAIN_S = 900.0
 
 
 class Cluster:
-    """Spark's master on the host ``head`` and a worker on each of two more; ends with them.
+    """Spark's master on one host and a worker on each of some others, until the ``with`` ends.
 
-    folder: of what each host keeps for itself. conf: the settings of all.
+    folder: of what each host keeps for itself.
     """
 
     def __init__(self, folder: Path, head: Host, workers: list[Host]) -> None:
@@ -75,12 +75,16 @@ class Cluster:
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         words = ("--host", head.name, "--port", _PORT, "--webui-port", 0)
         self._master = self._start(head, _MASTER, *words)
-        self._await(f"Starting Spark master at {self.url}")
-        for host in workers:
-            work = folder / f"work-{host.name}"
-            words = ("--host", host.name, "--webui-port", 0, "--cores", 1, "--memory", "1g")
-            self.workers[host.name] = self._start(host, _WORKER, *words, "-d", work, self.url)
-        self._await("Successfully registered with master", len(workers))
+        try:
+            self._await(f"Starting Spark master at {self.url}")
+            for host in workers:
+                work = folder / f"work-{host.name}"
+                words = ("--host", host.name, "--webui-port", 0, "--cores", 1, "--memory", "1g")
+                self.workers[host.name] = self._start(host, _WORKER, *words, "-d", work, self.url)
+            self._await("Successfully registered with master", len(workers))
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, host: Host, *words: object) -> subprocess.Popen[bytes]:
         program = Path(self.environ["SPARK_HOME"]) / "bin" / "spark-class"
@@ -94,6 +98,10 @@ class Cluster:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all of its processes."""
         for process in (*self.workers.values(), self._master):
             end_all(process)
         self._log.close()
