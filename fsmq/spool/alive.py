@@ -11,14 +11,12 @@ import os
 import time
 from typing import NamedTuple
 
-from .names import entry
+from .names import ALIVE, entry
 from .peers import DEAD_AFTER_S
 from .transitions import NEW, PEERS, REMOVE
 from .tree import Tree
 from .uuids import uuid7
 
-# No queue of this name has to exist: an expired message never gets there.
-_QUEUE = "__alive"
 _EXPIRED = ".x1"
 _LOOK_EVERY_S = 0.01
 
@@ -34,9 +32,9 @@ class Alive(NamedTuple):
 
 def look(tree: Tree, patience: float = 3.0) -> Alive:
     """Wait for mover and reaper, up to ``patience`` seconds. Leaves nothing. Raises OSError."""
-    expired = entry(_QUEUE, f"{uuid7()}{_EXPIRED}")
+    expired = entry(ALIVE, f"{uuid7()}{_EXPIRED}")
     for_mover = tree.folder(NEW, expired)
-    for_reaper = tree.folder(REMOVE, entry(_QUEUE, uuid7()))
+    for_reaper = tree.folder(REMOVE, entry(ALIVE, uuid7()))
     given = [for_mover, for_reaper]
     started = time.monotonic()
     done: dict[str, float] = {}

@@ -20,6 +20,7 @@ from json.encoder import encode_basestring_ascii
 from typing import NamedTuple
 
 from .metrics import Metrics
+from .names import ALIVE
 from .transitions import JOURNAL
 from .tree import Tree
 
@@ -140,6 +141,8 @@ class Journal(NoJournal):
         claim lasts that this step made, in milliseconds. source, target: of a message that changes
         its queue, the other one. was: its id there, if that was another.
         """
+        if queue == ALIVE:
+            return  # nobody's message
         if len(self._waiting) >= _MAX_WAITING:
             self._metrics.count(("journal_dropped",))
             return

@@ -49,6 +49,9 @@ class Facts(NamedTuple):
 
 
 PLAIN = Facts()
+# The queue of what asks whether programs live (`fsmq.spool.alive`). It does not have to exist: an
+# expired message never gets there.
+ALIVE = "__alive"
 
 
 def check_queue(name: str, field: str = "queue") -> str:

@@ -51,9 +51,9 @@ def main(at: Path | None, master: str | None) -> None:
         command = (sys.executable, "-m", _MODULE, "--at", shared, "--master", cluster.url)
         done = subprocess.run([*one.enter, *map(str, command)], env=cluster.environ)
         with Spool(export.folder / "mq", create=False, delivers=False) as spool:
-            print(f"left in the queue: {spool.counts('jobs').total}")
-        ok = done.returncode == 0 and spool is not None
-    sys.exit(not ok)
+            left = spool.counts("jobs").total
+        print(f"left in the queue: {left}", flush=True)
+    sys.exit(done.returncode or left)
 
 
 def drive(shared: Path, master: str | None) -> None:

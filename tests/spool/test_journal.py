@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from fsmq.spool import Spool, dedup
+from fsmq.spool.alive import look
 from fsmq.spool.journal import Journal, close_abandoned, expire, via
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.tree import Tree
@@ -221,6 +223,7 @@ def test_readers_meet_whole_segments_only(root: Path, tree: Tree) -> None:
 
 _WRITER = """
 import signal, sys
+from fsmq.spool.alive import look
 from fsmq.spool.journal import Journal
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.tree import Tree
@@ -290,3 +293,14 @@ def test_old_segments_go_and_the_oldest_of_too_many(root: Path, tree: Tree) -> N
         "1800000004000-a-1-4.jsonl",
         "notes.txt",
     ]
+
+
+def test_who_asks_whether_programs_live_leaves_no_trace(root: Path) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        spool.queue("jobs").put(b"x")
+        asked = threading.Thread(target=look, args=(spool.tree, 30.0))
+        asked.start()
+        # As mover and reaper do, which is what it waits for.
+        eventually(lambda: (spool.deliver(), spool.reap(), not asked.is_alive())[-1])
+        asked.join()
+    assert {event["queue"] for event in events_in(root)} == {"jobs"}
