@@ -1,8 +1,8 @@
 """A driver dies at three works at once, and each goes on where it was: the short version.
 
 `make soak` has the long ones, of the stream (`tests.pipeline.kills`), of the writer and of the
-jobs' own commands; `make day` that of the command ``journal``. Here all three share the start of
-the one driver that dies, and the session in which they go on.
+jobs' own commands; `make day` that of the command ``journal``. Here three share the start of the
+one driver that dies, and the session in which they go on.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m tests.pipeline.three_jobs FOLDER    until it is killed
 
-FOLDER has what `tests.pipeline.driver` has, a spool ``archived``, whose queue goes into
+FOLDER has what `tests.pipeline.driver` has, a spool ``archived``, whose queue a command takes into
 ``archive``, and a spool ``journaled``, whose journal goes into ``tables``.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fsmq.pipeline import archive, journal, session
+from fsmq.cli import main as fsmq
+from fsmq.pipeline import journal, session
 from tests.pipeline.driver import PER_BATCH, QUEUE, start
 from tests.pipeline.victims import PATIENCE_S
 from tests.suite import eventually
@@ -28,9 +29,8 @@ def main(folder: Path) -> None:
     with journal.only_one(tables):
         follows = journal.start(spark, str(folder / "journaled"), tables, every=1)
         eventually(lambda: follows.status["message"].startswith("Waiting"), PATIENCE_S)
-        root, to = str(folder / "archived"), str(folder / "archive")
-        archive.drain(spark, root, [QUEUE], to, messages=PER_ARCHIVE_BATCH)
-        spark.streams.awaitAnyTermination()
+        places = [f"--root={folder / 'archived'}", f"--to={folder / 'archive'}"]
+        fsmq(["pipeline", "archive", QUEUE, *places, f"--batch={PER_ARCHIVE_BATCH}"])
 
 
 if __name__ == "__main__":
