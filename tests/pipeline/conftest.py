@@ -32,6 +32,8 @@ def spark(java: None) -> Iterator[SparkSession]:
     from fsmq.pipeline import session
 
     os.environ.setdefault("SPARK_CONF_DIR", str(HOME / "tests" / "pipeline" / "conf"))
+    # NumPy starts a thread for each core, in each of the many processes that import it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     running = session("tests", master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})
     without_processes(running)
     with mock.patch.object(type(running), "stop"):
