@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,10 @@ _ON_DISK = pa.schema(
     ]
 )
 _PARSE = pj.ParseOptions(explicit_schema=_ON_DISK, unexpected_field_behavior="ignore")
+# A whole pair first: its second half may look like such a byte.
+_escape = re.compile(
+    rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][cC](?P<byte>[89a-f][0-9a-f])|\\."
+)
 _NAMES = [column.split()[0] for column in COLUMNS.split(", ")]
 
 
@@ -182,11 +187,24 @@ def _read(root: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _parse(data: bytes) -> pa.Table:
+    if b"\\" in data:
+        data = _escape.sub(_shown, data)
     try:
         return pj.read_json(pa.BufferReader(data), parse_options=_PARSE)
     except pa.ArrowInvalid:
         # Someone else's line: that one is passed over.
         return pa.Table.from_pylist([*filter(None, map(_line, data.splitlines()))], _ON_DISK)
+
+
+def _shown(escape: re.Match[bytes]) -> bytes:
+    r"""An escape of JSON, such that ids come out as all tables tell them; see `columns.shown`.
+
+    A byte of a name that is no UTF-8 stands in the journal as half of a surrogate pair, \udc80 to
+    \udcff, which is no text.
+    """
+    if escape["byte"] is not None:
+        return rb"\\x" + escape["byte"]
+    return rb"\\x5c" if escape[0] == rb"\\" else escape[0]
 
 
 def _line(line: bytes) -> dict[str, Any] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from fsmq.pipeline.segments import JournalSource, Offset, advance, listing
+from fsmq.pipeline.columns import named, shown
+from fsmq.pipeline.segments import JournalSource, Offset, _read, advance, listing
 from fsmq.spool import InvalidValue
 from tests.pipeline.journals import BEGIN_MS, segment, show, step
 
@@ -103,3 +105,11 @@ def test_a_journal_is_a_table(spark: SparkSession, root: Path) -> None:
     assert rows[1]["at"].timestamp() * 1000 == BEGIN_MS + 1250
     assert (rows[1]["to_queue"], rows[1]["deliveries"]) == ("dead", 3)
     assert (rows[2]["from_queue"], rows[2]["from_id"], rows[2]["host"]) == ("dead", "0", "a")
+
+
+def test_ids_are_told_as_a_snapshot_tells_them(tmp_path: Path) -> None:
+    ids = ["grüße", os.fsdecode(b"caf\xe9"), "\\xe9", "\U0001f480", 'say "x"\n', "\\", "é\udcff\\n"]
+    path = segment(tmp_path, [step(0, "accepted", "jobs", i) for i in ids])
+    found = [i for batch in _read(str(tmp_path), [path.name]) for i in batch["id"].to_pylist()]
+    assert found == [shown(i) for i in ids]
+    assert [named(i) for i in found] == ids
