@@ -22,6 +22,9 @@ from fsmq.spool.uuids import uuid7
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Spark's start and the first job take a minute where the machine is busy.
+pytestmark = pytest.mark.timeout(300)
+
 # Queues that Spark, or another reader of its folders, could take for something else.
 QUEUES = ("__x", "null", "__HIVE_DEFAULT_PARTITION__", "007", "q" * 180)
 _EVERY_ATTRIBUTE = {

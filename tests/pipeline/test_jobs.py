@@ -17,6 +17,9 @@ from fsmq.spool import Spool
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Spark's start and the first job take a minute where the machine is busy.
+pytestmark = pytest.mark.timeout(300)
+
 Run = Callable[..., Result]
 
 

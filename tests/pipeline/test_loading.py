@@ -18,6 +18,9 @@ from fsmq.spool import InvalidValue, Spool
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Spark's start and the first job take a minute where the machine is busy.
+pytestmark = pytest.mark.timeout(300)
+
 Load = Callable[..., dict[str, Any]]
 
 
