@@ -17,7 +17,8 @@ DAYS = 7.0
 _MOST_INTERVALS = 150
 _INTERVALS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 _QUEUES_IN_CHART = 6
-_QUEUES_IN_TABLE = 50
+_MOST_QUEUES = 100_000
+_DEAD_IN_TABLE = 50
 _WORST = 15
 # From so many claims on a message counts as one that troubles its consumers.
 _TROUBLESOME = 3
@@ -152,6 +153,8 @@ def _times(begin: datetime, end: datetime, width: int) -> list[datetime]:
     step = width * 60
     first = int(begin.timestamp()) // step * step
     last = int(end.timestamp()) // step * step
+    if first == last:
+        first -= step  # one point is no line
     return [datetime.fromtimestamp(at, UTC) for at in range(first, last + 1, step)]
 
 
@@ -208,7 +211,7 @@ def _queues(minutes: DataFrame, messages: DataFrame, end: datetime) -> list[Queu
             oldest_s=row["oldest"],
             deepest=row["deepest"],
         )
-        for row in rows.limit(_QUEUES_IN_TABLE).collect()
+        for row in rows.limit(_MOST_QUEUES).collect()
     ]
 
 
@@ -221,6 +224,15 @@ def _depth(
     by_time = chosen.groupBy("queue", _bucket("minute", width)).agg(fn.max("depth").alias("depth"))
     for row in by_time.collect():
         depth[row["queue"]][place[row["time"].astimezone(UTC)]] = row["depth"]
+    others = sum(1 for queue in queues if queue.deepest) - len(depth)
+    if others:
+        rest = [0] * len(place)
+        together = minutes.where(~fn.col("queue").isin(*depth)).groupBy("minute").agg(_sum("depth"))
+        for row in (
+            together.groupBy(_bucket("minute", width)).agg(fn.max("depth").alias("depth")).collect()
+        ):
+            rest[place[row["time"].astimezone(UTC)]] = row["depth"]
+        depth[f"{others} others"] = rest
     return depth
 
 
@@ -240,4 +252,4 @@ def _dead(messages: DataFrame) -> list[dict[str, Any]]:
         .agg(fn.count(fn.lit(1)).alias("still"))
     )
     rows = came.join(still, ["went_to", "queue"], "left").orderBy(fn.desc("came"))
-    return [row.asDict() for row in rows.limit(_QUEUES_IN_TABLE).collect()]
+    return [row.asDict() for row in rows.limit(_DEAD_IN_TABLE).collect()]

@@ -10,6 +10,8 @@ from fsmq.pipeline.report import charts
 from fsmq.pipeline.report.figures import Figures, Queue
 from fsmq.pipeline.report.words import many, moment, number, share, span
 
+_QUEUES = 50
+
 
 def page(figures: Figures) -> str:
     """The whole HTML document."""
@@ -243,9 +245,13 @@ def _all_queues(figures: Figures) -> str:
         *("queue", "came", "done", "repeats", "wait: half", "95 %", "work: half", "95 %"),
         *("fullest", "there now"),
     )
+    shown, more = figures.queues[:_QUEUES], len(figures.queues) - _QUEUES
+    told = "The busiest first."
+    if more > 0:
+        told = f"The {_QUEUES} busiest; {more:,} more are in the figures above."
     return (
-        "<section><h2>All queues</h2><p>The busiest first.</p>"
-        + _table(head, [_row(queue) for queue in figures.queues])
+        f"<section><h2>All queues</h2><p>{told}</p>"
+        + _table(head, [_row(queue) for queue in shown])
         + "</section>"
     )
 
