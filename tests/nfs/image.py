@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 SUITE = "bookworm"
@@ -39,17 +38,13 @@ class NoMachine(Exception):
 
 
 class Image:
-    """Kernel, first filesystem and disk of the machine, in a folder that keeps them.
+    """Kernel, first filesystem and disk of the machine, in a folder that keeps them."""
 
-    more: packages of Debian that it has besides others.
-    """
-
-    def __init__(self, folder: Path, more: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path) -> None:
         self.kernel = folder / "kernel"
         self.initrd = folder / "initrd"
         self.disk = folder / "disk.img"
         self._folder = folder
-        self._packages = ",".join((*PACKAGES, *more))
 
     def make(self) -> None:
         """Make it, if it is not there yet: a few minutes, most of them for packages.
@@ -68,7 +63,7 @@ class Image:
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir(parents=True)
         archive = self._folder / "tree.tar"
-        _run("mmdebstrap", "--variant=minbase", f"--include={self._packages}", SUITE, archive)
+        _run("mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, archive)
         _run("tar", "-x", "--exclude=./dev/*", "-C", tree, "-f", archive)
         archive.unlink()
         self._set_up(tree)

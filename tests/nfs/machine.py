@@ -8,16 +8,15 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from tests.nfs.image import PYTHON, Image
 from tests.suite import HOME
 
-_SPARK = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "dateutil", "six", "pytz", "tzdata")
 _STATUS = "status of the guest: "
 # A processor that is emulated takes ten times as long for everything.
 _PATIENCE_S = 300
+_MEMORY_MB = 3000
 _START = """\
 cd /job/home
 PYTHONPATH=/job/packages:. TEST_PATIENCE_S={patience} python3 -u -m {command}
@@ -31,19 +30,16 @@ _QEMU = (
 _KERNEL = "root=/dev/vda rw console=ttyS0 quiet loglevel=1 panic=1 systemd.show_status=0"
 
 
-def run(
-    image: Image, folder: Path, module: str, *arguments: object, spark: bool = False
-) -> Iterator[str]:
+def run(image: Image, folder: Path, module: str, *arguments: object) -> Iterator[str]:
     """Run a module in the machine, and give the lines that it prints; its disks stay as they are.
 
-    folder: an empty one, for the disk with the programs. spark: whether it needs Spark. Raises
-    RuntimeError if it does not end well.
+    folder: an empty one, for the disk with the programs. Raises RuntimeError if it does not end
+    well.
     """
-    disk = _disk_with_programs(folder, [module, *map(str, arguments)], spark)
-    memory_mb = 6000 if spark else 3000
+    disk = _disk_with_programs(folder, [module, *map(str, arguments)])
     command = [
         *_QEMU,
-        *("-m", str(memory_mb), "-kernel", image.kernel, "-initrd", image.initrd),
+        *("-m", _MEMORY_MB, "-kernel", image.kernel, "-initrd", image.initrd),
         *("-append", _KERNEL),
         *("-drive", f"file={image.disk},if=virtio,format=raw,cache=unsafe,snapshot=on"),
         *("-drive", f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on"),
@@ -73,7 +69,7 @@ def run(
         raise RuntimeError(f"{module} in the machine ended with {status or 'no status'}")
 
 
-def _disk_with_programs(folder: Path, command: Sequence[str], spark: bool) -> Path:
+def _disk_with_programs(folder: Path, command: Sequence[str]) -> Path:
     """A disk with this project, what it needs, and what is to be run at the start."""
     tree = folder / "programs"
     (tree / "home").mkdir(parents=True)
@@ -81,12 +77,10 @@ def _disk_with_programs(folder: Path, command: Sequence[str], spark: bool) -> Pa
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(HOME / part, tree / "home" / part, ignore=ignored)
     _install(tree / "packages")
-    if spark:
-        _copy_spark(tree / "packages")
     text = _START.format(patience=_PATIENCE_S, command=shlex.join(command), status=_STATUS)
     (tree / "start").write_text(text)
     disk = folder / "programs.img"
-    subprocess.run(["mkfs.ext4", "-q", "-F", "-d", tree, disk, "3G" if spark else "1G"], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-d", tree, disk, "1G"], check=True)
     return disk
 
 
@@ -101,20 +95,3 @@ def _install(folder: Path) -> None:
         ],
         check=True,
     )
-
-
-def _copy_spark(folder: Path) -> None:
-    """Put Spark there as it is installed here: it comes as source only, and pip would build it."""
-    if ".".join(map(str, sys.version_info[:2])) != PYTHON:
-        raise RuntimeError(f"this takes Python {PYTHON}, as the machine has it")
-    for name in _SPARK:
-        found = find_spec(name)
-        if found is None or found.origin is None:
-            raise RuntimeError(f"{name} is not installed: pip install 'fsmq[spark]'")
-        origin = Path(found.origin)
-        if origin.name != "__init__.py":
-            shutil.copy(origin, folder)
-            continue
-        for part in (origin.parent, origin.parents[1] / f"{name}.libs"):  # of binary wheels
-            if part.exists():
-                shutil.copytree(part, folder / part.name, dirs_exist_ok=True)

@@ -9,6 +9,7 @@ broken. As root, with qemu and mmdebstrap; the processor is emulated, so all of 
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import time
@@ -40,6 +41,7 @@ MOUNTS = {
 def main(rounds: int, version: str | None, seed: int | None, image: Path) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # ends the machine, too
     disk = Image(image)
     try:
         disk.make()
