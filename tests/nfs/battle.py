@@ -32,6 +32,8 @@ class NfsBattle(Battle):
     inspector: programs of the server itself, on its own disk, which look at the end.
     """
 
+    forgets = True
+
     def __init__(
         self,
         hosts: Mapping[str, Host],

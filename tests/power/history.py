@@ -108,14 +108,24 @@ class History:
     horizon: monotonic time from which on answers do not count.
     over: monotonic time from which on they do again, for what was asked after it.
     gone: keys of earlier rounds, all of which were deleted with an acknowledgement.
+    forgets: an NFS server may forget in a restart what it has done, and say that nothing is there:
+        who was told 404 may have removed the message. Whether it stands is seen at the end.
     """
 
     def __init__(
-        self, ops: Sequence[Op], horizon: float, gone: set[str], over: float = _NEVER
+        self,
+        ops: Sequence[Op],
+        horizon: float,
+        gone: set[str],
+        over: float = _NEVER,
+        *,
+        forgets: bool = False,
     ) -> None:
         self.ops = ops
         self.horizon = horizon
         self._over = over
+        self._forgets = forgets
+        self.told_gone: list[Message] = []  # with a 404 that only such a restart explains
         self.gone = gone
         self.messages: dict[tuple[str, str], Message] = {}  # by key and queue
         self.findings: list[Finding] = []
@@ -225,7 +235,7 @@ class History:
 
     def removals(self, message: Message) -> Iterator[Op]:
         """What may have removed a message: its deletes, and purges and deletions of its queue."""
-        yield from (op for op in message.deletes if op.status != 404)
+        yield from (op for op in message.deletes if op.status != 404 or self._forgets)
         for op in self._ends[message.queue]:
             if op.status != 404 and op.answered > message.post.called:
                 yield op
@@ -296,7 +306,11 @@ class History:
             for op, _ in message.fetches:
                 self.check_fetch(message, op)
             for op in message.deletes:
-                if op.status == 404 and self._must_be_there(message, op):
+                if op.status != 404 or not self._must_be_there(message, op):
+                    continue
+                if self._forgets:
+                    self.told_gone.append(message)
+                else:
                     self.find("lost", f"404 for a message that is there: {message.story()}")
 
     def check_fetch(self, message: Message, op: Op) -> None:

@@ -145,6 +145,8 @@ class Inspection:
             places = {(queue, message.id) for queue in self._history.places(message)} & seen
             if not places and self._history.is_stored(message):
                 self._history.find("lost", message.story())
+            if places and message in self._history.told_gone:
+                self._history.find("lost", f"404 for a message that is there: {message.story()}")
             if len(places) > 1:
                 self._history.find("duplicated", f"by a move: {message.story()}")
             if (message.queue, message.id) in seen and self._history.is_moved(message):

@@ -37,6 +37,8 @@ class Battle:
     least and at most.
     """
 
+    forgets = False  # see `History`
+
     def __init__(
         self,
         nurseries: Mapping[str, Nursery],
@@ -139,7 +141,7 @@ class Battle:
 
     def _look(self, rounds: int) -> Tally:
         ops = read(self._files)
-        history = History(ops, _NEVER, set())
+        history = History(ops, _NEVER, set(), forgets=self.forgets)
         history.check_load()
         inspection = Inspection(history, *self._inspected())
         visibilities: dict[str, set[float]] = {}
