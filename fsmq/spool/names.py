@@ -76,7 +76,9 @@ def is_queue(name: str) -> bool:
 
 def is_id(name: str) -> bool:
     """Whether ``name`` can be a message's id: a visible file name without a colon."""
-    return bool(name) and name[0] != "." and not any(c in name for c in "/:\0")
+    if not name or name[0] == ".":
+        return False
+    return ":" not in name and "/" not in name and "\0" not in name
 
 
 def check_id(queue: str, message_id: str) -> str:

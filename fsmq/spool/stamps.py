@@ -46,9 +46,9 @@ class Stamps:
         """What an mtime says; None if no stamp of ours stands there."""
         if self.coarse:
             return Stamp(mtime_ns // _NS_PER_MS, None)
-        deadline_ms, code = divmod(mtime_ns, _NS_PER_MS)
-        count, check = divmod(code, 10_000)
-        if check == 0 or check != _check(message_id, deadline_ms, count):
+        deadline_ms = mtime_ns // _NS_PER_MS
+        count = mtime_ns // 10_000 % 100
+        if mtime_ns % 10_000 != _check(message_id, deadline_ms, count):  # which is never 0
             return None
         return Stamp(deadline_ms, count)
 
