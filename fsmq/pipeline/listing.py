@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -149,8 +149,7 @@ class Listing:
     def groups(self, within: Range) -> Iterator[Group]:
         """The messages of a range, queue by queue; holds their names in memory."""
         began_ms = time.time() * 1000
-        seen: dict[str, dict[str, State]] = {}
-        groups: dict[tuple[str, State], list[str]] = {}
+        seen: dict[str, dict[State, list[str]]] = {}
         twice: list[Group] = []
         for done in range(_MAX_PASSES):
             settled_ns = time.time_ns() - _TICK_NS
@@ -158,30 +157,34 @@ class Listing:
             late = False  # whether any was seen first now that is older than this listing
             for folder in self._folders(within):
                 for queue, ids in self._ids(folder, within).items():
-                    known = seen.setdefault(queue, {})
-                    first = [i for i in ids if i not in known] if known else ids
+                    places = seen.setdefault(queue, {})
+                    first: Collection[str] = ids
+                    if places:
+                        first = set(ids)
+                        first.difference_update(*places.values())
                     late = late or (done > 0 and any(_is_older(i, began_ms) for i in first))
                     if len(first) < len(ids) and folder.place is State.REMOVE and not done:
-                        twice.append(self._twice(queue, ids, known, folder))
-                    known.update(dict.fromkeys(first, folder.place))
-                    groups.setdefault((queue, folder.place), []).extend(first)
+                        twice.append(self._twice(queue, ids, places, folder))
+                    places.setdefault(folder.place, []).extend(first)
             if len(self._places) == 1 or (done and not late):
                 break
             if max(before, default=0) < settled_ns and before == self._changes(within):
                 break
         for queue in sorted(seen):
             for place in self._places:
-                yield Group(queue, place, sorted(groups.pop((queue, place), ())))
+                yield Group(queue, place, sorted(seen[queue].pop(place, ())))
         yield from twice
 
-    def _twice(self, queue: str, ids: list[str], known: dict[str, State], folder: _Folder) -> Group:
+    def _twice(
+        self, queue: str, ids: list[str], places: dict[State, list[str]], folder: _Folder
+    ) -> Group:
         """Those that were removed while another message of the same id stands elsewhere.
 
         Most have merely been removed since they were seen.
         """
         others = []
-        for message_id in ids:
-            place = known.get(message_id, State.REMOVE)
+        known = {i: place for place, seen in places.items() for i in set(ids).intersection(seen)}
+        for message_id, place in known.items():
             if place is State.REMOVE:
                 continue
             still = self._tree.stat(self._tree.path(place, queue, message_id))

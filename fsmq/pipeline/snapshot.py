@@ -39,7 +39,7 @@ Passing = Callable[[Run], Run]
 # What a record batch can carry with room for the others in it.
 _LARGEST_BODY = 2_000_000_000
 _PER_PARTITION = 20_000
-_NAMES_IN_MEMORY = 500_000
+_NAMES_IN_MEMORY = 1_000_000
 
 
 @dataclass
@@ -74,7 +74,7 @@ class SnapshotReader(DataSourceReader):
         """
         tree = open_tree(self._root)
         try:
-            with telling(f"cannot list {self._root}"):
+            with telling(f"cannot list {self._root}"), no_collector():
                 self._queues.check(tree)
                 return [Part(within) for within in self._listing(tree).split(self._into)]
         finally:
