@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import gc
 import re
-import sys
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from itertools import chain
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -23,6 +21,7 @@ from pyspark.sql.types import StructType
 from fsmq.pipeline.columns import (
     OF_CONTENT,
     RUN_BYTES,
+    RUN_MESSAGES,
     Run,
     created_us,
     deliveries_of,
@@ -38,14 +37,15 @@ from fsmq.spool.names import PLAIN, UUID7, Facts, facts
 from fsmq.spool.stamps import Stamp, Stamps
 
 # Small, so that a batch is still in the processor's cache when it is sent, and Spark works on one
-# while the next is read.
-MAX_ROWS = 2_000
+# while the next is read. A run makes one.
+MAX_ROWS = RUN_MESSAGES
 # With the run that makes it full a batch has no more than 16 MiB of bodies, and one body.
 MAX_BYTES = 12 * 1024 * 1024
 
 _Content = tuple[bytes | None, str | None, Mapping[str, str]]  # body, content type, attributes
 _NO_ATTRIBUTES: Mapping[str, str] = {}
 _FLAGS = (".h", ".z")
+_US_PER_MS = 1000
 # No name has a slash in it.
 _bare_ids = re.compile(rf"(?:{UUID7}/)*")
 
@@ -72,6 +72,8 @@ class Batches:
     def add(self, run: Run) -> Iterator[pa.RecordBatch]:
         """Take messages in; batches when enough are together."""
         for rows in self._rows(run):
+            if self._count and self._count + len(rows.ids) > MAX_ROWS:
+                yield self._batch()
             self._collected.append(rows)
             self._count += len(rows.ids)
             self._bytes += rows.bytes
@@ -85,9 +87,8 @@ class Batches:
 
     def _batch(self) -> pa.RecordBatch:
         collected, self._collected, self._count, self._bytes = self._collected, [], 0, 0
-        return pa.RecordBatch.from_arrays(
-            [_array(collected, field) for field in self._schema], schema=self._schema
-        )
+        arrays = [_joined([_array(rows, field) for rows in collected]) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _rows(self, run: Run) -> Iterator[_Rows]:
         """A run with what its files say, in parts: what is small on the disk may be large."""
@@ -115,6 +116,15 @@ class Batches:
         return unpack(raw, known, self._limit)
 
 
+class _Same(NamedTuple):
+    """What stands in every row of a column."""
+
+    value: str | int | None
+
+
+_Column = Sequence[Any] | np.ndarray[Any, Any] | _Same
+
+
 class _Rows:
     """The messages of a run, and what several columns read from them; each is read once.
 
@@ -127,8 +137,8 @@ class _Rows:
         self.queue, self.place, self.ids, files = run
         self._stamps = stamps
         self.sizes, self._mtimes, self.bodies = zip(*files, strict=True)
-        self.types: Sequence[str | None] = [None] * len(files)
-        self.attributes: Sequence[Mapping[str, str]] = [_NO_ATTRIBUTES] * len(files)
+        self.types: _Column = _Same(None)
+        self.attributes: Sequence[Mapping[str, str]] = ()  # none has any
         if contents is not None:
             self.bodies, self.types, self.attributes = zip(*contents, strict=True)
 
@@ -150,67 +160,70 @@ class _Rows:
     def stamps(self) -> list[Stamp | None]:
         return list(map(self._stamps.decode, self.ids, self._mtimes))
 
-    def queues(self) -> list[str]:
-        return [self.queue] * len(self.ids)
+    def shown(self) -> _Column:
+        return self.ids if self.bare else list(map(shown, self.ids))
 
-    def states(self) -> list[str]:
+    def states(self) -> _Column:
         if self.place is State.DELAY:
             return [state_of(self.place, stamp) for stamp in self.stamps]
-        return [state_of(self.place, None)] * len(self.ids)
+        return _Same(state_of(self.place, None))
 
-    def created(self) -> list[int | None]:
-        if not self.bare:
-            return [created_us(known.created_ms) for known in self.facts]
-        # The first 48 bits of each tell the time; read all at once that costs a sixth.
-        words = array("Q", bytes.fromhex("".join(self.ids).replace("-", "")))
-        if sys.byteorder == "little":
-            words.byteswap()
-        return [created_us(word >> 16) for word in words[::2]]
-
-    def priorities(self) -> list[int]:
+    def created(self) -> _Column:
         if self.bare:
-            return [PLAIN.priority] * len(self.ids)
-        return [known.priority for known in self.facts]
+            # The first 48 bits of each tell the time; read all at once that costs a tenth.
+            words = np.frombuffer(bytes.fromhex("".join(self.ids).replace("-", "")), ">u8")
+            times = (words[::2] >> 16).astype(np.int64)
+            if created_us(int(times.max())) is not None:
+                return times * _US_PER_MS
+        return [created_us(known.created_ms) for known in self.facts]
 
-    def expiries(self) -> list[int | None]:
-        if self.bare:
-            return [PLAIN.expires_s] * len(self.ids)
-        return [expires_us(known) for known in self.facts]
+    def priorities(self) -> _Column:
+        return _Same(PLAIN.priority) if self.bare else [known.priority for known in self.facts]
 
-    def visible(self) -> list[int | None]:
+    def expiries(self) -> _Column:
+        return _Same(PLAIN.expires_s) if self.bare else [expires_us(known) for known in self.facts]
+
+    def visible(self) -> _Column:
         if self.place is State.DELAY:
             return [visible_us(self.place, stamp) for stamp in self.stamps]
-        return [None] * len(self.ids)
+        return _Same(None)
 
-    def deliveries(self) -> list[int | None]:
+    def deliveries(self) -> _Column:
         coarse = self._stamps.coarse
-        return [deliveries_of(self.place, stamp, coarse) for stamp in self.stamps]
+        if coarse or self.place is State.NEW:
+            return _Same(deliveries_of(self.place, None, coarse))
+        return [0 if stamp is None else stamp.deliveries for stamp in self.stamps]
 
 
-def _array(collected: Sequence[_Rows], field: pa.Field) -> pa.Array:
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _array(rows: _Rows, field: pa.Field) -> pa.Array:
     if field.name == "attributes":
-        return _attributes(collected, field.type)
-    values = _MAKERS[field.name]
-    return pa.array(list(chain.from_iterable(map(values, collected))), field.type)
+        return _attributes(rows, field.type)
+    values = _MAKERS[field.name](rows)
+    if isinstance(values, _Same):
+        return pa.repeat(pa.scalar(values.value, field.type), len(rows.ids))
+    return pa.array(values, field.type)
 
 
-def _attributes(collected: Sequence[_Rows], kind: pa.DataType) -> pa.Array:
-    ends = [0]
+def _attributes(rows: _Rows, kind: pa.DataType) -> pa.Array:
+    ends = [0] * (len(rows.ids) + 1)
     names: list[str] = []
     values: list[str] = []
-    for rows in collected:
-        for attributes in rows.attributes:
-            if attributes:
-                names += attributes.keys()
-                values += attributes.values()
-            ends.append(len(names))
+    for end, attributes in enumerate(rows.attributes, 1):
+        if attributes:
+            names += attributes.keys()
+            values += attributes.values()
+        ends[end] = len(names)
     flat = pa.array(names, pa.string()), pa.array(values, pa.string())
     return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), *flat, type=kind)
 
 
-_MAKERS: dict[str, Callable[[_Rows], Sequence[Any]]] = {
-    "queue": _Rows.queues,
-    "id": lambda rows: rows.ids if rows.bare else list(map(shown, rows.ids)),
+_MAKERS: dict[str, Callable[[_Rows], _Column]] = {
+    "queue": lambda rows: _Same(rows.queue),
+    "id": _Rows.shown,
     "state": _Rows.states,
     "created_at": _Rows.created,
     "priority": _Rows.priorities,
@@ -225,7 +238,12 @@ _MAKERS: dict[str, Callable[[_Rows], Sequence[Any]]] = {
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Without Python's search for cycles: a million rows make none, and it costs a tenth."""
+    """Without Python's search for cycles: a million rows make none, and it costs a tenth.
+
+    What is loaded by then is not searched later either: Spark has its workers do so after every
+    task, for which they take as long as for reading ten thousand messages.
+    """
+    _keep_loaded()
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -233,3 +251,8 @@ def no_collector() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+@cache
+def _keep_loaded() -> None:
+    gc.freeze()

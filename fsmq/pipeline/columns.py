@@ -53,7 +53,7 @@ OF_CONTENT = frozenset({"content_type", "attributes", "body"})
 OF_FILE = frozenset({"visible_at", "deliveries", "size"})
 """The columns for which a file is looked at (lstat); ``state`` needs it only in ``delay/``."""
 
-RUN_MESSAGES = 1000
+RUN_MESSAGES = 2000
 RUN_BYTES = 4 * 1024 * 1024
 
 _escape = re.compile(rb"\\x([0-9a-f]{2})")

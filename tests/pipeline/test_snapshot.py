@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import re
@@ -559,6 +560,10 @@ def test_a_batch_is_bounded_by_rows_and_by_what_bodies_unpack_to(spool: Spool) -
     run = Run("jobs", State.READY, [uuid7() for _ in range(1000)], [(0, 0, b"")] * 1000)
     sizes = [len(batch) for _ in range(5) for batch in many.add(run)]
     assert sizes + [len(batch) for batch in many.rest()] == [2_000, 2_000, 1_000]
+    uneven = Batches(SCHEMA)
+    runs = [run, run._replace(ids=run.ids[:999], files=run.files[:999]), run, run]
+    sizes = [len(batch) for one in runs for batch in uneven.add(one)]
+    assert sizes + [len(batch) for batch in uneven.rest()] == [1_999, 2_000]
 
     mebibyte = 1024 * 1024
     queue = spool.queue("zeros")
@@ -577,6 +582,15 @@ def test_a_batch_is_bounded_by_rows_and_by_what_bodies_unpack_to(spool: Spool) -
     assert all(set(of_batch) == {mebibyte} for of_batch in lengths)
     assert max(map(sum, lengths)) <= 17 * mebibyte
     assert min(map(sum, lengths[:-1])) > 8 * mebibyte, "no more of them than needed"
+
+
+def test_what_a_worker_has_loaded_is_not_searched_for_cycles_after_each_task() -> None:
+    from fsmq.pipeline.batches import no_collector
+
+    with no_collector():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 0
 
 
 # -- partitions ----------------------------------------------------------------------------------
