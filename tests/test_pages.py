@@ -14,6 +14,7 @@ from tests.suite import HOME
 REASONS = {
     "it needs systemd and root",
     "it needs root",
+    "it takes several hosts",
     "it sets up an environment and takes half a minute",
 }
 

@@ -144,18 +144,28 @@ def test_a_name_that_another_host_has_brought_on_is_not_there(
         network.tree.move(DELIVER, "jobs", message_id)
 
 
-def stale(*of: object, **named: object) -> NoReturn:
+def stale() -> NoReturn:
     raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
 
-def test_a_message_that_another_host_has_unlinked_is_not_there(
-    network: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+def test_a_message_that_another_host_unlinks_while_it_is_claimed_is_not_there(
+    network: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs.put(b"x")
+    message_id = jobs.put(b"x")
     network.deliver()
+    opened = os.fstat
+
+    def unlinked(fd: int) -> os.stat_result:
+        path = root / "queues" / "jobs" / message_id
+        if path.exists() and os.path.samestat(opened(fd), path.stat()):
+            path.unlink()
+            stale()
+        return opened(fd)
+
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fstat", stale)
+        patched.setattr(os, "fstat", unlinked)
         assert jobs.claim() == []
+    assert visible(root) == []
 
 
 def test_a_folder_that_another_hosts_reaper_has_removed_is_gone(
