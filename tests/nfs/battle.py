@@ -32,8 +32,6 @@ class NfsBattle(Battle):
     inspector: programs of the server itself, on its own disk, which look at the end.
     """
 
-    forgets = True
-
     def __init__(
         self,
         hosts: Mapping[str, Host],
@@ -68,13 +66,18 @@ class NfsBattle(Battle):
             arbitrary_moment(self._chance, *_CUT_S)
             host.restore()
         elif kind == "restart":
-            self._export.restart()
+            self._restart()
         elif kind == "lost answers":
             with self._export.losing_answers(host):
                 arbitrary_moment(self._chance, *_LOSS_S)
-                self._export.restart()
+                self._restart()
         else:
             super()._strike()  # of any host
+
+    def _restart(self) -> None:
+        began = time.monotonic()
+        self._export.restart()
+        self._restarts.append((began, time.monotonic()))
 
     def _look(self, rounds: int) -> Tally:
         print(f"[{time.monotonic() - self._began:4.0f} s] looking at everything", flush=True)

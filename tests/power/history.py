@@ -108,8 +108,10 @@ class History:
     horizon: monotonic time from which on answers do not count.
     over: monotonic time from which on they do again, for what was asked after it.
     gone: keys of earlier rounds, all of which were deleted with an acknowledgement.
-    forgets: an NFS server may forget in a restart what it has done, and say that nothing is there:
-        who was told 404 may have removed the message. Whether it stands is seen at the end.
+    restarts: monotonic times, from and to, of an NFS server's restarts. It forgets in them what it
+        has done, and says that nothing is there when it is asked once more: who was told 404 by a
+        request that was under way then may have removed the message. At no other time: what was
+        not answered for another reason, such as a cable, the server knows when it is asked again.
     """
 
     def __init__(
@@ -119,13 +121,13 @@ class History:
         gone: set[str],
         over: float = _NEVER,
         *,
-        forgets: bool = False,
+        restarts: Sequence[tuple[float, float]] = (),
     ) -> None:
         self.ops = ops
         self.horizon = horizon
         self._over = over
-        self._forgets = forgets
-        self.told_gone: list[Message] = []  # with a 404 that only such a restart explains
+        self._restarts = restarts
+        self.told_gone: list[Message] = []  # with a 404 that only a restart explains
         self.gone = gone
         self.messages: dict[tuple[str, str], Message] = {}  # by key and queue
         self.findings: list[Finding] = []
@@ -235,10 +237,14 @@ class History:
 
     def removals(self, message: Message) -> Iterator[Op]:
         """What may have removed a message: its deletes, and purges and deletions of its queue."""
-        yield from (op for op in message.deletes if op.status != 404 or self._forgets)
+        yield from (op for op in message.deletes if op.status != 404 or self._may_be_done(op))
         for op in self._ends[message.queue]:
             if op.status != 404 and op.answered > message.post.called:
                 yield op
+
+    def _may_be_done(self, op: Op) -> bool:
+        """Whether a restart can be why an operation was told that nothing is there."""
+        return any(op.called < end and op.answered > begin for begin, end in self._restarts)
 
     def is_stored(self, message: Message) -> bool:
         """Whether it must be there: its post is certain, and no one has tried to remove it."""
@@ -308,7 +314,7 @@ class History:
             for op in message.deletes:
                 if op.status != 404 or not self._must_be_there(message, op):
                     continue
-                if self._forgets:
+                if self._may_be_done(op):
                     self.told_gone.append(message)
                 else:
                     self.find("lost", f"404 for a message that is there: {message.story()}")

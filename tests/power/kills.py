@@ -37,8 +37,6 @@ class Battle:
     least and at most.
     """
 
-    forgets = False  # see `History`
-
     def __init__(
         self,
         nurseries: Mapping[str, Nursery],
@@ -61,6 +59,7 @@ class Battle:
         self._started = 0
         self._files: list[Path] = []
         self._queues: dict[str, bool | None] = {MAIN: True, FAN: True}
+        self._restarts: list[tuple[float, float]] = []  # see `History`
 
     def run(self, rounds: int) -> Tally:
         """So many kills, then quiet, then a look at everything."""
@@ -141,7 +140,7 @@ class Battle:
 
     def _look(self, rounds: int) -> Tally:
         ops = read(self._files)
-        history = History(ops, _NEVER, set(), forgets=self.forgets)
+        history = History(ops, _NEVER, set(), restarts=self._restarts)
         history.check_load()
         inspection = Inspection(history, *self._inspected())
         visibilities: dict[str, set[float]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -29,8 +30,13 @@ def fetch(called: float, answered: float, deadline: float) -> Op:
     return op("fetch", called, answered, got=[["i", "k", deadline, ""]])
 
 
-def judged(*ops: Op, horizon: float = NEVER, gone: frozenset[str] = frozenset()) -> History:
-    history = History(list(ops), horizon, set(gone))
+def judged(
+    *ops: Op,
+    horizon: float = NEVER,
+    gone: frozenset[str] = frozenset(),
+    restarts: Sequence[tuple[float, float]] = (),
+) -> History:
+    history = History(list(ops), horizon, set(gone), restarts=restarts)
     history.check_load()
     return history
 
@@ -133,3 +139,18 @@ def test_another_bodys_bytes_are_no_body() -> None:
     one, two = bodies.make("a-1", 100), bodies.make("a-2", 100)
     with pytest.raises(bodies.BrokenBody):
         bodies.key_of(one[:50] + two[50:])
+
+
+@pytest.mark.parametrize(
+    ("restarts", "excused"),
+    [([(1.5, 2.5)], False), ([(3.1, 3.2)], True), ([(2, 3.5)], True), ([(0, 1), (9, 10)], False)],
+)
+def test_a_404_is_excused_by_a_restart_of_the_server_while_it_was_asked(
+    restarts: list[tuple[float, float]], excused: bool
+) -> None:
+    history = judged(post(), op("delete", 3, 4, ids=["i"], status=404), restarts=restarts)
+    [message] = history.messages.values()
+    assert kinds(history) == ([] if excused else ["lost"])
+    # The message may be gone; if it stands, the one that looks at the end says so.
+    assert history.told_gone == ([message] if excused else [])
+    assert history.is_stored(message) is not excused
