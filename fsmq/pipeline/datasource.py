@@ -32,7 +32,7 @@ class FsmqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """``spark.read``: a snapshot."""
-        return snapshot.reader(schema, self.options)
+        return snapshot.SnapshotReader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's
         """``spark.readStream``: a consumer."""
@@ -47,6 +47,23 @@ class FsmqDataSource(DataSource):
     ) -> DataSourceStreamWriter:
         """``writeStream``: each micro-batch, once."""
         return producer.stream_writer(schema, self.options, overwrite)
+
+
+class PlannedDataSource(FsmqDataSource):
+    """The same where queries of one DataFrame have a reader each: it takes their filters.
+
+    Spark itself gives the reader with one query's filters to other queries, which then miss what
+    those left out (4.3).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name by which the class of Java finds it; to users that one is ``fsmq``."""
+        return "fsmq.python"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """``spark.read``: a snapshot, of what a query needs."""
+        return snapshot.PushingReader(schema, self.options)
 
 
 def columns_of(options: Mapping[str, str]) -> StructType:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from fsmq.pipeline.datasource import FsmqDataSource
+from fsmq.pipeline import pruning
+from fsmq.pipeline.datasource import FsmqDataSource, PlannedDataSource
 from fsmq.pipeline.java import find_java
 
 # Filters reach the source only where this is on; without it Spark refuses the source.
@@ -24,9 +27,21 @@ _ALONE = {
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make ``format("fsmq")`` known to a session, with filters pushed down to it."""
+    """Make ``format("fsmq")`` known to a session; once more does no harm.
+
+    Queries then read only the columns that they use, with their filters pushed down; not so where
+    Spark Connect hides the driver, or a later Spark has other insides.
+    """
     spark.conf.set(_PUSHDOWN, "true")
-    spark.dataSource.register(FsmqDataSource)
+    planned = pruning.install(spark)
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is not None:  # Spark looks for sources of the same name in the session that is active
+        jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    try:
+        spark.dataSource.register(PlannedDataSource if planned else FsmqDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     return spark
 
 

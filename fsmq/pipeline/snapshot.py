@@ -32,7 +32,7 @@ from fsmq.spool.names import facts
 from fsmq.spool.stamps import Stamps
 from fsmq.spool.tree import Tree
 
-OPTIONS = ("root", "queue", "columns", "pushdown", "partitions", "maxBodyBytes")
+OPTIONS = ("root", "queue", "columns", "partitions", "maxBodyBytes")
 
 Passing = Callable[[Run], Run]
 
@@ -56,7 +56,8 @@ class SnapshotReader(DataSourceReader):
         InvalidValue: an option or a column that does not fit.
     """
 
-    def __init__(self, schema: StructType, given: Options) -> None:
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        given = Options(options, OPTIONS)
         self._schema = check_schema(schema)
         self._root = given.root()
         self._queues = Queues(given.required("queue", "jobs"))
@@ -154,18 +155,8 @@ def _listed(group: Group) -> Iterator[Run]:
 
 
 class PushingReader(SnapshotReader):
-    """The same, with Spark's filters taken in; where the option ``pushdown`` asks for it.
-
-    Not by default: Spark 4.3 keeps the reader with one query's filters at the DataFrame, and gives
-    it to other queries on the same DataFrame, which then miss what those filters left out.
-    """
+    """The same, with Spark's filters taken in: those of one query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
         """Take in the filters that spare work; the rest is Spark's."""
         return self._pushed.push(filters)
-
-
-def reader(schema: StructType, options: Mapping[str, str]) -> SnapshotReader:
-    """The reader for the options of a read. Raises InvalidValue."""
-    given = Options(options, OPTIONS)
-    return (PushingReader if given.flag("pushdown") else SnapshotReader)(schema, given)

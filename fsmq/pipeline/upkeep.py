@@ -20,10 +20,8 @@ from fsmq.spool.names import check_queue
 _PART = 10_000
 
 
-def _ready(spark: SparkSession, root: str, queues: str, *columns: str) -> DataFrame:
+def _ready(spark: SparkSession, root: str, queues: str) -> DataFrame:
     reading = spark.read.format("fsmq").option("root", root).option("queue", queues)
-    if columns:
-        reading = reading.option("columns", ",".join(columns))
     return reading.load().where("state = 'ready'")
 
 
@@ -81,7 +79,7 @@ def placed(spark: SparkSession, root: str, queues: str, shares: Mapping[str, int
     slots = [queue for queue, share in shares.items() for _ in range(share)]
     number = f.pmod(f.xxhash64("id"), f.lit(len(slots)))
     target = f.array(*map(f.lit, slots))[number.cast("int")]
-    standing = _ready(spark, root, queues, "queue", "id", "state")
+    standing = _ready(spark, root, queues).select("queue", "id")
     return standing.select("queue", "id", target.alias("target")).where("queue != target")
 
 

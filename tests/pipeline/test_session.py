@@ -54,6 +54,46 @@ def test_java_is_found_by_its_home(bare: pytest.MonkeyPatch, tmp_path: Path, ver
     assert find_java() == home
 
 
+def test_a_spark_that_does_not_prune_reads_all_the_same(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from fsmq.pipeline import pruning
+    from fsmq.pipeline.datasource import FsmqDataSource
+
+    assert pruning.install(spark), "it is there already"
+    monkeypatch.setattr(pruning, "_CLASS", "fsmq.Unknown")
+    monkeypatch.setattr(pruning, "_SOURCE", "columns.py")  # which is no Java
+    assert not pruning.install(spark)
+    assert "name them with the option columns" in caplog.text
+
+    class Plain(FsmqDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "plain"
+
+    spark.dataSource.register(Plain)
+    with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
+        spool.queue("jobs").put_many([b"a", b"bb", b"ccc"])
+    table = spark.read.format("plain").options(root=str(tmp_path / "mq"), queue="jobs").load()
+    assert [row.body for row in table.where("size = 2").collect()] == [b"bb"]
+    assert table.count() == 3
+
+
+def test_a_session_may_be_registered_again_and_others_beside_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from fsmq.pipeline import register
+
+    with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
+        spool.queue("jobs").put(b"a")
+    for session in (spark, spark, spark.newSession(), spark):
+        table = register(session).read.format("fsmq").options(root=str(tmp_path / "mq"), queue="*")
+        assert table.load().count() == 1
+
+
 def test_workers_use_the_interpreter_of_the_driver(spark: SparkSession) -> None:
     def interpreter(_: int) -> str:
         import sys

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from inotify_simple import INotify, flags
 
 from fsmq.spool import NewMessage, Spool, State
 from fsmq.spool.names import entry
@@ -201,7 +202,7 @@ def test_a_body_that_is_too_large_is_named_unless_a_filter_leaves_it_out(
         [small, large] = spool.queue("jobs").put_many([b"x" * 10, b"x" * 101])
     with pytest.raises(Exception, match=f"message 'jobs:{large}' has 101 bytes"):
         read(tmp_path / "mq", "jobs", maxBodyBytes="100").collect()
-    table = read(tmp_path / "mq", "jobs", maxBodyBytes="100", pushdown="true")
+    table = read(tmp_path / "mq", "jobs", maxBodyBytes="100")
     assert [row["id"] for row in rows_of(table.where("size <= 100"))] == [small]
 
 
@@ -230,11 +231,12 @@ def test_where_times_are_kept_to_the_second_counts_are_unknown(tmp_path: Path, r
 
 
 def test_queries_on_one_table_do_not_change_each_other(root: Path, read: Read) -> None:
-    table = read(root, columns="id,state")
+    table = read(root)
     everything = table.count()
     ready = table.where("state = 'ready'")
     assert 0 < ready.count() < everything == table.count()
     assert table.union(ready).count() == everything + ready.count()
+    assert table.join(ready, ["queue", "id", "state"]).count() == ready.count()
 
 
 # -- filters -------------------------------------------------------------------------------------
@@ -277,8 +279,7 @@ def _filters(chance: random.Random, values: dict[str, list[str]], amount: int) -
 def test_filters_that_are_pushed_down_give_what_spark_itself_finds(root: Path, read: Read) -> None:
     from pyspark.sql import functions as f
 
-    columns = "queue,id,state,created_at,priority,expires_at,visible_at,deliveries,size"
-    table = read(root, columns=columns)
+    table = read(root, partitions="1")
     seed = random.randrange(1 << 30)
     wanted = list(_filters(random.Random(seed), _literals(rows_of(table)), 24))
     # In a select nothing is pushed down: Spark evaluates it row by row.
@@ -289,9 +290,7 @@ def test_filters_that_are_pushed_down_give_what_spark_itself_finds(root: Path, r
             if row[f"t{i}"]:
                 expected[i].add((row["queue"], row["id"], row["state"]))
     parts = [
-        read(root, columns=columns, pushdown="true", partitions="1")
-        .where(test)
-        .select(f.lit(i).alias("i"), "queue", "id", "state")
+        table.where(test).select(f.lit(i).alias("i"), "queue", "id", "state")
         for i, test in enumerate(wanted)
     ]
     found: list[set[tuple[str, str, str]]] = [set() for _ in wanted]
@@ -324,11 +323,10 @@ def in_this_process(
 ) -> tuple[list[Row], list[Any]]:
     """A snapshot without Spark: its rows, and the filters that are left to Spark."""
     from fsmq.pipeline.datasource import columns_of
-    from fsmq.pipeline.snapshot import PushingReader, reader
+    from fsmq.pipeline.snapshot import PushingReader
 
-    given = {"root": str(root), "queue": "*", "pushdown": "true", **options}
-    reading = reader(columns_of(given), given)
-    assert isinstance(reading, PushingReader)
+    given = {"root": str(root), "queue": "*", **options}
+    reading = PushingReader(columns_of(given), given)
     left = list(reading.pushFilters(filters or []))
     parts = reading.partitions()
     return [
@@ -354,6 +352,32 @@ def test_without_bodies_no_message_is_opened_but_for_its_header(
     opened.clear()
     in_this_process(root, columns="id,body")
     assert len(names.intersection(opened)) >= len(rows) - 1, "all of them are opened for bodies"
+
+
+def test_a_query_opens_only_what_it_uses(root: Path, read: Read) -> None:
+    from pyspark.sql import functions as f
+
+    table = read(root)
+    with INotify(nonblocking=True) as opens:
+        opens.add_watch(root / "queues" / "jobs", flags.OPEN)
+
+        def of_messages() -> set[str]:
+            return {event.name for event in opens.read(timeout=0) if not event.mask & flags.ISDIR}
+
+        jobs = table.where("queue = 'jobs' and state = 'ready'")
+        for unopened in (
+            jobs.groupBy("state").agg(f.max("size"), f.max("deliveries"), f.min("created_at")),
+            jobs.select("id", "visible_at").where("size >= 0").orderBy("id").limit(3),
+            table.selectExpr("count(*)"),
+            table.alias("a").join(jobs.alias("b"), "id").selectExpr("a.id", "b.priority"),
+        ):
+            assert unopened.collect()
+            assert not of_messages(), unopened._jdf.queryExecution().toString()
+        assert len(jobs.select("body").collect()) == len(of_messages()) > 10
+        [one] = jobs.orderBy("id").select("id").limit(1).collect()
+        assert jobs.where(f.col("id") == one.id).select("body").count() == 1
+        assert len(jobs.where(f.col("id") == one.id).select("body").collect()) == 1
+        assert of_messages() == {one.id}, "the filter spares the others"
 
 
 def test_a_filter_spares_what_does_not_pass(root: Path, opened: list[str]) -> None:

@@ -1,0 +1,69 @@
+"""Queries that read the columns they use, and no others: a class of Java, for Spark's planner.
+
+See DefaultSource.java beside this file.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SOURCE = "DefaultSource.java"
+_CLASS = "fsmq.DefaultSource"
+
+_log = logging.getLogger(__name__)
+
+
+def install(spark: SparkSession) -> bool:
+    """Give Spark's planner the class, once for a driver.
+
+    Returns whether it has it. It cannot where the driver is another machine's (Spark Connect), and
+    where this Spark has other insides than 4.3.
+    """
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return False
+    try:
+        # The one in which Spark looks for sources, and all its threads.
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        if not _is_known(loader):
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.cook(files(__package__).joinpath(_SOURCE).read_text(encoding="utf-8"))
+            _load(jvm, loader, compiler.getBytecodes())
+    except Py4JError as error:
+        _log.warning(
+            "this Spark (%s) cannot be told which columns a query uses: name them with the option"
+            " columns: %s",
+            spark.version,
+            str(error).splitlines()[0],
+        )
+        return False
+    return True
+
+
+def _is_known(loader: Any) -> bool:
+    try:
+        loader.loadClass(_CLASS)
+    except Py4JError:
+        return False
+    return True
+
+
+def _load(jvm: Any, loader: Any, classes: Any) -> None:
+    """Load classes from a folder, which is needed no more when that is done."""
+    with TemporaryDirectory(prefix="fsmq-") as folder:
+        loader.addURL(jvm.java.io.File(folder).toURI().toURL())
+        for name in classes:
+            path = Path(folder, *name.split(".")).with_suffix(".class")
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(bytes(classes[name]))
+        for name in classes:
+            loader.loadClass(name)
