@@ -35,7 +35,7 @@ from fsmq.spool.alive import look
 from fsmq.spool.compression import MAX_PLAIN_BYTES
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.errors import telling
-from fsmq.spool.filesystem import looks_coarse
+from fsmq.spool.filesystem import is_network, kind_of, looks_coarse
 from fsmq.spool.manifest import Batch
 from fsmq.spool.message import MAX_HEADER_BYTES
 from fsmq.spool.names import check_queue
@@ -67,7 +67,8 @@ _PER_PARTITION = 1000
 _LEAST_VISIBILITY_S = 1.0
 # How long the process of a driver that was killed may take to end.
 _PATIENCE_S = 15.0
-_MOVER_PATIENCE_S = 1.0
+# For a mover's answer. One that is taken for absent does no harm: both deliver then.
+_EVENTS_PATIENCE_S, _POLL_PATIENCE_S = 0.25, 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -222,7 +223,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 with telling(f"cannot open {self._root}"):
                     self._queues.check(tree)
-                    delivers = look(tree, _MOVER_PATIENCE_S).mover is None
+                    is_far = is_network(kind_of(tree.root))
+                    patience = _POLL_PATIENCE_S if is_far else _EVENTS_PATIENCE_S
+                    delivers = look(tree, patience).mover is None
             finally:
                 tree.close()
             self._spool = Spool(
