@@ -88,7 +88,7 @@ class Program:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,
+                    process_group=0,
                 )
             if until_ready:
                 self._await_ready(listener)

@@ -44,7 +44,7 @@ class Nursery:
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
-            start_new_session=True,
+            process_group=0,
         )
         return self
 
