@@ -11,7 +11,7 @@ import pytest
 
 from fsmq.pipeline.java import NoJava, find_java
 from tests.pipeline.files import without_processes
-from tests.suite import HOME
+from tests.pipeline.victims import CONF, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,11 +27,12 @@ def java() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(java: None) -> Iterator[SparkSession]:
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two cores, as a user would make it; it outlives the jobs that stop it."""
     from fsmq.pipeline import session
 
-    os.environ.setdefault("SPARK_CONF_DIR", str(HOME / "tests" / "pipeline" / "conf"))
+    os.environ.setdefault("SPARK_CONF_DIR", str(CONF))
+    os.environ.setdefault("SPARK_HOME", str(spark_home(tmp_path_factory.mktemp("home"))))
     # NumPy starts a thread for each core, in each of the many processes that import it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     running = session("tests", master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})

@@ -27,13 +27,17 @@ def _environment(folder: Path) -> dict[str, str]:
     return {
         **environ,
         "SPARK_CONF_DIR": str(CONF),
-        "SPARK_HOME": str(_spark_home(folder)),
+        "SPARK_HOME": str(spark_home(folder)),
         "PYTHONPATH": os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")]),
     }
 
 
-def _spark_home(folder: Path) -> Path:
-    """Spark as it is installed, but for what the workers of a cluster write beside it."""
+def spark_home(folder: Path) -> Path:
+    """Spark as it is installed, without two of its parts: one is what a cluster's workers write.
+
+    In the other, ``python``, PySpark stands once more, in an archive without bytecode. Python
+    processes of Spark find it there first, and each compiles for half a second what it imports.
+    """
     found = find_spec("pyspark")
     assert found is not None
     assert found.origin is not None
@@ -41,7 +45,7 @@ def _spark_home(folder: Path) -> Path:
     if not home.exists():
         home.mkdir()
         for part in Path(found.origin).parent.iterdir():
-            if part.name != "work":
+            if part.name not in ("work", "python"):
                 (home / part.name).symlink_to(part)
     return home
 
