@@ -96,6 +96,7 @@ def snapshots(bench: Bench) -> Outcome:
         [
             _measure("with bodies, against binaryFile", found, "bodies", "binaryFile", 10, note),
             _measure("the same without that one's listing", found, "bodies", "listed", None, ""),
+            _measure("no file opened, against binaryFile", found, "unopened", "binaryFile", 20, ""),
             _measure("no file opened, against with bodies", found, "unopened", "bodies", 2, ""),
             _measure("what the names tell, against with bodies", found, "names", "bodies", 2, ""),
         ]
