@@ -323,14 +323,18 @@ def test_names_are_coloured_on_a_terminal(
 def test_a_child_with_a_chatty_orphan_does_not_hold_up_the_stop(supervise: Supervise) -> None:
     """What a child left behind may keep its output open for ever."""
     parent = f"""{TOOLS}
-if os.fork() == 0:
+if (orphan := os.fork()) == 0:
     signal.pause()
-say("orphan", 0)
+say("orphan", orphan)
 {GOOD}"""
     orphanage = supervise({"mq": parent}, prefix=True)
-    orphanage.wait_for("^started")
-    orphanage.send(signal.SIGTERM)
-    assert orphanage.process.wait() == 0
+    orphan = int(orphanage.wait_for(r"orphan (\d+)$")[1])
+    try:
+        orphanage.wait_for("^started")
+        orphanage.send(signal.SIGTERM)
+        assert orphanage.process.wait() == 0
+    finally:
+        os.kill(orphan, signal.SIGKILL)
 
 
 def test_it_is_well_only_while_its_children_are(
