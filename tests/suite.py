@@ -55,7 +55,7 @@ class Program:
     """One program: its process, and its log as lines of JSON.
 
     under: a command line that starts it, in place of itself.
-    Started in a session of its own, so that no child of it can outlive a test.
+    Started in a process group of its own, so that no child of it can outlive a test.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -37,6 +37,17 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     running = session("tests", master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})
     without_processes(running)
+    _keep_names(running)
     with mock.patch.object(type(running), "stop"):
         yield running
     running.stop()
+
+
+def _keep_names(spark: SparkSession) -> None:
+    """Spare PySpark asking for two names of its own, thousands of times.
+
+    For each time Java looks through all of Spark's archives for classes of the same names.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    for name in ("functions", "PythonUtils"):
+        setattr(jvm, name, getattr(jvm, name))

@@ -26,7 +26,7 @@ def start(spark: SparkSession, folder: Path, messages: int, **trigger: Any) -> S
     stream = (
         spark.readStream.format("fsmq")
         .options(root=str(folder / "mq"), queue=QUEUE, consumer=CONSUMER)
-        .options(maxMessagesPerBatch=messages, visibilityTimeout=5)
+        .options(maxMessagesPerBatch=messages, visibilityTimeout=2)
         .load()
     )
     return (

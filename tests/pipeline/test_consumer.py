@@ -141,7 +141,7 @@ def test_a_batch_that_failed_is_given_again_and_not_before_acknowledged(
 def test_what_others_had_after_its_timer_is_left_out(spark: SparkSession, spool: Spool) -> None:
     ids = fill(spool, "jobs", 4)
     query = Query(spark, spool)
-    query.options["visibilityTimeout"] = 2
+    query.options["visibilityTimeout"] = 1
 
     def fail() -> None:
         raise RuntimeError("the sink says no")

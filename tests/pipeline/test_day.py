@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.timeout(300)
 def test_tables_and_report_tell_what_was_counted(spark: SparkSession, tmp_path: Path) -> None:
-    tally = played(tmp_path / "mq", seed=7, seconds=8, messages=1500)
+    tally = played(tmp_path / "mq", seed=7, seconds=5, messages=1500)
     for happened in ("released", "redelivered", "buried", "expired", "purged"):
         assert sum(counts[happened] for counts in tally.counts.values()) > 0, happened
     compare(make(spark, tmp_path / "mq", tmp_path / "tables"), tally, 1.0)

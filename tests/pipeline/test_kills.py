@@ -55,9 +55,9 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
     with Spool(folder / "archived", sync="none") as spool:
         posted = spool.queue(QUEUE).put_many([NewMessage(b"%d" % n) for n in range(_POSTED)])
         spool.deliver()
-    # The driver goes on from here, and waits for what comes.
+    # The driver goes on from here, which is reached while it starts, and waits for what comes.
     segment(journaled, life(0, QUEUE, "1"))
-    journal.start(spark, str(journaled), str(tables)).awaitTermination()
+    begun = journal.start(spark, str(journaled), str(tables))
     moments = _moments(folder)
     stream = run(
         *(spark, folder, 1, 8),
@@ -65,13 +65,15 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
         others=lambda: next(moments, True),
         longest=_LONGEST_S,
     )
+    begun.awaitTermination()
     return Story(folder, posted, stream)
 
 
 def _moments(folder: Path) -> Iterator[bool]:
     """False until the jobs are in the middle of something: one look at a time."""
     queue, tables = folder / "archived" / "queues" / QUEUE, folder / "tables"
-    while len(os.listdir(queue)) == _POSTED:
+    posted_ns = queue.stat().st_mtime_ns
+    while queue.stat().st_mtime_ns == posted_ns:
         yield False
     with pytest.raises(InvalidValue, match="another job writes into"):
         journal.only_one(str(tables)).__enter__()

@@ -3,7 +3,8 @@
     python -m tests.pipeline.three_jobs FOLDER    until it is killed
 
 FOLDER has what `tests.pipeline.driver` has, a spool ``archived``, whose queue a command takes into
-``archive``, and a spool ``journaled``, whose journal goes into ``tables``.
+``archive``, and a spool ``journaled``, whose journal goes into ``tables``: whoever starts this
+program makes the first batch of those.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from fsmq.cli import main as fsmq
 from fsmq.pipeline import journal, session
 from tests.pipeline.driver import PER_BATCH, QUEUE, start
+from tests.pipeline.files import without_processes
 from tests.pipeline.victims import PATIENCE_S
 from tests.suite import eventually
 
@@ -22,15 +24,22 @@ PER_ARCHIVE_BATCH = 50
 
 def main(folder: Path) -> None:
     spark = session("kills", master="local[2]")
+    without_processes(spark)
     # One after the other: each starts a process, for which Spark waits ten seconds at most.
     stream = start(spark, folder, PER_BATCH, processingTime="0 seconds")
-    eventually(lambda: stream.lastProgress or not stream.isActive, PATIENCE_S)
-    tables = str(folder / "tables")
-    with journal.only_one(tables):
-        follows = journal.start(spark, str(folder / "journaled"), tables, every=1)
+    eventually(lambda: _has_done(folder) or not stream.isActive, PATIENCE_S)
+    tables = folder / "tables"
+    eventually(lambda: _has_done(tables, "_checkpoint"), PATIENCE_S)
+    with journal.only_one(str(tables)):
+        follows = journal.start(spark, str(folder / "journaled"), str(tables), every=1)
         eventually(lambda: follows.status["message"].startswith("Waiting"), PATIENCE_S)
         places = [f"--root={folder / 'archived'}", f"--to={folder / 'archive'}"]
         fsmq(["pipeline", "archive", QUEUE, *places, f"--batch={PER_ARCHIVE_BATCH}"])
+
+
+def _has_done(folder: Path, checkpoint: str = "checkpoint") -> bool:
+    """Whether a stream has committed its first batch; asking Spark would keep it from its work."""
+    return (folder / checkpoint / "commits" / "0").exists()
 
 
 if __name__ == "__main__":
