@@ -28,6 +28,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructField, StructType
 
+from fsmq.pipeline.cancellation import cancellable
 from fsmq.pipeline.columns import SCHEMA
 from fsmq.pipeline.consumer import BATCH_COLUMN
 from fsmq.pipeline.finder import open_tree
@@ -129,7 +130,7 @@ def drain(
     with tempfile.TemporaryDirectory(prefix="fsmq-archive-") as checkpoint, _all_progress(spark):
         query = (
             stream.load()
-            .writeStream.foreachBatch(lambda batch, number: _write(batch, folder))
+            .writeStream.foreachBatch(cancellable(lambda batch, number: _write(batch, folder)))
             .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
             .start()

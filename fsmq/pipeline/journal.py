@@ -21,6 +21,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fsmq.pipeline import lives, minutes, segments
+from fsmq.pipeline.cancellation import cancellable
 from fsmq.pipeline.tables import Progress, Tables
 from fsmq.spool import InvalidValue
 
@@ -94,7 +95,9 @@ def start(
     batches = _Batches(tables, root, rules or Rules(), told)
     stream = spark.readStream.format(segments.NAME).option("root", root)
     writer = stream.option("maxBytesPerTrigger", max_bytes).load().writeStream
-    writer = writer.foreachBatch(batches.make).option("checkpointLocation", tables.checkpoint)
+    writer = writer.foreachBatch(cancellable(batches.make)).option(
+        "checkpointLocation", tables.checkpoint
+    )
     if every is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{round(every * 1000)} milliseconds").start()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +16,7 @@ import click
 from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import bar, document, facts
 from fsmq.cli.pipeline.problems import AGAIN, failure_of
+from fsmq.cli.pipeline.stopping import handled, interrupt, stoppable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ dry_run_option = click.option(
 
 @contextmanager
 def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
-    """A session for one job, stopped at its end. SIGTERM ends the job as SIGINT does.
+    """A session for one job, stopped at its end; SIGINT and SIGTERM end both.
 
     Raises NoJava, Failure.
     """
@@ -79,21 +79,32 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
     warnings.filterwarnings("ignore", "PySpark does not yet", FutureWarning)
     try:
         # What goes wrong is told at the end in one line, and not by each task with its trace.
-        spark = session(f"fsmq {job}", master=master, settings={"spark.log.level": "FATAL"})
+        with handled(interrupt):
+            spark = session(f"fsmq {job}", master=master, settings={"spark.log.level": "FATAL"})
+    except KeyboardInterrupt:
+        raise _stopped() from None
     except (Py4JError, PySparkException) as error:
         raise _no_start(error, master) from error
     try:
-        with _stoppable():
+        with stoppable(spark) as asked:
             yield spark
     except KeyboardInterrupt:
-        raise Failure("stopped", Exit.INTERRUPTED, AGAIN) from None
-    except (PySparkException, Py4JError) as error:
-        failure = failure_of(str(error))
+        raise _stopped() from None
+    except (PySparkException, Py4JError, OSError) as error:
+        if asked.is_set():
+            raise _stopped() from None
+        failure = None if isinstance(error, OSError) else failure_of(str(error))
         if failure is None:
             raise
         raise failure from error
     finally:
-        spark.stop()
+        # Who stops a whole group of processes has ended Spark's JVM, too.
+        with suppress(Py4JError, OSError):
+            spark.stop()
+
+
+def _stopped() -> Failure:
+    return Failure("stopped", Exit.INTERRUPTED, AGAIN)
 
 
 def _no_start(error: Exception, master: str | None) -> Failure:
@@ -106,15 +117,6 @@ def _no_start(error: Exception, master: str | None) -> Failure:
         Exit.UNAVAILABLE,
         "see what it has said above; a cluster: do its master and driver reach each other?",
     )
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -151,17 +153,20 @@ def await_stream(query: StreamingQuery, *, endless: bool = False) -> None:
     Raises Failure, KeyboardInterrupt.
     """
     from pyspark.errors import StreamingQueryException
+    from pyspark.sql import SparkSession
 
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
-        if not endless:
-            raise
-    except StreamingQueryException as error:
-        reason = str(error).partition("\n")[0]
-        told = Failure(f"the stream has ended: {reason}", Exit.UNAVAILABLE, AGAIN)
-        raise (failure_of(str(error)) or told) from error
+    with stoppable(SparkSession.active()) as asked:
+        try:
+            while not query.awaitTermination(1) and not asked.is_set():
+                pass
+            query.stop()
+        except StreamingQueryException as error:
+            if not asked.is_set():
+                reason = str(error).partition("\n")[0]
+                told = Failure(f"the stream has ended: {reason}", Exit.UNAVAILABLE, AGAIN)
+                raise (failure_of(str(error)) or told) from error
+    if asked.is_set() and not endless:
+        raise KeyboardInterrupt
 
 
 def summary(found: Mapping[str, Any], as_json: bool) -> None:

@@ -1,0 +1,95 @@
+"""A job is told to stop in the midst of its work: what it says, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fsmq.cli import main
+from fsmq.spool import NewMessage, Spool
+from tests.pipeline.archives import archived
+from tests.spool.helpers import visible
+from tests.suite import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(300)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+AMOUNT, PER_BATCH = 4000, 400
+
+
+@pytest.fixture(autouse=True)
+def harmless() -> Iterator[None]:
+    """A signal that comes too late fails the test, and does not end it."""
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def do(root: Path, *words: object) -> Result:
+    return CliRunner().invoke(main, ["pipeline", *map(str, words), f"--root={root}", "--json"])
+
+
+def stopped(
+    number: signal.Signals, is_at_work: Callable[[], object], root: Path, *words: object
+) -> None:
+    """Send a job a signal when it is at work; it says in two lines what became of it."""
+
+    def strike() -> None:
+        eventually(is_at_work)
+        os.kill(os.getpid(), number)
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    done = do(root, *words)
+    striker.join()
+    assert (done.exit_code, done.stdout) == (130, ""), done.output
+    assert done.stderr == "fsmq: stopped\n      run it again: it goes on where it was\n"
+
+
+def test_a_write_that_is_stopped_leaves_nothing_and_is_done_by_the_next_run(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    with Spool(root, sync="none") as spool:
+        spool.create_queue("jobs")
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"{number}\n" for number in range(AMOUNT)))
+    load = ("load", lines, "--queue=jobs")
+    staging = root / "staging"
+    stopped(signal.SIGTERM, lambda: list(staging.glob(".load-*/*/*")), root, *load)
+    assert list(staging.glob("*:*")) == list(staging.glob(".*:*")) == []
+    assert visible(root) == []
+    assert json.loads(do(root, *load).stdout)["messages"] == AMOUNT
+    assert len(visible(root)) == AMOUNT
+
+
+def test_an_archive_that_is_stopped_goes_on(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    with Spool(root, sync="none") as spool:
+        posted = spool.queue("jobs").put_many([NewMessage(b"%d" % n) for n in range(AMOUNT)])
+        spool.deliver()
+        folder = tmp_path / "archive"
+        archive = ("archive", "jobs", f"--to={folder}")
+        part = f"--batch={PER_BATCH}"
+        stopped(signal.SIGINT, lambda: list(folder.glob("queue=*/*/*")), root, *archive, part)
+        assert 0 < len(visible(root)) <= AMOUNT
+        if json.loads(do(root, *archive).stdout)["hidden"]:
+            # It was stopped between a claim and its note: timers give that back.
+            spool.complete(spool.release_many("jobs"))
+            do(root, *archive)
+        assert visible(root) == []
+    assert Counter(row["id"] for row in archived(folder)) == Counter(posted)
+    assert not list((root / "consumers").rglob("*.json"))
