@@ -34,6 +34,7 @@ from fsmq.pipeline.consumer import BATCH_COLUMN
 from fsmq.pipeline.finder import open_tree
 from fsmq.pipeline.listing import Queues
 from fsmq.spool import InvalidValue, Spool
+from fsmq.spool.compression import MAX_PLAIN_BYTES
 from fsmq.spool.errors import telling
 from fsmq.spool.names import check_queue
 from fsmq.spool.sync import sync_filesystem
@@ -105,12 +106,14 @@ def drain(
     *,
     consumer: str | None = None,
     messages: int = MESSAGES,
+    limit: int = MAX_PLAIN_BYTES,
     run: Callable[[StreamingQuery], object] = lambda query: query.awaitTermination(),
 ) -> dict[str, Any]:
     """Move what is ready in some queues into an archive, and acknowledge it.
 
     queues: names and globs. folder: a path that Spark knows. consumer: who claims them; None: a
-    name for this folder. messages: as many in a batch. run: waits for the end of the query.
+    name for this folder. messages: as many in a batch. limit: bytes of the largest message; a
+    larger one fails the drain. run: waits for the end of the query.
 
     What a run before this one had begun and not finished is done first; what it had claimed and not
     yet noted is among the ``hidden`` until its timer ends. Raises FsmqError,
@@ -121,7 +124,7 @@ def drain(
         .schema(STREAM_SCHEMA)
         .options(root=root, queue=",".join(queues), consumer=consumer or consumer_of(folder))
         .options(maxMessagesPerBatch=messages, maxBytesPerBatch=BYTES)
-        .options(visibilityTimeout=_VISIBILITY_S)
+        .options(visibilityTimeout=_VISIBILITY_S, maxBodyBytes=limit)
     )
     if "://" not in folder:
         os.makedirs(folder, exist_ok=True)
@@ -147,8 +150,17 @@ def drain(
     }
 
 
-def copy(spark: SparkSession, root: str, queues: Sequence[str], folder: str) -> dict[str, Any]:
+def copy(
+    spark: SparkSession,
+    root: str,
+    queues: Sequence[str],
+    folder: str,
+    *,
+    limit: int = MAX_PLAIN_BYTES,
+) -> dict[str, Any]:
     """Add to an archive what stands in some queues and is not in it, and leave the queues alone.
+
+    limit: bytes of the largest message; a larger one fails the copy.
 
     Raises FsmqError.
     """
@@ -156,7 +168,7 @@ def copy(spark: SparkSession, root: str, queues: Sequence[str], folder: str) -> 
         _clear(Path(folder))
     found = (
         spark.read.format("fsmq")
-        .options(root=root, queue=",".join(queues))
+        .options(root=root, queue=",".join(queues), maxBodyBytes=limit)
         .load()
         .where("state <> 'removed'")
     )

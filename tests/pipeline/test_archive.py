@@ -119,6 +119,29 @@ def test_a_copy_adds_what_is_missing_and_acknowledges_nothing(
     assert [path.name for path in folder.iterdir()] == ["queue=jobs"]
 
 
+def test_what_is_too_large_fails_the_command_until_it_is_told_to_take_it(
+    spark: SparkSession, spool: Spool, tmp_path: Path
+) -> None:
+    jobs = spool.queue("jobs")
+    posted = jobs.put_many([b"small", b"a large one"])
+    spool.deliver()
+
+    def run(most: int) -> Any:
+        more = [f"--root={spool.tree.root}", f"--to={tmp_path / 'archive'}", "--json"]
+        words = ["pipeline", "archive", "jobs", f"--max-body-bytes={most}", *more]
+        return CliRunner().invoke(main, words)
+
+    refused = run(10)
+    assert refused.exit_code == 2
+    assert "has 11 bytes, and no more than 10 are read" in refused.stderr
+    assert "--max-body-bytes" in refused.stderr
+    assert len(visible(spool.tree.root)) == 2
+    done = run(11)
+    assert (done.exit_code, json.loads(done.stdout)["messages"]) == (0, 2)
+    assert sorted(row["id"] for row in archived(tmp_path / "archive")) == sorted(posted)
+    assert visible(spool.tree.root) == []
+
+
 def test_the_command_says_what_it_would_do_and_what_it_did(
     spark: SparkSession, spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

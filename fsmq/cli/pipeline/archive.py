@@ -35,6 +35,15 @@ from fsmq.cli.place import root_option
     help="As many are written, and then acknowledged, at a time.",
 )
 @click.option(
+    "--max-body-bytes",
+    "limit",
+    type=click.IntRange(1, 2_000_000_000),  # as for a snapshot
+    default=64 * 2**20,
+    show_default=True,
+    metavar="BYTES",
+    help="The largest message; a larger one fails the run.",
+)
+@click.option(
     "--consumer",
     metavar="NAME",
     help="Who claims the messages.  [default: a name made of --to]",
@@ -48,6 +57,7 @@ def archive(
     folder: str,
     copy: bool,
     messages: int,
+    limit: int,
     consumer: str | None,
     master: str | None,
     dry_run: bool,
@@ -73,12 +83,13 @@ def archive(
             job.check(spool, queues, place, consumer)
             with only_one(place), progress(spark, "archiving"):
                 if copy:
-                    found = job.copy(spark, spool, queues, place)
+                    found = job.copy(spark, spool, queues, place, limit=limit)
                 else:
                     found = job.drain(
                         *(spark, spool, queues, place),
                         consumer=consumer,
                         messages=messages,
+                        limit=limit,
                         run=await_stream,
                     )
         summary({**found, "archive": place}, as_json)

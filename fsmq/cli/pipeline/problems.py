@@ -27,7 +27,10 @@ def failure_of(text: str) -> Failure | None:
     """The failure that an error in a task or a query comes to; None: it is a bug."""
     if ours := _of_fsmq.search(text):
         code = _CODES.get(ours["kind"], Exit.USAGE)
-        return Failure(ours["text"], code, AGAIN if code is Exit.UNAVAILABLE else "")
+        advice = AGAIN if code is Exit.UNAVAILABLE else ""
+        if ours["text"].startswith("option maxBodyBytes"):
+            advice = "archive takes --max-body-bytes; what it has claimed it finishes then"
+        return Failure(ours["text"], code, advice)
     if _BUG in text:
         return None
     if disk := list(_of_disk.finditer(text)):
