@@ -17,10 +17,10 @@ from tests.suite import Suite
 
 _numbers = count(1)
 _PIPELINE = "tests/pipeline/"
-# By so much `nice`: where both want a core, the others have a tenth of it. That holds within a
+# By so much `nice`: where both want a core, the others have a quarter of it. That holds within a
 # session. So what they start is in no session of its own, which Linux would give a share as large
 # as that of all tests together (autogroups).
-_GIVES_WAY = 10
+_GIVES_WAY = 5
 
 # Tests start a thousand programs: each would compile all that it imports once more.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

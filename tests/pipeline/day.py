@@ -89,7 +89,7 @@ KINDS = {
     "thumbnails": Kind(0.10, _bursts, consumers=2, work=0.04, batch=1, hangs=0.03),
     "payments": Kind(0.10, _office, consumers=2, work=0.01, batch=2, fails=0.03, poison=0.02),
     "reminders": Kind(0.04, _always, delay=0.05),
-    "alerts": Kind(0.06, _always, ttl=0.02, batch=5, away=(0.0, 0.3)),
+    "alerts": Kind(0.06, _always, ttl=0.02, batch=5, away=(0.0, 0.6)),
     "import": Kind(0.04, _always, consumers=0, ends=0.3, delay=0.0),
 }
 DEAD = "payments-dead"
