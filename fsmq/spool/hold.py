@@ -21,7 +21,7 @@ from .errors import Unavailable
 from .tree import STRAY
 
 _RETRY_S = 0.0001
-_PATIENCE_S = 0.02
+PATIENCE_S = 0.02
 
 
 class Held(NamedTuple):
@@ -96,7 +96,7 @@ def _hold(context: Context, path: str) -> Held | None:
 def hold_patiently(context: Context, path: str) -> Held | None:
     """The same for renewals and releases, which wait a little. Raises Unavailable, OSError."""
     try:
-        return hold(context, path, _PATIENCE_S)
+        return hold(context, path, PATIENCE_S)
     except BlockingIOError:
         raise Unavailable("someone else is acting on this message right now") from None
 

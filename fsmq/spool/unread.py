@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .claim import deadline_of, take_back, win
 from .context import Context, Pending
 from .errors import FsmqError, unavailable
-from .hold import hold_patiently
+from .hold import PATIENCE_S, hold
 from .release import return_unseen
 from .settings import check_number
 from .stamps import MAX_COUNT
@@ -128,18 +128,24 @@ def keep(
     """Let claims end ``visibility`` seconds from now (None: the queue's setting).
 
     Gives each claim as it is now: with another count where the message had gone back to its queue
-    and was claimed again, and None where it is gone, or is someone else's claim by now.
+    and was claimed again, and None where it is gone, or is someone else's claim by now. One on
+    which someone acts right now is left as it was, and so are those that come after a fault.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
     """
     tree = context.tree
     work = Work()
+    kept: list[Claimed | None] = []
     try:
         deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
-        kept = [_keep(context, queue, claim, deadline_ms, work) for claim in claims]
+        for claim in claims:
+            kept.append(_keep(context, queue, claim, deadline_ms, work))
     except OSError as error:
-        raise unavailable(error, f"cannot renew in queue {queue!r}") from error
+        # What was claimed anew before the fault has to be known, or it is taken for another's.
+        if not kept:
+            raise unavailable(error, f"cannot renew in queue {queue!r}") from error
+        kept += claims[len(kept) :]
     if work.closed:
         work.folders = {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
     context.metrics.count(("renew", queue), len(work.closed))
@@ -158,7 +164,10 @@ def _keep(
 ) -> Claimed | None:
     tree, stamps = context.tree, context.stamps
     path = tree.path(State.DELAY, queue, claim.id)
-    held = hold_patiently(context, path)
+    try:
+        held = hold(context, path, PATIENCE_S)
+    except BlockingIOError:
+        return claim  # the next renewal tells what has come of it
     if held is not None:
         try:
             if not stat.S_ISREG(held.found.st_mode):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -220,6 +221,32 @@ def test_what_was_committed_is_finished_by_any_mover(
         assert other.queue("jobs").claim() == []
     assert visible(spool.tree.root) == []
     assert os.listdir(folder) == []
+
+
+def test_what_was_claimed_anew_is_not_taken_for_another_ones_when_a_message_after_it_is_busy(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    back, busy, last = fill(jobs, 3)
+    lost: list[str] = []
+    with Consumer(
+        spool, "spark", visibility=10, on_lost=lambda queue, ids: lost.extend(ids)
+    ) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 3)
+        assert batch is not None
+        jobs.renew(busy, 100)
+        clock.advance(20)
+        spool.deliver()
+        fd = os.open(spool.tree.root / "delay" / f"jobs:{busy}", os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # as a mover that was stopped in the middle
+            assert ids_of(consumer.keep(batch)) == [back, busy, last]
+        finally:
+            os.close(fd)
+        kept = consumer.keep(batch)
+        assert ids_of(kept) == [back, busy, last]
+        assert [claim.deliveries for claim in kept.claims["jobs"]] == [2, 1, 2]
+        assert lost == []
+        assert jobs.claim() == []
 
 
 def test_expired_messages_and_deleted_queues_are_passed_over(
