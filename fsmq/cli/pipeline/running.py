@@ -91,7 +91,7 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
     except KeyboardInterrupt:
         raise _stopped() from None
     except (PySparkException, Py4JError, OSError) as error:
-        if asked.is_set():
+        if asked.is_set() or _is_undoing(error):
             raise _stopped() from None
         failure = None if isinstance(error, OSError) else failure_of(str(error))
         if failure is None:
@@ -101,6 +101,15 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
         # Who stops a whole group of processes has ended Spark's JVM, too.
         with suppress(Py4JError, OSError):
             spark.stop()
+
+
+def _is_undoing(error: BaseException) -> bool:
+    """Whether this came up on the way out: the same signal may have ended Spark's JVM."""
+    while error.__context__ is not None:
+        error = error.__context__
+        if isinstance(error, KeyboardInterrupt):
+            return True
+    return False
 
 
 def _stopped() -> Failure:
@@ -122,12 +131,17 @@ def _no_start(error: Exception, master: str | None) -> Failure:
 @contextmanager
 def progress(spark: SparkSession, label: str) -> Iterator[None]:
     """A bar of the tasks that Spark has done, while the body runs; nothing without a terminal."""
+    from py4j.protocol import Py4JError
+
     over = threading.Event()
     with bar(label, 1) as show:
 
         def watch() -> None:
             while not over.wait(_LOOK_S):
-                done, of = _tasks(spark)
+                try:
+                    done, of = _tasks(spark)
+                except (Py4JError, OSError):
+                    return  # who waits for Spark's answer is told it, too
                 if of:
                     show(done, of)
 
@@ -152,6 +166,7 @@ def await_stream(query: StreamingQuery, *, endless: bool = False) -> None:
 
     Raises Failure, KeyboardInterrupt.
     """
+    from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
 
@@ -165,6 +180,9 @@ def await_stream(query: StreamingQuery, *, endless: bool = False) -> None:
                 reason = str(error).partition("\n")[0]
                 told = Failure(f"the stream has ended: {reason}", Exit.UNAVAILABLE, AGAIN)
                 raise (failure_of(str(error)) or told) from error
+        except (Py4JError, OSError):
+            if not asked.is_set():
+                raise
     if asked.is_set() and not endless:
         raise KeyboardInterrupt
 
