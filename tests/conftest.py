@@ -17,9 +17,9 @@ from tests.suite import Suite
 
 _numbers = count(1)
 _PIPELINE = "tests/pipeline/"
-# By so much `nice`: where both want a core, the others have a quarter of it. That holds within a
-# session. So what they start is in no session of its own, which Linux would give a share as large
-# as that of all tests together (autogroups).
+# By so much `nice`: where both want a core, the others have a quarter of it. The daemons that they
+# start have sessions of their own, which Linux gives the share of all tests together (autogroups):
+# without that they starve beside Spark, and the whole takes longer.
 _GIVES_WAY = 5
 
 # Tests start a thousand programs: each would compile all that it imports once more.

@@ -64,14 +64,14 @@ class Host:
     def start(
         self, *command: object, log: IO[Any], env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a program here, in a process group of its own."""
+        """Start a program here, in a session of its own."""
         return subprocess.Popen(
             [*self.enter, *map(str, command)],
             env=None if env is None else dict(env),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            process_group=0,
+            start_new_session=True,
         )
 
     @contextmanager

@@ -55,7 +55,7 @@ class Program:
     """One program: its process, and its log as lines of JSON.
 
     under: a command line that starts it, in place of itself.
-    Started in a process group of its own, so that no child of it can outlive a test.
+    Started in a session of its own, so that no child of it can outlive a test.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Program:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    process_group=0,
+                    start_new_session=True,
                 )
             if until_ready:
                 self._await_ready(listener)

@@ -44,7 +44,7 @@ class Nursery:
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
-            process_group=0,
+            start_new_session=True,
         )
         return self
 
