@@ -110,10 +110,13 @@ async def test_dead_letters_can_be_switched_off_and_on(
 ) -> None:
     await configure(client, queue, max_deliveries=1, dead_letter_queue=f"{queue}-dead")
     await post(client, queue, b"x")
-    await fetch(client, queue, visibility=0.2)
+    fetched = await fetch(client, queue, visibility=600)
     await configure(client, queue, max_deliveries=None, dead_letter_queue=None)
-    assert (await fetch(client, queue, visibility=0.2)).headers["X-Message-Deliveries"] == "2"
+    await ask(client, "PATCH", f"/{queue}/messages/{fetched.id}?visibility=0")
+    fetched = await fetch(client, queue, visibility=600)
+    assert fetched.headers["X-Message-Deliveries"] == "2"
     await configure(client, queue, max_deliveries=1, dead_letter_queue=f"{queue}-dead")
+    await ask(client, "PATCH", f"/{queue}/messages/{fetched.id}?visibility=0")
     assert (await fetch(client, f"{queue}-dead")).body == b"x"
 
 
