@@ -67,7 +67,7 @@ _PER_PARTITION = 1000
 _LEAST_VISIBILITY_S = 1.0
 # How long the process of a driver that was killed may take to end.
 _PATIENCE_S = 15.0
-# For a mover's answer. One that is taken for absent does no harm: both deliver then.
+# For a mover's answer. If one is taken for absent both deliver, the stream without its --delay.
 _EVENTS_PATIENCE_S, _POLL_PATIENCE_S = 0.25, 1.0
 
 _log = logging.getLogger(__name__)
