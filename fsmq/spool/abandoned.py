@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from typing import NamedTuple
 
+from .apart import LONGEST_S, Apart
 from .commit import let_go
 from .context import Context
 from .forward import Forward, load, remove_gone
@@ -26,54 +28,70 @@ _BUDGET = 5000
 
 
 class Cleared(NamedTuple):
-    """What one step did: files of committed jobs looked at, and whether there is more to do."""
+    """What one step did: files of committed jobs looked at, and whether there is more to do.
+
+    again_s: seconds until what failed is due again, at most.
+    """
 
     forwarded: int = 0
     is_behind: bool = False
+    again_s: float = LONGEST_S
 
 
 class Abandoned:
-    """Clears ``staging/`` of what is nobody's, step by step; what is in use it leaves alone."""
+    """Clears ``staging/`` of what is nobody's, step by step; what is in use it leaves alone.
 
-    def __init__(self, context: Context) -> None:
+    on_fault: told of what failed and waits for its next try (name, error).
+    """
+
+    def __init__(self, context: Context, on_fault: Callable[[str, Exception], None]) -> None:
         self._context = context
         self._tree = context.tree
-        self._at_work: tuple[Reservation, Forward] | None = None
+        self._on_fault = on_fault
+        self._apart = Apart()
+        self._at_work: tuple[str, Reservation, Forward] | None = None
 
     def close(self) -> None:
         """Leave what is not done to the next one."""
         if self._at_work is not None:
-            self._at_work[0].free()
+            self._at_work[1].free()
             self._at_work = None
 
     def step(self, now: float) -> Cleared:
         """Do a part of what is to be done; ``now`` is in Unix seconds. Raises OSError."""
-        return self._go_on() or self._look(now)
+        done = self._go_on(now) or self._look(now)
+        if (news := self._apart.news(now)) is not None:
+            self._on_fault(*news)
+        return done
 
     def _look(self, now: float) -> Cleared:
+        while self._apart.pop_due(now) is not None:
+            pass  # it has its turn with the others
         is_behind = False
-        first: OSError | None = None
         for name in self._tree.names(self._tree.folder(STAGING)):
+            if name in self._apart:
+                continue
             try:
                 is_behind |= self._one(name, now)
-            except OSError as error:
-                first = first or error  # what holds one up must not keep the others
-        if first is not None and not is_behind:
-            raise first
-        return self._go_on() or Cleared(is_behind=is_behind)
+            except Exception as error:  # whatever is wrong with one must not keep the others
+                self._apart.add(name, now, error)
+        again = self._apart.next_s()
+        pause = LONGEST_S if again is None else again - now
+        return self._go_on(now) or Cleared(is_behind=is_behind, again_s=pause)
 
-    def _go_on(self) -> Cleared | None:
+    def _go_on(self, now: float) -> Cleared | None:
         """Bring forward a part of what is being brought; None if nothing is."""
         if self._at_work is None:
             return None
-        forward = self._at_work[1]
+        name, _, forward = self._at_work
+        done = 0
         try:
             done = forward.step()
-        except BaseException:
-            self.close()
-            raise
-        if not done:
-            self.close()
+        except Exception as error:
+            self._apart.add(name, now, error)
+        finally:
+            if not done:
+                self.close()
         return Cleared(done, is_behind=True)
 
     def _one(self, name: str, now: float) -> bool:
@@ -88,7 +106,7 @@ class Abandoned:
         elif is_draft(name):
             _clear_draft(tree, path, now)
         elif job is not None and tree.is_folder(path):
-            return self._open(job, now) if name[0] == "." else self._committed(job)
+            return self._open(job, now) if name[0] == "." else self._committed(name, job)
         return False
 
     def _open(self, job: Job, now: float) -> bool:
@@ -100,7 +118,7 @@ class Abandoned:
         finally:
             held.free()
 
-    def _committed(self, job: Job) -> bool:
+    def _committed(self, name: str, job: Job) -> bool:
         if self._at_work is not None:
             return True
         forward, held = take_over(self._context, job)
@@ -109,7 +127,7 @@ class Abandoned:
         if forward is None:
             held.free()  # fsck tells of it
             return False
-        self._at_work = (held, forward)
+        self._at_work = (name, held, forward)
         return True
 
 

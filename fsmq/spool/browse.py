@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +14,8 @@ from .errors import InvalidValue, NoSuchQueue, unavailable
 from .message import Message, unpack
 from .names import check_id, check_queue, facts, fits, is_id, split_entry
 from .stamps import Stamp
-from .transitions import MOVE_DELAY, MOVE_NEW, MOVE_READY, State, Transition
-from .tree import STRAY
+from .transitions import MOVE_DELAY, MOVE_NEW, MOVE_READY, NEW, REMOVE_NEW, State, Transition
+from .tree import STRAY, Tree
 
 _PROGRESS_STEP = 1000
 _HIDDEN = ("in_flight", "delayed")
@@ -39,7 +40,10 @@ def ids(context: Context, queue: str, state: State) -> list[str]:
 
 
 def look(context: Context, queue: str, message_id: str, state: State) -> Message | None:
-    """Read a message without claiming it; None if it is not there. Raises OSError."""
+    """Read a message without claiming it; None if it is not there, or too large to be read.
+
+    Raises OSError.
+    """
     tree = context.tree
     try:
         fd = tree.open(tree.path(state, queue, message_id))
@@ -49,7 +53,7 @@ def look(context: Context, queue: str, message_id: str, state: State) -> Message
         raise
     try:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(found.st_mode) or found.st_size > context.max_file_bytes:
             return None
         with open(fd, "rb", closefd=False) as file:
             raw = file.read()
@@ -192,7 +196,8 @@ def move_messages(
     ``progress`` is told the number of messages done so far, now and then.
 
     Raises:
-        InvalidValue, NoSuchQueue, Unavailable
+        NoSuchQueue: or it was deleted meanwhile; what had not moved by then is in the source.
+        InvalidValue, Unavailable
     """
     check_queue(source, "source")
     check_queue(target, "target")
@@ -209,7 +214,7 @@ def move_messages(
                 conflicts += 1  # it would stand there and could not be claimed
                 continue
             try:
-                done = _move(context, transition, source, message_id, target)
+                done = move_one(context, transition, source, message_id, target)
             except FileExistsError:
                 conflicts += 1
                 continue
@@ -223,15 +228,54 @@ def move_messages(
     return Moved(moved, conflicts)
 
 
-def _move(
-    context: Context, transition: Transition, source: str, message_id: str, target: str
-) -> bool:
-    if not context.tree.move(transition, source, message_id, target):
+def move_one(context: Context, how: Transition, source: str, message_id: str, target: str) -> bool:
+    """Move one message to another queue; False if it does not stand where ``how`` begins.
+
+    Raises:
+        NoSuchQueue: the target was deleted; the message is in the source.
+        FileExistsError: one of its id stands there, in whatever state; nothing was changed.
+        OSError
+    """
+    tree = context.tree
+    path = tree.path(how.source, source, message_id)
+    if tree.stat(path) is not None and _stands_elsewhere(tree, how, target, message_id):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    if not tree.move(how, source, message_id, target):
+        if not tree.has_queue(target):
+            raise NoSuchQueue(target)
         return False
-    if transition.target is State.READY:
+    if how.target is State.READY:
         context.ready.add(target, message_id)
+    elif not tree.has_queue(target):
+        # Deleted since we looked: its sweep of new/ may have been over already.
+        _bring_back(context, target, message_id, source)
+        raise NoSuchQueue(target)
     context.journal.note("moved", target, message_id, source=source)
     return True
+
+
+def _stands_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
+    """Whether an id stands in a queue in another state than that to which ``how`` leads.
+
+    There no rename finds it in its way, and two of one id keep each other from going on.
+    """
+    states = (State.NEW, State.READY, State.DELAY)
+    paths = (tree.path(state, queue, message_id) for state in states if state is not how.target)
+    return any(tree.look(path) is not None for path in paths)
+
+
+def _bring_back(context: Context, gone: str, message_id: str, source: str) -> None:
+    """Bring a message in ``new/`` whose queue is gone back to the one that it came from."""
+    tree = context.tree
+    try:
+        tree.move(MOVE_NEW, gone, message_id, source)
+    except FileExistsError:
+        return  # one of its id was put there meanwhile; it waits for a queue as it is
+    if not tree.has_queue(source):
+        # Both were deleted, and their messages with them.
+        for queue in (gone, source):
+            tree.move(REMOVE_NEW, queue, message_id)
+    tree.sync_folder(tree.folder(NEW))  # nobody else does: this move has failed
 
 
 def _to_move(

@@ -15,23 +15,25 @@ from dataclasses import dataclass
 
 from .context import Context, Pending
 from .errors import FsmqError, NoSuchMessage, unavailable
-from .hold import hold, restamp
+from .files import read_all
+from .hold import Held, IsWanted, anyone, hold, restamp
 from .message import Message, unpack
 from .names import check_id, check_queue, facts
-from .release import return_unseen
+from .release import claim_stamp, return_unseen
 from .settings import MAX_VISIBILITY_S, QueueSettings, check_number, check_seconds
 from .stamps import MAX_COUNT
 from .sync import Work
-from .transitions import CLAIM, DELAY, DELIVER, NEW, QUEUES, REMOVE_READY, State
+from .transitions import CLAIM, DEFER, DELAY, DELIVER, NEW, QUEUES, REMOVE_READY, State
 
 MAX_CLAIMS = 1000
 # How long a claim, which others wait behind, waits for another holder.
 _CLAIM_PATIENCE_S = 0.001
 # A claim of many messages ends early when their bodies reach this many bytes.
 MAX_CLAIM_BYTES = 64 * 1024 * 1024
-# A claim passes over so many messages that cannot be claimed: a file that only another user may
-# read or stamp must not hold up those behind it.
-_MAX_FAULTS = 100
+# A claim passes over so many messages that only another user may read or stamp: they must not hide
+# those behind them. A disk that refuses one is likely to refuse all: each counts as many.
+_MAX_FOREIGN = 10_000
+_FAULT = 100
 # A claim removes so many expired messages that it meets; others it passes over, for the sweep.
 _MAX_EXPIRED = 200
 
@@ -45,6 +47,7 @@ class Taken:
     size: int
     deliveries: int
     deadline_ms: int
+    mtime_ns: int  # that the claim has set
 
 
 def claim(
@@ -76,7 +79,7 @@ def claim(
     def give_back() -> None:
         for message in messages:
             try:
-                return_unseen(context, queue, message.id)
+                return_unseen(context, queue, message.id, claim_stamp(context, message))
             except (OSError, FsmqError):
                 continue  # its timer brings it back
 
@@ -103,7 +106,7 @@ def _claim_ready(
 ) -> None:
     settings = context.settings_of(queue)
     context.ready.divide(queue, settings)
-    won = win(context, queue, settings, _popped(context, queue), visibility)
+    won = win(context, queue, settings, context.ready.popped(queue), visibility, is_readable)
     size = 0
     with closing(won):
         while len(messages) < count and size < MAX_CLAIM_BYTES:
@@ -122,30 +125,32 @@ def win(
     settings: QueueSettings,
     ids: Iterator[str],
     visibility: float | None,
+    is_wanted: IsWanted = anyone,
 ) -> Generator[Taken, None, None]:
     """Claim ready messages one after the other, as they are asked for; close it when done.
 
-    ids: what may be ready, in the order in which it is tried.
+    ids: what may be ready, in the order in which it is tried. is_wanted: as `take` has it.
 
     Raises:
         InvalidValue
         OSError: nothing could be claimed, and not since others were quicker.
     """
     deadline_ms = deadline_of(context, settings, visibility)
-    faults: list[tuple[str, OSError]] = []
+    faults: dict[str, OSError] = {}
     busy: list[str] = []
-    won = 0
+    won, room = 0, _MAX_FOREIGN
     try:
         for message_id in _alive(context, settings, queue, ids):
             try:
-                taken = _take(context, queue, message_id, deadline_ms)
+                taken = take(context, queue, message_id, deadline_ms, is_wanted)
             except BlockingIOError:
                 context.metrics.count(("lost_race", queue))
                 busy.append(message_id)  # its holder was stopped in the middle
                 continue
             except OSError as error:
-                faults.append((message_id, error))
-                if len(faults) == _MAX_FAULTS:
+                faults[message_id] = error
+                room -= 1 if isinstance(error, PermissionError) else _FAULT
+                if room <= 0:
                     break
                 continue
             if taken is None:
@@ -156,12 +161,12 @@ def win(
     finally:
         for message_id in busy:
             context.ready.postpone(queue, message_id)
-        for message_id, _ in faults:
-            context.ready.add(queue, message_id)
+        for message_id in faults:
+            context.ready.set_apart(queue, message_id)
     # Another user's file (fsck tells) is passed over as if it were not there.
-    errors = [error for _, error in faults if not isinstance(error, PermissionError)]
-    if errors and not won:
-        raise errors[0]
+    of_disk = [e for e in faults.values() if room <= 0 or not isinstance(e, PermissionError)]
+    if of_disk and not won:
+        raise of_disk[0]
 
 
 def renew(
@@ -224,7 +229,7 @@ def extend(
     except BaseException:
         work.close()
         raise
-    if work.files:
+    if work.files or work.closed:
         work.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
     context.metrics.count(("renew", queue), len(work.files))
 
@@ -239,27 +244,35 @@ def extend(
 
 
 def _extend(context: Context, queue: str, message_id: str, deadline_ms: int, work: Work) -> bool:
-    tree = context.tree
-    path = tree.path(State.DELAY, queue, message_id)
-    found = tree.stat(path)
-    fd = None
-    if found is not None:
-        stamp = context.stamps.decode(message_id, found.st_mtime_ns)
-        if stamp is not None and stamp.deadline_ms >= deadline_ms:
-            return True
-        fd = restamp(context, path, message_id, deadline_ms)
+    path = context.tree.path(State.DELAY, queue, message_id)
+    # One that ends late enough is synced, too: whoever claimed it may not have come to that.
+    fd = restamp(context, path, message_id, deadline_ms, later_only=True)
     if fd is None:
         # It may be on its way there; whoever needs it there may take it along.
-        try:
-            if tree.move(DELIVER, queue, message_id):
-                context.journal.note("delivered", queue, message_id)
-        except FileExistsError:
-            pass
+        fetch(context, queue, message_id)
         fd = take_back(context, queue, message_id, deadline_ms)
+    if fd is None:
+        fd = restamp(context, path, message_id, deadline_ms, later_only=True)
     if fd is None:
         return False
     work.files.append(fd)
     return True
+
+
+def fetch(context: Context, queue: str, message_id: str) -> None:
+    """Do for a certain message in ``new/`` what the mover will do."""
+    tree = context.tree
+    found = tree.look(tree.path(State.NEW, queue, message_id))
+    if found is None:
+        return
+    stamp = context.stamps.decode(message_id, found.st_mtime_ns)
+    # In new/ a count is none: what stands there was never claimed.
+    is_delayed = stamp is not None and not stamp.deliveries and stamp.deadline_ms > context.now_ms()
+    try:
+        if tree.move(DEFER if is_delayed else DELIVER, queue, message_id):
+            context.journal.note("deferred" if is_delayed else "delivered", queue, message_id)
+    except FileExistsError:
+        return
 
 
 def deadline_of(context: Context, settings: QueueSettings, visibility: float | None) -> int:
@@ -268,12 +281,11 @@ def deadline_of(context: Context, settings: QueueSettings, visibility: float | N
     return context.now_ms() + round(seconds * 1000)
 
 
-def _popped(context: Context, queue: str) -> Iterator[str]:
-    """The ids of the ready index, each taken out of it."""
-    first = True
-    while (message_id := context.ready.pop(queue, refresh=first)) is not None:
-        first = False
-        yield message_id
+def is_readable(context: Context, fd: int, found: os.stat_result) -> bool:
+    """Whether a message may be read into the memory; raises OSError where it is too large."""
+    if found.st_size > context.max_file_bytes:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return True
 
 
 def _alive(
@@ -292,61 +304,74 @@ def _alive(
             context.journal.note("expired", queue, message_id)
 
 
-def _take(context: Context, queue: str, message_id: str, deadline_ms: int) -> Taken | None:
+def take(
+    context: Context,
+    queue: str,
+    message_id: str,
+    deadline_ms: int,
+    is_wanted: IsWanted = anyone,
+) -> Taken | None:
     """Try to win a ready message; None if someone else has it, or if it is no message.
+
+    is_wanted: asked of the open file; another message of the id may be none that is wanted.
 
     Raises:
         BlockingIOError: someone else acts on it right now.
         OSError
     """
-    tree, stamps = context.tree, context.stamps
-    path = tree.path(State.READY, queue, message_id)
+    stamps = context.stamps
+    path = context.tree.path(State.READY, queue, message_id)
     # A mover that has just brought it lets it go in a moment, and no event will tell when.
     held = hold(context, path, _CLAIM_PATIENCE_S)
     if held is None:
         return None
-    won = stamped = kept = False
+    won = stamped = False
     found = held.found
     try:
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(found.st_mode) or not is_wanted(context, held.fd, found):
             return None
         deliveries = min(stamps.deliveries(message_id, found.st_mtime_ns) + 1, MAX_COUNT)
         mtime = stamps.encode(message_id, deadline_ms, deliveries)
-        stamped = tree.stamp(path, mtime)
-        won = stamped and _move_to_delay(context, queue, message_id)
-        if won and os.fstat(held.fd).st_mtime_ns != mtime:
-            # Only where there are no locks: a racer that lost has stamped after us.
-            tree.stamp(tree.path(State.DELAY, queue, message_id), mtime)
-        if won:
-            held.let_go()
-            kept = True
+        stamped = held.stamp(context, path, mtime)
+        won = stamped and _move_to_delay(context, held, queue, message_id, mtime)
     finally:
         try:
             if stamped and not won:
-                tree.stamp(path, found.st_mtime_ns)  # a claim that failed is no delivery
+                # A claim that failed is no delivery.
+                held.stamp(context, path, found.st_mtime_ns)
         finally:
-            if not kept:
-                os.close(held.fd)  # whatever failed: an open hold would keep it for ever
+            if won:
+                held.let_go()
+            else:
+                held.close()  # whatever failed: an open hold would keep it for ever
     if not won:
         return None
-    return Taken(message_id, held.fd, found.st_size, deliveries, deadline_ms)
+    return Taken(message_id, held.fd, found.st_size, deliveries, deadline_ms, mtime)
 
 
-def _move_to_delay(context: Context, queue: str, message_id: str) -> bool:
+def _move_to_delay(
+    context: Context, held: Held, queue: str, message_id: str, mtime_ns: int
+) -> bool:
     try:
-        return context.tree.move(CLAIM, queue, message_id)
+        here = held.move(context, CLAIM, queue, message_id)
     except FileExistsError:
         return False  # the same id stands in delay/ too: fsck reports it
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return False  # a shell user's name that leaves no room for the queue's
         raise
+    if here is None or here is held.found:
+        return False  # in the latter case it was ours for a moment, and is removed by now
+    if here.st_mtime_ns == mtime_ns:
+        return True
+    # Only where there are no locks: a racer that lost has stamped after us.
+    return held.stamp(context, context.tree.path(State.DELAY, queue, message_id), mtime_ns)
 
 
 def take_back(context: Context, queue: str, message_id: str, deadline_ms: int) -> int | None:
     """Claim a certain message again that went back to its queue; its descriptor, or None."""
     try:
-        taken = _take(context, queue, message_id, deadline_ms)
+        taken = take(context, queue, message_id, deadline_ms)
     except BlockingIOError:
         return None  # someone else is about to claim it
     return None if taken is None else taken.fd
@@ -369,16 +394,3 @@ def _read(context: Context, queue: str, taken: Taken) -> Message:
         expires_at=known.expires_s,
         state="in_flight",
     )
-
-
-def read_all(fd: int, size: int) -> bytes:
-    """A file's bytes from its start."""
-    raw = os.pread(fd, size + 1, 0)
-    if len(raw) == size:
-        return raw
-    parts = [raw]
-    got = len(raw)
-    while part := os.pread(fd, 1 << 20, got):
-        parts.append(part)
-        got += len(part)
-    return b"".join(parts)

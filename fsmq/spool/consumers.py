@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from . import removal
 from .context import Context
 from .errors import FsmqError, telling
-from .manifest import DONE, LOCK, batches, folder_of, path_of
+from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
 from .names import check_queue, is_queue
 from .reservation import Reservation, lock
 from .transitions import CONSUMERS
@@ -86,38 +87,67 @@ def drop(context: Context, name: str) -> bool:
         return True
 
 
-def finish_abandoned(context: Context) -> int:
+def finish_abandoned(
+    context: Context, on_fault: Callable[[str, str], None] = lambda name, reason: None
+) -> int:
     """Remove what consumers have committed whose programs have ended; how many messages.
 
-    Raises OSError.
+    on_fault: told of a consumer with which that failed (its folder, the reason). Raises OSError.
     """
-    tree = context.tree
     removed = 0
-    for name in _names(tree):
-        if not any(entry.endswith(DONE) for entry in tree.names(folder_of(tree, name))):
-            continue
-        held = _try_lock(tree, name)
-        if held is not None:
-            try:
-                removed += finish_committed(context, name)
-            finally:
-                held.free()
+    for name in _names(context.tree):
+        try:
+            removed += _finish_abandoned(context, name)
+        except (OSError, FsmqError) as error:
+            on_fault(folder_of(context.tree, name), str(error))
     return removed
 
 
-def finish_committed(context: Context, name: str) -> int:
-    """Remove the messages of all committed batches durably; how many. Hold the lock. OSError."""
+def _finish_abandoned(context: Context, name: str) -> int:
     tree = context.tree
+    if not names_of(tree, name, DONE):
+        return 0
+    held = _try_lock(tree, name)
+    if held is None:
+        return 0
+    try:
+        return finish_committed(context, name)
+    finally:
+        held.free()
+
+
+def finish_committed(context: Context, name: str) -> int:
+    """Remove the messages of all committed batches durably; how many. Hold the lock.
+
+    Raises OSError or Unavailable if there are any with which that failed, after all others.
+    """
     removed = 0
-    for batch in batches(tree, name, DONE):
-        for queue, claims in batch.claims.items():
-            pending = removal.remove(context, queue, [claim.id for claim in claims])
-            for folder in sorted(pending.work.folders):
-                tree.sync_folder(folder)
-            removed += sum(pending.finish())
-        tree.unlink(path_of(tree, name, batch.name, DONE))
-        # Back after a crash it would remove what was put with the same own ids since then.
-        tree.sync_folder(folder_of(tree, name))
+    first: OSError | FsmqError | None = None
+    for batch_name in names_of(context.tree, name, DONE):
+        try:
+            removed += _finish(context, name, batch_name)
+        except (OSError, FsmqError) as error:
+            first = first or error  # what holds one up must not keep the others
+    if first is not None:
+        raise first
+    return removed
+
+
+def _finish(context: Context, name: str, batch_name: str) -> int:
+    tree = context.tree
+    batch = load(tree, name, batch_name, DONE)
+    if batch is None:
+        return 0
+    removed = 0
+    for queue, claims in batch.claims.items():
+        ids = [claim.id for claim in claims]
+        pending = removal.remove(context, queue, ids, [claim.is_file for claim in claims])
+        for folder in sorted(pending.work.folders):
+            tree.sync_folder(folder)
+        removed += sum(pending.finish())
+    tree.unlink(path_of(tree, name, batch.name, DONE))
+    # Back after a crash it would remove what was put with the same own ids since then.
+    tree.sync_folder(folder_of(tree, name))
     return removed
 
 

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from .compression import MAX_PLAIN_BYTES
 from .errors import FsmqError, NoSuchQueue
 from .journal import NoJournal
+from .message import MAX_HEADER_BYTES
 from .metrics import Metrics
 from .names import Facts
 from .ready import Ready
@@ -24,7 +25,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Context:
-    """An opened spool. ``clock`` gives Unix seconds; ``network`` tells a network filesystem."""
+    """An opened spool.
+
+    clock: gives Unix seconds. keeps_inodes: a file has the same inode number as long as it lives,
+    for everyone who asks.
+    """
 
     tree: Tree
     stamps: Stamps
@@ -32,7 +37,7 @@ class Context:
     ready: Ready
     topics: Topics
     clock: Callable[[], float] = time.time
-    network: bool = False
+    keeps_inodes: bool = True
     max_message_bytes: int = 16 * 1024 * 1024
     metrics: Metrics = field(default_factory=Metrics)
     journal: NoJournal = field(default_factory=NoJournal)
@@ -41,6 +46,11 @@ class Context:
     def max_plain_bytes(self) -> int:
         """What a compressed body may unpack to; a bomb in the tree must not fill the memory."""
         return max(self.max_message_bytes, MAX_PLAIN_BYTES)
+
+    @property
+    def max_file_bytes(self) -> int:
+        """What a message's file may have to be read as a whole."""
+        return self.max_plain_bytes + MAX_HEADER_BYTES
 
     def now_ms(self) -> int:
         return int(self.clock() * 1000)

@@ -121,12 +121,15 @@ def _pull(context: Context, name: str, count: int, work: Work) -> set[str]:
     tree = context.tree
     pulled: set[str] = set()
     try:
-        while len(pulled) < count:
-            old = context.ready.pop(write)
-            if old is None:
-                break
+        ids = context.ready.popped(write)
+        while len(pulled) < count and (old := next(ids, None)) is not None:
             new = uuid7()
-            if tree.move(PULL, write, old, read, new):
+            try:
+                is_ours = tree.move(PULL, write, old, read, new)
+            except OSError:
+                context.ready.set_apart(write, old)
+                raise
+            if is_ours:
                 context.ready.add(read, new)
                 context.journal.note("moved", read, new, source=write, was=old)
                 pulled.add(new)

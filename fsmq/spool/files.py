@@ -1,4 +1,4 @@
-"""Files that are written whole, and stay."""
+"""Files that are written and read whole, and stay."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ def write_all(fd: int, data: bytes) -> None:
         view = memoryview(data)
         while written < len(data):
             written += os.write(fd, view[written:])
+
+
+def read_all(fd: int, size: int) -> bytes:
+    """A file's bytes from its start."""
+    raw = os.pread(fd, size + 1, 0)
+    if len(raw) == size:
+        return raw
+    parts = [raw]
+    got = len(raw)
+    while part := os.pread(fd, 1 << 20, got):
+        parts.append(part)
+        got += len(part)
+    return b"".join(parts)
 
 
 def add_file(path: Path, data: bytes) -> None:

@@ -7,14 +7,18 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from .names import UUID7, is_id, is_queue
+from . import documents
+from .identity import Identity, identify
+from .names import UUID7, check_id, is_queue
+from .stamps import MAX_COUNT
 from .transitions import CONSUMERS
 from .tree import Tree
 from .unread import Claimed
 
 LOCK, OPEN, DONE = ".lock", ".json", ".done"
 NAME = rf"{UUID7}(?:\{OPEN}|\{DONE})"
-_CHUNK_BYTES = 1024 * 1024
+# A million claims with the longest ids have half of it.
+_MAX_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +57,28 @@ def path_of(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> str:
 
 def save(tree: Tree, consumer: str, batch: Batch) -> None:
     """Store a batch durably, in the place of what it was. Raises OSError."""
-    document = {"stream": batch.stream, "number": batch.number, "claims": batch.claims}
+    document = {
+        "stream": batch.stream,
+        "number": batch.number,
+        "home": _home(tree, consumer),
+        "claims": batch.claims,
+    }
     content = json.dumps(document, separators=(",", ":")) + "\n"
     tree.replace(path_of(tree, consumer, batch.name), content.encode())
 
 
 def batches(tree: Tree, consumer: str, suffix: str = OPEN) -> Iterator[Batch]:
     """A consumer's batches, the first one first; what is none is passed over. Raises OSError."""
-    names = [n for n in tree.names(folder_of(tree, consumer)) if n.endswith(suffix) and n[0] != "."]
-    for name in sorted(names):
-        batch = load(tree, consumer, name.removesuffix(suffix), suffix)
+    for name in names_of(tree, consumer, suffix):
+        batch = load(tree, consumer, name, suffix)
         if batch is not None:
             yield batch
+
+
+def names_of(tree: Tree, consumer: str, suffix: str = OPEN) -> list[str]:
+    """The names of what should be a consumer's batches, the first one first. Raises OSError."""
+    names = [n for n in tree.names(folder_of(tree, consumer)) if n.endswith(suffix) and n[0] != "."]
+    return sorted(name.removesuffix(suffix) for name in names)
 
 
 def load(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch | None:
@@ -77,28 +91,40 @@ def load(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch | No
 
 def parse(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch:
     """The same, but raises ValueError for what is no batch, FileNotFoundError, OSError."""
-    document = json.loads(_read(tree, path_of(tree, consumer, name, suffix)))
-    if not isinstance(document, dict):
-        raise ValueError("a batch is a JSON object")
+    document = documents.read(tree, path_of(tree, consumer, name, suffix), _MAX_BYTES)
     stream, number, claims = (document.get(key) for key in ("stream", "number", "claims"))
     if not isinstance(stream, str) or type(number) is not int or not isinstance(claims, dict):
         raise ValueError("a batch has a stream, a number and claims")
-    return Batch(name, stream, number, {q: [_claim(q, c) for c in of] for q, of in claims.items()})
+    # In a tree that was copied every file is another one.
+    is_copied = document.get("home") != list(_home(tree, consumer))
+    found = {queue: _claims(queue, of, is_copied) for queue, of in claims.items()}
+    return Batch(name, stream, number, found)
 
 
-def _claim(queue: str, stored: object) -> Claimed:
+def _claims(queue: str, stored: object, is_copied: bool) -> list[Claimed]:
+    if not is_queue(queue) or not isinstance(stored, list):
+        raise ValueError(f"{queue[:200]!r} is no queue with a list of claims")
+    return [_claim(queue, claim, is_copied) for claim in stored]
+
+
+def _claim(queue: str, stored: object, is_copied: bool) -> Claimed:
     match stored:
-        case [str(message_id), int(size), int(deliveries)] if is_queue(queue) and is_id(message_id):
-            return Claimed(message_id, size, deliveries)
-    raise ValueError(f"{stored!r} is no claim in queue {queue!r}")
+        case [str(message_id), int(size), int(deliveries), *identity] if (
+            0 <= deliveries <= MAX_COUNT
+        ):
+            claim = Claimed(check_id(queue, message_id), size, deliveries)
+            match [] if is_copied else identity:
+                case []:
+                    return claim
+                case [int(inode), int(generation)]:
+                    return claim._replace(inode=inode, generation=generation)
+    raise ValueError(f"{str(stored)[:200]} is no claim in queue {queue!r}")
 
 
-def _read(tree: Tree, path: str) -> bytes:
-    fd = tree.open(path)
+def _home(tree: Tree, consumer: str) -> Identity:
+    """The identity of a consumer's folder."""
+    fd = tree.open_folder(folder_of(tree, consumer))
     try:
-        parts = []
-        while part := os.read(fd, _CHUNK_BYTES):
-            parts.append(part)
-        return b"".join(parts)
+        return identify(fd)
     finally:
         os.close(fd)

@@ -16,14 +16,13 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from . import browse
+from . import browse, documents
 from .context import Context
 from .dedup import content_id, read_side, write_side
-from .errors import InvalidValue, Unavailable, unavailable
+from .errors import InvalidValue, NoSuchQueue, Unavailable, unavailable
 from .names import UUID7, check_queue, facts, fits, is_id
-from .put import stands
 from .reservation import lock, reserve
 from .sync import Syncer, Work
 from .transitions import (
@@ -42,6 +41,7 @@ from .transitions import (
     Transition,
 )
 from .tree import Tree
+from .unfinished import stands
 from .uuids import uuid7
 
 Status = Literal["in_progress", "complete", "error"]
@@ -185,7 +185,9 @@ class Mover:
             move = replace(move, total=len(found), youngest=youngest)
             _save(self._tree, move)
         told = time.monotonic()
+        work = self._work(pairs)
         moved = conflicts = 0
+        is_gone = False
         for done, (source, target, message_id) in enumerate(found, 1):
             if self._stop():
                 return move
@@ -193,14 +195,18 @@ class Mover:
                 moved += self._move(source, target, message_id, move)
             except FileExistsError:
                 conflicts += 1
+            except NoSuchQueue:
+                is_gone = True
+                break
             if done % _SYNC_EVERY == 0:
-                self._sync(pairs)
+                self._syncer.sync(work)
+                work = self._work(pairs)
             if time.monotonic() - told >= _TELL_EVERY_S:
                 told = time.monotonic()
                 _save(self._tree, replace(move, moved=moved, conflicts=conflicts))
-        self._sync(pairs)
+        self._syncer.sync(work)
         self._context.metrics.count(("move", pairs[0][0]), moved)
-        return _outcome(move, moved, conflicts)
+        return _outcome(replace(move, moved=moved, conflicts=conflicts), is_gone)
 
     def _ids(self, queue: str, in_flight: bool, youngest: str) -> Iterator[str]:
         # With the stream: what travels on meanwhile is seen twice, and not missed.
@@ -215,21 +221,22 @@ class Mover:
                     yield message_id
 
     def _move(self, source: str, target: str, message_id: str, move: Move) -> bool:
-        """Move one message, wherever it stands. Raises FileExistsError."""
+        """Move one message, wherever it stands. Raises FileExistsError, NoSuchQueue."""
         if move.dedup:
-            return self._collapse(source, target, message_id)
+            if self._collapse(source, target, message_id):
+                return True
+            if not self._tree.has_queue(target):
+                raise NoSuchQueue(target)
+            return False
         if not fits(target, message_id):
             raise FileExistsError  # it would stand there, and could not be claimed
         attempts: tuple[Transition, ...] = (MOVE_READY, MOVE_NEW, MOVE_READY)
         if move.in_flight:
             attempts = (*attempts, MOVE_DELAY, MOVE_READY)
-        for attempt in attempts:
-            if self._tree.move(attempt, source, message_id, target):
-                if attempt.target is State.READY:
-                    self._context.ready.add(target, message_id)
-                self._context.journal.note("moved", target, message_id, source=source)
-                return True
-        return False
+        return any(
+            browse.move_one(self._context, attempt, source, message_id, target)
+            for attempt in attempts
+        )
 
     def _collapse(self, source: str, target: str, message_id: str) -> bool:
         """Bring a message to a dedup queue, or remove it if an equal one waits there."""
@@ -246,7 +253,7 @@ class Mover:
                 raise Unavailable(f"someone else is storing {to_id!r} right now")
             time.sleep(_RETRY_S)
         try:
-            is_there = stands(self._context, target, to_id)
+            is_there = stands(tree, target, to_id)
             for transition in (MOVE_READY, MOVE_NEW, MOVE_READY, MOVE_DELAY, MOVE_READY):
                 if is_there:
                     if tree.move(_REMOVALS[transition], source, message_id):
@@ -260,12 +267,10 @@ class Mover:
             held.free()
         return False
 
-    def _sync(self, pairs: list[tuple[str, str]]) -> None:
+    def _work(self, pairs: list[tuple[str, str]]) -> Work:
         tree = self._tree
         queues = {tree.folder(QUEUES, queue) for pair in pairs for queue in pair}
-        self._syncer.sync(
-            Work(folders={tree.folder(NEW), tree.folder(DELAY), tree.folder(REMOVE), *queues})
-        )
+        return Work(folders={tree.folder(NEW), tree.folder(DELAY), tree.folder(REMOVE), *queues})
 
 
 _REMOVALS = {MOVE_READY: REMOVE_READY, MOVE_NEW: REMOVE_NEW, MOVE_DELAY: REMOVE_DELAY}
@@ -282,17 +287,16 @@ def _age(message_id: str) -> str:
     return "" if known.created_ms is None else message_id[4 if known.priority else 0 :][:36]
 
 
-def _outcome(move: Move, moved: int, conflicts: int) -> Move:
-    error = None
-    if conflicts:
-        error = f"{conflicts} messages stay: their ids stand in the target, or have no room there"
-    return replace(
-        move,
-        moved=moved,
-        conflicts=conflicts,
-        status="error" if conflicts else "complete",
-        error=error,
-    )
+def _outcome(move: Move, is_gone: bool) -> Move:
+    if is_gone:
+        error = f"the queue {move.target!r} was deleted meanwhile: what had not moved by then stays"
+    elif move.conflicts:
+        error = (
+            f"{move.conflicts} messages stay: their ids stand in the target, or have no room there"
+        )
+    else:
+        return replace(move, status="complete")
+    return replace(move, status="error", error=error)
 
 
 def _save(tree: Tree, move: Move) -> None:
@@ -303,16 +307,24 @@ def _save(tree: Tree, move: Move) -> None:
 
 def _load(tree: Tree, ref: str, suffix: str) -> Move | None:
     try:
-        fd = tree.open(tree.folder(MOVES, ref + suffix))
-    except FileNotFoundError:
-        return None
-    try:
-        text = os.read(fd, _MAX_BYTES)
-    finally:
-        os.close(fd)
-    try:
-        stored: dict[str, Any] = json.loads(text)
+        stored = documents.read(tree, tree.folder(MOVES, ref + suffix), _MAX_BYTES)
         known = {name: stored[name] for name in Move.__slots__ if name in stored}
-        return Move(**{**known, "ref": ref})
-    except (ValueError, TypeError, AttributeError):
+        return _checked(Move(**{**known, "ref": ref}))
+    except (FileNotFoundError, ValueError, TypeError):
         return None  # someone else's file
+
+
+def _checked(move: Move) -> Move:
+    """A move that was read. Raises ValueError, TypeError."""
+    check_queue(move.source, "source")
+    check_queue(move.target, "target")
+    told: dict[str, Any] = asdict(move)
+    for name in ("dedup", "in_flight"):
+        documents.flag(told, name)
+    for name in ("moved", "conflicts", *(() if move.total is None else ("total",))):
+        documents.whole(told, name)
+    if move.status not in get_args(Status) or not isinstance(move.youngest, str):
+        raise ValueError("its status is none, or its youngest is no id")
+    if not isinstance(move.error, str | None):
+        raise ValueError("its error is no text")
+    return move

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 import zlib
 from functools import lru_cache
 from typing import NamedTuple
@@ -111,7 +112,8 @@ def new_id(
 ) -> str:
     """Make the id of a new message: a fresh UUIDv7, or the caller's ``own``.
 
-    The expiry counts ``ttl`` seconds from the UUID's own time: a retried put makes the same name.
+    The expiry counts ``ttl`` seconds from now, or from the time in the caller's UUID: a put that is
+    tried again makes the same name.
 
     Raises:
         InvalidValue: an ``own`` id that is no legal id, or that cannot carry what is asked.
@@ -124,7 +126,8 @@ def new_id(
         return _plain_own_id(own, priority != 0 or ttl is not None or headed or packed)
     expiry = ""
     if ttl is not None:
-        expires_s = -int(-(created_ms(uuid) / 1000 + ttl) // 1)
+        since_s = time.time() if own is None else created_ms(own) / 1000
+        expires_s = -int(-(since_s + ttl) // 1)
         if not 0 < expires_s <= MAX_EXPIRY_S:
             raise InvalidValue("ttl", "ends after the year 9999, or before 1970")
         expiry = f".x{expires_s:x}"

@@ -7,7 +7,9 @@ checksum of the file, and the mover promotes what is complete.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import resource
+from collections.abc import Container, Sequence
+from functools import cache
 
 from .context import Context, Pending
 from .counts import Depths
@@ -22,18 +24,21 @@ from .errors import (
 )
 from .message import NewMessage
 from .names import check_queue, siblings
-from .recovery import promote
+from .removal import remove_known
 from .reservation import Reservations
 from .settings import QueueSettings
 from .sync import Work
-from .transitions import NEW, REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, State
+from .transitions import NEW, State
 from .tree import Tree
+from .unfinished import finish, stands
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000
 _MAX_PUT = 100_000
 # So many files of a put stay open until they are synced; the usual limit of a process is 1024.
+# Of a higher one, as daemons have it, a share: a file that is open tells of its errors for certain.
 _MAX_OPEN = 256
+_SHARE = 16
 
 
 class Batch:
@@ -113,18 +118,20 @@ class _Staging:
     def _write(self, draft: Draft) -> None:
         fd = self._create(draft)
         self.work.folders.add(self._tree.folder(NEW))
-        is_kept = len(self.work.files) < _MAX_OPEN
+        is_kept = len(self.work.files) < _max_open()
         if is_kept:
             self.work.files.append(fd)
         else:
-            self.work.closed.append(self._staged_path(draft))
+            self.work.written.append(self._staged_path(draft))
         try:
             self._drafts.append((draft, os.fstat(fd).st_ino))
             draft.write(fd)
             if draft.delay_ms is not None:
                 deadline_ms = self._context.now_ms() + draft.delay_ms
                 mtime = self._context.stamps.encode(draft.message_id, deadline_ms, 0)
-                os.utime(fd, ns=(mtime, mtime))
+                # By its name: a mover that took us for crashed may have given it to a claimer.
+                if not self._tree.stamp(self._staged_path(draft), mtime):
+                    raise _taken_away(draft)
         finally:
             if not is_kept:
                 os.close(fd)
@@ -150,27 +157,25 @@ class _Staging:
         return [draft.message_id for draft, _ in self._drafts]
 
     def abandon(self) -> None:
-        """Remove what was written. What cannot be removed now, the mover will."""
+        """Remove what was written. What cannot be removed now, a retry will, or the mover."""
         self.work.close()
+        unfinished = set()
         for draft, inode in self._drafts:
             try:
                 if not self._tree.unlink(self._staged_path(draft)):
                     self._take_back(draft, inode)
             except OSError:
-                continue
-        self._free()
+                unfinished.add(_bare(draft))
+        self._free(unfinished)
 
     def _take_back(self, draft: Draft, inode: int) -> None:
         """Remove a message that has been shown, by us or by a mover that took us for crashed.
 
         The inode tells it from another message of its id, which may have been acknowledged.
         """
-        for transition in (REMOVE_NEW, REMOVE_READY, REMOVE_DELAY):
-            path = self._tree.path(transition.source, self._queue, draft.message_id)
-            found = self._tree.stat(path)
-            if found is not None and found.st_ino == inode:
-                self._tree.move(transition, self._queue, draft.message_id)
-                return
+        remove_known(
+            self._context, self._queue, draft.message_id, lambda _, fd, found: found.st_ino == inode
+        )
 
     def _show_or_collapse(self, draft: Draft) -> None:
         try:
@@ -190,10 +195,10 @@ class _Staging:
             raise DuplicateMessage(self._queue, draft.message_id) from None
         # The dot-name is gone. A mover that took us for crashed has promoted it, or, if its clock
         # is far off, removed it.
-        if not stands(self._context, self._queue, draft.message_id, gone_too=True):
+        if not stands(self._tree, self._queue, draft.message_id, gone_too=True):
             if not self._tree.has_queue(self._queue):
                 raise NoSuchQueue(self._queue)  # deleted meanwhile, unfinished puts included
-            raise Unavailable(f"the message {draft.message_id!r} was taken away unfinished")
+            raise _taken_away(draft)
 
     def _create(self, draft: Draft) -> int:
         path = self._staged_path(draft)
@@ -201,9 +206,8 @@ class _Staging:
             return self._tree.create(path)
         except FileExistsError:
             # Left by a crash. If it is complete it may have been acknowledged: it stands.
-            if promote(self._tree, path.removeprefix(self._tree.folder(NEW) + "/")):
+            if finish(self._tree, draft.staged(self._queue)).promoted:
                 raise DuplicateMessage(self._queue, draft.message_id) from None
-            self._tree.unlink(path)
             return self._tree.create(path)
 
     def _reserve(self, ids: set[str]) -> None:
@@ -226,13 +230,13 @@ class _Staging:
             raise DuplicateMessage(self._queue, bare)  # twice in one batch
         seen.add(bare)
         for name in siblings(draft.message_id):
-            if stands(self._context, self._queue, name):
+            if stands(self._tree, self._queue, name):
                 raise DuplicateMessage(self._queue, name)
 
-    def _free(self) -> None:
+    def _free(self, unfinished: Container[str] = ()) -> None:
         reserved, self._reserved = self._reserved, set()
         try:
-            self._reservations.free(self._queue, reserved)
+            self._reservations.free(self._queue, reserved, unfinished)
         except OSError:
             return  # a name stays, without a lock: recovery removes it
 
@@ -240,15 +244,15 @@ class _Staging:
         return self._tree.folder(NEW, draft.staged(self._queue))
 
 
+def _taken_away(draft: Draft) -> Unavailable:
+    return Unavailable(f"the message {draft.message_id!r} was taken away unfinished")
+
+
+@cache  # a daemon has raised its limit by its first put
+def _max_open() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(_MAX_OPEN, min(soft // _SHARE, MAX_BATCH))
+
+
 def _bare(draft: Draft) -> str:
     return siblings(draft.message_id)[0]
-
-
-def stands(context: Context, queue: str, message_id: str, *, gone_too: bool = False) -> bool:
-    """Whether a message of this id stands in the spool; also in ``remove/`` with ``gone_too``."""
-    # In the direction in which messages travel, and again where they travel back.
-    states = [State.NEW, State.READY, State.DELAY, State.READY, State.DELAY]
-    if gone_too:
-        states.append(State.REMOVE)
-    tree = context.tree
-    return any(tree.stat(tree.path(state, queue, message_id)) is not None for state in states)

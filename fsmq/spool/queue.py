@@ -156,12 +156,12 @@ class Queue:
         Claimed and delayed ones move only with ``in_flight``.
         """
         context = self.spool.context
-        moved = browse.move_messages(
-            context, self.name, target, only=only, in_flight=in_flight, progress=progress
-        )
         tree = context.tree
         queues = {tree.folder(QUEUES, self.name), tree.folder(QUEUES, target)}
         work = Work(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
+        moved = browse.move_messages(
+            context, self.name, target, only=only, in_flight=in_flight, progress=progress
+        )
         return self.spool.complete(Pending(work, lambda: moved))
 
     def counts(self) -> Counts:

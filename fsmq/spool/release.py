@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
 from .context import Context, Pending
 from .errors import InvalidValue, NoSuchMessage, NoSuchQueue, unavailable
-from .hold import hold_patiently, restamp
-from .names import check_id, check_queue, split_entry
+from .hold import Held, hold_patiently, restamp
+from .message import Message
+from .names import check_id, check_queue, fits, split_entry
 from .settings import MAX_DELAY_S, QueueSettings, check_seconds
 from .sync import Work
 from .transitions import BURY, DELAY, QUEUES, RELEASE, State
@@ -56,7 +56,7 @@ def release_many(
     """
     check_queue(queue)
     tree = context.tree
-    folders: set[str] = set()
+    work = Work()
     released = 0
     try:
         settings = context.settings_of(queue)
@@ -66,14 +66,14 @@ def release_many(
                 target = _hand_back(context, settings, queue, message_id)
             except NoSuchMessage:
                 continue
-            folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
-            folders.add(tree.folder(QUEUES, target))
+            work.folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
+            work.folders.add(tree.folder(QUEUES, target))
             context.journal.note("released", queue, message_id)
             released += 1
     except OSError as error:
         raise unavailable(error, f"cannot release in queue {queue!r}") from error
     context.metrics.count(("release", queue), released)
-    return Pending(Work(folders=folders), lambda: released)
+    return Pending(work, lambda: released)
 
 
 def _claimed(context: Context, queue: str) -> Iterator[str]:
@@ -101,22 +101,26 @@ def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
     check_queue(queue)
     check_id(queue, message_id)
     tree = context.tree
+    work = Work()
     try:
         dead_letters = context.settings_of(queue).dead_letter_queue
         if dead_letters is None:
             raise InvalidValue("dead_letter_queue", f"queue {queue!r} has none: configure one")
+        if not fits(dead_letters, message_id):
+            raise InvalidValue("message_id", f"is too long to stand in queue {dead_letters!r}")
         held = hold_patiently(context, tree.path(State.DELAY, queue, message_id))
         if held is None:
             raise NoSuchMessage(queue, message_id, "that is in flight")
         try:
-            if not bury(context, queue, message_id, dead_letters):
+            if not bury(context, held, queue, message_id, dead_letters):
                 raise NoSuchMessage(queue, message_id, "that is in flight")
         finally:
-            os.close(held.fd)
+            held.close()
     except OSError as error:
         raise unavailable(error, f"cannot bury in queue {queue!r}") from error
-    folders = {tree.folder(DELAY), tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
-    return Pending(Work(folders=folders), lambda: None)
+    queues = {tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
+    work.folders = {tree.folder(DELAY), *queues}
+    return Pending(work, lambda: None)
 
 
 def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
@@ -124,29 +128,34 @@ def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
     return settings.max_deliveries is not None and deliveries >= settings.max_deliveries
 
 
-def bury(context: Context, queue: str, message_id: str, dead_letters: str) -> bool:
+def bury(context: Context, held: Held, queue: str, message_id: str, dead_letters: str) -> bool:
     """Move a held message from ``delay/`` to a dead-letter queue, where its count starts again.
 
-    False if it is not in ``delay/`` any more. Raises OSError.
+    False if it is not in ``delay/`` any more.
+
+    Raises:
+        FileExistsError: a message of that id stands there; nothing was changed.
+        OSError
     """
-    tree = context.tree
+    tree, stamps = context.tree, context.stamps
     if not tree.has_queue(dead_letters):
         tree.make_queue(dead_letters)
     source = tree.path(State.DELAY, queue, message_id)
-    found = tree.stat(source)
+    found = held.found
     # Before the rename: who waits for dead letters may claim it at once, and would count on.
-    mtime = context.stamps.encode(message_id, context.now_ms(), 0)
-    if found is None or not tree.stamp(source, mtime):
+    if not held.stamp(context, source, stamps.encode(message_id, context.now_ms(), 0)):
         return False
+    buried = None
     try:
-        if not tree.move(BURY, queue, message_id, dead_letters):
-            return False
-    except OSError:
-        tree.stamp(source, found.st_mtime_ns)
-        raise
+        buried = held.move(context, BURY, queue, message_id, dead_letters)
+    finally:
+        if buried is None:
+            held.stamp(context, source, found.st_mtime_ns)
+    if buried is None:
+        return False
     context.ready.add(dead_letters, message_id)
     context.metrics.count(("bury", queue))
-    deliveries = context.stamps.deliveries(message_id, found.st_mtime_ns)
+    deliveries = stamps.deliveries(message_id, found.st_mtime_ns)
     context.journal.note(
         "buried",
         queue,
@@ -167,46 +176,67 @@ def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id
     try:
         deliveries = context.stamps.deliveries(message_id, held.found.st_mtime_ns)
         dead_letters = settings.dead_letter_queue
-        if dead_letters is not None and is_used_up(settings, deliveries):
-            if bury(context, queue, message_id, dead_letters):
+        if (
+            dead_letters is not None
+            and is_used_up(settings, deliveries)
+            and fits(dead_letters, message_id)
+        ):
+            if bury(context, held, queue, message_id, dead_letters):
                 return dead_letters
-        elif tree.move(RELEASE, queue, message_id):
+        elif held.move(context, RELEASE, queue, message_id):
             context.ready.add(queue, message_id)
             return queue
     finally:
-        os.close(held.fd)
+        held.close()
     if not tree.has_queue(queue):
         raise NoSuchQueue(queue)
     raise NoSuchMessage(queue, message_id, "that is in flight")
 
 
-def give_back(context: Context, queue: str, message_id: str) -> Pending[None]:
-    """Give back a message that was claimed and reached no one: this was no delivery.
+def give_back(context: Context, message: Message) -> Pending[None]:
+    """Give back a claim that reached no one: this was no delivery.
 
     Raises:
-        NoSuchMessage, Unavailable
+        NoSuchMessage: the claim is over.
+        Unavailable
     """
-    tree = context.tree
+    tree, queue = context.tree, message.queue
+    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
     try:
-        return_unseen(context, queue, message_id)
+        return_unseen(context, queue, message.id, claim_stamp(context, message))
     except OSError as error:
         raise unavailable(error, f"cannot give back to queue {queue!r}") from error
-    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
-    return Pending(work, lambda: context.journal.note("released", queue, message_id))
+    return Pending(work, lambda: context.journal.note("released", queue, message.id))
 
 
-def return_unseen(context: Context, queue: str, message_id: str) -> None:
-    """Rename a claimed message back, with a count of one less. Raises NoSuchMessage, OSError."""
-    tree, stamps = context.tree, context.stamps
-    path = tree.path(State.DELAY, queue, message_id)
+def claim_stamp(context: Context, message: Message) -> int:
+    """The mtime that the claim of a message has set."""
+    deadline_ms = round((message.deadline or 0.0) * 1000)
+    return context.stamps.encode(message.id, deadline_ms, message.deliveries or 0)
+
+
+def return_unseen(context: Context, queue: str, message_id: str, mtime_ns: int) -> None:
+    """Rename a claimed message back, with a count of one less.
+
+    mtime_ns: the stamp that the claim has set. One with any other is someone else's by now.
+
+    Raises:
+        NoSuchMessage, Unavailable, OSError
+    """
+    stamps = context.stamps
+    path = context.tree.path(State.DELAY, queue, message_id)
     held = hold_patiently(context, path)
     if held is None:
         raise NoSuchMessage(queue, message_id, "that is in flight")
     try:
-        deliveries = stamps.deliveries(message_id, held.found.st_mtime_ns)
-        tree.stamp(path, stamps.encode(message_id, context.now_ms(), max(0, deliveries - 1)))
-        if not tree.move(RELEASE, queue, message_id):
+        if held.found.st_mtime_ns != mtime_ns:
+            raise NoSuchMessage(queue, message_id, "that is in flight in this claim")
+        deliveries = stamps.deliveries(message_id, mtime_ns)
+        unseen_ns = stamps.encode(message_id, context.now_ms(), max(0, deliveries - 1))
+        if not (
+            held.stamp(context, path, unseen_ns) and held.move(context, RELEASE, queue, message_id)
+        ):
             raise NoSuchMessage(queue, message_id, "that is in flight")
     finally:
-        os.close(held.fd)
+        held.close()
     context.ready.add(queue, message_id)

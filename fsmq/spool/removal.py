@@ -1,16 +1,16 @@
-"""Remove, purge, delete a queue, reap: how messages leave.
+"""Remove, purge, delete a queue: how messages leave.
 
-A removal is a rename into ``remove/``; the reaper unlinks. A whole queue goes there in one too.
+A removal is a rename into ``remove/``, of a whole queue too; `fsmq.spool.reaper` unlinks.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Sequence
 
 from .context import Context, Pending
-from .errors import NoSuchQueue, unavailable
+from .errors import NoSuchQueue, Unavailable, unavailable
+from .hold import IsWanted, pin
 from .names import check_id, check_queue, entry, split_entry, split_staged
 from .sync import Work
 from .transitions import (
@@ -26,17 +26,26 @@ from .transitions import (
     State,
 )
 from .tree import Tree
+from .unfinished import stands
 from .uuids import uuid7
 
 # Where most messages are when they are acknowledged comes first. A message may travel on between
 # two tries, so the folders that it can reach from those already tried are tried again.
 _ATTEMPTS = (REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, REMOVE_DELAY, REMOVE_READY)
-
+# So often is tried again where it stands all the same: none that does may be told to be gone.
+_ROUNDS = 20
 _PROGRESS_STEP = 1000
 
 
-def remove(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[list[bool]]:
+def remove(
+    context: Context,
+    queue: str,
+    message_ids: Sequence[str],
+    known: Sequence[IsWanted] | None = None,
+) -> Pending[list[bool]]:
     """Remove messages in whatever state they are; tells for each id whether it was there.
+
+    known: for each id which file is meant. Another message of the id is left alone.
 
     Raises:
         InvalidValue: one of the ids cannot be one; nothing is removed then.
@@ -46,15 +55,19 @@ def remove(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[
     for message_id in message_ids:
         check_id(queue, message_id)
     tree = context.tree
-    try:
-        found = [_remove(context, queue, message_id) for message_id in message_ids]
-    except OSError as error:
-        raise unavailable(error, f"cannot remove from queue {queue!r}") from error
     # Every folder in which a message may have stood: an earlier rename of it, which no one synced,
     # must not come back after a crash without this one. For those that are gone, too: an earlier
     # try, which had no answer, may have removed them.
     work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
     work.folders.add(tree.folder(QUEUES, queue))
+    try:
+        if known is None:
+            found = [_remove(context, queue, message_id) for message_id in message_ids]
+        else:
+            pairs = zip(message_ids, known, strict=True)
+            found = [remove_known(context, queue, i, is_wanted) for i, is_wanted in pairs]
+    except OSError as error:
+        raise unavailable(error, f"cannot remove from queue {queue!r}") from error
     if not all(found):
         # Or a purge or a deletion of the queue, which may not have come to its sync.
         work.folders.add(tree.folder(QUEUES))
@@ -71,10 +84,31 @@ def remove(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[
 
 def _remove(context: Context, queue: str, message_id: str) -> bool:
     tree = context.tree
-    if any(tree.move(attempt, queue, message_id) for attempt in _ATTEMPTS):
-        return True
-    # A network filesystem may have renamed and yet said ENOENT, when the server restarted.
-    return context.network and (tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None)
+    for _ in range(_ROUNDS):
+        if any(tree.move(attempt, queue, message_id) for attempt in _ATTEMPTS):
+            return True
+        # A network filesystem may have renamed and yet said ENOENT, when the server restarted.
+        if tree.network and tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None:
+            return True
+        # Or it was claimed and came back just so that each try looked for it where it had been.
+        if not tree.has_queue(queue) or not stands(tree, queue, message_id):
+            return False
+    raise Unavailable(f"the message {message_id!r} is never where it was a moment ago")
+
+
+def remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWanted) -> bool:
+    """Remove a message, and no other one of its id; False if it is not there. Raises OSError."""
+    for attempt in _ATTEMPTS:
+        pinned = pin(context, context.tree.path(attempt.source, queue, message_id))
+        if pinned is None:
+            continue
+        try:
+            is_it = is_wanted(context, pinned.fd, pinned.found)
+            if is_it and pinned.move(context, attempt, queue, message_id) is not None:
+                return True
+        finally:
+            os.close(pinned.fd)
+    return False
 
 
 def purge(
@@ -243,72 +277,3 @@ def _is_successors(tree: Tree, queue: str, path: str, died_ns: int) -> bool:
 
 def _removal_work(tree: Tree) -> Work:
     return Work(folders={tree.folder(name) for name in MESSAGE_FOLDERS})
-
-
-def reap(
-    tree: Tree,
-    *,
-    stop: Callable[[], bool] = lambda: False,
-    step: int = 1000,
-    on_reaped: Callable[[str, str], None] = lambda queue, message_id: None,
-) -> int:
-    """Unlink what is in ``remove/``; returns how many messages went. Holds no listing in memory.
-
-    ``stop`` is asked after every ``step`` messages; ``on_reaped`` is told each message's queue and
-    id. Raises OSError.
-    """
-    return _Reaper(tree, stop, step, on_reaped).folder(tree.folder(REMOVE))
-
-
-class _Reaper:
-    """Unlinks, and tells of each message that went."""
-
-    def __init__(
-        self,
-        tree: Tree,
-        stop: Callable[[], bool],
-        step: int,
-        on_reaped: Callable[[str, str], None],
-    ) -> None:
-        self._tree = tree
-        self._stop = stop
-        self._step = step
-        self._on_reaped = on_reaped
-
-    def folder(self, folder: str, queue: str | None = None) -> int:
-        """Unlink all in a folder, which was the queue's own if one is named."""
-        reaped = 0
-        while True:
-            # Unlinking may make a running listing skip names: list again until one finds nothing.
-            before = reaped
-            first: OSError | None = None
-            for found in self._tree.walk(folder):
-                try:
-                    reaped += self._one(f"{folder}/{found.name}", found, queue)
-                except OSError as error:
-                    first = first or error  # what cannot be unlinked must not keep the rest
-                if reaped % self._step == 0 and self._stop():
-                    return reaped
-            if reaped == before:
-                if first is not None:
-                    raise first
-                return reaped
-
-    def _one(self, path: str, found: os.DirEntry[str], queue: str | None) -> int:
-        if found.name.startswith(".nfs"):
-            return 0  # someone still reads it; NFS removes it itself
-        of_queue, _, message_id = found.name.rpartition(":")
-        if not found.is_dir(follow_symlinks=False):
-            if not self._tree.unlink(path):
-                return 0
-            self._on_reaped(of_queue or queue or "", message_id)
-            return 1
-        try:
-            reaped = self.folder(path, of_queue)
-        except OSError as error:
-            if error.errno == errno.ESTALE:
-                return 0  # another host's reaper has removed it
-            raise
-        if not self._stop():
-            self._tree.remove_folder(path)
-        return reaped

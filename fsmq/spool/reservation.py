@@ -3,6 +3,10 @@
 A reservation is a name ``new/.<queue>:<id>:own`` of a file that its holder has locked (flock). The
 lock ends with its holder, however that ends: a crash leaves a file, and never an id that no one can
 put. All names that a batch holds are links of one file: one lock, and one open descriptor.
+
+What a crash leaves also says that a message of the id may have been written and not shown. Before
+the id is free again that is promoted or removed: or else it would come out beside the retry, which
+has another dot-name if it differs in a single byte, and is not looked for.
 """
 
 from __future__ import annotations
@@ -11,11 +15,14 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
+from typing import ClassVar
 
 from .names import reservation
 from .transitions import NEW
 from .tree import Tree
+from .unfinished import Recovered, finish, own_id
 
 # A file has as many names as it may have, or the filesystem knows no links: take another file.
 _NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -28,24 +35,46 @@ def is_reservation(name: str) -> bool:
 
 
 class Reservation:
-    """One that is held, until :meth:`free`."""
+    """One that is held, until :meth:`free`, by the process that took it and by no child of it."""
 
-    def __init__(self, tree: Tree, path: str, fd: int) -> None:
+    _held: ClassVar[set[Reservation]] = set()
+
+    def __init__(self, tree: Tree, path: str, fd: int, inode: int) -> None:
+        self.inode = inode
         self._tree = tree
         self._path = path
         self._fd = fd
+        self._held.add(self)
 
     def let_go(self) -> None:
         """End the lock and leave the file."""
+        if self not in self._held:
+            return  # it is our parent's
+        # By hand: a child may have a copy of the descriptor, if only until it runs another program.
+        with suppress(OSError):
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._held.discard(self)
         os.close(self._fd)
 
     def free(self) -> None:
         """Give the id free. Raises OSError."""
+        if self not in self._held:
+            return
         try:
             # Before the lock ends: whoever gets it next must see that the name is gone.
             self._tree.unlink(self._path)
         finally:
             self.let_go()
+
+    @classmethod
+    def _leave_to_parent(cls) -> None:
+        """Close a child's copies: they would keep the locks of a parent that is killed."""
+        for held in cls._held:
+            os.close(held._fd)
+        cls._held.clear()
+
+
+os.register_at_fork(after_in_child=Reservation._leave_to_parent)
 
 
 class Reservations:
@@ -58,27 +87,32 @@ class Reservations:
         self._newest = ""  # a name of the file that was locked last
 
     def take(self, queue: str, message_id: str) -> bool:
-        """Reserve one more id; False if someone else holds it."""
-        name = self._tree.folder(NEW, reservation(queue, message_id))
-        if name in self._names:
+        """Reserve one more id; False if someone else holds it.
+
+        What a dead holder has written of it is promoted or removed before: look whether it stands.
+        """
+        name = reservation(queue, message_id)
+        path = self._tree.folder(NEW, name)
+        if path in self._names:
             return False
-        while not self._link(name):
-            try:
-                stale = lock(self._tree, name, 0)
-            except FileNotFoundError:
-                continue  # its holder has just given it free
-            if stale is None:
+        while not self._link(path):
+            if settle(self._tree, [name]) is None:
                 return False
-            stale.free()
-        self._names.add(name)
+        self._names.add(path)
         return True
 
-    def free(self, queue: str, message_ids: Iterable[str]) -> None:
-        """Give ids free that were taken."""
+    def free(self, queue: str, message_ids: Iterable[str], unfinished: Container[str] = ()) -> None:
+        """Give ids free that were taken.
+
+        unfinished: those of which something was written that could not be removed. They are left
+            as by a crash, so that whoever meets them next will.
+        """
         first: OSError | None = None
         for message_id in message_ids:
             name = self._tree.folder(NEW, reservation(queue, message_id))
             self._names.discard(name)
+            if message_id in unfinished:
+                continue
             try:
                 self._tree.unlink(name)
             except OSError as error:
@@ -104,7 +138,10 @@ class Reservations:
             except OSError as error:
                 if error.errno not in _NO_LINK:
                     raise
-        first = lock(self._tree, name, os.O_CREAT)
+        try:
+            first = lock(self._tree, name, os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return False
         if first is None:
             return False
         self._locked.append(first)
@@ -112,13 +149,19 @@ class Reservations:
         return True
 
     def _is_ours(self, name: str) -> bool:
-        here, ours = self._tree.stat(name), self._tree.stat(self._newest)
+        here, ours = self._tree.look(name), self._tree.stat(self._newest)
         return here is not None and ours is not None and here.st_ino == ours.st_ino
 
 
 def reserve(tree: Tree, queue: str, message_id: str) -> Reservation | None:
-    """Reserve an id; None if someone else holds it. Raises OSError."""
-    return lock(tree, tree.folder(NEW, reservation(queue, message_id)), os.O_CREAT)
+    """Reserve an id, as :meth:`Reservations.take` does; None if someone else holds it. OSError."""
+    name = reservation(queue, message_id)
+    while True:
+        try:
+            return lock(tree, tree.folder(NEW, name), os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            if settle(tree, [name]) is None:
+                return None
 
 
 def is_stale(tree: Tree, name: str) -> bool:
@@ -127,9 +170,64 @@ def is_stale(tree: Tree, name: str) -> bool:
     return tree.stat(path) is not None and not is_held(tree, path)
 
 
-def clear_stale(tree: Tree, name: str) -> bool:
-    """Remove a reservation of ``new/`` whose holder is gone; False if there is one. OSError."""
-    return clear_lock(tree, tree.folder(NEW, name))
+def settle(tree: Tree, names: Sequence[str]) -> Recovered | None:
+    """End what dead holders of reservations have left: their messages, and then all of their names.
+
+    None if all that stand are held. Costs a listing of ``new/`` if one is not. Raises OSError.
+    """
+    dead: list[Reservation] = []
+    is_any_held = False
+    first: OSError | None = None
+    try:
+        for name in names:
+            try:
+                found = lock(tree, tree.folder(NEW, name), 0)
+            except FileNotFoundError:
+                continue  # its holder has just given it free
+            except OSError as error:
+                first = first or error
+                continue
+            if found is not None:
+                dead.append(found)
+            is_any_held |= found is None
+        done = _finish_all(tree, {one.inode for one in dead}) if dead else Recovered()
+    finally:
+        for one in dead:
+            one.let_go()
+    if first is not None:
+        raise first
+    return None if is_any_held and not dead else done
+
+
+def _finish_all(tree: Tree, inodes: Container[int]) -> Recovered:
+    """Finish what holders of these locks, which are ours now, have written. Raises OSError."""
+    # Listed under the locks: nobody adds to it.
+    names = [name for name in tree.names(tree.folder(NEW)) if name[0] == "."]
+    left = set()
+    for name in names:
+        if is_reservation(name):
+            found = tree.stat(tree.folder(NEW, name))
+            if found is not None and found.st_ino in inodes:
+                left.add(name)
+    promoted = removed = 0
+    first: OSError | None = None
+    for name in names:
+        own = own_id(name)
+        if own is None or (reserved := reservation(*own)) not in left:
+            continue
+        try:
+            done = finish(tree, name)
+        except OSError as error:
+            first = first or error
+            left.discard(reserved)  # the next look finds it as it is
+            continue
+        promoted += done.promoted
+        removed += done.removed
+    # Before the locks end: whoever gets one next must see that its name is gone.
+    removed += sum(tree.unlink(tree.folder(NEW, name)) for name in left)
+    if first is not None:
+        raise first
+    return Recovered(promoted, removed)
 
 
 def is_held(tree: Tree, path: str) -> bool:
@@ -157,18 +255,25 @@ def clear_lock(tree: Tree, path: str) -> bool:
 
 
 def lock(tree: Tree, path: str, create: int) -> Reservation | None:
-    """Lock a file, made where ``create`` is O_CREAT; None if someone else holds it. OSError."""
+    """Lock a file, made where ``create`` is O_CREAT; None if someone else holds it. OSError.
+
+    With O_EXCL, too, FileExistsError if it stands there, held or not.
+    """
     while True:
         fd = tree.create_with(path, os.O_RDWR | create)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            here = tree.stat(path)
-            if here is not None and here.st_ino == os.fstat(fd).st_ino:
-                return Reservation(tree, path, fd)
+            here, inode = tree.look(path), os.fstat(fd).st_ino
+            if here is not None and here.st_ino == inode:
+                return Reservation(tree, path, fd, inode)
         except BlockingIOError:
             os.close(fd)
             return None
-        except BaseException:
+        except BaseException as error:
             os.close(fd)
+            if isinstance(error, OSError) and error.errno == errno.ESTALE:
+                continue  # its holder is another host's, and has unlinked it
+            if create & os.O_EXCL:
+                tree.unlink(path)  # where there are no locks it would stay for ever
             raise
         os.close(fd)  # its holder unlinked it between our open and our lock

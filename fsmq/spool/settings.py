@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
+from . import documents
 from .compression import METHODS, Method
 from .errors import InvalidValue
 from .names import check_queue
@@ -148,7 +148,7 @@ class SettingsStore:
         must not take a queue's dead letters or limits away. Raises OSError.
         """
         path = self.path(queue)
-        found = self._tree.stat(path)
+        found = self._tree.look(path)
         if found is None:
             self._known.pop(queue, None)
             return DEFAULTS
@@ -193,15 +193,4 @@ class SettingsStore:
             return otherwise
 
     def _parse(self, path: str) -> QueueSettings:
-        fd = self._tree.open(path)
-        try:
-            text = os.read(fd, _MAX_SETTINGS_BYTES)
-        finally:
-            os.close(fd)
-        try:
-            stored = json.loads(text)
-        except RecursionError:
-            raise ValueError("its brackets are nested too deep") from None
-        if not isinstance(stored, dict):
-            raise ValueError("the settings of a queue are a JSON object")
-        return DEFAULTS.changed(stored)
+        return DEFAULTS.changed(documents.read(self._tree, path, _MAX_SETTINGS_BYTES))

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import moves, peers, removal
+from . import moves, peers, reaper, removal
 from .census import Census
 from .context import Context, Pending
 from .counts import Counts, Depths, count
 from .delivery import Delivery
-from .errors import FsmqError, InvalidValue, NoSuchQueue, telling, unavailable
+from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, telling, unavailable
 from .events import Events
 from .filesystem import Filesystem, examine
 from .filters import Filter
@@ -39,15 +39,20 @@ WatchMode = Literal["auto", "events", "poll"]
 
 
 def open_context(tree: Tree) -> tuple[Context, Filesystem]:
-    """What the verbs need on an opened tree, and what its filesystem is."""
-    filesystem = examine(tree)
+    """What the verbs need on an opened tree, and what its filesystem is. Raises UnusableSpool."""
+    try:
+        filesystem = examine(tree)
+    except OSError as error:
+        tried = f"cannot find out how exact the times of {tree.root} are"
+        raise UnusableSpool(f"{tried}: {error.strerror}") from error
+    tree.network = filesystem.network
     context = Context(
         tree=tree,
         stamps=Stamps(filesystem.coarse),
         settings=SettingsStore(tree),
         ready=Ready(tree),
         topics=Topics(tree),
-        network=filesystem.network,
+        keeps_inodes=filesystem.keeps_inodes,
     )
     return context, filesystem
 
@@ -66,7 +71,8 @@ class Spool(Verbs):
     journal: whether each step of each message is noted in the lifecycle journal.
     program: what the journal says that a step came through, where nothing else is known.
 
-    Safe in threads. Close it, or use it in a ``with``.
+    Safe in threads, but not on both sides of a fork: what the disk refuses, one of them is told.
+    Close it, or use it in a ``with``.
 
     Raises:
         UnusableSpool: the root cannot be opened or created.
@@ -89,7 +95,11 @@ class Spool(Verbs):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.tree = Tree(root, create=create)
-        self.context, self.filesystem = open_context(self.tree)
+        try:
+            self.context, self.filesystem = open_context(self.tree)
+        except BaseException:
+            self.tree.close()
+            raise
         self.polls = watch == "poll" or (watch == "auto" and self.filesystem.network)
         self._poll_interval = poll_interval
         self._events = None if self.polls else Events(self.tree)
@@ -107,7 +117,7 @@ class Spool(Verbs):
                 clock=clock,
             )
         self.context.max_message_bytes = max_message_bytes
-        self._depths = Depths(lambda queue: self.counts(queue).total)
+        self.depths = Depths(lambda queue: self.counts(queue).total)
         self.census = Census(self.context)
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
@@ -336,22 +346,29 @@ class Spool(Verbs):
     # -- the mover's and the reaper's work, for programs that run alone ----------------------------
 
     def deliver(self) -> int:
-        """Do what the mover would do now; how many messages moved. Raises Unavailable."""
+        """Do what the mover would do now; how many messages moved.
+
+        A message that cannot be moved now waits for a later call, and keeps none of the others.
+        Raises Unavailable if nobody can tell which there are.
+        """
         if self._delivery is None:
             return 0
         moved = 0
         with self._delivering:
-            try:
-                while (step := self._delivery.step()) or self._delivery.is_behind:
-                    moved += step
-            except OSError as error:
-                raise unavailable(error, "cannot deliver") from error
+            if self._delivery.fault is not None:
+                self._delivery.rescan()  # who asks wants to know how it is now
+            while (step := self._delivery.step()) or self._delivery.is_behind:
+                moved += step
+            fault = self._delivery.fault
+        if fault is not None and not moved:
+            with telling("cannot deliver"):
+                raise fault
         return moved
 
     def reap(self) -> int:
         """Unlink what was removed; how many messages went. Raises Unavailable."""
         try:
-            return removal.reap(self.tree, on_reaped=partial(self.context.journal.note, "reaped"))
+            return reaper.reap(self.tree, on_reaped=partial(self.context.journal.note, "reaped"))
         except OSError as error:
             raise unavailable(error, "cannot reap") from error
 

@@ -199,7 +199,7 @@ class Part:
                 self._repeated += 1
         except OSError as error:
             raise unavailable(error, f"cannot stage a message for queue {queue!r}") from error
-        if len(self._work.closed) >= _GROUP:
+        if len(self._work.written) >= _GROUP:
             self._wait_for_sync()
             self._syncing = self._thread.submit(self._sync, self._end_group())
         return found.message_id
@@ -216,7 +216,7 @@ class Part:
                 self._delayed = True
         finally:
             os.close(fd)
-        self._work.closed.append(path)
+        self._work.written.append(path)
         self._own |= found.own
         self._queues[queue] += 1
         self._size += found.size
@@ -240,7 +240,7 @@ class Part:
             if self._aside_fd is None:
                 path = f"{self._folder}/{ASIDE}"
                 self._aside_fd = self._tree.create(path)
-                self._work.closed.append(path)
+                self._work.written.append(path)
             write_all(self._aside_fd, line)
         self._aside += 1
 

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .errors import InvalidValue, NoSuchQueue, NoSuchTopic, Unavailable
+from . import documents
+from .errors import NoSuchQueue, NoSuchTopic, Unavailable
 from .filters import MAX_FILTER_BYTES, Filter
 from .names import check_queue, entry, is_queue
 from .transitions import REMOVE, TOPICS
@@ -22,7 +23,7 @@ from .uuids import uuid7
 # A folder's mtime tells that an entry came or went; two changes within a tick of the kernel's
 # clock look like one, so what was listed so soon after a change is listed again.
 _TICK_S = 0.05
-# Listed again after so long in any case: for network filesystems, whose clock is not ours.
+# Listed again after so long in any case: for a clock that was set, and a change that looks settled.
 FRESH_S = 1.0
 # What only a person can put right is not to be tried again at once.
 _BY_HAND_S = 60
@@ -89,7 +90,16 @@ class Topics:
         Raises:
             NoSuchTopic
         """
-        listing = self._listing(topic)
+        return self._read_all(topic, self._listing(topic))
+
+    def known(self, topic: str, most: int) -> dict[str, Filter | None] | None:
+        """The same where no listing is due for it and they are at most so many; otherwise None."""
+        _, listing = self._known_listing(topic)
+        if listing is None or len(listing.queues) > most:
+            return None
+        return self._read_all(topic, listing)
+
+    def _read_all(self, topic: str, listing: _Listing) -> dict[str, Filter | None]:
         result: dict[str, Filter | None] = {}
         for queue in listing.queues:
             found = self._tree.stat(f"{self.folder(topic)}/{queue}")
@@ -115,7 +125,7 @@ class Topics:
             raise NoSuchQueue(queue)
         path = f"{self.folder(topic)}/{queue}"
         self._clear(path)
-        is_new = self._tree.stat(path) is None
+        is_new = self._tree.look(path) is None
         if keep and not is_new:
             self._tree.sync_folder(self.folder(topic))  # who subscribed it may not have come to it
             return False
@@ -167,7 +177,7 @@ class Topics:
             Filter.parse(self._read(path))
         except FileNotFoundError:
             return None
-        except (OSError, InvalidValue) as error:
+        except (OSError, ValueError) as error:
             return str(error)
         return None
 
@@ -177,21 +187,28 @@ class Topics:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _listing(self, topic: str) -> _Listing:
+    def _known_listing(self, topic: str) -> tuple[os.stat_result, _Listing | None]:
+        """What a topic's folder is now, and its last listing if that still tells the truth."""
         check_queue(topic, "topic")
-        folder = self._tree.stat(self.folder(topic))
+        folder = self._tree.look(self.folder(topic))
         if folder is None or not stat.S_ISDIR(folder.st_mode):
             self._known.pop(topic, None)
             raise NoSuchTopic(topic)
-        version = (folder.st_mtime_ns, folder.st_ino)
         known = self._known.get(topic)
-        now = time.monotonic()
-        if known is not None and known.version == version and now < known.until:
-            return known
-        settled = time.time() - folder.st_mtime > _TICK_S
+        if known is None or time.monotonic() >= known.until:
+            return folder, None
+        return folder, known if known.version == (folder.st_mtime_ns, folder.st_ino) else None
+
+    def _listing(self, topic: str) -> _Listing:
+        folder, listing = self._known_listing(topic)
+        if listing is not None:
+            return listing
+        known = self._known.get(topic)
+        # The mtime of a network filesystem is remembered; a listing asks, and costs not much more.
+        settled = time.time() - folder.st_mtime > _TICK_S and not self._tree.network
         listing = _Listing(
-            version=version,
-            until=now + FRESH_S if settled else 0.0,
+            version=(folder.st_mtime_ns, folder.st_ino),
+            until=time.monotonic() + FRESH_S if settled else 0.0,
             queues=sorted(filter(is_queue, self._tree.names(self.folder(topic)))),
             filters=known.filters if known is not None else {},
         )
@@ -207,7 +224,7 @@ class Topics:
             return known[1]
         try:
             filter = Filter.parse(self._read(f"{self.folder(topic)}/{queue}"))
-        except InvalidValue:
+        except ValueError:
             filter = known[1] if known is not None else None
         except FileNotFoundError:
             return None  # unsubscribed just now
@@ -215,11 +232,7 @@ class Topics:
         return filter
 
     def _read(self, path: str) -> bytes:
-        fd = self._tree.open(path)
-        try:
-            return os.read(fd, MAX_FILTER_BYTES + 1)
-        finally:
-            os.close(fd)
+        return documents.read_bytes(self._tree, path, MAX_FILTER_BYTES)
 
 
 def as_json(subscriptions: Mapping[str, Filter | None]) -> list[dict[str, object]]:

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from .claim import deadline_of, take_back, win
+from .claim import Taken, deadline_of, fetch, take, win
 from .context import Context, Pending
 from .errors import FsmqError, unavailable
 from .hold import PATIENCE_S, hold
+from .identity import UNKNOWN, Identity, identify
 from .release import return_unseen
 from .settings import check_number
-from .stamps import MAX_COUNT
 from .sync import Work
-from .transitions import DELAY, DELIVER, NEW, QUEUES, State
+from .transitions import DELAY, NEW, QUEUES, State
 from .window import Window
 
 MAX_BATCH = 1_000_000
@@ -27,11 +27,33 @@ MAX_BATCH = 1_000_000
 
 class Claimed(NamedTuple):
     """A claim. size: bytes of the file. deliveries: how often it was claimed, this time included;
-    0 where the filesystem cannot keep the count."""
+    0 where the filesystem cannot keep the count. inode, generation: the file's identity."""
 
     id: str
     size: int
     deliveries: int
+    inode: int = UNKNOWN.inode
+    generation: int = UNKNOWN.generation
+
+    @property
+    def identity(self) -> Identity | None:
+        """Which file it is; None if that is not known."""
+        known = Identity(self.inode, self.generation)
+        return None if known == UNKNOWN else known
+
+    def is_file(self, context: Context, fd: int, found: os.stat_result) -> bool:
+        """Whether an open file is the message that was claimed, and no other one of its id.
+
+        Where no identity tells, the size and the count do as far as they can. Raises OSError.
+        """
+        known = self.identity if context.keeps_inodes else None
+        if known is not None:
+            if identify(fd, found) != known:
+                return False
+            if known.generation:
+                return True
+        count = context.stamps.deliveries(self.id, found.st_mtime_ns)
+        return found.st_size == self.size and count >= self.deliveries
 
 
 def claim_ids(
@@ -55,6 +77,7 @@ def claim_ids(
     check_number("count", count, 1, MAX_BATCH)
     tree, queue = context.tree, window.queue
     claimed: list[Claimed] = []
+    mtimes: list[int] = []  # that the claims have set
     work = Work()
     try:
         settings = context.settings_of(queue)
@@ -62,10 +85,9 @@ def claim_ids(
         won = win(context, queue, settings, wanted.ids(), visibility)
         with closing(won):
             while len(claimed) < count and (taken := next(won, None)) is not None:
-                os.close(taken.fd)
+                claimed.append(_claimed(context, taken))
+                mtimes.append(taken.mtime_ns)
                 wanted.size += taken.size
-                deliveries = 0 if context.stamps.coarse else taken.deliveries
-                claimed.append(Claimed(taken.message_id, taken.size, deliveries))
                 work.closed.append(tree.path(State.DELAY, queue, taken.message_id))
     except OSError as error:
         # What was won before the fault is given out.
@@ -76,9 +98,9 @@ def claim_ids(
     context.metrics.count(("claim", queue), len(claimed))
 
     def give_back() -> None:
-        for claim in claimed:
+        for claim, mtime_ns in zip(claimed, mtimes, strict=True):
             try:
-                return_unseen(context, queue, claim.id)
+                return_unseen(context, queue, claim.id, mtime_ns)
             except (OSError, FsmqError):
                 continue  # its timer brings it back
 
@@ -91,6 +113,16 @@ def claim_ids(
         return claimed
 
     return Pending(work, give_out, give_back)
+
+
+def _claimed(context: Context, taken: Taken) -> Claimed:
+    """What is remembered of a claim; closes its descriptor."""
+    try:
+        identity = identify(taken.fd) if context.keeps_inodes else UNKNOWN
+    finally:
+        os.close(taken.fd)
+    deliveries = 0 if context.stamps.coarse else taken.deliveries
+    return Claimed(taken.message_id, taken.size, deliveries, *identity)
 
 
 class _Wanted:
@@ -170,27 +202,25 @@ def _keep(
         return claim  # the next renewal tells what has come of it
     if held is not None:
         try:
-            if not stat.S_ISREG(held.found.st_mode):
+            if not stat.S_ISREG(held.found.st_mode) or not claim.is_file(
+                context, held.fd, held.found
+            ):
                 return None
             stamp = stamps.decode(claim.id, held.found.st_mtime_ns)
             if stamp is not None and stamp.deliveries not in (None, claim.deliveries):
                 return None  # its timer had ended, and someone else has claimed it
             mtime_ns = stamps.encode(claim.id, deadline_ms, claim.deliveries)
-            if tree.stamp(path, mtime_ns):
+            if held.stamp(context, path, mtime_ns):
                 work.closed.append(path)
                 return claim
         finally:
-            os.close(held.fd)
+            held.close()
+    fetch(context, queue, claim.id)  # a crash may have undone the mover's work, too
     try:
-        tree.move(DELIVER, queue, claim.id)  # a crash may have undone the mover's work, too
-    except FileExistsError:
-        pass
-    fd = take_back(context, queue, claim.id, deadline_ms)
-    if fd is None:
+        taken = take(context, queue, claim.id, deadline_ms, claim.is_file)
+    except BlockingIOError:
+        return None  # someone else is about to claim it
+    if taken is None:
         return None
-    try:
-        deliveries = stamps.deliveries(claim.id, os.fstat(fd).st_mtime_ns)
-    finally:
-        os.close(fd)
     work.closed.append(path)
-    return claim._replace(deliveries=min(deliveries, MAX_COUNT))
+    return _claimed(context, taken)

@@ -1,9 +1,10 @@
 """UUIDv7 (RFC 9562, section 5.7), as text.
 
 Time, then 12 bits of a fraction of the millisecond (section 6.2, method 3), then 62 random bits.
-Each is greater than the one before it in this process. The package uuid6 has only the millisecond
-to count with: beyond a thousand ids a second its ids run ahead of the clock (50,000 in a row end 49
-seconds in the future), and with them order, expiry and retention. And one costs 8 µs, this 2.
+Each is greater than the one before it in this process, unless the clock was set back by more than
+two seconds: then it was wrong, and the ids follow it. The package uuid6 has only the millisecond to
+count with: beyond a thousand ids a second its ids run ahead of the clock (50,000 in a row end 49
+seconds in the future), and with them order and retention. And one costs 8 µs, this 2.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ import time
 
 _NS_PER_MS = 1_000_000
 _TICKS_PER_MS = 4096
+# So far ids may be ahead of a clock that was set back. A leap second, or what a time server takes
+# off in one step from a clock that it keeps, is no reason to give up their order. Beyond that the
+# clock was wrong: ids that stay ahead of it sort behind those of all others, and what has them is
+# kept for longer, until it has caught up, which may be never.
+_MAX_LEAD_S = 2
+_MAX_LEAD = _MAX_LEAD_S * 1000 * _TICKS_PER_MS
 # The two bits of the variant in the place of the first two of a random digit.
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 _RANDOM_DIGITS = 16
@@ -29,9 +36,11 @@ _used = 0
 def uuid7() -> str:
     """A new UUIDv7, in the usual lower-case form of 36 characters. Safe in threads."""
     global _last, _pool, _used
-    tick = time.time_ns() * _TICKS_PER_MS // _NS_PER_MS
     with _lock:
-        _last = tick = max(tick, _last + 1)
+        tick = time.time_ns() * _TICKS_PER_MS // _NS_PER_MS
+        if tick <= _last <= tick + _MAX_LEAD:
+            tick = _last + 1
+        _last = tick
         if _used >= len(_pool):
             _pool, _used = os.urandom(_POOL_BYTES).hex(), 0
         random = _pool[_used : _used + _RANDOM_DIGITS]

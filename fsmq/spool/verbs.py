@@ -23,7 +23,7 @@ class Verbs:
     """
 
     context: Context
-    _depths: Depths
+    depths: Depths
 
     def put(
         self,
@@ -32,7 +32,7 @@ class Verbs:
         settings: QueueSettings | None = None,
         batch: Batch | None = None,
     ) -> Pending[list[str]]:
-        return put.put(self.context, self._depths, queue, messages, settings, batch=batch)
+        return put.put(self.context, self.depths, queue, messages, settings, batch=batch)
 
     def publish(
         self,
@@ -46,12 +46,12 @@ class Verbs:
         if to is None:
             with telling(f"cannot read the subscriptions of {topic!r}"):
                 to = self.context.topics.subscriptions(topic)
-        return publishing.publish(self.context, self._depths, to, message, settings)
+        return publishing.publish(self.context, self.depths, to, message, settings)
 
     def dedup_send(
         self, name: str, bodies: Sequence[bytes], batch: Batch | None = None
     ) -> Pending[list[str]]:
-        return dedup.send(self.context, self._depths, name, bodies, batch)
+        return dedup.send(self.context, self.depths, name, bodies, batch)
 
     def claim(
         self, queue: str, count: int = 1, visibility: float | None = None
@@ -72,8 +72,8 @@ class Verbs:
     def release_many(self, queue: str, message_ids: Sequence[str] | None = None) -> Pending[int]:
         return release.release_many(self.context, queue, message_ids)
 
-    def give_back(self, queue: str, message_id: str) -> Pending[None]:
-        return release.give_back(self.context, queue, message_id)
+    def give_back(self, message: Message) -> Pending[None]:
+        return release.give_back(self.context, message)
 
     def bury(self, queue: str, message_id: str) -> Pending[None]:
         return release.bury_now(self.context, queue, message_id)

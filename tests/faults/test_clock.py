@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fsmq.spool.names import Facts, facts
 from tests.http.helpers import Wire
 from tests.suite import PATIENCE_S, Suite
 
@@ -36,6 +37,12 @@ class Host:
     def post(self, message_id: str, more: str = "") -> None:
         path = f"/q/messages?id={message_id}{more}"
         assert self.wire.ask("POST", path, {}, message_id.encode()).status == 201
+
+    def post_new(self, more: str = "") -> Facts:
+        """Post a message without an id of its own; what the id says that it gets."""
+        answer = self.wire.ask("POST", f"/q/messages?{more}", {}, b"x")
+        assert answer.status == 201
+        return facts(answer.id)
 
     def fetch(self, *wanted: str, visibility: int = 600) -> float:
         """Fetch until these have come, and nothing else; the seconds that it took."""
@@ -103,3 +110,16 @@ def test_back_timers_last_longer_and_all_else_goes_on(host: Host) -> None:
     host.fetch("held", visibility=TIMER_S)
     host.set_clock(0)
     host.fetch("held", "delayed")
+
+
+def test_put_right_again_ids_and_expiries_are_right_at_once(host: Host) -> None:
+    host.set_clock(HOUR_S)
+    ahead = host.post_new()
+    host.set_clock(0)
+    before, right, after = time.time(), host.post_new("ttl=60"), time.time()
+    assert ahead.created_ms is not None
+    assert right.created_ms is not None
+    assert ahead.created_ms / 1000 > before + HOUR_S - 1
+    assert before - 0.001 <= right.created_ms / 1000 <= after
+    assert right.expires_s is not None
+    assert before + 60 <= right.expires_s <= after + 61

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fsmq.spool import Spool
+from fsmq.spool import NewMessage, Spool
 from fsmq.spool.tree import Tree
 
 MUTATING = ("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename")
@@ -55,6 +55,17 @@ def _child(
     verb(spool)
     write(pipe, b"acknowledged")
     countdown.end()
+
+
+def leave(root: Path, *messages: NewMessage) -> None:
+    """Write messages and die before they are shown."""
+    child = os.fork()
+    if child == 0:
+        killed = Spool(root, sync="none", delivers=False)
+        killed.put("jobs", messages)
+        os.kill(os.getpid(), signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
 
 
 class _Countdown:

@@ -1,8 +1,12 @@
-"""What the spool's tests share: a clock to turn, and eyes that look at the tree itself."""
+"""What the spool's tests share: a clock to turn, eyes that look at the tree itself, a child."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -48,3 +52,32 @@ def await_a_later_ctime(path: Path) -> None:
         if probe.stat().st_ctime_ns > path.stat().st_ctime_ns:
             probe.unlink()
             return
+
+
+def nest(folder: Path, depth: int) -> None:
+    """Make a folder in it, and one in that, and so on: deeper than a path can be long."""
+    here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(depth):
+        os.mkdir("deep", dir_fd=here)
+        inner = os.open("deep", os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+
+
+@contextmanager
+def forked(fork: Callable[[], int] = os.fork) -> Iterator[int]:
+    """A child that has a copy of all that is open here, until the end of the block."""
+    reading, writing = os.pipe()
+    child = fork()
+    if child == 0:
+        os.write(writing, b".")
+        signal.pause()
+    try:
+        os.read(reading, 1)
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)

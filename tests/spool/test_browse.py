@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,39 @@ def test_move_overwrites_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
     assert {m.body for m in spool.queue("other").claim(5)} == {b"theirs", b"two"}
 
 
+@pytest.mark.parametrize("background", [False, True], ids=["now", "in the background"])
+@pytest.mark.parametrize("ours", ["new", "ready", "held"])
+@pytest.mark.parametrize("theirs", ["new", "ready", "held"])
+def test_move_leaves_an_id_that_stands_anywhere_in_the_other_queue(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, ours: str, theirs: str, background: bool
+) -> None:
+    target = spool.queue("other")
+    with Spool(root, sync="none", clock=clock, delivers=False) as writer:
+        if ours != "new":
+            bring(spool, jobs, b"ours", ours)
+        if theirs != "new":
+            bring(spool, target, b"theirs", theirs)
+        for queue, state in (("jobs", ours), ("other", theirs)):
+            if state == "new":
+                writer.queue(queue).put(b"ours" if queue == "jobs" else b"theirs", id="one")
+        if background:
+            spool.begin_move("jobs", "other")
+            assert writer.make_moves() == 1
+        else:
+            assert Queue(writer, "jobs").move_to("other", in_flight=True) == (0, 1)
+    clock.advance(60)
+    for queue, body in ((jobs, b"ours"), (target, b"theirs")):
+        assert [m.body for m in queue.claim(5)] == [body]
+
+
+def bring(spool: Spool, queue: Queue, body: bytes, state: str) -> None:
+    """Put a message and bring it so far."""
+    queue.put(body, id="one")
+    spool.deliver()
+    if state == "held":
+        assert queue.claim(visibility=60)
+
+
 def test_move_leaves_what_has_no_room_in_the_other_queue(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
@@ -195,3 +229,123 @@ def test_move_needs_two_queues(spool: Spool, jobs: Queue) -> None:
         Queue(spool, "gone").move_to("jobs")
     with pytest.raises(InvalidValue, match="itself"):
         jobs.move_to("jobs")
+
+
+def before_the_rename(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
+) -> None:
+    """Let something happen once, between what a move looks at and its rename in ``new/``."""
+    rename = spool.tree.rename
+    waiting = [happens]
+
+    def renaming(source: str, target: str, **more: bool) -> bool:
+        if waiting and source.startswith("new/") and target.startswith("new/"):
+            waiting.pop()()
+        return rename(source, target, **more)
+
+    monkeypatch.setattr(spool.tree, "rename", renaming)
+
+
+def test_what_moves_to_a_queue_that_is_deleted_meanwhile_comes_back(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.create_queue("other")
+    jobs.put(b"x", id="x")
+    before_the_rename(spool, monkeypatch, lambda: spool.delete_queue("other"))
+    with pytest.raises(NoSuchQueue, match="other"):
+        jobs.move_to("other")
+    assert tree_of(root)["new"] == ["jobs:x"]
+    assert [m.body for m in jobs.claim()] == [b"x"]
+
+
+def test_so_does_what_is_moved_in_the_background(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put_many([NewMessage(b"x", id=one) for one in "abc"])
+    order = spool.begin_move("jobs", "other")
+    before_the_rename(spool, monkeypatch, lambda: spool.delete_queue("other"))
+    assert spool.make_moves() == 1
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert (found.status, found.moved) == ("error", 0)
+    assert found.error is not None
+    assert "'other' was deleted" in found.error
+    assert tree_of(root)["new"] == ["jobs:a", "jobs:b", "jobs:c"]
+
+
+@pytest.mark.parametrize("state", [State.NEW, State.READY])
+def test_a_move_whose_target_is_gone_before_it_leaves_all_where_it_was(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch, state: State
+) -> None:
+    jobs.put(b"x", id="x")
+    if state is State.READY:
+        spool.deliver()
+    order = spool.begin_move("jobs", "other")
+    make_queue = spool.tree.make_queue
+
+    def made_and_deleted(queue: str) -> bool:
+        made = make_queue(queue)
+        spool.delete_queue(queue)
+        return made
+
+    monkeypatch.setattr(spool.tree, "make_queue", made_and_deleted)
+    assert spool.make_moves() == 1
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert found.status == "error"
+    assert visible(root) == [("jobs", "x")]
+
+
+def test_what_was_to_move_is_deleted_with_both_queues(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.create_queue("other")
+    jobs.put(b"x", id="x")
+
+    def delete_both() -> None:
+        spool.delete_queue("other")
+        tree = spool.tree
+        tree.rename(tree.folder("queues", "jobs"), tree.folder("remove", "jobs:by hand"))
+
+    before_the_rename(spool, monkeypatch, delete_both)
+    with pytest.raises(NoSuchQueue):
+        jobs.move_to("other")
+    assert visible(root) == []
+
+
+def test_an_id_that_is_taken_meanwhile_keeps_what_was_to_move_from_coming_back(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not lost: it waits for a queue of that name."""
+    spool.create_queue("other")
+    jobs.put(b"first", id="x")
+    has_queue = spool.tree.has_queue
+    gone: list[str] = []
+
+    def seen_and_put_again(queue: str) -> bool:
+        if queue in gone:
+            gone.clear()
+            jobs.put(b"second", id="x")
+        return has_queue(queue)
+
+    def delete() -> None:
+        spool.delete_queue("other")
+        gone.append("other")
+
+    before_the_rename(spool, monkeypatch, delete)
+    monkeypatch.setattr(spool.tree, "has_queue", seen_and_put_again)
+    with pytest.raises(NoSuchQueue):
+        jobs.move_to("other")
+    assert visible(root) == [("jobs", "x"), ("other", "x")]
+    spool.create_queue("other")
+    assert [m.body for m in spool.queue("other").claim()] == [b"first"]
+    assert [m.body for m in jobs.claim()] == [b"second"]
+
+
+def test_a_file_that_is_too_large_for_the_memory_is_not_shown(jobs: Queue, root: Path) -> None:
+    with (root / "queues" / "jobs" / "0-first").open("wb") as sparse:
+        sparse.truncate(8 << 40)
+    jobs.put(b"small")
+    jobs.spool.deliver()
+    assert [m.body for m in jobs.peek()] == [b"small"]
+    assert jobs.find("0-first") is None

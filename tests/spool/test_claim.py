@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, NoSuchMessage, NoSuchQueue, Queue, Spool, State
+from fsmq.spool import (
+    InvalidValue,
+    NewMessage,
+    NoSuchMessage,
+    NoSuchQueue,
+    Queue,
+    Spool,
+    State,
+    Unavailable,
+)
 from tests.spool.helpers import Clock, tree_of
 
 
@@ -333,3 +342,15 @@ def test_many_expired_messages_hold_up_no_claim(jobs: Queue, clock: Clock, root:
     assert [m.id for m in jobs.claim(2)] == [kept]
     # The rest is the sweep's.
     assert 0 < len(list((root / "remove").iterdir())) < 400
+
+
+def test_a_file_that_is_too_large_for_the_memory_holds_up_no_other(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    with (root / "queues" / "jobs" / "0-first").open("wb") as sparse:
+        sparse.truncate(8 << 40)
+    jobs.put(b"small")
+    assert [m.body for m in jobs.claim(2)] == [b"small"]
+    with pytest.raises(Unavailable, match="larger than this program may have it"):
+        spool.complete(spool.claim("jobs"))
+    assert tree_of(root)["queues/jobs"] == ["0-first"]

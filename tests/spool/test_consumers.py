@@ -17,7 +17,7 @@ from fsmq.spool.consumers import ConsumerInUse, drop, overview
 from fsmq.spool.fsck import check
 from fsmq.spool.manifest import Batch
 from fsmq.spool.window import Window
-from tests.spool.helpers import Clock, await_a_later_ctime, visible
+from tests.spool.helpers import Clock, await_a_later_ctime, forked, visible
 from tests.suite import eventually
 
 
@@ -191,6 +191,13 @@ def test_one_name_is_for_one_program(spool: Spool, jobs: Queue) -> None:
     assert overview(spool.context)["spark"] == (False, 1, 2)
     with pytest.raises(InvalidValue, match=r"consumer: '\.\./x'"):
         Consumer(spool, "../x")
+
+
+def test_a_name_is_free_when_its_program_has_forked_and_closes_it(spool: Spool) -> None:
+    consumer = Consumer(spool, "spark")
+    with forked():
+        consumer.close()
+        Consumer(spool, "spark", patience=0.1).close()
 
 
 def test_a_dropped_consumer_leaves_its_messages_to_their_timers(

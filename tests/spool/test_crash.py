@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool
 from fsmq.spool.fsck import check
-from tests.spool.crashing import run_and_die
+from fsmq.spool.recovery import recover as recover_dot_names
+from fsmq.spool.uuids import uuid7
+from tests.spool.crashing import leave, run_and_die
 from tests.spool.helpers import Clock, visible
 
 BODIES = {"one": b"first body", "two": b"second body"}
@@ -28,12 +31,17 @@ def prepare(root: Path, clock: Clock) -> None:
 
 
 def crashes(
-    root: Path, clock: Clock, verb: Callable[[Spool], object]
+    root: Path, clock: Clock, verb: Callable[[Spool], object], left: Sequence[NewMessage] = ()
 ) -> Iterator[tuple[bool, Path]]:
-    """Every crash of a verb: whether it was acknowledged, and the tree that it left."""
+    """Every crash of a verb: whether it was acknowledged, and the tree that it left.
+
+    left: what another process has written before it died.
+    """
     for at in range(1000):
         tree = root / str(at)
         prepare(tree, clock)
+        if left:
+            leave(tree, *left)
         acknowledged = run_and_die(tree, verb, at, clock)
         if acknowledged is None:
             assert at > 1, "a verb changes something"
@@ -95,6 +103,70 @@ def test_a_put_with_an_own_id_can_be_tried_again_at_once(root: Path, clock: Cloc
             except DuplicateMessage:
                 pass
         assert recover(tree, clock) == {**BODIES, "three": b"third body"}
+
+
+@pytest.mark.parametrize("again", [{"attempt": "2"}, {}], ids=["other attributes", "without"])
+@pytest.mark.parametrize("is_recovered", [False, True])
+def test_a_put_that_is_tried_again_with_other_attributes_is_stored_once(
+    root: Path, clock: Clock, again: dict[str, str], is_recovered: bool
+) -> None:
+    """The retry is another file, under another dot-name, and may be another name as well."""
+    own = uuid7()
+    for _, tree in crashes(
+        root,
+        clock,
+        lambda spool: jobs(spool).put(b"third body", id=own, attributes={"attempt": "1"}),
+    ):
+        with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
+            if is_recovered:  # by a mover that runs, so that it leaves what is young
+                recover_dot_names(spool.tree, clock())
+            with suppress(DuplicateMessage):
+                jobs(spool).put(b"third body", id=own, attributes=again)
+            assert jobs(spool).remove(own, f"{own}.h") == 1
+        assert recover(tree, clock) == BODIES
+
+
+@pytest.mark.parametrize("who", ["the retry", "the mover"])
+def test_who_finishes_what_a_killed_put_has_left_may_die_as_well(
+    root: Path, clock: Clock, who: str
+) -> None:
+    own, other = uuid7(), uuid7()
+
+    def message(attempt: str, one: str = own) -> NewMessage:
+        return NewMessage(b"third body", id=one, attributes={"attempt": attempt})
+
+    def retry(spool: Spool) -> None:
+        with suppress(DuplicateMessage):
+            spool.complete(spool.put("jobs", [message("2")]))
+
+    def look(spool: Spool) -> None:
+        recover_dot_names(spool.tree, clock())
+
+    verb = retry if who == "the retry" else look
+    for acknowledged, tree in crashes(root, clock, verb, [message("1"), message("1", other)]):
+        with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
+            if acknowledged:
+                assert jobs(spool).find(f"{own}.h") is not None
+            retry(spool)
+            assert jobs(spool).remove(f"{own}.h") == 1
+        assert recover(tree, clock) == {**BODIES, f"{other}.h": b"third body"}
+
+
+def test_a_batch_that_is_tried_again_with_other_attributes_is_stored_once(
+    root: Path, clock: Clock
+) -> None:
+    ids = [uuid7() for _ in range(3)]
+
+    def batch(attempt: str) -> list[NewMessage]:
+        return [NewMessage(b"x", id=one, attributes={"attempt": attempt}) for one in ids]
+
+    for _, tree in crashes(root, clock, lambda spool: jobs(spool).put_many(batch("1"))):
+        with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
+            for message in batch("2"):
+                with suppress(DuplicateMessage):
+                    spool.complete(spool.put("jobs", [message]))
+            assert jobs(spool).remove(*(f"{one}.h" for one in ids)) == 3
+        assert recover(tree, clock) == BODIES
 
 
 def test_a_batch_is_stored_once_acknowledged(root: Path, clock: Clock) -> None:

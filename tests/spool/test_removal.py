@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
-from fsmq.spool import removal as removals
-from tests.spool.helpers import Clock, await_a_later_ctime, tree_of, visible
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State, Unavailable
+from fsmq.spool.reaper import reap
+from fsmq.spool.transitions import Transition
+from fsmq.spool.tree import Tree
+from tests.spool.helpers import Clock, await_a_later_ctime, nest, tree_of, visible
 
 
 @pytest.mark.parametrize("state", ["new", "ready", "in flight", "delayed"])
@@ -210,9 +213,21 @@ def test_reap_does_not_follow_a_symbolic_link(spool: Spool, root: Path, tmp_path
 def test_reap_stops_when_asked(spool: Spool, jobs: Queue) -> None:
     jobs.put_many([b"x"] * 25)
     jobs.purge()
-    assert removals.reap(spool.tree, stop=lambda: True, step=10) < 25
+    assert reap(spool.tree, stop=lambda: True, step=10) < 25
     spool.reap()
-    assert removals.reap(spool.tree) == 0
+    assert reap(spool.tree) == 0
+
+
+def test_reap_takes_folders_that_are_nested_deeper_than_a_path_can_be(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    nest(root / "remove", 3000)
+    nest(root / "queues" / "jobs", 10)
+    jobs.put(b"x")
+    spool.deliver()
+    jobs.delete()
+    assert spool.reap() == 1
+    assert os.listdir(root / "remove") == []
 
 
 def test_a_message_removed_while_it_is_held_is_gone_for_its_holder(jobs: Queue) -> None:
@@ -221,3 +236,44 @@ def test_a_message_removed_while_it_is_held_is_gone_for_its_holder(jobs: Queue) 
     jobs.remove(message_id)
     assert jobs.find(message_id) is None
     assert jobs.peek(state=State.DELAY) == []
+
+
+class Restless:
+    """A message that others claim and give back whenever someone is about to remove it."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        self.left = times
+        self._places = [root / "queues" / "jobs" / "x", root / "delay" / "jobs:x"]
+        move = Tree.move
+
+        def moving(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
+            source = root / tree.path(how.source, queue, message_id)
+            if self.left and source.exists():
+                self.left -= 1
+                [other] = [place for place in self._places if place != source]
+                source.rename(other)
+            return move(tree, how, queue, message_id)
+
+        monkeypatch.setattr(Tree, "move", moving)
+
+
+def test_a_message_that_is_never_where_it_is_looked_for_is_removed_all_the_same(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put(b"x", id="x")
+    spool.deliver()
+    restless = Restless(root, monkeypatch, 5)
+    assert jobs.remove("x") == 1
+    assert restless.left == 0
+    assert visible(root) == []
+
+
+def test_one_that_always_escapes_is_not_told_to_be_gone(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put(b"x", id="x")
+    spool.deliver()
+    Restless(root, monkeypatch, 1_000_000)
+    with pytest.raises(Unavailable, match="'x'"):
+        jobs.remove("x")
+    assert visible(root) == [("jobs", "x")]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, Unavailable
-from fsmq.spool.reservation import Reservations, clear_stale, reserve
+from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, State, Unavailable
+from fsmq.spool.recovery import recover
+from fsmq.spool.reservation import Reservations, reserve, settle
+from fsmq.spool.tree import Tree
+from fsmq.spool.uuids import uuid7
 from tests.spool import racing
-from tests.spool.helpers import tree_of, visible
+from tests.spool.crashing import leave
+from tests.spool.helpers import Clock, forked, tree_of, visible
 from tests.spool.racing import race
 
 
@@ -88,15 +94,67 @@ def test_what_a_killed_holder_left_keeps_no_one_out(
             signal.pause()
     assert os.read(reading, 1) == b"4"
     assert not any(held.take("jobs", one) for one in "abcd")
-    assert not clear_stale(spool.tree, ".jobs:a:own")
+    assert settle(spool.tree, [".jobs:a:own"]) is None
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     os.close(reading)
     os.close(writing)
-    assert clear_stale(spool.tree, ".jobs:a:own")
+    assert settle(spool.tree, [".jobs:a:own"]) == (0, 4)
     assert all(held.take("jobs", one) for one in "abcd")
     held.free("jobs", "abcd")
     assert names(root) == []
+
+
+@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["python", "C"])
+def test_a_lock_ends_with_its_holder_and_not_with_the_children_of_that(
+    spool: Spool, held: Reservations, fork: Callable[[], int]
+) -> None:
+    """Those that C code makes tell Python nothing, and have copies of all that is open."""
+    assert held.take("jobs", "a")
+    single = reserve(spool.tree, "jobs", "b")
+    assert single is not None
+    with forked(fork):
+        held.free("jobs", "a")
+        single.let_go()  # and leaves the name
+        other = Reservations(spool.tree)
+        assert other.take("jobs", "a")
+        assert other.take("jobs", "b")
+    other.free("jobs", "ab")
+
+
+def test_children_of_a_killed_holder_keep_no_lock(root: Path, held: Reservations) -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with Spool(root, sync="none") as killed:
+            Reservations(killed.tree).take("jobs", "a")
+            with forked() as grandchild:
+                os.write(writing, b"%d\n" % grandchild)
+                signal.pause()
+    grandchild = int(os.read(reading, 20))
+    try:
+        assert not held.take("jobs", "a")
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert held.take("jobs", "a")
+        held.free("jobs", "a")
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_a_child_ends_no_lock_of_its_parent(spool: Spool, root: Path) -> None:
+    single = reserve(spool.tree, "jobs", "a")
+    assert single is not None
+    child = os.fork()
+    if child == 0:
+        single.free()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert names(root) == [".jobs:a:own"]
+    assert reserve(spool.tree, "jobs", "a") is None
+    single.free()
 
 
 def test_a_name_that_cannot_be_removed_keeps_no_one_out(
@@ -153,3 +211,156 @@ def test_of_batches_that_have_ids_in_common_one_gets_each(root: Path) -> None:
     assert Counter(one for part in won for one in part) == Counter(ids)
     assert [one for _, one in visible(root)] == sorted(ids)
     assert [name for name in names(root) if name[0] == "."] == []
+
+
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders that are listed from now on."""
+    listed: list[str] = []
+    names = Tree.names
+
+    def spying(tree: Tree, folder: str) -> list[str]:
+        listed.append(folder)
+        return names(tree, folder)
+
+    monkeypatch.setattr(Tree, "names", spying)
+    return listed
+
+
+def test_what_a_killed_put_has_written_is_the_message(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    leave(root, NewMessage(b"first", id="one"))
+    with pytest.raises(DuplicateMessage):
+        jobs.put(b"second", id="one")
+    assert names(root) == ["jobs:one"]
+    assert [m.body for m in jobs.claim()] == [b"first"]
+
+
+def test_what_a_killed_put_has_not_written_whole_is_not(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    leave(root, NewMessage(b"first", id="one"))
+    [staged] = (root / "new").glob(".jobs:one:*[0-9a-f]")
+    staged.write_bytes(b"fir")
+    assert jobs.put(b"second", id="one") == "one"
+    assert names(root) == ["jobs:one"]
+    assert [m.body for m in jobs.claim()] == [b"second"]
+
+
+def test_a_killed_batch_is_finished_with_one_listing_and_a_usual_put_needs_none(
+    jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(root, *(NewMessage(b"first", id=f"{n}") for n in range(20)))
+    listed = listings(monkeypatch)
+    jobs.put(b"usual", id="usual")
+    assert listed == []
+    for n in range(20):
+        with pytest.raises(DuplicateMessage):
+            jobs.put(b"second", id=f"{n}")
+    assert listed == ["new"]
+    assert [name for name in names(root) if name[0] == "."] == []
+
+
+def test_a_mover_finishes_what_a_killed_put_has_left_before_it_frees_the_id(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock
+) -> None:
+    leave(root, NewMessage(b"first", id="one"), NewMessage(b"torn", id="two"))
+    [torn] = (root / "new").glob(".jobs:two:*[0-9a-f]")
+    torn.write_bytes(b"to")
+    assert recover(spool.tree, clock()).promoted == 1
+    assert names(root) == ["jobs:one"]
+
+
+def test_a_mover_leaves_what_cannot_be_finished_and_the_reservation_with_it(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(root, NewMessage(b"first", id="one"), NewMessage(b"first", id="two"))
+    fsync = os.fsync
+
+    def refuse(fd: int) -> None:
+        if ":one:" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with suppress(OSError):
+            recover(spool.tree, clock())
+        assert ".jobs:one:own" in names(root)
+        assert "jobs:two" in names(root)
+        with pytest.raises(Unavailable):
+            jobs.put(b"second", id="one")
+    recover(spool.tree, clock())
+    assert names(root) == ["jobs:one", "jobs:two"]
+
+
+@pytest.mark.parametrize("age", [0.0, 3600.0])
+def test_a_mover_leaves_a_put_that_holds_its_id_alone(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, age: float
+) -> None:
+    pending = spool.put("jobs", [NewMessage(b"slow", id="one")])
+    before = names(root)
+    assert recover(spool.tree, clock() + age, at_start=True) == (0, 0)
+    assert names(root) == before
+    assert spool.complete(pending) == ["one"]
+    assert names(root) == ["jobs:one"]
+
+
+@pytest.mark.parametrize("state", [State.NEW, State.READY, State.DELAY])
+@pytest.mark.parametrize("attributes", [{"attempt": "2"}, {}])
+def test_what_lost_its_reservation_is_dropped_where_its_id_stands(
+    spool: Spool, jobs: Queue, root: Path, state: State, attributes: dict[str, str], clock: Clock
+) -> None:
+    """As a power cut may leave it: the file is there, and the other name is not."""
+    own = uuid7()
+    leave(root, NewMessage(b"first", id=own, attributes={"attempt": "1"}))
+    (root / "new" / f".jobs:{own}:own").unlink()
+    message_id = jobs.put(b"second", id=own, attributes=attributes)
+    if state is not State.NEW:
+        os.rename(root / "new" / f"jobs:{message_id}", root / "queues" / "jobs" / message_id)
+    if state is State.DELAY:
+        assert [m.body for m in spool.complete(spool.claim("jobs", 1, 60.0))] == [b"second"]
+    recover(spool.tree, clock(), at_start=True)
+    assert visible(root) == [("jobs", message_id)]
+    assert [name for name in names(root) if name[0] == "."] == []
+
+
+def test_what_an_abandoned_put_cannot_remove_is_not_stored_beside_its_retry(
+    jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = jobs.spool
+    messages = [NewMessage(b"first", id="one"), NewMessage(b"first", id="two")]
+    pending = spool.put("jobs", messages)
+    unlink = os.unlink
+
+    def refuse(path: str, **more: int) -> None:
+        if path.startswith("new/.jobs:one:") and not path.endswith(":own"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        unlink(path, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refuse)
+        pending.abandon()
+    jobs.put(b"second", id="two")
+    with suppress(DuplicateMessage):
+        jobs.put(b"second", id="one")
+    assert jobs.remove("one", "two") == 2
+    recover(spool.tree, clock(), at_start=True)
+    assert visible(root) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_where_there_are_no_locks_messages_come_back_and_no_id_is_taken(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(root, NewMessage(b"whole"))
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fsmq.spool.reservation.fcntl.flock", refuse)
+    assert recover(spool.tree, clock(), at_start=True).promoted == 1
+    with pytest.raises(Unavailable):
+        jobs.put(b"x", id="one")
+    assert [name for name in names(root) if name[0] == "."] == []
+    assert [m.body for m in jobs.claim()] == [b"whole"]

@@ -115,7 +115,7 @@ def test_a_group_is_synced_while_the_next_one_is_written(
 
     def sync(work: Work) -> None:
         assert gone_on.wait(10), "the part waits for the sync"
-        groups.append((len(work.closed), len(work.folders)))
+        groups.append((len(work.written), len(work.folders)))
 
     part = Part(spool.context, sync, JOB)
     for message in some(3):

@@ -7,6 +7,7 @@ import threading
 import time
 from uuid import UUID
 
+import pytest
 import uuid6
 
 from fsmq.spool.uuids import uuid7
@@ -61,3 +62,36 @@ def test_a_child_draws_other_random_bits_than_its_parent() -> None:
     os.close(read)
     os.close(write)
     assert mine.isdisjoint(text[i : i + 17] for i in range(0, len(text), 17))
+
+
+class Wrong:
+    """The time of day, with an error that can be set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead_s = 0.0
+        real = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: real() + int(self.ahead_s * 1e9))
+
+
+def lead_s(text: str) -> float:
+    """By how much an id is ahead of the real time."""
+    return (UUID(text).int >> 80) / 1000 - time.time()
+
+
+def test_they_follow_a_clock_that_is_put_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Wrong(monkeypatch)
+    clock.ahead_s = 3600
+    assert lead_s(uuid7()) > 3599
+    clock.ahead_s = 0
+    made = [uuid7() for _ in range(1000)]
+    assert all(-1 < lead_s(text) < 1 for text in made)
+    assert made == sorted(set(made))
+
+
+def test_a_small_step_back_does_not_change_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Wrong(monkeypatch)
+    made = []
+    for step in (0.0, -1.0, -1.9):
+        clock.ahead_s = step
+        made += [uuid7() for _ in range(1000)]
+    assert made == sorted(set(made))

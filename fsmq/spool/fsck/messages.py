@@ -25,12 +25,13 @@ from ..names import (
     split_staged,
 )
 from ..probe import is_scratch, remove_scratch
-from ..recovery import OVERDUE_AFTER_S, is_complete, recover_one
+from ..recovery import OVERDUE_AFTER_S, recover_one
 from ..reservation import is_reservation, is_stale
 from ..settings import MAX_DELAY_S
 from ..stamps import Stamps
 from ..transitions import DELAY, NEW, QUEUES, State
 from ..tree import Tree
+from ..unfinished import is_complete
 from .report import Fault, Finding, Kind, Severity
 
 # What the clocks of two hosts may differ by before a timer is called wrong.
@@ -188,10 +189,10 @@ class MessageRules:
         parts = split_staged(name)
         if parts is None or not stat.S_ISREG(found.st_mode):
             return hidden(scene, path, name, found)
-        target, seal = parts
+        target, _ = parts
         if not scene.is_overdue(found):
             return None
-        if not is_complete(self._tree, path, seal):
+        if not is_complete(self._tree, name):
             if self._tree.stat(path) is None:
                 return None
             reason = f"was never finished: its {found.st_size} bytes have another checksum"

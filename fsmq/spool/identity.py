@@ -1,0 +1,39 @@
+"""Identities: which file stands under a name.
+
+An own id can be used again, so a name tells nothing about the message that stood under it a moment
+ago: neither its stamp nor its count does, for the next one may have the same. The file does. A file
+is written once, so a message is one file as long as it lives, whatever name it has.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from typing import NamedTuple
+
+# FS_IOC_GETVERSION: ext4, xfs, btrfs and f2fs draw a number each time an inode is used again.
+_GET_VERSION = 0x80087601
+
+
+class Identity(NamedTuple):
+    """A file, whatever its name: no other one of its filesystem has both numbers.
+
+    generation: 0 where the filesystem tells none; there an inode's number alone may come again.
+    """
+
+    inode: int = 0
+    generation: int = 0
+
+
+UNKNOWN = Identity()
+
+
+def identify(fd: int, found: os.stat_result | None = None) -> Identity:
+    """The identity of an open file or folder; ``found`` if fstat was just asked. Raises OSError."""
+    inode = (found or os.fstat(fd)).st_ino
+    try:
+        answer = fcntl.ioctl(fd, _GET_VERSION, bytes(8))
+    except OSError:
+        return Identity(inode)
+    return Identity(inode, int.from_bytes(answer[:4], sys.byteorder))

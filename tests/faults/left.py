@@ -1,0 +1,41 @@
+"""What programs that died have left for others to finish."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fsmq.spool import NewMessage, Spool
+from fsmq.spool.commit import commit
+from fsmq.spool.consumer import Consumer
+from fsmq.spool.forward import Forward
+from fsmq.spool.staging import Job, Part
+
+
+def leave_work(spool: Spool) -> list[str]:
+    """Leave a committed batch and a committed job, and order a move; what is to be gone then.
+
+    The job brings ``staged`` to the queue ``q``, the move ``moved`` to the queue ``to``.
+    """
+    jobs = spool.queue("q")
+    jobs.put_many([b"taken"] * 3)
+    spool.deliver()
+    with Consumer(spool, "good") as consumer:
+        batch = consumer.claim("s", 0, ["q"], 3)
+    assert batch is not None
+    committed = f"consumers/good/{batch.name}.done"
+    os.rename(spool.tree.root / f"consumers/good/{batch.name}.json", spool.tree.root / committed)
+    part = Part(spool.context, spool.syncer.sync, Job("zz-good"))
+    part.write("q", NewMessage(b"staged"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Forward, "run", _die)
+        with pytest.raises(KeyboardInterrupt):
+            commit(spool, Job("zz-good"), [part.finish()])
+    spool.queue("from").put(b"moved")
+    move = spool.begin_move("from", "to")
+    return [committed, "staging/zz-good:0", f"moves/{move.ref}.json"]
+
+
+def _die(forward: Forward) -> None:
+    raise KeyboardInterrupt

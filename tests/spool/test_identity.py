@@ -1,0 +1,371 @@
+"""An own id is used again while someone still acts on the message that had it before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, Spool, Unavailable
+from fsmq.spool import claim as claim_module
+from fsmq.spool import consumer as consumer_module
+from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers import finish_abandoned
+from fsmq.spool.hold import Held
+from tests.spool.helpers import Clock, tree_of
+
+
+@pytest.fixture
+def other(root: Path, clock: Clock, jobs: Queue) -> Iterator[Spool]:
+    """The same spool as another process sees it."""
+    with Spool(root, sync="none", clock=clock) as spool:
+        yield spool
+
+
+def use_again(spool: Spool, message_id: str = "report", *, reap: bool = True) -> None:
+    """Remove a message and put another one of its id, and bring it to its queue."""
+    jobs = spool.queue("jobs")
+    assert jobs.remove(message_id)
+    if reap:
+        spool.reap()
+    jobs.put(b"NEW", id=message_id)
+    spool.deliver()
+
+
+def before(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, step: Callable[[], object]
+) -> None:
+    """Do something once, right before a function is called for the first time."""
+    real = getattr(owner, name)
+    steps = iter([step])
+
+    def call(*of: object, **named: object) -> object:
+        next(steps, lambda: None)()
+        return real(*of, **named)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def after(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, step: Callable[[], object]
+) -> None:
+    """Do something once, right after a function was called for the first time."""
+    real = getattr(owner, name)
+    steps = iter([step])
+
+    def call(*of: object, **named: object) -> object:
+        done = real(*of, **named)
+        next(steps, lambda: None)()
+        return done
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def everything(spool: Spool) -> list[tuple[bytes, int | None]]:
+    """Claim all that can be claimed: bodies and counts."""
+    return [(m.body, m.deliveries) for m in spool.queue("jobs").claim(10, visibility=60)]
+
+
+@pytest.mark.parametrize("reap", [True, False], ids=["reaped", "in remove"])
+@pytest.mark.parametrize("step", ["stamp", "move"])
+def test_a_claimer_that_stalls_hands_out_no_removed_message(
+    jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch, step: str, reap: bool
+) -> None:
+    jobs.put(b"OLD", id="report")
+    spool.deliver()
+    with monkeypatch.context() as patched:
+        before(patched, Held, step, lambda: use_again(other, reap=reap))
+        found = everything(spool)
+    assert found + everything(spool) == [(b"NEW", 1)]
+
+
+def test_a_claimer_whose_message_was_removed_at_once_takes_no_other_claim_away(
+    jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put(b"OLD", id="report")
+    spool.deliver()
+
+    def use_again_and_claim() -> None:
+        use_again(other)
+        assert everything(other) == [(b"NEW", 1)]
+
+    with monkeypatch.context() as patched:
+        after(patched, spool.tree, "move", use_again_and_claim)
+        assert spool.complete(spool.claim("jobs", 1, 60.0)) == []
+    assert everything(spool) == []
+
+
+def test_a_claimer_stamps_no_claim_of_the_message_that_came_after_its_own(
+    jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message is removed right after the rename, and the next one claimed a moment later."""
+    jobs.put(b"OLD", id="report")
+    spool.deliver()
+    claimed: list[Message] = []
+
+    def put_and_claim() -> None:
+        other.queue("jobs").put(b"NEW", id="report")
+        claimed.extend(other.queue("jobs").claim(visibility=60))
+
+    with monkeypatch.context() as patched:
+        after(patched, spool.tree, "move", lambda: other.queue("jobs").remove("report"))
+        before(patched, spool.tree, "stamp", put_and_claim)
+        assert spool.complete(spool.claim("jobs", 1, 10.0)) == []
+    if not claimed:
+        put_and_claim()
+    [found] = jobs.peek(state="in_flight")
+    [held] = claimed
+    assert (found.body, found.deliveries, found.deadline) == (b"NEW", 1, held.deadline)
+
+
+def test_an_extension_shortens_no_claim(
+    jobs: Queue, spool: Spool, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Someone claims the message right after the look that said that its claim has ended."""
+    jobs.put(b"x", id="report")
+    jobs.claim(visibility=10)
+    clock.advance(10)
+    claimed: list[object] = []
+    with monkeypatch.context() as patched:
+        before(patched, claim_module, "restamp", lambda: claimed.extend(everything(other)))
+        assert spool.complete(spool.extend("jobs", ["report"], 30.0)) == [True]
+    assert claimed == [(b"x", 2)]
+    clock.advance(30)
+    assert everything(spool) == []
+
+
+def test_an_extension_cuts_no_delay(jobs: Queue, spool: Spool, clock: Clock) -> None:
+    spool.complete(spool.put("jobs", [NewMessage(b"x", id="report", delay=60.0)]))
+    assert spool.complete(spool.extend("jobs", ["report"], 10.0)) == [True]
+    clock.advance(10)
+    assert everything(spool) == []
+    clock.advance(50)
+    assert everything(spool) == [(b"x", 1)]
+
+
+def test_a_claimer_that_lost_to_a_move_leaves_the_count_as_it_was(
+    jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put(b"x", id="report")
+    spool.deliver()
+    spool.queue("archive")
+    with monkeypatch.context() as patched:
+        before(patched, Held, "move", lambda: other.queue("jobs").move_to("archive"))
+        assert jobs.claim() == []
+    [message] = other.queue("archive").claim()
+    assert message.deliveries == 1
+
+
+def test_a_mover_that_stalls_takes_no_other_claim_away(
+    jobs: Queue, spool: Spool, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put(b"OLD", id="report")
+    jobs.claim(visibility=10)
+    clock.advance(10)
+
+    def use_again_and_claim() -> None:
+        use_again(other)
+        assert everything(other) == [(b"NEW", 1)]
+
+    with monkeypatch.context() as patched:
+        before(patched, Held, "move", use_again_and_claim)
+        spool.deliver()
+    assert everything(spool) == []
+    clock.advance(60)
+    assert everything(spool) == [(b"NEW", 2)]
+
+
+def test_the_dead_letters_take_the_message_that_was_looked_at(
+    jobs: Queue, spool: Spool, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    jobs.put(b"OLD", id="report")
+    jobs.claim(visibility=10)
+    clock.advance(10)
+
+    def use_again_and_claim() -> None:
+        use_again(other)
+        assert everything(other) == [(b"NEW", 1)]
+
+    with monkeypatch.context() as patched:
+        before(patched, Held, "stamp", use_again_and_claim)
+        spool.deliver()
+    assert spool.counts("dead").total == 0
+    assert everything(spool) == []
+
+
+def test_who_hung_up_gives_back_its_own_claim_only(
+    jobs: Queue, spool: Spool, other: Spool, clock: Clock
+) -> None:
+    jobs.put(b"x", id="report")
+    [mine] = jobs.claim(visibility=1)
+    clock.advance(1)
+    [theirs] = other.queue("jobs").claim(visibility=60)
+    with pytest.raises(NoSuchMessage):
+        spool.complete(spool.give_back(mine))
+    assert spool.queue("jobs").claim() == []
+    other.complete(other.give_back(theirs))
+    assert everything(spool) == [(b"x", 2)]
+
+
+def test_a_claim_whose_sync_failed_late_is_not_taken_from_the_next(
+    jobs: Queue, spool: Spool, other: Spool, clock: Clock
+) -> None:
+    jobs.put(b"x", id="report")
+    spool.deliver()
+    pending = spool.claim("jobs", 1, 1.0)
+    clock.advance(1)
+    assert everything(other) == [(b"x", 2)]
+    pending.work.close()
+    pending.abandon()
+    assert everything(spool) == []
+
+
+@pytest.fixture
+def consumer(spool: Spool, jobs: Queue) -> Consumer:
+    """One that has claimed a message. Close it."""
+    jobs.put(b"OLD", id="report")
+    spool.deliver()
+    consumer = Consumer(spool, "spark", visibility=3600)
+    assert consumer.claim("s", 0, ["jobs"], 5) is not None
+    return consumer
+
+
+def test_a_late_clean_up_spares_another_message_of_the_id(
+    consumer: Consumer,
+    jobs: Queue,
+    spool: Spool,
+    other: Spool,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The consumer dies within its commit; the mover does the rest when the id is used again."""
+
+    def die(*of: object) -> int:
+        raise SystemExit
+
+    other.deliver()  # the mover has looked, and looks again in half a minute
+    with monkeypatch.context() as patched, consumer:
+        patched.setattr(consumer_module, "finish_committed", die)
+        with pytest.raises(SystemExit):
+            consumer.commit("s", 1)
+    clock.advance(3600)
+    assert [m.body for m in other.queue("jobs").claim()] == [b"OLD"]
+    use_again(other)
+    assert everything(other) == [(b"NEW", 1)]  # claimed as often as the one that was committed
+    assert finish_abandoned(other.context) == 0
+    clock.advance(60)
+    assert everything(other) == [(b"NEW", 2)]
+
+
+def test_a_message_that_is_swapped_during_a_clean_up_is_spared(
+    consumer: Consumer, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use_again_and_claim() -> None:
+        use_again(other)
+        assert everything(other) == [(b"NEW", 1)]
+
+    with monkeypatch.context() as patched, consumer:
+        before(patched, Held, "move", use_again_and_claim)
+        assert consumer.commit("s", 1) == 0
+    assert tree_of(Path(spool.tree.root))["delay"] == ["jobs:report"]
+
+
+def test_a_consumer_that_was_down_keeps_no_claim_of_another_message(
+    consumer: Consumer, root: Path, spool: Spool, other: Spool, clock: Clock
+) -> None:
+    consumer.close()
+    clock.advance(3600)
+    assert [m.body for m in other.queue("jobs").claim()] == [b"OLD"]
+    use_again(other)
+    assert everything(other) == [(b"NEW", 1)]
+    with Consumer(spool, "spark", visibility=1) as again:
+        [batch] = again.batches("s", 0)
+        assert again.keep(batch).claims == {"jobs": []}
+    clock.advance(2)
+    assert everything(other) == []
+
+
+def test_a_consumer_claims_no_other_message_anew(
+    consumer: Consumer, spool: Spool, other: Spool
+) -> None:
+    use_again(other)
+    with consumer:
+        [batch] = consumer.batches("s", 0)
+        assert consumer.keep(batch).claims == {"jobs": []}
+    assert everything(other) == [(b"NEW", 1)]
+
+
+def test_a_consumer_cuts_no_delay_of_another_message(
+    consumer: Consumer, jobs: Queue, spool: Spool, other: Spool, clock: Clock
+) -> None:
+    assert jobs.remove("report")
+    spool.complete(spool.put("jobs", [NewMessage(b"NEW", id="report", delay=60.0)]))
+    with consumer:
+        [batch] = consumer.batches("s", 0)
+        assert consumer.keep(batch).claims == {"jobs": []}
+    assert everything(other) == []
+    clock.advance(60)
+    assert everything(other) == [(b"NEW", 1)]
+
+
+def test_a_batch_of_a_copied_tree_is_known_by_sizes_and_counts(
+    consumer: Consumer, root: Path, tmp_path: Path, clock: Clock
+) -> None:
+    consumer.close()
+    copy = tmp_path / "copy"
+    os.system(f"cp -a '{root}' '{copy}'")
+    with Spool(copy, sync="none", clock=clock) as spool, Consumer(spool, "spark") as again:
+        [batch] = again.batches("s", 0)
+        assert again.keep(batch).claims.keys() == {"jobs"}
+        assert again.commit("s", 1) == 1
+        assert spool.counts("jobs").total == 0
+
+
+def test_a_renewal_that_changes_nothing_waits_for_the_sync_of_the_claim(
+    jobs: Queue, spool: Spool, other: Spool
+) -> None:
+    jobs.put(b"x", id="report")
+    spool.deliver()
+    claim = spool.claim("jobs", 1, 60.0)
+    renewal = other.extend("jobs", ["report"], 30.0)
+    assert len(renewal.work.files) == 1
+    assert renewal.work.folders == {"new", "delay", "queues/jobs"}
+    assert other.complete(renewal) == [True]
+    spool.complete(claim)
+
+
+def test_a_delay_is_set_on_no_message_that_was_given_to_others(
+    root: Path, jobs: Queue, other: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mover that starts takes a writer for crashed, and someone claims what it promoted."""
+    claimed: list[bytes] = []
+
+    def promote_and_claim() -> None:
+        other.deliver()
+        claimed.extend(m.body for m in other.queue("jobs").claim(visibility=60))
+
+    with Spool(root, sync="none", delivers=False) as writer, monkeypatch.context() as patched:
+        before(patched, os, "utime", promote_and_claim)
+        with pytest.raises(Unavailable):
+            writer.put("jobs", [NewMessage(b"x", delay=1.0)])
+    assert claimed == [b"x"]
+
+
+def test_a_dead_letter_queue_takes_no_id_that_could_not_be_claimed_there(
+    jobs: Queue, spool: Spool, root: Path, clock: Clock
+) -> None:
+    dead = "d" * 180
+    jobs.configure(max_deliveries=1, dead_letter_queue=dead)
+    long = "i" * 240
+    (root / "queues" / "jobs" / long).write_bytes(b"x")  # as a shell user may name it
+    [message] = jobs.claim(visibility=10)
+    with pytest.raises(InvalidValue, match="too long"):
+        jobs.bury(message.id)
+    clock.advance(10)
+    assert [m.id for m in jobs.claim(visibility=10)] == [long]
+    jobs.release(long)
+    assert tree_of(root)["queues/jobs"] == [long]
+    assert spool.counts(dead).total == 0
