@@ -156,7 +156,7 @@ def measure(
             spools[method] = stack.enter_context(spool)
         filesystem = spools["auto"].filesystem
         if not filesystem.whole_sync:
-            # Spool would take it as said; here one syncfs promises nothing.
+            # It would be fsync; here one syncfs promises too little.
             del spools["syncfs"]
         spools["auto"].create_queue(_QUEUE)
         floor = Figure(_FLOOR, 1, body_bytes)

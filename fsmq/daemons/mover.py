@@ -7,15 +7,16 @@ from fsmq.daemons.loop import Loop
 from fsmq.daemons.options import MoverOptions, program
 from fsmq.daemons.start import open_journal, probed, refusal, settle_memory, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN
+from fsmq.spool.context import Context
 from fsmq.spool.delivery import Delivery
-from fsmq.spool.errors import UnusableSpool
+from fsmq.spool.errors import FsmqError, UnusableSpool
+from fsmq.spool.filesystem import Filesystem
 from fsmq.spool.reports import Reports
 from fsmq.spool.spool import open_context
 from fsmq.spool.transitions import DELAY, NEW, QUEUES
 from fsmq.spool.tree import Tree
 
 log = logs.get_logger(__name__)
-_PAUSE_AFTER_ERROR_S = 1.0
 # Every message brings several events; to wake up for each costs as much as to deliver it.
 _GATHER_S = 0.002
 
@@ -31,12 +32,12 @@ def main(options: MoverOptions) -> int:
     """
     logs.setup(options.log_level, options.log_format, "mq-mover")
     try:
-        tree = _open(options)
+        context, filesystem = open_context(_open(options))
     except UnusableSpool as error:
         return refusal(error)
     if options.root is not None and (code := probed(options.root)):
         return code
-    return _run(options, tree)
+    return _run(options, context, filesystem)
 
 
 def _open(options: MoverOptions) -> Tree:
@@ -70,8 +71,8 @@ def _serves_arrivals(options: MoverOptions) -> bool:
     return destination.name == QUEUES and options.source.absolute() == destination.parent / NEW
 
 
-def _run(options: MoverOptions, tree: Tree) -> int:
-    context, filesystem = open_context(tree)
+def _run(options: MoverOptions, context: Context, filesystem: Filesystem) -> int:
+    tree = context.tree
     polls = options.watch == "poll" or (options.watch == "auto" and filesystem.network)
     if options.root is not None:
         context.journal = open_journal(
@@ -86,6 +87,7 @@ def _run(options: MoverOptions, tree: Tree) -> int:
         poll_interval=options.poll_interval,
         sweep_interval=options.sweep_interval,
         on_problem=lambda name, reason: log.warning("left alone", file=name, reason=reason),
+        on_fault=_log_fault,
     )
 
     def reload() -> None:
@@ -102,14 +104,8 @@ def _run(options: MoverOptions, tree: Tree) -> int:
     is_ready = False
     reports = _reports(options, tree)
     while not loop.stopping:
-        try:
-            moved = delivery.step()
-        except OSError as error:
-            log.warning("cannot deliver, trying again", error=error)
-            loop.pause(_PAUSE_AFTER_ERROR_S)
-            loop.ping()
-            continue
-        if not is_ready:
+        moved = delivery.step()
+        if not is_ready and delivery.fault is None:
             is_ready = True
             loop.ready(f"serving {served}")
         if moved:
@@ -125,6 +121,12 @@ def _run(options: MoverOptions, tree: Tree) -> int:
     delivery.close()
     context.journal.close()
     return EXIT_CLEAN
+
+
+def _log_fault(name: str, error: Exception) -> None:
+    # Only what no disk and no file of someone else's accounts for is worth a trace.
+    trace = None if isinstance(error, OSError | FsmqError) else error
+    log.warning("cannot deliver, trying again", what=name, error=error, exc_info=trace)
 
 
 def _reports(options: MoverOptions, tree: Tree) -> Reports:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 
 from fsmq.daemons import logs
@@ -15,13 +16,12 @@ from fsmq.spool.events import Events
 from fsmq.spool.filesystem import is_network, kind_of
 from fsmq.spool.journal import NoJournal, close_abandoned, expire
 from fsmq.spool.metrics import Metrics
-from fsmq.spool.removal import reap
+from fsmq.spool.reaper import Reaper
 from fsmq.spool.reports import Reports
 from fsmq.spool.transitions import REMOVE
 from fsmq.spool.tree import Tree
 
 log = logs.get_logger(__name__)
-_PAUSE_AFTER_ERROR_S = 1.0
 # Removals come in bursts: after one is reaped, so long is waited for more.
 _GATHER_S = 0.05
 # Where events arrive the folder is looked at all the same, when the reaper says that it lives.
@@ -76,19 +76,19 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
     journal = NoJournal()
     if keeper is not None:
         journal = open_journal(tree, metrics, options.journal, "reaper", options.node)
+    reaper = Reaper(
+        tree,
+        stop=should_stop,
+        on_reaped=partial(journal.note, "reaped"),
+        on_fault=lambda name, error: log.warning("cannot unlink", file=name, error=error),
+    )
     total = 0
     while not loop.stopping:
         if keeper is not None:
             keeper.step()
         if events is not None:
             events.read()
-        try:
-            reaped = reap(tree, stop=should_stop, on_reaped=partial(journal.note, "reaped"))
-        except OSError as error:
-            log.warning("cannot unlink, trying again", error=error)
-            loop.pause(_PAUSE_AFTER_ERROR_S)
-            loop.ping()
-            continue
+        reaped = reaper.run()
         total += reaped
         metrics.count(("reap",), reaped)
         journal.measure_lag()
@@ -97,7 +97,9 @@ def _run(options: ReaperOptions, tree: Tree) -> int:
             log.debug("reaped", files=reaped)
             loop.pause(_GATHER_S)
         watches = events is not None and events.is_complete
-        loop.wait(_DISTRUST_S if watches else options.poll_interval)
+        pause = _DISTRUST_S if watches else options.poll_interval
+        again = reaper.timeout()
+        loop.wait(pause if again is None else min(pause, again))
     reports.leave()
     journal.close()
     log.info("stopped", reaped=total)
@@ -111,20 +113,26 @@ class _JournalKeeper:
         self._options = options
         self._tree = tree
         self._due = 0.0
+        self._told: dict[str, str] = {}
 
     def step(self) -> None:
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + _KEEP_EVERY_S
-        options = self._options
+        self._try("close", lambda: close_abandoned(self._tree))
+        self._try("expire", self._expire)
+
+    def _try(self, what: str, work: Callable[[], object]) -> None:
         try:
-            close_abandoned(self._tree)
-            removed = expire(
-                self._tree, options.journal_retention, options.journal_bytes, time.time()
-            )
+            work()
         except OSError as error:
-            log.warning("cannot look after the journal", error=error)
-            return
+            if self._told.get(what) != str(error):
+                self._told[what] = str(error)
+                log.warning("cannot look after the journal", error=error)
+
+    def _expire(self) -> None:
+        options = self._options
+        removed = expire(self._tree, options.journal_retention, options.journal_bytes, time.time())
         if removed:
             log.debug("removed segments of the journal", segments=removed)
 

@@ -6,26 +6,33 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import takewhile
 
 from .abandoned import Abandoned
+from .apart import Apart
 from .consumers import finish_abandoned
 from .context import Context
 from .names import entry, facts, split_entry
-from .pace import MAX_STEP, RETRY_S, RIPE_AFTER_S, Pace
+from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
 from .recovery import RECOVER_EVERY_S, recover
 from .stuck import Stuck
+from .task import Task
 from .transitions import DEFER, DELIVER, NEW, REMOVE_NEW
 
 
 class Arrivals:
-    """Serves ``new/``. The steps take the time in monotonic seconds and raise OSError.
+    """Serves ``new/`` by its tasks.
 
-    on_defer: called with each entry that went to ``delay/``.
+    on_defer: called with each entry that went to ``delay/``. on_fault: told of what failed and
+    waits for its next try (name, error).
     """
 
     def __init__(
-        self, context: Context, pace: Pace, stuck: Stuck, on_defer: Callable[[str], None]
+        self,
+        context: Context,
+        pace: Pace,
+        stuck: Stuck,
+        on_defer: Callable[[str], None],
+        on_fault: Callable[[str, Exception], None],
     ) -> None:
         self.backlog: deque[str] = deque()  # entries that are known and not served yet
         self.moved = 0  # messages, until who asks sets it back
@@ -34,29 +41,42 @@ class Arrivals:
         self._pace = pace
         self._stuck = stuck
         self._on_defer = on_defer
-        self._due = self._recover_due = 0.0
-        self._started = False
-        self._abandoned = Abandoned(context)
-        self._clear_due = 0.0
+        self._on_fault = on_fault
+        self._apart = Apart()
+        self._has_started = False
+        self._abandoned = Abandoned(context, on_fault)
         self._is_clearing = False
-        self._retries: dict[str, float] = {}  # entries; monotonic seconds, the least first
+        self.listing = Task("list new/", self._list)
+        self._clearing = Task("clear staging/", self._clear)
+        self._serving = Task("deliver", self._serve)
+        self.tasks = (
+            Task("recover new/", self._recover),
+            Task("finish batches", self._finish),
+            self._clearing,
+            self.listing,
+            self._serving,
+        )
 
     def rescan(self) -> None:
-        """Let the next step list the folder."""
-        self._due = self._recover_due = self._clear_due = 0.0
+        """Let the next step list all that there is."""
+        for task in self.tasks:
+            task.due = 0.0
 
     def close(self) -> None:
         """Leave what is being cleared to the next one."""
         self._abandoned.close()
 
     def timeout(self) -> float:
-        """Seconds until the next listing is due."""
-        return min(self._due, self._clear_due) - time.monotonic()
+        """Seconds until the next listing is due, or what failed."""
+        again = self._apart.next_s()
+        due = min(self.listing.due, self._clearing.due)
+        return (due if again is None else min(due, again)) - time.monotonic()
 
     @property
     def is_behind(self) -> bool:
         """Whether something waits that the last step had no time for."""
-        return bool(self.backlog) or self._is_clearing
+        is_clearing = self._is_clearing and self._clearing.fault is None
+        return (bool(self.backlog) and self._serving.fault is None) or is_clearing
 
     def lag(self, now: float) -> float:
         """The age in seconds of what is served next; ``now`` is in Unix seconds."""
@@ -64,47 +84,45 @@ class Arrivals:
         created_ms = facts(first.rpartition(":")[2]).created_ms
         return 0.0 if created_ms is None else max(0.0, now - created_ms / 1000)
 
-    def recover(self, now: float) -> None:
-        """Step: bring back what writers that died left complete, now and then."""
-        if now < self._recover_due:
-            return
-        self._recover_due = now + RETRY_S  # if it fails
-        done = recover(self._tree, self._context.clock(), at_start=not self._started)
-        finish_abandoned(self._context)
-        self._recover_due = now + RECOVER_EVERY_S
-        self._started = True
+    def _recover(self, now: float) -> float:
+        """Bring back what writers that died left complete."""
+        at_start = not self._has_started
+        tell = self._stuck.tell
+        done = recover(self._tree, self._context.clock(), at_start=at_start, on_fault=tell)
+        self._has_started = True
         self._context.metrics.count(("promote",), done.promoted)
         self._context.metrics.count(("torn",), done.removed)
         if done.promoted:
-            self._due = 0.0
+            self.listing.due = 0.0
+        return RECOVER_EVERY_S
 
-    def clear(self, now: float) -> None:
-        """Step: bring forward, or remove, what jobs whose drivers died left in ``staging/``."""
-        if now < self._clear_due:
-            return
-        self._clear_due, self._is_clearing = now + RETRY_S, False  # if it fails
+    def _finish(self, now: float) -> float:
+        """Remove what consumers that died have committed."""
+        finish_abandoned(self._context, self._stuck.tell)
+        return RECOVER_EVERY_S
+
+    def _clear(self, now: float) -> float:
+        """Bring forward, or remove, what jobs whose drivers died left in ``staging/``."""
+        self._is_clearing = False  # if it fails
         done = self._abandoned.step(self._context.clock())
         self._is_clearing = done.is_behind
-        self._clear_due = now if done.is_behind else now + RECOVER_EVERY_S
         if done.forwarded:
             self.moved += done.forwarded
-            self._due = 0.0
+            self.listing.due = 0.0
+        return 0.0 if done.is_behind else min(RECOVER_EVERY_S, done.again_s)
 
-    def scan(self, now: float) -> None:
-        """Step: list the folder when it is time."""
-        if now < self._due:
-            return
+    def _list(self, now: float) -> float:
+        """List the folder; what failed, or has no queue, is left to its time."""
         unripe = False
         names = [n for n in self._tree.names(self._tree.folder(NEW)) if n[0] != "."]
-        for name in sorted(names, key=lambda n: n.rpartition(":")[2]):
-            if name in self._retries:
-                continue  # in its time
+        for name in sorted(self._stuck.without(NEW, names), key=lambda n: n.rpartition(":")[2]):
+            if name in self._apart:
+                continue
             if self._is_ripe(name):
                 self.backlog.append(name)
             else:
                 unripe = True
-        cost = time.monotonic() - now
-        self._due = now + cost + (RIPE_AFTER_S if unripe else self._pace.pause(cost))
+        return RIPE_AFTER_S if unripe else self._pace.pause(time.monotonic() - now)
 
     def _is_ripe(self, name: str) -> bool:
         parts = split_entry(name)
@@ -116,24 +134,30 @@ class Arrivals:
             return True  # whoever serves it meets the error, and tries it again
         return found is None or abs(self._context.clock() - found.st_ctime) >= RIPE_AFTER_S
 
-    def serve(self, now: float) -> None:
-        """Step: deliver what is known, or a good part of it."""
-        for name in [*takewhile(lambda n: self._retries[n] <= now, self._retries)]:
-            del self._retries[name]
-            self.backlog.append(name)
-        first: OSError | None = None
+    def _serve(self, now: float) -> float:
+        """Deliver what is known, or a good part of it, and some of what failed."""
         for _ in range(min(len(self.backlog), MAX_STEP)):
-            name = self.backlog.popleft()
-            try:
+            self._try(self.backlog.popleft(), now)
+        for _ in range(MAX_AGAIN):
+            name = self._apart.pop_due(now)
+            if name is None:
+                break
+            self._try(name, now)
+        if (news := self._apart.news(now)) is not None:
+            self._on_fault(*news)
+        return 0.0
+
+    def _try(self, name: str, now: float) -> None:
+        try:
+            if not self._stuck.waits(NEW, name):
                 self.moved += self._deliver(name)
-            except OSError as error:
-                self._retries.setdefault(name, now + RETRY_S)
-                first = first or error
-        if first is not None:
-            raise first
+        except Exception as error:  # whatever is wrong with one must not keep the others
+            self._apart.add(name, now, error)
+        else:
+            self._apart.forget(name)
 
     def _deliver(self, name: str) -> bool:
-        """new → queues, or new → delay, or new → remove if it has expired."""
+        """new → queues, or new → delay, or new → remove if it has expired. Raises OSError."""
         parts = split_entry(name)
         path = self._tree.folder(NEW, name)
         found = self._tree.stat(path)
@@ -164,7 +188,7 @@ class Arrivals:
             self._stuck.tell(name, "has the id of a message that is ready in its queue")
             return False
         if self._stuck.keep_if_here(NEW, name, queue):
-            self._due = time.monotonic() + RIPE_AFTER_S
+            self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False
 
     def _runs_ahead(self, path: str, message_id: str, mtime_ns: int) -> bool:

@@ -18,6 +18,7 @@ from .expiry import Sweeper
 from .pace import Pace
 from .returns import Returns
 from .stuck import Stuck
+from .task import Task
 from .transitions import DELAY, NEW, QUEUES
 
 _MAX_WAIT_S = 1.0
@@ -29,9 +30,10 @@ class Delivery:
     delay: seconds that an entry stays in ``delay/`` at least.
     new, timers: whether ``new/`` and ``delay/`` are served; one mover may serve one of them.
     sweep_interval: seconds between two looks for expired messages in the queues.
-    on_problem: told once about each entry that cannot be delivered (name, reason).
+    on_problem: told once about each entry that is left where it is (name, reason).
+    on_fault: told of what failed, and is tried again: an entry, or a kind of work (name, error).
 
-    Methods raise OSError when the disk refuses; a later step goes on where this one stopped.
+    What fails waits apart, with a pause of its own that grows. It holds up nothing else.
     """
 
     def __init__(
@@ -45,21 +47,23 @@ class Delivery:
         poll_interval: float = 0.25,
         sweep_interval: float = 30.0,
         on_problem: Callable[[str, str], None] = lambda name, reason: None,
+        on_fault: Callable[[str, Exception], None] = lambda name, error: None,
     ) -> None:
         self.context = context
         self._tree = context.tree
         self._serves_new = new
         self._serves_timers = timers
         self._poll_interval = poll_interval
-        self._sweeper = Sweeper(context, sweep_interval)
+        self._on_fault = on_fault
         self._stuck = Stuck(context.tree, on_problem)
+        sweeper = Sweeper(context, sweep_interval, self._stuck.tell)
+        self._sweep = Task("sweep", sweeper.step, due=time.monotonic() + sweep_interval)
         pace = Pace(events, poll_interval)
-        self._returns = Returns(context, pace, self._stuck, delay)
-        self._arrivals = Arrivals(context, pace, self._stuck, self._on_defer)
-        arrivals, returns = self._arrivals, self._returns
-        of_new = (arrivals.recover, arrivals.clear, arrivals.scan, arrivals.serve) if new else ()
-        timed = (returns.scan, returns.run_due) if timers else ()
-        self._works: tuple[Callable[[float], object], ...] = (*of_new, *timed, self._sweeper.step)
+        self._returns = Returns(context, pace, self._stuck, delay, on_fault)
+        self._arrivals = Arrivals(context, pace, self._stuck, self._on_defer, on_fault)
+        of_new = self._arrivals.tasks if new else ()
+        timed = self._returns.tasks if timers else ()
+        self._tasks: tuple[Task, ...] = (*of_new, *timed, self._sweep)
         self._events = Events(context.tree) if events else None
         if self._events is not None:
             self._watch(self._events)
@@ -75,9 +79,9 @@ class Delivery:
 
     def timeout(self) -> float:
         """Seconds until the next step is due, at most one: the clock may be set meanwhile."""
-        if self.is_behind or self._sweeper.is_behind:
+        if self.is_behind:
             return 0.0
-        due = [_MAX_WAIT_S]
+        due = [_MAX_WAIT_S, self._sweep.due - time.monotonic()]
         if self._serves_new:
             due.append(self._arrivals.timeout())
         if self._events is not None and not self._events.is_complete:
@@ -90,6 +94,12 @@ class Delivery:
     def is_behind(self) -> bool:
         """Whether messages wait that the last step had no time for."""
         return self._arrivals.is_behind
+
+    @property
+    def fault(self) -> Exception | None:
+        """Why a folder that is served cannot be listed; None if all can."""
+        listings = (self._arrivals.listing, self._returns.listing)
+        return next((task.fault for task in listings if task.fault is not None), None)
 
     def measure_lag(self) -> None:
         """Note how late the waiting work is, in seconds, for each kind that is served."""
@@ -105,24 +115,15 @@ class Delivery:
         self._returns.rescan()
 
     def step(self) -> int:
-        """Deliver what can be delivered now, or a good part of it; returns how many moved.
-
-        A fault of one kind of work, or of one entry, does not keep the others from being done: the
-        first OSError is raised at the end.
-        """
+        """Deliver what can be delivered now, or a good part of it; returns how many moved."""
         for event in self._events.read() if self._events is not None else ():
             self._apply(event)
-        first: OSError | None = None
         now = time.monotonic()
-        for work in self._works:
-            try:
-                work(now)
-            except OSError as error:
-                first = first or error
+        for task in self._tasks:
+            if (fault := task.run(now)) is not None:
+                self._on_fault(task.name, fault)
         moved = self._arrivals.moved + self._returns.moved
         self._arrivals.moved = self._returns.moved = 0
-        if first is not None:
-            raise first
         return moved
 
     # -- waking ----------------------------------------------------------------------------------
@@ -144,15 +145,18 @@ class Delivery:
                 self._arrivals.backlog.append(event.name)
         elif event.folder == tree.folder(DELAY):
             if event.kind is Kind.LEFT:
-                self._returns.timers.cancel(event.name)
+                self._returns.cancel(event.name)
             elif event.name[0] != ".":
                 self._returns.schedule(event.name)
-        elif event.name in self._stuck:
+        elif self._stuck.is_awaited(event.name):
             self._retry(event.name)
 
     def _retry(self, queue: str) -> None:
         """The queue appeared: its messages that had no place to go are served now."""
-        for folder, name in self._stuck.take(queue):
+        waiting = self._stuck.take(queue)
+        if waiting is None:
+            self._arrivals.listing.due = self._returns.listing.due = 0.0
+        for folder, name in waiting or ():
             if folder == NEW:
                 self._arrivals.backlog.append(name)
             else:

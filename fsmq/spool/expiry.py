@@ -6,7 +6,7 @@ Claimers refuse expired messages anyway; the sweep makes room.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from .context import Context
@@ -22,42 +22,46 @@ _MAX_STEP = 2000
 
 
 class Sweeper:
-    """Looks through all queues every ``interval`` seconds, a part of a queue a :meth:`step`."""
+    """Looks through all queues every ``interval`` seconds, a part of a queue a :meth:`step`.
 
-    def __init__(self, context: Context, interval: float) -> None:
+    on_fault: told of a queue that cannot be looked through (its folder, the reason): the next round
+    tries it again.
+    """
+
+    def __init__(
+        self, context: Context, interval: float, on_fault: Callable[[str, str], None]
+    ) -> None:
         self._context = context
         self._interval = interval
-        self._due = time.monotonic() + interval
+        self._on_fault = on_fault
         self._rest: Iterator[str] | None = None  # queues of this round
         self._queue = ""
         self._names: Iterator[str] = iter(())  # what is left of the queue
         self._cost = 0.0  # seconds for the queue so far
         self._queue_due: dict[str, float] = {}
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether a round is under way."""
-        return self._rest is not None
-
-    def step(self, now: float) -> int:
-        """Sweep a part of a queue if one is due; how many messages expired. Raises OSError.
+    def step(self, now: float) -> float:
+        """Sweep a part of a queue; in how many seconds the next part is due. Raises OSError.
 
         now: in monotonic seconds.
         """
         if self._rest is None:
-            if now < self._due:
-                return 0
             queues = self._context.tree.queues()
             self._queue_due = {q: self._queue_due.get(q, 0.0) for q in queues}
             self._rest = iter(queues)
-        part = list(islice(self._names, _MAX_STEP))
-        if not part:
-            if not self._next_queue(now):
-                self._rest = None
-                self._due = now + self._interval
-                return 0
+        try:
             part = list(islice(self._names, _MAX_STEP))
-        return self._sweep(part, now)
+            if not part and self._next_queue(now):
+                part = list(islice(self._names, _MAX_STEP))
+            if part:
+                self._sweep(part, now)
+        except OSError as error:  # what is wrong with one must not keep the others
+            self._names = iter(())
+            self._on_fault(self._context.tree.folder(QUEUES, self._queue), str(error))
+        if self._queue:
+            return 0.0
+        self._rest = None
+        return self._interval
 
     def _next_queue(self, now: float) -> bool:
         """Begin with the next queue that is due; False at the end of the round."""
@@ -73,7 +77,7 @@ class Sweeper:
         tree = self._context.tree
         return (e.name for e in tree.walk(tree.folder(QUEUES, self._queue)) if is_id(e.name))
 
-    def _sweep(self, names: list[str], now: float) -> int:
+    def _sweep(self, names: list[str], now: float) -> None:
         context, queue = self._context, self._queue
         settings = context.settings.get(queue)
         expired = 0
@@ -86,7 +90,7 @@ class Sweeper:
             try:
                 moved = context.tree.move(REMOVE_READY, queue, message_id)
             except OSError as error:
-                first = first or error  # the next round tries it again
+                first = first or error
                 continue
             if moved:
                 context.journal.note("expired", queue, message_id)
@@ -94,5 +98,4 @@ class Sweeper:
         context.metrics.count(("expire", queue), expired)
         self._cost += time.monotonic() - now
         if first is not None:
-            raise first
-        return expired
+            self._on_fault(context.tree.folder(QUEUES, queue), str(first))

@@ -8,7 +8,7 @@ of the same file, and is durable.
 from __future__ import annotations
 
 import json
-import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,16 +16,17 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
+from . import documents
 from .context import Context
 from .errors import Unavailable
 from .journal import NoJournal
-from .names import siblings, split_entry
-from .put import stands
+from .names import UUID7, siblings, split_entry
 from .reservation import Reservations
 from .staging import Job, Sync, committed_folder, gone_folder
 from .sync import Work
 from .transitions import NEW, REMOVE_NEW, STAGING
 from .tree import Tree
+from .unfinished import stands
 
 MANIFEST = "commit.json"
 # So many files share a lock of their own ids.
@@ -33,6 +34,7 @@ _CHUNK = 10_000
 _RESERVED_PATIENCE_S = 5.0
 _RETRY_S = 0.002
 _MAX_BYTES = 64 * 1024 * 1024
+_part = re.compile(UUID7)
 # A deadline before this is a delay that counts from the commit: no delay is so long.
 _RELATIVE_MS = 366 * 86_400_000
 
@@ -78,37 +80,36 @@ def save(tree: Tree, folder: str, manifest: Manifest) -> None:
 
 def load(tree: Tree, job: Job) -> Manifest | None:
     """The manifest of a committed job; None if it has none that can be read. Raises OSError."""
-    stored = _read(tree, f"{committed_folder(tree, job)}/{MANIFEST}")
     try:
-        found = Manifest(int(stored["at_ms"]), bool(stored["keeps"]), stored["parts"])
-        return found if found.messages >= 0 else None
-    except (KeyError, TypeError, ValueError, AttributeError):
+        stored = documents.read(tree, f"{committed_folder(tree, job)}/{MANIFEST}", _MAX_BYTES)
+        at_ms, keeps = documents.whole(stored, "at_ms"), documents.flag(stored, "keeps")
+        return Manifest(at_ms, keeps, _parts(stored.get("parts")))
+    except (FileNotFoundError, ValueError):
         return None
+
+
+def _parts(stored: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(stored, dict):
+        raise ValueError("parts is no object")
+    for name, told in stored.items():
+        # The name is a path's last part: another would lead out of the job.
+        if _part.fullmatch(name) is None or not isinstance(told, dict):
+            raise ValueError(f"{name[:200]!r} is no part")
+        documents.whole(told, "messages")
+        documents.flag(told, "own")
+        documents.flag(told, "delayed")
+        if "repeated" in told:
+            documents.whole(told, "repeated")
+    return stored
 
 
 def last(tree: Tree, name: str) -> Last | None:
     """What a job committed last; None if nothing, or if that is not kept. Raises OSError."""
-    stored = _read(tree, tree.folder(STAGING, f"{name}.json"))
     try:
-        return Last(int(stored["number"]), int(stored["messages"]), int(stored["repeated"]))
-    except (KeyError, TypeError, ValueError):
+        stored = documents.read(tree, tree.folder(STAGING, f"{name}.json"), _MAX_BYTES)
+        return Last(*(documents.whole(stored, key) for key in ("number", "messages", "repeated")))
+    except (FileNotFoundError, ValueError):
         return None
-
-
-def _read(tree: Tree, path: str) -> dict[str, Any]:
-    try:
-        fd = tree.open(path)
-    except FileNotFoundError:
-        return {}
-    try:
-        text = os.read(fd, _MAX_BYTES)
-    finally:
-        os.close(fd)
-    try:
-        stored = json.loads(text)
-    except ValueError:
-        return {}
-    return stored if isinstance(stored, dict) else {}
 
 
 class Forward:
@@ -131,6 +132,9 @@ class Forward:
         self._manifest = manifest
         self._folder = committed_folder(context.tree, job)
         self._chunks = self._all_chunks(chunk)
+        # Before the job's folder goes. Of both ends, because who knows which one counts.
+        parts = {f"{self._folder}/{part}" for part in manifest.parts}
+        self._work = Work(folders={*parts, context.tree.folder(NEW)})
 
     def step(self) -> int:
         """Bring some files forward; how many were looked at, 0 when all are done."""
@@ -156,9 +160,7 @@ class Forward:
     def _end(self) -> None:
         """Nothing is left to bring: note that the job is done, and let its folder go."""
         tree, job = self._tree, self._job
-        # Before the job's folder goes. Of both ends, because who knows which one counts.
-        parts = {f"{self._folder}/{part}" for part in self._manifest.parts}
-        self._sync(Work(folders={*parts, tree.folder(NEW)}))
+        self._sync(self._work)
         if self._manifest.keeps:
             noted = Last(job.number, self._manifest.messages, self.repeated)
             path = tree.folder(STAGING, f"{job.name}.json")
@@ -255,7 +257,7 @@ class _Chunk:
                 raise Unavailable(f"another put of the id {names[0]!r} is under way")
             time.sleep(_RETRY_S)
         self._reserved.add(own)
-        return any(stands(self._context, queue, name) for name in names)
+        return any(stands(self._tree, queue, name) for name in names)
 
     def _has_queue(self, queue: str) -> bool:
         known = self._queues.get(queue)

@@ -292,29 +292,42 @@ def _show(tree: Tree, fd: int, path: str, name: str) -> None:
 
 
 def close_abandoned(tree: Tree) -> int:
-    """Close the segments of writers that died; how many. Raises OSError."""
+    """Close the segments of writers that died; how many.
+
+    Raises OSError if there are any that cannot be closed, after all others.
+    """
     closed = 0
+    first: OSError | None = None
     for name in tree.names(tree.folder(JOURNAL)):
         if name[0] != "." or _segment.fullmatch(name) is None:
             continue
-        path = tree.folder(JOURNAL, name)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tree.fd)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = os.fstat(fd)
-            if found.st_size == 0 and time.time() - found.st_ctime < _LOCKED_AFTER_S:
-                continue  # its writer may be about to lock it
-            _cut_last_line(fd)
-            _show(tree, fd, path, name[1:])
-            closed += 1
-        except BlockingIOError:
-            continue  # its writer lives
-        finally:
-            os.close(fd)
+            closed += _close(tree, name)
+        except OSError as error:
+            first = first or error  # another user's, or no file: it must not keep the others
+    if first is not None:
+        raise first
     return closed
+
+
+def _close(tree: Tree, name: str) -> bool:
+    path = tree.folder(JOURNAL, name)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tree.fd)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = os.fstat(fd)
+        if found.st_size == 0 and time.time() - found.st_ctime < _LOCKED_AFTER_S:
+            return False  # its writer may be about to lock it
+        _cut_last_line(fd)
+        _show(tree, fd, path, name[1:])
+        return True
+    except BlockingIOError:
+        return False  # its writer lives
+    finally:
+        os.close(fd)
 
 
 def _cut_last_line(fd: int) -> None:
@@ -336,7 +349,7 @@ def expire(tree: Tree, retention_s: float, max_bytes: int, now: float) -> int:
     """Unlink closed segments that are too old, and the oldest while all are too large; how many.
 
     retention_s: seconds that a segment stays. max_bytes: of all segments together. now: Unix
-    seconds. Raises OSError.
+    seconds. Raises OSError if there are any that cannot be unlinked, after all others.
     """
     segments = []
     for entry in tree.walk(tree.folder(JOURNAL)):
@@ -350,9 +363,15 @@ def expire(tree: Tree, retention_s: float, max_bytes: int, now: float) -> int:
         segments.append((created, entry.name, size))
     total = sum(size for _, _, size in segments)
     removed = 0
+    first: OSError | None = None
     for begun_ms, name, size in sorted(segments):
         if now - begun_ms / 1000 <= retention_s and total <= max_bytes:
             break
-        removed += tree.unlink(tree.folder(JOURNAL, name))
-        total -= size
+        try:
+            removed += tree.unlink(tree.folder(JOURNAL, name))
+            total -= size
+        except OSError as error:
+            first = first or error
+    if first is not None:
+        raise first
     return removed

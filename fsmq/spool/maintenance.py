@@ -20,6 +20,7 @@ def remove_ready(spool: Spool, queue: str, message_ids: Sequence[str]) -> int:
     """
     check_queue(queue)
     tree, context = spool.tree, spool.context
+    work = Work(folders={tree.folder(QUEUES, queue), tree.folder(REMOVE)})
     removed = 0
     with telling(f"cannot remove from {queue!r}"):
         for message_id in message_ids:
@@ -28,5 +29,4 @@ def remove_ready(spool: Spool, queue: str, message_ids: Sequence[str]) -> int:
                 removed += 1
                 context.journal.note("removed", queue, message_id)
     context.metrics.count(("remove", queue), removed)
-    work = Work(folders={tree.folder(QUEUES, queue), tree.folder(REMOVE)})
     return spool.complete(Pending(work, lambda: removed))

@@ -10,10 +10,11 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 Key: TypeAlias = tuple[str, ...]
-Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]  # in the order of a snapshot's tables
+_MOST = 1e300
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _NUMBERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -169,8 +170,9 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Snapshot:
-        """What :meth:`as_json` made. Raises KeyError, TypeError, ValueError, IndexError."""
-        return cls(*({tuple(row[:-1]): row[-1] for row in found[name]} for name in cls._fields))
+        """What :meth:`as_json` made. Raises ValueError for anything else."""
+        tables = zip(get_args(Kind), cls._fields, strict=True)
+        return cls(*(_table(kind, found.get(name)) for kind, name in tables))
 
     @classmethod
     def sum(cls, snapshots: Iterable[Snapshot]) -> Snapshot:
@@ -186,3 +188,30 @@ class Snapshot(NamedTuple):
                 known = histograms.get(key, [0] * len(cells))
                 histograms[key] = [a + b for a, b in zip(known, cells, strict=True)]
         return cls(dict(counts), gauges, histograms)
+
+
+def _table(kind: Kind, rows: object) -> dict[Key, Any]:
+    """The values of one kind; those of metrics that are not known here are left out."""
+    if not isinstance(rows, list):
+        raise ValueError(f"a report has a list for each {kind}")
+    table: dict[Key, Any] = {}
+    for row in rows:
+        match row:
+            case [str(what), *labels, value] if all(isinstance(label, str) for label in labels):
+                metric = METRICS.get(what)
+                if metric and metric.kind == kind and len(labels) == len(metric.labels):
+                    "".join(labels).encode()  # a lone surrogate could not be told on
+                    table[what, *labels] = _value(metric, value)
+            case _:
+                raise ValueError("a row of a report is a metric, its labels and a value")
+    return table
+
+
+def _value(metric: Metric, value: Any) -> Any:
+    numbers = value if metric.kind == "histogram" and isinstance(value, list) else [value]
+    wanted = len(metric.bounds) + 2 if metric.kind == "histogram" else 1
+    # NaN fails the comparison, and so does what no float can hold.
+    is_number = all(type(one) in (int, float) and abs(one) < _MOST for one in numbers)
+    if not is_number or len(numbers) != wanted:
+        raise ValueError(f"{metric.name} has no such value")
+    return value

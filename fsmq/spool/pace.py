@@ -5,10 +5,10 @@ from __future__ import annotations
 # A file with a shell user's name that a listing finds may still be written to; an event tells when
 # it is finished, a listing waits until it has been left alone for so long.
 RIPE_AFTER_S = 1.0
-# What failed is tried again after so long; the fault may be that entry's own.
-RETRY_S = 5.0
 # At most so many entries in one step, so that each kind of work gets its turn.
 MAX_STEP = 2000
+# And of those that failed: they must not hold up the others.
+MAX_AGAIN = 100
 # Where no events arrive, listings may take this share of the time.
 _POLL_SHARE = 0.05
 # Where they do, the folders are listed all the same, rarely.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
+from . import listings
 from .errors import NoSuchQueue
 from .events import Event, Events, Kind
 from .names import is_id
@@ -51,6 +52,9 @@ class Ready:
 
     ``on_lost`` is called when events were dropped, and must see to it that :meth:`rescan` runs; by
     default that is done at once, which takes seconds where millions of messages wait.
+
+    Where a thread may list no folder (:mod:`fsmq.spool.listings`), another one has to :meth:`load`
+    what :meth:`is_due` before an id can be popped.
     """
 
     def __init__(
@@ -89,15 +93,26 @@ class Ready:
         entry = self._entries.get(queue)
         return entry is not None and (entry.scanned > 0.0)
 
+    def is_due(self, queue: str) -> bool:
+        """Whether only a listing tells what can be popped: nothing is left of the last one."""
+        entry = self._entries.get(queue)
+        if entry is None or not entry.scanned:
+            return True
+        if not self._is_stale(entry):
+            return False
+        self.refresh()
+        with self._lock:
+            return not entry.index.has_next()
+
     def load(self, queue: str) -> None:
-        """List a queue that is not loaded yet. Takes a second or two for a million messages.
+        """List a queue if that is due. Takes a second or two for a million messages.
 
         Raises:
             NoSuchQueue
         """
+        if not self.is_due(queue):
+            return
         with self._lock:
-            if self.is_loaded(queue):
-                return
             entry = self._entries.setdefault(queue, _Entry(self._share_of(queue)))
         self._scan(queue, entry)
 
@@ -110,22 +125,33 @@ class Ready:
         Raises:
             NoSuchQueue
         """
-        entry = None if refresh else self._entries.get(queue)
-        while entry is None:
-            # An event may drop what the load found: the folder was made, or replaced, just now.
-            self.refresh()
-            self.load(queue)
-            entry = self._entries.get(queue)
+        if refresh:
+            self._refresh_for(queue)
         with self._lock:
-            entry.used = time.monotonic()
-            message_id = entry.index.pop()
+            entry = self._entries.get(queue)
+            message_id = None
+            if entry is not None:
+                entry.used = time.monotonic()
+                message_id = entry.index.pop()
         if message_id is None and not refresh:
             return self.pop(queue)
-        if message_id is None and self._is_stale(entry):
-            self._scan(queue, entry)
-            with self._lock:
-                message_id = entry.index.pop()
         return message_id
+
+    def popped(self, queue: str) -> Iterator[str]:
+        """The ids of a queue, each taken out of its index.
+
+        At most one of them was set apart: one whose time has come, or else, behind all others, the
+        next. For a disk that refuses must not look like an empty queue. Raises NoSuchQueue.
+        """
+        failed = self._pop_failed(queue)
+        if failed is not None:
+            yield failed
+        first = True
+        while (message_id := self.pop(queue, refresh=first)) is not None:
+            first = False
+            yield message_id
+        if failed is None and (failed := self._pop_failed(queue, early=True)) is not None:
+            yield failed
 
     def first(self, queue: str, limit: int) -> list[str] | None:
         """The ids of a queue that come first; None where only a listing tells them.
@@ -151,8 +177,15 @@ class Ready:
             if entry is not None:
                 entry.index.postpone(message_id)
 
+    def set_apart(self, queue: str, message_id: str) -> None:
+        """Put back an id that could not be claimed: it waits for a time of its own."""
+        with self._lock:
+            entry = self._entries.get(queue)
+            if entry is not None:
+                entry.index.set_apart(message_id)
+
     def ripens_in(self, queue: str) -> float | None:
-        """Seconds until something can be popped that is left to others now; None if nothing is."""
+        """Seconds until something can be popped that cannot be now; None if there is nothing."""
         with self._lock:
             entry = self._entries.get(queue)
             return None if entry is None else entry.index.ripens_in()
@@ -249,6 +282,20 @@ class Ready:
             except NoSuchQueue:
                 self._announce(queue, EVERYONE)
 
+    def _pop_failed(self, queue: str, *, early: bool = False) -> str | None:
+        with self._lock:
+            entry = self._entries.get(queue)
+            return None if entry is None else entry.index.pop_failed(early=early)
+
+    def _refresh_for(self, queue: str) -> None:
+        self.refresh()
+        while listings.are_allowed():
+            self.load(queue)
+            if queue in self._entries:
+                return
+            # An event has dropped what was found: the folder was made, or replaced, just now.
+            self.refresh()
+
     def _is_stale(self, entry: _Entry) -> bool:
         pause = _DISTRUST_S if entry.watched else self._poll_interval
         return time.monotonic() - entry.scanned >= max(pause, entry.scan_cost / _SCAN_SHARE)
@@ -268,7 +315,9 @@ class Ready:
                 with self._lock:
                     entry.meanwhile = None
                 raise
-            self._install(queue, entry, names, time.monotonic() - asked)
+            # Beside whoever uses the old one: a million names take a tenth of a second.
+            index = None if names is None else entry.index.successor(names)
+            self._install(queue, entry, index, time.monotonic() - asked)
 
     def _watch(self, queue: str) -> bool:
         if self._events is None:
@@ -278,14 +327,15 @@ class Ready:
         except OSError:
             return False  # the user's limit of watches is reached: this queue is polled
 
-    def _install(self, queue: str, entry: _Entry, names: list[str] | None, cost: float) -> None:
+    def _install(self, queue: str, entry: _Entry, index: ReadyIndex | None, cost: float) -> None:
         with self._lock:
             meanwhile, entry.meanwhile = entry.meanwhile or [], None
-            if names is None:
+            if index is None:
                 self.forget(queue)
                 raise NoSuchQueue(queue)
-            before = len(entry.index)
-            entry.index.load(names)
+            before, share = len(entry.index), entry.index.share
+            entry.index = index
+            index.take_place(share)
             for arrived, message_id in meanwhile:
                 if arrived:
                     entry.index.add(message_id)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, nsmallest
+from itertools import islice
 
+from .apart import Apart
 from .share import Share
 
 # How long an id that others prefer is left to them.
 GRACE_S = 0.05
+_PART = 10_000
 
 
 class ReadyIndex:
@@ -18,6 +22,9 @@ class ReadyIndex:
 
     One that others prefer is left to them for ``GRACE_S`` after its arrival: where two processes
     wait for messages, both see each arrival, and one of the two would lose the race for it.
+
+    One that could not be claimed waits apart: at its place it would be tried before all others
+    again and again.
     """
 
     def __init__(self, share: Share) -> None:
@@ -26,13 +33,38 @@ class ReadyIndex:
         self._own: list[str] = []
         self._rest: list[str] = []
         self._fresh: deque[tuple[float, str]] = deque()  # since (monotonic), id
+        self._apart = Apart(limit=sys.maxsize)
 
     def __len__(self) -> int:
         return len(self.present)
 
     def load(self, ids: Iterable[str]) -> None:
         """Replace everything by ``ids``."""
-        self.present = set(ids)
+        self._fill(ids)
+        self._apart.keep(self.present)
+
+    def successor(self, ids: Iterable[str]) -> ReadyIndex:
+        """An index of ``ids`` to come in place of this one, which may be used meanwhile.
+
+        What waits apart here does so there, once it has taken the place.
+        """
+        index = ReadyIndex(self.share)
+        index._apart = self._apart
+        index._fill(ids)
+        return index
+
+    def take_place(self, share: Share) -> None:
+        """Begin to serve in place of the index before, with this share."""
+        if share != self.share:
+            self.share = share
+            self._rebuild()
+        self._apart.keep(self.present)
+
+    def _fill(self, ids: Iterable[str]) -> None:
+        self.present = set()
+        some = iter(ids)
+        while part := list(islice(some, _PART)):
+            self.present.update(part)  # in steps, since nothing else can run during one of them
         self._rebuild()
 
     def add(self, message_id: str) -> float | None:
@@ -52,9 +84,15 @@ class ReadyIndex:
             self.present.add(message_id)
             self._fresh.append((time.monotonic(), message_id))
 
+    def set_apart(self, message_id: str) -> None:
+        """Add an id that could not be claimed, for :meth:`pop_failed`."""
+        self.present.add(message_id)
+        self._apart.add(message_id, time.monotonic())
+
     def discard(self, message_id: str) -> None:
         """Forget an id. Its place in a heap goes when it comes up, or with the next rebuild."""
         self.present.discard(message_id)
+        self._apart.forget(message_id)
         if len(self._own) + len(self._rest) + len(self._fresh) > 2 * len(self.present) + 1024:
             self._rebuild()
 
@@ -69,13 +107,36 @@ class ReadyIndex:
                     return message_id
         return None
 
+    def has_next(self) -> bool:
+        """Whether :meth:`pop` would find one."""
+        self._ripen()
+        for heap in (self._own, self._rest):
+            while heap and heap[0] not in self.present:
+                heappop(heap)
+            if heap:
+                return True
+        return False
+
+    def pop_failed(self, *, early: bool = False) -> str | None:
+        """Take out an id that waits apart and whose time has come, or, ``early``, comes next."""
+        now = time.monotonic()
+        while self._apart:
+            message_id = self._apart.pop_first() if early else self._apart.pop_due(now)
+            if message_id is None:
+                break
+            if message_id in self.present:
+                self.present.remove(message_id)
+                return message_id
+        return None
+
     def first(self, limit: int) -> list[str]:
         """Up to ``limit`` ids that come first of all, whoever prefers them; none is taken out.
 
         Costs as much as it gives, however many there are.
         """
         fresh = (message_id for _, message_id in self._fresh if message_id in self.present)
-        found = {*self._least(self._own, limit), *self._least(self._rest, limit), *fresh}
+        least = (*self._least(self._own, limit), *self._least(self._rest, limit))
+        found = {*least, *fresh, *self._apart}
         return nsmallest(limit, found)
 
     def _least(self, heap: list[str], limit: int) -> list[str]:
@@ -97,9 +158,10 @@ class ReadyIndex:
         """Seconds until an id can be popped that cannot be yet; None if there is none."""
         while self._fresh and self._fresh[0][1] not in self.present:
             self._fresh.popleft()
-        if not self._fresh:
-            return None
-        return max(0.0, self._fresh[0][0] + GRACE_S - time.monotonic())
+        times = [self._fresh[0][0] + GRACE_S] if self._fresh else []
+        if (again := self._apart.next_s()) is not None:
+            times.append(again)
+        return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _ripen(self) -> None:
         if not self._fresh:
@@ -111,11 +173,12 @@ class ReadyIndex:
 
     def _rebuild(self) -> None:
         self._fresh.clear()
+        ids = [i for i in self.present if i not in self._apart] if self._apart else self.present
         if self.share.of == 1:
-            self._own, self._rest = list(self.present), []
+            self._own, self._rest = list(ids), []
         else:
             self._own, self._rest = [], []
-            for message_id in self.present:
+            for message_id in ids:
                 (self._own if self.share.prefers(message_id) else self._rest).append(message_id)
         heapify(self._own)
         heapify(self._rest)

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
+from . import documents
 from .files import write_all
 from .metrics import Metrics, Snapshot
 from .transitions import METRICS
@@ -113,17 +114,9 @@ class Reports:
 
     def _read(self, path: str) -> Snapshot | None:
         try:
-            fd = self._tree.open(path)
-        except OSError:
-            return None  # it left just now
-        try:
-            text = os.read(fd, _MAX_BYTES)
-        finally:
-            os.close(fd)
-        try:
-            return Snapshot.from_json(json.loads(text))
-        except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-            return None
+            return Snapshot.from_json(documents.read(self._tree, path, _MAX_BYTES))
+        except (OSError, ValueError):
+            return None  # it left just now, or is no report
 
     def _sweep(self) -> None:
         """Remove what dead processes left: long silent ones, and earlier ones of our own name."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
+from .apart import Apart
 from .context import Context
 from .deadlines import Deadline, Deadlines
-from .hold import hold
-from .names import facts
-from .pace import MAX_STEP, RETRY_S, RIPE_AFTER_S, Pace
+from .hold import Held, hold, pin
+from .names import facts, fits
+from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
 from .release import bury, is_used_up
 from .stuck import Stuck
+from .task import Task
 from .timers import Timers
 from .transitions import DELAY, REDELIVER, REMOVE_DELAY
 
@@ -19,12 +22,20 @@ _BUSY_MS = 2
 
 
 class Returns:
-    """Serves ``delay/``. The steps take the time in monotonic seconds and raise OSError.
+    """Serves ``delay/`` by its tasks.
 
-    delay: seconds that an entry stays at least.
+    delay: seconds that an entry stays at least. on_fault: told of what failed and waits for its
+    next try (name, error).
     """
 
-    def __init__(self, context: Context, pace: Pace, stuck: Stuck, delay: float) -> None:
+    def __init__(
+        self,
+        context: Context,
+        pace: Pace,
+        stuck: Stuck,
+        delay: float,
+        on_fault: Callable[[str, Exception], None],
+    ) -> None:
         self.timers = Timers()
         self.moved = 0  # messages, until who asks sets it back
         self._context = context
@@ -32,42 +43,53 @@ class Returns:
         self._pace = pace
         self._stuck = stuck
         self._deadlines = Deadlines(context.tree, context.stamps, round(delay * 1000))
-        self._due = self._full_due = 0.0
+        self._on_fault = on_fault
+        self._apart = Apart()  # by the clock, as timers are
+        self._full_due = 0.0
+        self.listing = Task("list delay/", self._list)
+        self.tasks = (self.listing, Task("redeliver", self._run_due))
 
     def rescan(self) -> None:
-        """Let the next step list the folder."""
-        self._due = self._full_due = 0.0
+        """Let the next step look at all that there is."""
+        self._full_due = 0.0
+        for task in self.tasks:
+            task.due = 0.0
 
     def timeout(self) -> float:
-        """Seconds until the next listing is due, or the next timer."""
-        listing = self._due - time.monotonic()
-        next_ms = self.timers.next_ms()
-        if next_ms is None:
-            return listing
-        return min(listing, next_ms / 1000 - self._context.clock())
+        """Seconds until the next listing is due, or the next timer, or what failed."""
+        next_ms, again = self.timers.next_ms(), self._apart.next_s()
+        times = [self.listing.due - time.monotonic()]
+        if next_ms is not None:
+            times.append(next_ms / 1000 - self._context.clock())
+        if again is not None:
+            times.append(again - self._context.clock())
+        return min(times)
 
     def lag(self, now: float) -> float:
         """How many seconds the next timer is over; ``now`` is in Unix seconds."""
         due_ms = self.timers.next_ms()
         return 0.0 if due_ms is None else max(0.0, now - due_ms / 1000)
 
-    def scan(self, now: float) -> None:
-        """Step: list the folder when it is time.
+    def _list(self, now: float) -> float:
+        """List the folder; what failed, or has no queue, is left to its time.
 
         It looks at all entries, or in between only at those not known yet.
         """
-        if now < self._due:
-            return
         full = now >= self._full_due
         names = [n for n in self._tree.names(self._tree.folder(DELAY)) if n[0] != "."]
-        if self.timers:
-            self.timers.keep(set(names))
+        if self.timers or self._apart:
+            known = set(names)
+            self.timers.keep(known)
+            self._apart.keep(known)
+        names = self._stuck.without(DELAY, names)
+        if self._apart:
+            names = [n for n in names if n not in self._apart]
         self._schedule_all(names if full else [n for n in names if n not in self.timers])
-        cost = time.monotonic() - now
-        self._due = now + cost + self._pace.pause(cost)
+        pause = self._pace.pause(time.monotonic() - now)
         if full:
             # Without events a renewal that shortens a timer is seen by full looks only.
-            self._full_due = now + cost + 4 * self._pace.pause(cost)
+            self._full_due = time.monotonic() + 4 * pause
+        return pause
 
     def _schedule_all(self, names: list[str]) -> None:
         due = []
@@ -80,16 +102,22 @@ class Returns:
 
     def schedule(self, name: str) -> None:
         """Take an entry's timer over as it stands now."""
+        if name in self._apart:
+            return  # a try of ours may have changed it; in its time it is looked at anew
         try:
             timer = self._look(name)
-        except OSError:
-            # No event will tell again, and it must not hold up the others.
-            self.timers.start(name, self._context.now_ms() + round(RETRY_S * 1000))
+        except OSError as error:
+            self._apart.add(name, self._context.clock(), error)  # no event will tell again
             return
         if timer is None:
             self.timers.cancel(name)
         else:
             self.timers.start(name, timer.due_ms)
+
+    def cancel(self, name: str) -> None:
+        """It is there no more."""
+        self.timers.cancel(name)
+        self._apart.forget(name)
 
     def _look(self, name: str) -> Deadline | None:
         """The timer of an entry; None for what is not there or is no message."""
@@ -102,32 +130,42 @@ class Returns:
             self._stuck.tell(name, "is no message: neither a file nor named <queue>:<id>")
         return timer
 
-    def run_due(self, now: float) -> None:
-        """Step: serve those whose time has come, or a good part of them."""
-        first: OSError | None = None
+    def _run_due(self, now: float) -> float:
+        """Serve those whose time has come, or a good part of them, and some of what failed."""
         for _ in range(MAX_STEP):
             now_ms = self._context.now_ms()
             name = self.timers.pop_due(now_ms)
             if name is None:
                 break
-            try:
+            self._try(name, now_ms)
+        for _ in range(MAX_AGAIN):
+            name = self._apart.pop_due(self._context.clock())
+            if name is None:
+                break
+            self._try(name, self._context.now_ms())
+        if (news := self._apart.news(self._context.clock())) is not None:
+            self._on_fault(*news)
+        return 0.0
+
+    def _try(self, name: str, now_ms: int) -> None:
+        try:
+            if not self._stuck.waits(DELAY, name):
                 self.moved += self._end_timer(name, now_ms)
-            except BlockingIOError:
-                self.timers.start(name, now_ms + _BUSY_MS)  # someone acts on it right now
-            except OSError as error:
-                self.timers.start(name, now_ms + round(RETRY_S * 1000))
-                first = first or error
-        if first is not None:
-            raise first
+        except BlockingIOError:
+            self.timers.start(name, now_ms + _BUSY_MS)  # someone acts on it right now
+        except Exception as error:  # whatever is wrong with one must not keep the others
+            self._apart.add(name, now_ms / 1000, error)
+        else:
+            self._apart.forget(name)
 
     def _end_timer(self, name: str, now_ms: int) -> bool:
         """Look at an entry again, since a renewal may have moved it, and act if it is due."""
+        path = self._tree.folder(DELAY, name)
         try:
-            held = hold(self._context, self._tree.folder(DELAY, name))
+            held = hold(self._context, path)
         except PermissionError:
             # Another user's file: it can be renamed, and no one can claim or renew it.
-            timer = self._look(name)
-            return timer is not None and timer.due_ms <= now_ms and self._redeliver(name, timer)
+            held = pin(self._context, path)
         if held is None:
             self._look(name)  # reports what is no message
             return False
@@ -138,11 +176,11 @@ class Returns:
             if timer.due_ms > now_ms:
                 self.timers.start(name, timer.due_ms)
                 return False
-            return self._redeliver(name, timer)
+            return self._redeliver(name, timer, held)
         finally:
-            os.close(held.fd)
+            held.close()
 
-    def _redeliver(self, name: str, timer: Deadline) -> bool:
+    def _redeliver(self, name: str, timer: Deadline, held: Held) -> bool:
         """delay → queues, or → the dead letters, or → remove if it has expired."""
         context, tree = self._context, self._tree
         queue, _, message_id = name.rpartition(":")
@@ -157,10 +195,12 @@ class Returns:
             dead_letters = settings.dead_letter_queue
             if dead_letters is not None and is_used_up(settings, timer.deliveries):
                 try:
-                    return bury(context, queue, message_id, dead_letters)
+                    if fits(dead_letters, message_id):
+                        return bury(context, held, queue, message_id, dead_letters)
+                    self._stuck.tell(name, f"has an id too long for the queue {dead_letters!r}")
                 except FileExistsError:
                     self._stuck.tell(name, f"has the id of a dead letter in {dead_letters!r}")
-            if tree.move(REDELIVER, queue, message_id):
+            if held.move(context, REDELIVER, queue, message_id):
                 again = timer.deliveries > 0
                 context.metrics.count(("redeliver" if again else "deliver", queue))
                 context.journal.note(
@@ -175,5 +215,5 @@ class Returns:
             self._stuck.tell(name, "has the id of a message that is ready")
             return False
         if self._stuck.keep_if_here(DELAY, name, queue):
-            self._due = time.monotonic() + RIPE_AFTER_S
+            self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False

@@ -1,12 +1,19 @@
-"""What the mover cannot deliver: told once, and tried again when its queue appears."""
+"""What the mover cannot deliver: told, and tried again when its queue appears."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from .tree import Tree
 
-_MAX_TOLD = 10_000
+# So many entries are told of, then none for a while: fsck tells of all.
+_MAX_TOLD = 1000
+_SILENCE_S = 3600.0
+# So many entries and missing queues are kept; a listing finds the others when a queue appears.
+_MAX_KEPT = 10_000
+_MAX_QUEUES = 1000
 
 
 class Stuck:
@@ -16,36 +23,105 @@ class Stuck:
         self._tree = tree
         self._on_problem = on_problem
         self._waiting: dict[str, set[tuple[str, str]]] = {}  # queue: (folder, entry)
+        self._kept = 0
+        self._has_more = False  # others wait, too, perhaps for other queues
+        self._counted: dict[tuple[str, str], int] = {}  # folder, queue: how many were told of
         self._told: set[str] = set()
-
-    def __contains__(self, queue: str) -> bool:
-        return queue in self._waiting
+        self._silent_until = 0.0  # monotonic seconds
 
     def tell(self, name: str, reason: str) -> None:
         """Report an entry, once."""
         if name in self._told:
             return
         if len(self._told) >= _MAX_TOLD:
+            if time.monotonic() < self._silent_until:
+                return
             self._told.clear()
         self._told.add(name)
+        if len(self._told) == _MAX_TOLD:
+            self._silent_until = time.monotonic() + _SILENCE_S
+            reason += "; others are not told of for an hour: fsmq fsck finds all"
         self._on_problem(name, reason)
+
+    def waits(self, folder: str, name: str) -> bool:
+        """Whether an entry's queue is known to be missing; then it waits for that.
+
+        One that can expire does not: it may go although there is no queue.
+        """
+        queue = name.rpartition(":")[0]
+        if queue not in self._waiting or ".x" in name:
+            return False
+        self._keep(queue, folder, name)
+        return True
 
     def keep_if_here(self, folder: str, name: str, queue: str) -> bool:
         """A rename found nothing: the message went elsewhere, or its queue is not there.
 
-        Keeps one without a queue until that appears, and reports it. True if both stand there now:
-        the queue was made just now, so the rename is worth another try. Raises OSError.
+        Keeps one without a queue until that appears, and reports the queue. True if both stand
+        there now: the queue was made just now, so the rename is worth another try. Raises OSError.
         """
         if self._tree.stat(self._tree.folder(folder, name)) is None:
             return False
         if self._tree.has_queue(queue):
             return True
-        waiting = self._waiting.setdefault(queue, set())
-        if (folder, name) not in waiting:
-            waiting.add((folder, name))
-            self._on_problem(name, f"there is no queue named {queue!r}: create it or move the file")
+        if queue in self._waiting or len(self._waiting) < _MAX_QUEUES:
+            self._keep(queue, folder, name)
+        else:
+            self._has_more = True
         return False
 
-    def take(self, queue: str) -> set[tuple[str, str]]:
-        """The entries that waited for a queue, which has appeared."""
-        return self._waiting.pop(queue)
+    def without(self, folder: str, names: Iterable[str]) -> list[str]:
+        """Those of a folder's entries that do not wait; how many do, is told now and then."""
+        for queue in [queue for queue in self._waiting if self._tree.has_queue(queue)]:
+            self.take(queue)
+            self._has_more = True  # in the other folder, which the event has listed, too
+        if not self._waiting:
+            return list(names)
+        left: list[str] = []
+        waiting: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for name in names:
+            queue = name.rpartition(":")[0]
+            if queue in self._waiting and ".x" not in name:
+                waiting[queue] += 1
+                examples[queue] = name
+            else:
+                left.append(name)
+        for queue, number in waiting.items():
+            self._count(folder, examples[queue], queue, number)
+        return left
+
+    def is_awaited(self, queue: str) -> bool:
+        """Whether entries wait for a queue, which has appeared."""
+        return queue in self._waiting or self._has_more
+
+    def take(self, queue: str) -> set[tuple[str, str]] | None:
+        """The entries that waited for a queue, which appeared; None where a listing has to tell."""
+        found = self._waiting.pop(queue, set())
+        self._kept -= len(found)
+        self._counted = {of: n for of, n in self._counted.items() if of[1] != queue}
+        if self._has_more:
+            self._has_more = bool(self._waiting)
+            return None
+        return found
+
+    def _keep(self, queue: str, folder: str, name: str) -> None:
+        waiting = self._waiting.setdefault(queue, set())
+        if (folder, name) in waiting:
+            return
+        if self._kept < _MAX_KEPT:
+            waiting.add((folder, name))
+            self._kept += 1
+        else:
+            self._has_more = True
+        self._count(folder, name, queue, len(waiting) or 1)
+
+    def _count(self, folder: str, name: str, queue: str, number: int) -> None:
+        """So many wait for a queue: that is told when it begins, and when they are many more."""
+        counted = self._counted.get((folder, queue))
+        if counted is not None and number < 10 * counted:
+            return
+        self._counted[folder, queue] = number
+        many = "" if number == 1 else f" for it and {number - 1} others"
+        reason = f"there is no queue named {queue!r}{many}: create it or move the file"
+        self._on_problem(name, reason)

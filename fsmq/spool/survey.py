@@ -23,7 +23,8 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
     """All queues in the order of their names, or one. Raises OSError.
 
     Each folder is listed once, however many queues there are; of ``delay/`` every entry is looked
-    at. Messages of queues that do not exist are left out.
+    at. Messages of queues that do not exist are left out, and where all are wanted so are queues
+    whose folder only another user may list.
     """
     tree = context.tree
     names = tree.queues() if queue is None else [queue]
@@ -46,7 +47,12 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         (delayed if waits else in_flight)[parts[0]] += 1
     result = {}
     for name in names:
-        ready = tree.ready_names(name)
+        try:
+            ready = tree.ready_names(name)
+        except PermissionError:
+            if queue is not None:
+                raise
+            continue  # fsck names it; it must not hide the others
         if ready is None:
             continue  # deleted meanwhile
         counts = Counts(len(new[name]), len(ready), in_flight[name], delayed[name])

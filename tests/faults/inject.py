@@ -29,10 +29,14 @@ class Fault:
         self._log = log
 
     @property
+    def log(self) -> str:
+        """The calls as strace tells them, each behind the number of its thread."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    @property
     def hits(self) -> int:
         """How many calls it has hit."""
-        text = self._log.read_text(errors="replace") if self._log.exists() else ""
-        return len(re.findall(r"(?m)\((?:INJECTED|DELAYED)\)$", text))
+        return len(re.findall(r"(?m)\((?:INJECTED|DELAYED)\)$", self.log))
 
 
 @contextmanager

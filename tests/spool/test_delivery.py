@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, State, Unavailable
 from fsmq.spool.delivery import Delivery
+from fsmq.spool.uuids import uuid7
 from tests.spool.helpers import Clock, tree_of
+from tests.suite import eventually
 
 
 def test_deliver_moves_new_messages_to_their_queues(spool: Spool, jobs: Queue, root: Path) -> None:
@@ -174,6 +177,63 @@ def test_messages_of_a_missing_queue_wait_until_it_is_made(spool: Spool, root: P
     assert spool.deliver() == 0
     assert tree_of(root) == {"new": ["later:x"], "delay": ["later:y"]}
     assert [m.id for m in spool.queue("later").claim(2)] == ["x", "y"]
+
+
+@pytest.mark.parametrize("watch", ["events", "poll"])
+@pytest.mark.parametrize("kept", [3, 1000])
+def test_any_number_of_messages_wait_for_any_number_of_queues(
+    spool: Spool,
+    root: Path,
+    clock: Clock,
+    watch: str,
+    kept: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Few are kept in memory, and few are told of; a listing finds the others."""
+    monkeypatch.setattr("fsmq.spool.stuck._MAX_KEPT", kept)
+    monkeypatch.setattr("fsmq.spool.stuck._MAX_QUEUES", 2)
+    told: list[tuple[str, str]] = []
+    delivery = Delivery(
+        spool.context,
+        events=watch == "events",
+        poll_interval=0.0,
+        on_problem=lambda name, reason: told.append((name, reason)),
+    )
+    ids = [uuid7() for _ in range(20)]
+    for queue in ("one", "two", "three", "four"):
+        for message_id in ids:
+            (root / "new" / f"{queue}:{message_id}").touch()
+            (root / "delay" / f"{queue}:{message_id}.x1").touch()
+    clock.advance(10)  # by chance the time of one may be a deadline
+    for _ in range(3):
+        delivery.rescan()
+        delivery.step()
+    assert sum(map(len, delivery._stuck._waiting.values())) <= kept
+    assert sorted(Counter(name.partition(":")[0] for name, _ in told).values()) == [2, 2], told
+    # What can expire did so without its queue.
+    assert os.listdir(root / "delay") == []
+    for queue in ("one", "two", "three", "four"):
+        spool.create_queue(queue)
+        here = root / "queues" / queue
+        eventually(lambda here=here: (delivery.step(), len(os.listdir(here)) == 20)[-1])
+    delivery.close()
+
+
+def test_not_all_strays_are_told_of(
+    spool: Spool, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.stuck._MAX_TOLD", 5)
+    told: list[str] = []
+    for number in range(20):
+        (root / "new" / f"no-colon-{number}").touch()
+    clock.advance(10)
+    delivery = Delivery(spool.context, on_problem=lambda name, reason: told.append(reason))
+    for _ in range(3):
+        delivery.rescan()
+        delivery.step()
+    delivery.close()
+    assert len(told) == 5
+    assert "fsmq fsck" in told[-1]
 
 
 def test_strays_are_left_alone_and_told_once(

@@ -17,15 +17,22 @@ from fsmq.spool.delivery import Delivery
 from fsmq.spool.names import seal_of, staged_entry
 from fsmq.spool.sync import Work
 from tests.spool.helpers import Clock, tree_of
+from tests.suite import eventually
 
 
-def refuse(spool: Spool, monkeypatch: pytest.MonkeyPatch, verb: str, part: str) -> None:
+def refuse(
+    spool: Spool,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    part: str,
+    code: int = errno.EPERM,
+) -> None:
     """Let a call of the tree fail for each path that has ``part`` in it."""
     real = getattr(spool.tree, verb)
 
     def call(path: str, *rest: object, **named: object) -> object:
         if any(part in str(name) for name in (path, *rest)):
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
+            raise OSError(code, os.strerror(code), path)
         return real(path, *rest, **named)
 
     monkeypatch.setattr(spool.tree, verb, call)
@@ -39,12 +46,17 @@ def test_an_entry_that_cannot_be_delivered_stops_no_other_queue(
     bad = spool.queue("bad").put(b"x")
     good = jobs.put(b"new")
     clock.advance(1)
-    refuse(spool, monkeypatch, "rename", "queues/bad")
-    with pytest.raises(Unavailable, match="cannot deliver"):
-        spool.deliver()
-    assert len(tree_of(root)["queues/jobs"]) == 2
-    assert good in tree_of(root)["queues/jobs"]
-    assert tree_of(root)["new"] == [f"bad:{bad}"]
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "rename", "queues/bad")
+        assert spool.deliver() == 2
+        assert len(tree_of(root)["queues/jobs"]) == 2
+        assert good in tree_of(root)["queues/jobs"]
+        assert tree_of(root)["new"] == [f"bad:{bad}"]
+        # Nor does it end the claim of another, whatever there is to deliver.
+        assert len(jobs.claim(count=9)) == 2
+        assert jobs.claim() == []
+    eventually(lambda: spool.deliver() == 1)
+    assert tree_of(root)["queues/bad"] == [bad]
 
 
 def test_what_cannot_be_unlinked_keeps_nothing_else(
@@ -60,10 +72,11 @@ def test_what_cannot_be_unlinked_keeps_nothing_else(
 
 def test_a_message_that_reached_no_one_was_not_delivered(spool: Spool, jobs: Queue) -> None:
     jobs.configure(max_deliveries=1, dead_letter_queue="dead")
-    message_id = jobs.put(b"x")
+    jobs.put(b"x")
     for _ in range(3):
-        assert [m.deliveries for m in jobs.claim()] == [1]
-        spool.complete(spool.give_back("jobs", message_id))
+        [message] = jobs.claim()
+        assert message.deliveries == 1
+        spool.complete(spool.give_back(message))
     assert spool.counts("dead").total == 0
     assert [m.deliveries for m in jobs.claim()] == [1]
 
@@ -136,17 +149,36 @@ def test_a_claim_that_failed_holds_nothing(
     """The disk fails between the stamp and the rename, so the stamp cannot be put back either."""
     jobs.put(b"x")
     spool.deliver()
-    real = spool.tree.stamp
     with monkeypatch.context() as patched:
         refuse(spool, patched, "rename", "delay/")
-        stamps = iter([real])
-        patched.setattr(spool.tree, "stamp", lambda *of: next(stamps, _refused)(*of))
+        stamps = iter([os.utime])
+        patched.setattr(os, "utime", lambda *of, **named: next(stamps, _refused)(*of, **named))
         with pytest.raises(Unavailable):
             jobs.claim()
     assert [message.body for message in jobs.claim()] == [b"x"]
 
 
-def _refused(*of: object) -> bool:
+def test_messages_that_cannot_be_claimed_wait_behind_those_that_can(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = jobs.put_many([NewMessage(b"x", id=f"bad-{n:03}") for n in range(150)])
+    jobs.put(b"good", id="good")
+    spool.deliver()
+    got = []
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "rename", "jobs:bad-", errno.EIO)
+        for _ in range(4):
+            with suppress(Unavailable):
+                got += [message.id for message in jobs.claim()]
+        assert got == ["good"]
+        # As long as there is nothing else a fault is told, and not that nothing is there.
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                jobs.claim()
+    assert sorted(message.id for _ in bad for message in jobs.claim()) == bad
+
+
+def _refused(*of: object, **named: object) -> None:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
@@ -169,10 +201,9 @@ def test_a_mover_that_polls_remembers_each_failure_once(
         refuse(spool, patched, "rename", "queues/jobs")
         for _ in range(10):
             delivery.rescan()
-            with suppress(OSError):
-                delivery.step()
+            delivery.step()
         arrivals = delivery._arrivals
-        assert len(arrivals._retries) + len(arrivals.backlog) == 20
+        assert len(arrivals._apart) + len(arrivals.backlog) == 20
     delivery.close()
 
 
@@ -190,8 +221,8 @@ def test_a_start_that_met_a_fault_is_still_a_start(
     delivery = Delivery(spool.context, events=False)
     with monkeypatch.context() as patched:
         refuse(spool, patched, "walk", "new")
-        with pytest.raises(OSError, match="not permitted"):
-            delivery.step()
+        delivery.step()
+        assert tree_of(root)["new"] == [name]
     delivery.rescan()
     delivery.step()
     delivery.close()
@@ -220,6 +251,62 @@ def test_an_entry_of_delay_that_cannot_be_looked_at_holds_up_no_timer(
     delivery.step()
     delivery.close()
     assert os.listdir(root / "delay") == []
+
+
+def test_a_folder_that_cannot_be_listed_is_told_until_it_can(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (spool.tree.root / "new" / "jobs:by-hand").write_bytes(b"x")
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "names", "new", errno.EIO)
+        spool._delivery.rescan()  # type: ignore[union-attr]
+        (spool.tree.root / "new" / "jobs:by-hand").unlink()
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="cannot deliver"):
+                spool.deliver()
+    assert spool.deliver() == 0
+
+
+def test_a_slip_with_one_message_keeps_no_other(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is: what no one has thought of is no fault of the disk."""
+    jobs.put_many([b"x"] * 3)
+    bad = spool.queue("bad").put(b"x")
+    told: list[tuple[str, str]] = []
+    for queue, count in (("jobs", 3), ("bad", 1)):
+        assert len(spool.queue(queue).claim(count=count, visibility=1)) == count
+    clock.advance(2)
+    real = spool.context.settings.get
+    delivery = Delivery(
+        spool.context, on_fault=lambda name, error: told.append((name, type(error).__name__))
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            spool.context.settings, "get", lambda queue: None if queue == "bad" else real(queue)
+        )
+        assert delivery.step() == 3
+        assert delivery.step() == 0
+    assert told == [(f"bad:{bad}", "AttributeError")]
+    assert tree_of(root)["delay"] == [f"bad:{bad}"]
+    clock.advance(2)
+    assert delivery.step() == 1
+    delivery.close()
+
+
+def test_a_slip_in_one_kind_of_work_keeps_no_other(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    jobs.put(b"x")
+    delivery = Delivery(spool.context, on_fault=lambda name, error: told.append(name))
+    monkeypatch.setattr("fsmq.spool.arrivals.recover", lambda *of, **more: None)
+    assert delivery.step() == 1
+    assert delivery.step() == 0
+    assert told == ["recover new/"]
+    assert delivery.fault is None
+    assert delivery.timeout() > 0.1
+    delivery.close()
 
 
 @pytest.mark.parametrize("folder", ["remove", "delay"])

@@ -191,8 +191,8 @@ def test_what_reached_no_one_is_noted_as_given_back(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         jobs = spool.queue("jobs")
         unseen = jobs.put(b"x")
-        jobs.claim(wait=5, visibility=60)
-        spool.complete(spool.give_back("jobs", unseen))
+        [message] = jobs.claim(wait=5, visibility=60)
+        spool.complete(spool.give_back(message))
     assert [s["event"] for s in steps(root, unseen)][-2:] == ["claimed", "released"]
 
 
@@ -257,6 +257,21 @@ def test_a_dead_writers_segment_is_closed_and_a_living_ones_is_not(root: Path, t
         writer.stdout.close()
     assert close_abandoned(tree) == 1
     assert [e["event"] for e in events_in(root)] == ["accepted"]
+
+
+def test_what_is_no_segment_keeps_none_from_being_closed_and_unlinked(
+    root: Path, tree: Tree
+) -> None:
+    folder = root / "journal"
+    for n in range(9):
+        for prefix in (".1700000000000-open", "1700000000000-closed"):
+            (folder / f"{prefix}-1-{n}.jsonl").mkdir()
+            (folder / f"{prefix}-2-{n}.jsonl").write_bytes(b"{}\n")
+    with pytest.raises(IsADirectoryError):
+        close_abandoned(tree)
+    with pytest.raises(IsADirectoryError):
+        expire(tree, 0, 0, 1_800_000_000)
+    assert [path.name for path in folder.iterdir() if path.is_file()] == []
 
 
 def test_a_full_disk_costs_lines_and_no_message(tmp_path: Path, mount: Mount) -> None:  # noqa: F811

@@ -17,12 +17,13 @@ from tests.spool.helpers import Clock
 from tests.suite import eventually
 
 ids = st.text("abc", min_size=1, max_size=3)
-steps = st.lists(st.tuples(st.sampled_from(["add", "discard", "pop", "load"]), ids), max_size=60)
+verbs = st.sampled_from(["add", "discard", "pop", "load", "fail", "again"])
+steps = st.lists(st.tuples(verbs, ids), max_size=60)
 
 
 @given(steps)
 def test_an_index_is_a_sorted_set(todo: list[tuple[str, str]]) -> None:
-    index, model = ReadyIndex(Share()), set[str]()
+    index, model, apart = ReadyIndex(Share()), set[str](), set[str]()
     for verb, message_id in todo:
         if verb == "add":
             assert (index.add(message_id) is not None) == (message_id not in model)
@@ -33,10 +34,19 @@ def test_an_index_is_a_sorted_set(todo: list[tuple[str, str]]) -> None:
         elif verb == "load":
             model = {message_id, "b"}
             index.load(model)
+        elif verb == "again":
+            failed = index.pop_failed(early=True)
+            assert failed in (apart or {None})
+            model.discard(failed or "")
         else:
-            expected = min(model, default=None)
+            expected = min(model - apart, default=None)
             assert index.pop() == expected
-            model.discard(expected or "")
+            if verb == "fail" and expected is not None:
+                index.set_apart(expected)
+                apart.add(expected)
+            else:
+                model.discard(expected or "")
+        apart &= model
         assert len(index) == len(model)
         assert index.first(3) == sorted(model)[:3]
 

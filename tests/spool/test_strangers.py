@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool.names import seal_of, staged_entry
 
 NOBODY = 65534
 
@@ -77,6 +78,36 @@ def test_a_file_that_cannot_be_read_is_passed_over_as_if_it_were_not_there(share
     assert (shared / "queues" / "jobs" / "0-first").exists()
 
 
+def test_any_number_of_files_that_cannot_be_read_hide_nothing(shared: Path) -> None:
+    for number in range(150):
+        put_unreadable(shared / "queues" / "jobs" / f"0-{number}")
+
+    def work() -> str:
+        with Spool(shared, sync="none") as spool:
+            jobs = spool.queue("jobs")
+            jobs.put(b"mine")
+            return " ".join(m.body.decode() for m in jobs.claim())
+
+    assert as_its_user(work) == "mine"
+
+
+def test_a_file_that_cannot_be_read_is_no_arrival(shared: Path) -> None:
+    """Who waits for a message must not be woken by another's try."""
+    put_unreadable(shared / "queues" / "jobs" / "0-first")
+
+    def work() -> str:
+        told: list[tuple[str, int, float]] = []
+        with Spool(shared, sync="none") as spool:
+            jobs = spool.queue("jobs")
+            assert jobs.claim() == []
+            spool.context.ready.on_arrival = lambda *of: told.append(of)
+            for _ in range(3):
+                assert jobs.claim() == []
+        return repr(told)
+
+    assert as_its_user(work) == "[]"
+
+
 def test_a_file_that_cannot_be_read_is_delivered_and_can_be_removed(shared: Path) -> None:
     put_unreadable(shared / "new" / "jobs:0-first")
 
@@ -86,6 +117,42 @@ def test_a_file_that_cannot_be_read_is_delivered_and_can_be_removed(shared: Path
             return f"{spool.queue('jobs').remove('0-first')} {spool.reap()}"
 
     assert as_its_user(work) == "1 1"
+
+
+def test_an_unfinished_file_that_cannot_be_read_keeps_no_start_from_its_end(shared: Path) -> None:
+    """One that was complete at the start is promoted then; a later one may have a living writer."""
+    put_unreadable(shared / "new" / staged_entry("jobs", "theirs", seal_of(b"x")))
+
+    def work() -> str:
+        def deliver(name: str) -> str:
+            (shared / "new" / staged_entry("jobs", name, seal_of(b"x"))).write_bytes(b"x")
+            assert spool._delivery is not None
+            spool._delivery.rescan()
+            spool.deliver()
+            return " ".join(sorted(os.listdir(shared / "new")))
+
+        with Spool(shared, sync="none") as spool:
+            return f"{deliver('early')}, {deliver('late')}"
+
+    seal = f"{seal_of(b'x'):08x}"
+    assert as_its_user(work) == (
+        f".jobs:theirs:{seal} jobs:early, .jobs:late:{seal} .jobs:theirs:{seal}"
+    )
+
+
+def test_a_queue_that_cannot_be_listed_hides_no_other(shared: Path) -> None:
+    (shared / "queues" / "theirs").mkdir(mode=0)
+
+    def work() -> str:
+        with Spool(shared, sync="none") as spool:
+            spool.queue("jobs").put(b"x")
+            try:
+                spool.survey("theirs")
+            except Unavailable as error:
+                told = "EACCES" in str(error)
+            return f"{ {name: seen.counts.total for name, seen in spool.survey().items()} } {told}"
+
+    assert as_its_user(work) == "{'jobs': 1} True"
 
 
 def test_a_folder_that_cannot_be_written_to_is_unavailable(shared: Path) -> None:

@@ -40,7 +40,6 @@ class Trials:
         yield self._try("one filesystem", self._one_filesystem)
         yield self._try("space", lambda: space(self._tree.fd))
         yield self._try("inodes", lambda: inodes(self._tree.fd))
-        self._filesystem = examine(self._tree)
         yield self._try("filesystem", self._kind)
         try:
             os.mkdir(self._scratch, 0o700, dir_fd=self._tree.fd)
@@ -111,6 +110,7 @@ class Trials:
         return "all folders lie on one filesystem"
 
     def _kind(self) -> str:
+        self._filesystem = examine(self._tree)
         kind = self._filesystem.kind or "of unknown type"
         if self._filesystem.network:
             return f"{kind}, a network filesystem: other hosts may work on the same tree"

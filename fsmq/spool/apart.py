@@ -1,0 +1,101 @@
+"""What failed waits apart: each name for a time of its own, which gets longer with each failure.
+
+So one that fails holds up no other, and costs the less the longer it does. Nor does it wait much
+longer than its fault lasts: at most as long again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from .timers import Timers
+
+# The first pause; each is twice as long as the one before, up to the longest.
+FIRST_S = 1.0
+LONGEST_S = 30.0
+# So often at most it is told that some have failed.
+_TELL_EVERY_S = 10.0
+
+
+class Apart:
+    """Names that wait for their next try. All times are seconds of one clock.
+
+    limit: of so many names it is known that they failed; others have to be met again by a listing.
+    """
+
+    def __init__(self, limit: int = 100_000) -> None:
+        self._limit = limit
+        self._waiting = Timers()
+        self._known: dict[str, tuple[float, float]] = {}  # when the next try is due, the last pause
+        self._first_untold: tuple[str, Exception] | None = None
+        self._untold = 0
+        self._tell_due = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._waiting
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._known if name in self._waiting)
+
+    def add(self, name: str, now: float, error: Exception | None = None) -> None:
+        """It failed at ``now``. A failure before its time makes the pause no longer."""
+        due, pause = self._known.get(name, (now, FIRST_S / 2))
+        if now >= due:
+            pause = min(2 * pause, LONGEST_S)
+            due = now + pause
+        if name not in self._known:
+            if not self._has_room():
+                return
+            if error is not None:
+                self._first_untold = self._first_untold or (name, error)
+                self._untold += 1
+        self._known[name] = due, pause
+        self._waiting.start(name, round(due * 1000))
+
+    def pop_due(self, now: float) -> str | None:
+        """A name whose time has come. It is known until someone says what came of it."""
+        return self._waiting.pop_due(round(now * 1000))
+
+    def pop_first(self) -> str | None:
+        """The name whose time comes first, before that."""
+        next_ms = self._waiting.next_ms()
+        return None if next_ms is None else self._waiting.pop_due(next_ms)
+
+    def next_s(self) -> float | None:
+        """When the next one is due; None if there is none."""
+        next_ms = self._waiting.next_ms()
+        return None if next_ms is None else next_ms / 1000
+
+    def forget(self, name: str) -> None:
+        """It went well, or is gone."""
+        if self._known.pop(name, None) is not None:
+            self._waiting.cancel(name)
+
+    def keep(self, names: Container[str]) -> None:
+        """Forget all but these."""
+        for name in [name for name in self._known if name not in names]:
+            self.forget(name)
+
+    def news(self, now: float) -> tuple[str, Exception] | None:
+        """The first of those that began to fail since this was told last, and why.
+
+        None if there is none, or it was just now.
+        """
+        if self._first_untold is None or now < self._tell_due:
+            return None
+        name, error = self._first_untold
+        others = f" and {self._untold - 1} others" if self._untold > 1 else ""
+        self._first_untold, self._untold, self._tell_due = None, 0, now + _TELL_EVERY_S
+        return f"{name}{others}", error
+
+    def _has_room(self) -> bool:
+        if len(self._known) < self._limit:
+            return True
+        if len(self._waiting) > self._limit // 2:
+            return False
+        # Of the others nobody said what came of them: they have gone elsewhere.
+        self._known = {name: known for name, known in self._known.items() if name in self._waiting}
+        return True

@@ -1,0 +1,77 @@
+"""Documents: the small JSON files of the tree. Anyone who may write there may have written them.
+
+Whatever stands in a document's place is one, or a ValueError: no reader is brought down by it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from typing import Any
+
+from .tree import STRAY, Tree
+
+_CHUNK_BYTES = 1024 * 1024
+
+
+def read(tree: Tree, path: str, limit: int) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        ValueError: there is a file and no such object in it, or it has more than ``limit`` bytes
+        FileNotFoundError, OSError
+    """
+    return parse(read_bytes(tree, path, limit))
+
+
+def read_bytes(tree: Tree, path: str, limit: int) -> bytes:
+    """A file's bytes. Raises as :func:`read` does."""
+    try:
+        fd = tree.open(path)
+    except OSError as error:
+        if error.errno in STRAY and error.errno != errno.ENOENT:
+            raise ValueError("is no regular file") from None
+        raise
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("is no regular file")
+        parts: list[bytes] = []
+        left = limit + 1 if found.st_size <= limit else 0
+        while left > 0 and (part := os.read(fd, min(left, _CHUNK_BYTES))):
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(fd)
+    if left <= 0:
+        raise ValueError(f"has more than {limit} bytes")
+    return b"".join(parts)
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """The JSON object that a text is. Raises ValueError."""
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deep") from None
+    if not isinstance(found, dict):
+        raise ValueError("is no JSON object")
+    return found
+
+
+def whole(document: dict[str, Any], name: str, least: int = 0) -> int:
+    """A member that is a whole number, small enough to count with. Raises ValueError."""
+    value = document.get(name)
+    if type(value) is not int or not least <= value < 1 << 53:
+        raise ValueError(f"{name} is no whole number from {least}")
+    return value
+
+
+def flag(document: dict[str, Any], name: str) -> bool:
+    """A member that is true or false. Raises ValueError."""
+    value = document.get(name)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is neither true nor false")
+    return value

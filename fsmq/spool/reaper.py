@@ -1,0 +1,155 @@
+"""The reaper's work: unlink what is in ``remove/``, messages and whole folders, for good."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+
+from .apart import Apart
+from .transitions import REMOVE
+from .tree import Tree
+from .uuids import uuid7
+
+# What waits apart when the folder itself cannot be listed.
+_ALL = "."
+
+
+def reap(
+    tree: Tree,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    step: int = 1000,
+    on_reaped: Callable[[str, str], None] = lambda queue, message_id: None,
+) -> int:
+    """Unlink what is in ``remove/``, once; how many messages went. The rest as for `Reaper`.
+
+    Raises OSError if there is something that cannot be unlinked, after all that can be.
+    """
+    reaper = Reaper(tree, stop=stop, step=step, on_reaped=on_reaped)
+    reaped = reaper.run()
+    if reaper.fault is not None:
+        raise reaper.fault
+    return reaped
+
+
+class Reaper:
+    """Unlinks again and again; what cannot be unlinked waits apart. Holds no listing in memory.
+
+    stop: asked after every ``step`` messages. on_reaped: told each message's queue and id.
+    on_fault: told of what could not be unlinked (name, error).
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        step: int = 1000,
+        on_reaped: Callable[[str, str], None] = lambda queue, message_id: None,
+        on_fault: Callable[[str, Exception], None] = lambda name, error: None,
+    ) -> None:
+        self.fault: OSError | None = None  # the first one of the last run
+        self._tree = tree
+        self._folder = tree.folder(REMOVE)
+        self._stop = stop
+        self._step = step
+        self._on_reaped = on_reaped
+        self._on_fault = on_fault
+        self._apart = Apart()
+        self._reaped = 0
+        self._is_stopped = False
+
+    def timeout(self) -> float | None:
+        """Seconds until something is to be tried again; None if nothing is."""
+        due = self._apart.next_s()
+        return None if due is None else max(0.0, due - time.monotonic())
+
+    def run(self) -> int:
+        """Unlink all that is there; how many messages went."""
+        self.fault, self._reaped, self._is_stopped = None, 0, False
+        tried = set(iter(lambda: self._apart.pop_due(time.monotonic()), None))
+        if _ALL not in self._apart:
+            try:
+                # Unlinking may make a running listing skip names: until one finds nothing to do.
+                while self._pass() and not self._is_stopped:
+                    pass
+            except OSError as error:
+                self._failed(_ALL, error)
+            for name in tried:
+                if name not in self._apart:
+                    self._apart.forget(name)
+        if (news := self._apart.news(time.monotonic())) is not None:
+            self._on_fault(*news)
+        return self._reaped
+
+    def _pass(self) -> bool:
+        """Go through the folder; whether anything went."""
+        has_changed = False
+        for found in self._tree.walk(self._folder):
+            if found.name in self._apart or _is_held(found.name):
+                continue
+            try:
+                has_changed |= self._entry(found)
+            except OSError as error:
+                self._failed(found.name, error)
+            if self._is_stopped:
+                break
+        return has_changed
+
+    def _entry(self, found: os.DirEntry[str]) -> bool:
+        path = f"{self._folder}/{found.name}"
+        queue, _, message_id = found.name.rpartition(":")
+        if found.is_dir(follow_symlinks=False):
+            return self._grave(path, queue)
+        return self._unlink(path, queue, message_id)
+
+    def _grave(self, path: str, queue: str) -> bool:
+        """Unlink what is in a folder, which was a queue's own, and then the folder."""
+        first: OSError | None = None
+        has_changed = False
+        try:
+            for found in self._tree.walk(path):
+                try:
+                    has_changed |= self._buried(f"{path}/{found.name}", found, queue)
+                except OSError as error:
+                    first = first or error  # what cannot be unlinked must not keep the rest
+                if self._is_stopped:
+                    return has_changed
+            if first is None:
+                has_changed |= self._tree.remove_folder(path)
+        except OSError as error:
+            if error.errno != errno.ESTALE:  # another host's reaper has removed it
+                raise
+        if first is not None and not has_changed:
+            raise first
+        return has_changed
+
+    def _buried(self, path: str, found: os.DirEntry[str], queue: str) -> bool:
+        if _is_held(found.name):
+            return False
+        if not found.is_dir(follow_symlinks=False):
+            return self._unlink(path, queue, found.name)
+        # Folders may be nested deeper than any path is long: each comes up, and then has its turn.
+        if self._tree.remove_folder(path):
+            return True
+        return self._tree.rename(path, f"{self._folder}/.{uuid7()}")
+
+    def _unlink(self, path: str, queue: str, message_id: str) -> bool:
+        if not self._tree.unlink(path):
+            return False
+        self._on_reaped(queue, message_id)
+        self._reaped += 1
+        if self._reaped % self._step == 0:
+            self._is_stopped = self._stop()
+        return True
+
+    def _failed(self, name: str, error: OSError) -> None:
+        self.fault = self.fault or error
+        self._apart.add(name, time.monotonic(), error)
+
+
+def _is_held(name: str) -> bool:
+    """Whether someone still reads it over NFS, which removes it itself."""
+    return name.startswith(".nfs")
