@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +14,18 @@ from .transitions import DELAY, FOLDERS
 from .tree import Tree
 from .uuids import uuid7
 
-# Here one syncfs makes everything durable. Network and FUSE filesystems do not promise that.
-_WHOLE_SYNC = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs"}
+# Here one syncfs makes everything durable, and tells if it could not. Network and FUSE filesystems
+# do not promise the first; overlayfs says that all is well, whatever became of its upper layer.
+_WHOLE_SYNC = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "zfs"}
+# Older ones forget what could not be written before syncfs was called.
+_SYNCFS_TELLS = (5, 8)
 _NETWORK = re.compile(
     r"nfs4?|cifs|smb3?|smbfs|9p|ceph|glusterfs|lustre|gpfs|afs|orangefs|beegfs|fuse(\..*)?|fuseblk"
 )
-_PROBE_NS = 1_234_567_890_123_456_789
+_DIGITS_NS = 123_456_789
+_TRIES = 10
+# Who may not write a time has none to read wrong; the others tell how exact theirs are.
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
 
 
 class Filesystem(NamedTuple):
@@ -28,11 +36,17 @@ class Filesystem(NamedTuple):
     whole_sync: bool
     coarse: bool
 
+    @property
+    def keeps_inodes(self) -> bool:
+        """Whether a file's inode number is its own as long as it lives, and for every host."""
+        return not self.kind.startswith("fuse")  # its programs count files as they meet them
+
 
 def examine(tree: Tree) -> Filesystem:
-    """Find out by /proc and by a try. A root that cannot be written to counts as not coarse."""
+    """Find out by /proc and by a try. Raises OSError while the disk refuses that."""
     kind = kind_of(tree.root)
-    return Filesystem(kind, is_network(kind), kind in _WHOLE_SYNC, _is_coarse(tree))
+    whole = kind in _WHOLE_SYNC and _release(os.uname().release) >= _SYNCFS_TELLS
+    return Filesystem(kind, is_network(kind), whole, _is_coarse(tree))
 
 
 def looks_coarse(tree: Tree) -> bool:
@@ -95,15 +109,41 @@ def _mounts() -> Iterator[tuple[str, str]]:
         yield mount, right.split(" ")[0]
 
 
+def _release(text: str) -> tuple[int, ...]:
+    """A kernel's version and patchlevel; older than any where the text tells none."""
+    match = re.match(r"(\d+)\.(\d+)", text)
+    return tuple(map(int, match.groups())) if match else ()
+
+
 def _is_coarse(tree: Tree) -> bool:
+    """Whether times are kept to the second only. Raises OSError where nobody can tell now.
+
+    A guess would not do: claims of a program that is mistaken hold nobody off, as long as it lives.
+    """
+    try:
+        # A folder takes no space and no descriptor: what is full must still be emptied.
+        return _is_coarse_at(tree, tree.folder(DELAY))
+    except OSError as error:
+        if error.errno not in _NOT_OURS:
+            raise
     path = tree.folder(DELAY, f".{uuid7()}.tmp")
     try:
-        fd = tree.create(path)
+        os.close(tree.create(path))
         try:
-            os.utime(fd, ns=(_PROBE_NS, _PROBE_NS))
-            return os.fstat(fd).st_mtime_ns != _PROBE_NS
+            return _is_coarse_at(tree, path)
         finally:
-            os.close(fd)
             tree.unlink(path)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno not in _NOT_OURS:
+            raise
+    return looks_coarse(tree)
+
+
+def _is_coarse_at(tree: Tree, path: str) -> bool:
+    for _ in range(_TRIES):
+        mtime_ns = int(time.time()) * 1_000_000_000 + _DIGITS_NS
+        os.utime(path, ns=(mtime_ns, mtime_ns), dir_fd=tree.fd)
+        # Another rename into the folder may have come in between, but not each time.
+        if os.stat(path, dir_fd=tree.fd).st_mtime_ns == mtime_ns:
+            return False
+    return True

@@ -33,26 +33,34 @@ _LARGEST_TRIAL = 16
 
 @dataclass(slots=True)
 class Work:
-    """What has to reach stable media for a change to be durable."""
+    """What has to reach stable media for a change to be durable.
+
+    Make it before the change: a failed syncfs casts doubt on all that was begun before its end.
+    """
 
     files: list[int] = field(default_factory=list)  # open descriptors; closed by the group
     folders: set[str] = field(default_factory=set)  # paths relative to the root
-    closed: list[str] = field(default_factory=list)  # of files that are too many to be kept open
+    closed: list[str] = field(default_factory=list)  # of files whose times were set
+    written: list[str] = field(default_factory=list)  # of new ones, too many to be kept open
     # Descriptors of folders that have gone elsewhere, open like those of files.
     moved_folders: list[int] = field(default_factory=list)
+    begun: float = field(default_factory=time.monotonic)
 
     def take(self, other: Work) -> None:
         """Take over all that another work has; nothing is left of it."""
         self.files += other.files
         self.folders |= other.folders
         self.closed += other.closed
+        self.written += other.written
         self.moved_folders += other.moved_folders
+        self.begun = min(self.begun, other.begun)
         other.files, other.folders, other.closed, other.moved_folders = [], set(), [], []
+        other.written = []
 
     def close(self) -> None:
         """Close the files; afterwards nothing is left to be synced."""
         fds = (*self.files, *self.moved_folders)
-        self.files, self.closed, self.moved_folders = [], [], []
+        self.files, self.closed, self.written, self.moved_folders = [], [], [], []
         for fd in fds:
             try:
                 os.close(fd)
@@ -65,6 +73,7 @@ class Group:
 
     def __init__(self) -> None:
         self.works: list[Work] = []
+        self.method: SyncMode = "none"
         self.done = False
         self.error: Unavailable | None = None
 
@@ -81,6 +90,11 @@ class Syncer:
     ``mode`` is ``fsync`` (each file and each folder), ``syncfs`` (the whole filesystem in one
     call), ``auto`` (whichever is measured to be faster for the group at hand) or ``none``
     (nothing is durable: for tests and scratch data). ``threads`` fsyncs run side by side.
+    ``whole``: whether syncfs does all that and tells what it could not; fsync is used if not.
+
+    syncfs tells of a write error once, and not whose it was: another group's may be told to this
+    one, and nobody tells that one. So after a failure fsync asks for each file that was begun
+    before its end: docs/decisions/0005-a-failed-syncfs.md.
     """
 
     def __init__(
@@ -89,7 +103,7 @@ class Syncer:
         if mode not in get_args(SyncMode):
             raise InvalidValue("sync", f"{mode!r} is none of {', '.join(get_args(SyncMode))}")
         self.tree = tree
-        self.mode: SyncMode = "fsync" if mode == "auto" and not whole else mode
+        self.mode: SyncMode = mode if whole or mode == "none" else "fsync"
         self.syncs = 0
         self.synced = 0
         self.on_sync: Callable[[str, int, float], None] | None = None  # method, works, seconds
@@ -98,6 +112,9 @@ class Syncer:
         self._pool: ThreadPoolExecutor | None = None
         self._joining = threading.Lock()
         self._leading = threading.Lock()
+        self._asking = threading.Lock()
+        self._failed_at = float("-inf")  # when a syncfs failed last, as Work.begun; and of what
+        self._failed_with = 0
         self._open = Group()
 
     def close(self) -> None:
@@ -123,15 +140,12 @@ class Syncer:
 
     def run(self, group: Group) -> None:
         """Sync a closed group; its outcome is in the group, and its files are closed."""
-        method = self._method(group)
+        size = _size(group)
         started = time.perf_counter()
         try:
-            if method == "syncfs":
-                self._syncfs()
-            elif method == "fsync":
-                self._fsync_all(group)
+            self._sync(group)
         except OSError as error:
-            group.error = unavailable(error, f"{method} of {len(group.works)} changes")
+            group.error = unavailable(error, f"{group.method} of {len(group.works)} changes")
         finally:
             for work in group.works:
                 work.close()
@@ -139,20 +153,44 @@ class Syncer:
         seconds = time.perf_counter() - started
         self.syncs += 1
         self.synced += len(group.works)
-        self._costs.record(method, _size(group), seconds)
+        self._costs.record(group.method, size, seconds)
         if self.on_sync is not None:
-            self.on_sync(method, len(group.works), seconds)
+            self.on_sync(group.method, len(group.works), seconds)
+
+    def _sync(self, group: Group) -> None:
+        # Two at a time would share what is told once.
+        with self._asking:
+            doubtful = any(work.begun <= self._failed_at for work in group.works)
+            group.method = "fsync" if doubtful else self._method(group)
+            if group.method == "syncfs":
+                try:
+                    self._syncfs()
+                except OSError as error:
+                    self._failed_at, self._failed_with = time.monotonic(), error.errno or 0
+                    raise
+        if group.method == "fsync":
+            self._fsync_all(group, doubtful)
 
     def _method(self, group: Group) -> SyncMode:
-        return self._costs.choose(_size(group)) if self.mode == "auto" else self.mode
+        if self.mode != "auto":
+            return self.mode
+        if any(work.written for work in group.works):
+            return "syncfs"  # an fsync by path does not tell for certain
+        return self._costs.choose(_size(group))
 
     def _syncfs(self) -> None:
         _syncfs(self.tree.fd)
 
-    def _fsync_all(self, group: Group) -> None:
+    def _fsync_all(self, group: Group, doubtful: bool) -> None:
         files = [fd for work in group.works for fd in work.files]
         self._each(os.fsync, files)
-        self._each(self.tree.sync_file, [path for work in group.works for path in work.closed])
+        paths = [path for work in group.works for path in work.written]
+        if paths and doubtful:
+            # A descriptor that is opened now is not told what another one was, nor anything of an
+            # inode that the kernel has forgotten meanwhile.
+            raise OSError(self._failed_with, os.strerror(self._failed_with))
+        paths += [path for work in group.works for path in work.closed]
+        self._each(self.tree.sync_file, paths)
         # Folders after files: a name must never be durable before what it names.
         moved = [fd for work in group.works for fd in work.moved_folders]
         self._each(self.tree.sync_opened, moved)
@@ -189,7 +227,9 @@ def _syncfs(fd: int) -> None:
 
 def _size(group: Group) -> int:
     """How many fsync calls the group would need."""
-    files = sum(len(w.files) + len(w.closed) + len(w.moved_folders) for w in group.works)
+    files = sum(
+        len(w.files) + len(w.closed) + len(w.written) + len(w.moved_folders) for w in group.works
+    )
     return files + len({folder for work in group.works for folder in work.folders})
 
 

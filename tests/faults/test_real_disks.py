@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.names import seal_of, staged_entry
 from fsmq.spool.recovery import recover
 from fsmq.spool.tree import Tree
 from tests.http.helpers import Answer, Wire
+from tests.spool.crashing import leave
 from tests.suite import Suite, eventually
 
 MEGABYTE = 1024 * 1024
@@ -75,6 +77,18 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
+def use_up_inodes(disk: Path) -> Path:
+    """Make files until there can be no more; the folder that holds them."""
+    crowd = disk / "crowd"
+    crowd.mkdir()
+    for n in range(5000):
+        try:
+            (crowd / str(n)).touch()
+        except OSError:
+            return crowd
+    raise AssertionError("there are inodes left")
+
+
 def is_refused(answer: Answer) -> bool:
     assert answer.status == 503, answer
     assert answer.json["type"] == "urn:fsmq:problem:unavailable"
@@ -121,15 +135,7 @@ def test_a_full_disk_can_be_emptied_over_http(small: Suite, disk: Path) -> None:
 
 
 def test_a_disk_without_inodes_refuses_and_takes_again(small: Suite, disk: Path) -> None:
-    crowd = disk / "crowd"
-    crowd.mkdir()
-    n = 0
-    try:
-        while n < 5000:
-            (crowd / str(n)).touch()
-            n += 1
-    except OSError:
-        pass
+    crowd = use_up_inodes(disk)
     assert is_refused(ask(small, "POST", "/q/messages", b"x"))
     assert is_refused(ask(small, "PUT", "/another"))
     assert not is_fit(small)
@@ -138,6 +144,41 @@ def test_a_disk_without_inodes_refuses_and_takes_again(small: Suite, disk: Path)
     eventually(lambda: is_fit(small))
     assert ask(small, "POST", "/q/messages", b"x").status == 201
     assert ask(small, "GET", "/q/messages?wait=15").body == b"x"
+
+
+def test_what_a_killed_put_has_left_comes_out_of_a_disk_without_inodes(disk: Path) -> None:
+    """It may have been acknowledged. No put of its id can begin meanwhile: that takes a file."""
+    root = disk / "mq"
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs")
+        leave(root, NewMessage(b"x"))
+        use_up_inodes(disk)
+        with pytest.raises(Unavailable):
+            jobs.put(b"y", id="own")
+        assert recover(spool.tree, time.time(), at_start=True).promoted == 1
+        assert [m.body for m in jobs.claim()] == [b"x"]
+
+
+def test_a_claim_holds_that_began_on_a_full_disk_of_whole_seconds(tmp_path: Path) -> None:
+    """Nothing can be created there to try how exact its times are."""
+    where, image = tmp_path / "disk", tmp_path / "image"
+    where.mkdir()
+    with image.open("wb") as file:
+        file.truncate(8 * MEGABYTE)
+    run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", "-I", "128", "-N", "200", image)
+    run("mount", "-o", "loop", image, where)
+    try:
+        Spool(where / "mq", sync="none").queue("q")
+        crowd = use_up_inodes(where)
+        with Suite(where / "mq", mq_options=MQ_OPTIONS, logs=tmp_path / "logs") as suite:
+            for path in crowd.iterdir():
+                path.unlink()
+            eventually(lambda: is_fit(suite))
+            assert ask(suite, "POST", "/q/messages", b"x").status == 201
+            assert ask(suite, "GET", "/q/messages?visibility=60&wait=15").status == 200
+            assert ask(suite, "GET", "/q/messages?wait=1.5").status == 204
+    finally:
+        subprocess.run(["umount", "--lazy", where], check=True)
 
 
 def test_a_read_only_disk_refuses_and_takes_again(small: Suite, disk: Path) -> None:

@@ -1,0 +1,175 @@
+"""A disk that really fails: what it has taken is not there afterwards, and it tells that once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool.context import Pending
+from fsmq.spool.sync import Group
+from tests.faults.failing import FailingDisk
+from tests.power.clients import FAN, MAIN
+from tests.power.disk import CannotMount, run
+from tests.power.nursery import Nursery
+from tests.power.rounds import Campaign
+
+LOAD = {
+    "post": 60,
+    "batch": 10,
+    "publish": 5,
+    "fetch": 10,
+    "renew": 5,
+    "release": 3,
+    "delete": 5,
+    "delete_any": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("logs")) as started:
+        yield started
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FailingDisk]:
+    try:
+        with FailingDisk(tmp_path) as mounted:
+            yield mounted
+    except CannotMount as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("sync", ["fsync", "syncfs", "auto"])
+def test_what_was_acknowledged_reads_back(
+    nursery: Nursery, disk: FailingDisk, tmp_path: Path, sync: str
+) -> None:
+    with Spool(disk.place / "mq", sync="none") as spool:
+        for queue in (MAIN, FAN):
+            spool.create_queue(queue)
+    for folder in ("new", "delay", "remove", f"queues/{MAIN}", f"queues/{FAN}"):
+        disk.grow(disk.place / "mq" / folder)
+    # Where a block of ext4's own is refused, it is read-only from then on.
+    disk.failures = lambda: len(re.findall(r"ENOSPC|EIO|EROFS", nursery.log("here-mq-0")))
+    tally = Campaign(disk, nursery, tmp_path, sync=sync, weights=LOAD, seed=sync).run(1)
+    assert tally.findings == []
+    assert tally.acknowledged > 20, f"the load was too light to tell anything: {tally}"
+
+
+class Told(Spool):
+    """A spool that does something else while its first syncfs is on its way to an error."""
+
+    def meanwhile(self, deed: Callable[[], object]) -> None:
+        syncfs = self.syncer._syncfs
+
+        def once() -> None:
+            self.syncer._syncfs = syncfs  # type: ignore[method-assign]
+            deed()
+            syncfs()
+
+        self.syncer._syncfs = once  # type: ignore[method-assign]
+
+
+@pytest.fixture(params=["syncfs", "auto"])
+def told(disk: FailingDisk, request: pytest.FixtureRequest) -> Iterator[Told]:
+    """With the queue ``q`` and a message in it, ``old``; the disk refuses."""
+    with Spool(disk.place / "mq", sync="none") as spool:
+        spool.queue("q").put(b"old", id="old")
+        spool.deliver()
+    disk.grow(disk.place / "mq" / "new")
+    disk.sync()
+    with Told(disk.place / "mq", sync=request.param) as told:
+        disk.refuse()
+        yield told
+
+
+def some(count: int = 1) -> list[NewMessage]:
+    return [NewMessage(os.urandom(20_000)) for _ in range(count)]
+
+
+def left(spool: Spool) -> list[str]:
+    return os.listdir(spool.tree.root / "new")
+
+
+def test_an_error_that_another_group_was_told_is_no_secret(told: Told, disk: FailingDisk) -> None:
+    first, second = told.put("q", some()), []
+    told.meanwhile(lambda: second.append(told.put("q", some())))
+    with pytest.raises(Unavailable, match=r"^syncfs"):
+        told.complete(first)
+    with pytest.raises(Unavailable, match=r"^fsync"):
+        told.complete(second[0])
+    assert left(told) == []
+    disk.take()
+    [stored] = told.complete(told.put("q", some()))
+    assert left(told) == [f"q:{stored}"]
+
+
+def test_nor_where_files_are_too_many_to_be_asked(told: Told, disk: FailingDisk) -> None:
+    first, second = told.put("q", some()), []
+    told.meanwhile(lambda: second.append(told.put("q", some(1100))))
+    with pytest.raises(Unavailable, match=r"^syncfs"):
+        told.complete(first)
+    disk.take()  # what it has refused is lost all the same
+    with pytest.raises(Unavailable):
+        told.complete(second[0])
+    assert left(told) == []
+
+
+def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
+    first, claimed = told.put("q", some()), []
+    told.meanwhile(lambda: claimed.append(told.claim("q", 1, 60.0)))
+    with pytest.raises(Unavailable, match=r"^syncfs"):
+        told.complete(first)
+    [message] = told.complete(claimed[0])
+    assert message.body == b"old"
+
+
+def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
+    """The mover of queues syncs beside the requests."""
+    first, second = told.put("q", some()), told.put("q", some())
+    other = Thread(target=lambda: outcome.append(_outcome(told, second)))
+    outcome: list[str] = []
+    told.meanwhile(other.start)
+    group = Group()
+    group.works.append(first.work)
+    told.syncer.run(group)
+    other.join()
+    assert group.error is not None
+    assert outcome == ["refused"]
+
+
+def _outcome(spool: Spool, pending: Pending[list[str]]) -> str:
+    try:
+        spool.complete(pending)
+    except Unavailable:
+        return "refused"
+    return "stored"
+
+
+def test_an_overlay_whose_upper_layer_fails(disk: FailingDisk, tmp_path: Path) -> None:
+    """Its own syncfs says nothing of that."""
+    layers = {name: disk.place / name for name in ("lower", "upper", "work")}
+    for folder in layers.values():
+        folder.mkdir()
+    merged = tmp_path / "merged"
+    merged.mkdir()
+    options = ",".join(f"{name}dir={folder}" for name, folder in layers.items())
+    run("mount", "-t", "overlay", "-o", options, "overlay", merged)
+    try:
+        for sync in ("auto", "syncfs"):
+            with Spool(merged / "mq", sync=sync) as spool:  # type: ignore[arg-type]
+                jobs = spool.queue("q")
+                jobs.put(b"old")
+                disk.refuse()
+                for _ in range(5):
+                    with pytest.raises(Unavailable):
+                        jobs.put(os.urandom(20_000))
+                disk.take()
+    finally:
+        run("umount", merged)
