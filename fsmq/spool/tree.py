@@ -6,7 +6,6 @@ place.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
@@ -17,14 +16,11 @@ from typing import TypeVar
 from .errors import UnusableSpool
 from .files import write_all
 from .names import entry, is_queue
+from .renameat2 import EXCHANGE, NOREPLACE, renameat2
 from .transitions import FOLDERS, QUEUES, State, Transition
 from .uuids import uuid7
 
 T = TypeVar("T")
-_RENAME_NOREPLACE = 1
-_RENAME_EXCHANGE = 2
-_libc = ctypes.CDLL(None, use_errno=True)
-_renameat2 = getattr(_libc, "renameat2", None)
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # What open() answers where no message stands: nothing, or something that is none.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
@@ -34,8 +30,8 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 class Tree:
     """An opened root.
 
-    ``folders`` puts other paths in the place of the standard folders (the mover's ``--source``
-    and ``--destination``). All methods raise OSError.
+    ``folders`` puts other paths in the place of the standard folders (the mover's ``--source`` and
+    ``--destination``). ``network``: other hosts may change it. All methods raise OSError.
     """
 
     def __init__(
@@ -52,7 +48,8 @@ class Tree:
                 f"cannot open the root {self.root}: {error.strerror};"
                 " choose another with --root or change its owner"
             ) from error
-        self.can_noreplace = _renameat2 is not None
+        self.network = False
+        self.can_noreplace = True  # until a rename tells otherwise
         self._is_ours = create
         if create:
             self.lay_out()
@@ -118,8 +115,26 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def look(self, path: str) -> os.stat_result | None:
+        """The same, as it is now: where other hosts change it, too."""
+        self.refresh(path.rpartition("/")[0])
+        return self.stat(path)
+
+    def refresh(self, folder: str) -> None:
+        """Forget what names in a folder are remembered to lead to, if another host changed it.
+
+        An NFS client knows that for up to a minute: it still finds what has gone elsewhere, locks
+        and stamps it, and renames into folders that were deleted. To open a folder makes it ask.
+        """
+        if self.network:
+            try:
+                os.close(self.open_folder(folder or "."))
+            except (FileNotFoundError, NotADirectoryError):
+                return
+
     def is_folder(self, path: str) -> bool:
-        found = self.stat(path)
+        """Whether a folder stands there now."""
+        found = self.look(path)
         return found is not None and stat.S_ISDIR(found.st_mode)
 
     def has_queue(self, queue: str) -> bool:
@@ -218,6 +233,7 @@ class Tree:
     def ready_names(self, queue: str) -> list[str] | None:
         """The ids in a queue's folder, in no order; None if there is no such queue."""
         path = self.folder(QUEUES, queue)
+        self.refresh(self.folder(QUEUES))
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             fd = os.open(path, flags, dir_fd=self.fd)
@@ -336,7 +352,7 @@ class Tree:
         to_queue = to_queue or queue
         if how.source is State.READY and not self.has_queue(queue):
             return False
-        if how.target is State.READY and not self.has_queue(to_queue):
+        if how.target in (State.READY, State.NEW) and not self.has_queue(to_queue):
             return False
         source = self.path(how.source, queue, message_id)
         target = self.path(how.target, to_queue, to_id or message_id)
@@ -345,7 +361,7 @@ class Tree:
     def rename(self, source: str, target: str, *, replace: bool = False) -> bool:
         """Rename; False if a path leads nowhere; FileExistsError unless ``replace``."""
         if replace or not self.can_noreplace:
-            if not replace and (there := self.stat(target)) is not None:
+            if not replace and self.stat(target) and (there := self.look(target)):
                 here = self.stat(source)
                 # A network filesystem may still show a name for a while from which another host
                 # has just brought the file to where we would.
@@ -360,7 +376,7 @@ class Tree:
                     return False
                 return self.rename(source, target, replace=replace)
             return True
-        code = self._rename2(source, target, _RENAME_NOREPLACE)
+        code = self._rename2(source, target, NOREPLACE)
         if code == 0:
             return True
         if code in (errno.ENOENT, errno.ENOTDIR):  # a stray file may stand in a queue's place
@@ -374,16 +390,10 @@ class Tree:
 
     def exchange(self, one: str, other: str) -> bool:
         """Swap two names atomically; False where the filesystem cannot."""
-        if _renameat2 is None:
-            return False
-        code = self._rename2(one, other, _RENAME_EXCHANGE)
-        if code in (errno.EINVAL, errno.ENOSYS):
-            return False
-        if code:
+        code = self._rename2(one, other, EXCHANGE)
+        if code and code not in (errno.EINVAL, errno.ENOSYS):
             raise OSError(code, os.strerror(code), one, None, other)
-        return True
+        return code == 0
 
     def _rename2(self, source: str, target: str, flags: int) -> int:
-        assert _renameat2 is not None
-        failed = _renameat2(self.fd, os.fsencode(source), self.fd, os.fsencode(target), flags)
-        return ctypes.get_errno() if failed else 0
+        return renameat2(self.fd, source, target, flags)

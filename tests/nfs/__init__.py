@@ -2,6 +2,6 @@
 
     python -m tests.nfs.soak
 
-`image` makes the machine from Debian's packages, `machine` boots it, `guest` is what runs in it:
-an `export`, and a `battle` of two hosts on it.
+`image` makes the machine from Debian's packages, `machine` boots it, `guest` is what runs in it: an
+`export`, and on two hosts a `rival` each, for `memory` and `same_ids`, and then a `battle`.
 """

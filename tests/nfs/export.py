@@ -17,6 +17,7 @@ from tests.hosts import Host
 
 _PORT = 2049
 _THREADS = Path("/proc/fs/nfsd/threads")
+_LEASES = Path("/proc/sys/fs/leases-enable")
 _GRACE_S = 10  # in which clients reclaim their locks after a start, and nobody gets new ones
 _CUT = """\
 table ip cut {{
@@ -55,6 +56,10 @@ class Export:
         """Stop the server and start it again: it forgets what it has answered."""
         _THREADS.write_text("0\n")
         _THREADS.write_text("8\n")
+
+    def delegate(self, gives: bool) -> None:
+        """Whether it lets a host that opens a file answer for it, until another asks for it."""
+        _LEASES.write_text(f"{gives:d}\n")
 
     @contextmanager
     def losing_answers(self, host: Host) -> Iterator[None]:

@@ -1,20 +1,28 @@
-"""What runs in the machine: `python -m tests.nfs.guest --rounds 20 --options vers=4.2,hard`."""
+"""What runs in the machine: `python -m tests.nfs.guest --rounds 20 --options vers=4.2,hard`.
+
+First what two hosts do to each other step by step, then the battle.
+"""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
-from tests.hosts import Hosts
+from tests.hosts import Host, Hosts
+from tests.nfs import memory, same_ids
 from tests.nfs.battle import NfsBattle
 from tests.nfs.export import Export
+from tests.nfs.rivals import Rivals
 from tests.power.daemons import Daemons
+from tests.power.history import Finding
 from tests.power.kills import HOSTS
 from tests.power.nursery import Nursery
 from tests.suite import HOME
@@ -26,7 +34,8 @@ _EXPORTED = Path("/srv/export")
 @click.option("--rounds", type=int, required=True)
 @click.option("--options", required=True)
 @click.option("--seed", type=int, required=True)
-def main(rounds: int, options: str, seed: int) -> None:
+@click.option("--lives", type=int, required=True)
+def main(rounds: int, options: str, seed: int, lives: int) -> None:
     began = time.monotonic()
     export = Export(_EXPORTED)
     export.start()
@@ -47,6 +56,8 @@ def main(rounds: int, options: str, seed: int) -> None:
         here = held.enter_context(Nursery(folder / "server-logs"))
         inspector = Daemons(here, _EXPORTED, sync="fsync", node="server")
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
+        findings = _step_by_step(export, hosts.others, mounted, lives)
+        print(f"steps until {time.monotonic() - began:.0f} s", flush=True)
         battle = NfsBattle(places, nurseries, export, folder, inspector, seed=seed)
         began = time.monotonic()
         try:
@@ -55,10 +66,27 @@ def main(rounds: int, options: str, seed: int) -> None:
             print(f"strikes: {dict(battle.strikes)}, {time.monotonic() - began:.0f} s")
             for log in sorted(folder.glob("*-logs/*.log")):
                 print(log.name, log.read_text()[-600:])
+        tally.findings += findings
         for finding in tally.findings:
             print(f"{finding.kind}: {finding.text}")
         print(f"tally: {tally}")
     sys.exit(bool(tally.findings))
+
+
+def _step_by_step(
+    export: Export, hosts: Sequence[Host], mounted: Path, lives: int
+) -> list[Finding]:
+    """What hosts do to each other; with delegations, which many a server never gives, last."""
+    findings = []
+    for gives in (False, True):
+        export.delegate(gives)
+        print(f"step by step, delegations: {gives}", flush=True)
+        folder = f"steps-{gives}"
+        with Rivals(*hosts, mounted / folder) as rivals:
+            findings += memory.check(*rivals)
+            findings += same_ids.check(*rivals, lives)
+        shutil.rmtree(export.folder / folder)
+    return findings
 
 
 def _probe(enter: list[str], root: Path) -> None:

@@ -2,9 +2,10 @@
 
     python -m tests.nfs.soak --rounds 30                 NFS 4.2 and 3, as the documentation mounts
 
-Both hosts run mq, mover and reaper, and clients of every verb; programs are killed, cables pulled,
-answers lost while the server is started again. Exit code 1 and the findings if a promise was
-broken. As root, with qemu and mmdebstrap; the processor is emulated, so all of it is slow.
+First they act step by step on what the other changes, and put, claim and delete the same ids at
+once. Then both run mq, mover and reaper, and clients of every verb; programs are killed, cables
+pulled, answers lost while the server is started again. Exit code 1 and the findings if a promise
+was broken. As root, with qemu and mmdebstrap; the processor is emulated, so all of it is slow.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ MOUNTS = {
 
 @click.command(help=__doc__)
 @click.option("--rounds", default=30, show_default=True, help="Of each version.")
+@click.option("--lives", default=60, show_default=True, help="Of ids that both hosts put at once.")
 @click.option("--version", type=click.Choice(list(MOUNTS)), help="Only this one.")
 @click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
 @click.option(
@@ -38,7 +40,7 @@ MOUNTS = {
     default=HOME / "build" / "nfs",
     help="Where the machine is kept.  [default: build/nfs]",
 )
-def main(rounds: int, version: str | None, seed: int | None, image: Path) -> None:
+def main(rounds: int, lives: int, version: str | None, seed: int | None, image: Path) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # ends the machine, too
@@ -52,7 +54,12 @@ def main(rounds: int, version: str | None, seed: int | None, image: Path) -> Non
     for each in MOUNTS if version is None else (version,):
         print(f"NFS {each}", flush=True)
         with tempfile.TemporaryDirectory(prefix="fsmq-nfs-") as folder:
-            words = (f"--rounds={rounds}", f"--options={MOUNTS[each]}", f"--seed={seed}")
+            words = (
+                f"--rounds={rounds}",
+                f"--options={MOUNTS[each]}",
+                f"--seed={seed}",
+                f"--lives={lives}",
+            )
             try:
                 for line in run(disk, Path(folder), "tests.nfs.guest", *words):
                     print(f"  {line}", flush=True)

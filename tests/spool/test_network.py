@@ -3,25 +3,28 @@
 An answer that was lost in a restart of the server: a rename was done, and ENOENT is told. What
 callers are told then may be "not sure"; it must not be "nothing was done", where somebody would do
 it once more. And what another host has done a moment ago: its old name may still be seen, and a
-descriptor may be stale.
+descriptor may be stale. And what this host remembers while another changes it.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool
+from fsmq.spool import DuplicateMessage, NewMessage, NoSuchQueue, Queue, Spool
 from fsmq.spool.commit import Outcome, commit, is_committed
 from fsmq.spool.consumer import Consumer
+from fsmq.spool.reservation import reserve
 from fsmq.spool.staging import Job, Part, Written
 from fsmq.spool.transitions import DELIVER
 from tests.spool.helpers import Clock, visible
+from tests.spool.remembered import Memory
 
 JOB = Job("load-1")
 
@@ -36,7 +39,7 @@ class Answers:
 @pytest.fixture
 def answers(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
     """The spool as on NFS: a rename knows no flags, and an answer can be lost."""
-    spool.context.network = True
+    spool.tree.network = True
     spool.tree.can_noreplace = False
     told, rename = Answers(), os.rename
 
@@ -72,19 +75,17 @@ def test_a_removal_is_done(jobs: Queue, root: Path, answers: Answers) -> None:
     assert visible(root) == []
 
 
-def test_a_claim_is_lost_and_its_timer_brings_the_message_back(
-    spool: Spool, jobs: Queue, clock: Clock, answers: Answers
+def test_a_claim_is_lost_and_the_message_is_back_at_once(
+    spool: Spool, jobs: Queue, answers: Answers
 ) -> None:
+    """The claim's stamp is taken off the file, wherever that stands: it was no delivery."""
     message_id = jobs.put(b"x")
-    answers.lost = "delay/"
-    assert jobs.claim(visibility=10) == []
-    clock.advance(9)
     spool.deliver()
-    assert jobs.claim() == []
-    clock.advance(1)
+    answers.lost = "delay/"
+    assert spool.complete(spool.claim("jobs", 1, 10.0)) == []
     spool.deliver()
     [again] = jobs.claim()
-    assert (again.id, again.deliveries) == (message_id, 2)
+    assert (again.id, again.deliveries) == (message_id, 1)
 
 
 def test_a_job_whose_commit_had_no_answer_counts(
@@ -123,7 +124,7 @@ def test_a_batch_whose_commit_had_no_answer_is_acknowledged(
 
 @pytest.fixture
 def network(spool: Spool) -> Spool:
-    spool.context.network = True
+    spool.tree.network = True
     spool.tree.can_noreplace = False
     return spool
 
@@ -181,3 +182,207 @@ def test_a_folder_that_another_hosts_reaper_has_removed_is_gone(
     with monkeypatch.context() as patched:
         patched.setattr(network.tree, "walk", walked)
         assert network.reap() == 0
+
+
+@pytest.fixture
+def memory(network: Spool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
+    kept = Memory(network, monkeypatch)
+    yield kept
+    kept.close()
+
+
+@pytest.fixture
+def other(root: Path, clock: Clock, jobs: Queue) -> Iterator[Spool]:
+    """The spool as another host has it."""
+    with Spool(root, sync="none", clock=clock) as opened:
+        yield opened
+
+
+def before_the_next_lock(patched: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Let another host do something between our open of a file and our lock of it."""
+    lock, waiting = fcntl.flock, [do]
+
+    def locked(fd: int, how: int) -> None:
+        if waiting:
+            waiting.pop()()
+        lock(fd, how)
+
+    patched.setattr(fcntl, "flock", locked)
+
+
+def test_an_id_that_another_host_gives_free_is_not_held_twice(
+    network: Spool, other: Spool, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of a reservation lives on where it is open, and its name where it is remembered."""
+    first = reserve(other.tree, "jobs", "7")
+    assert first is not None
+
+    def give_free() -> None:
+        memory.keep("new/.jobs:7:own")
+        first.free()
+
+    before_the_next_lock(monkeypatch, give_free)
+    mine = reserve(network.tree, "jobs", "7")
+    assert mine is not None
+    assert reserve(other.tree, "jobs", "7") is None
+    mine.free()
+
+
+def test_an_id_whose_reservation_is_stale_is_reserved_anew(
+    network: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_the_next_lock(monkeypatch, stale)
+    assert jobs.put(b"x", id="7") == "7"
+
+
+def test_a_message_that_another_host_has_given_back_is_not_renewed_where_it_stood(
+    network: Spool, jobs: Queue, other: Spool, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message_id = jobs.put(b"x")
+    assert jobs.claim(visibility=10)
+
+    def give_back() -> None:
+        memory.keep(f"delay/jobs:{message_id}")
+        other.queue("jobs").release(message_id)
+
+    before_the_next_lock(monkeypatch, give_back)
+    jobs.renew(message_id, 60)
+    assert other.queue("jobs").claim() == []
+
+
+def made_again(other: Spool, memory: Memory) -> Queue:
+    """The queue, which another host has deleted and made, while this one remembers the old."""
+    memory.keep("queues/jobs")
+    other.delete_queue("jobs")
+    return other.queue("jobs")
+
+
+def test_a_message_comes_to_its_queue_and_not_to_a_deleted_one(
+    network: Spool, other: Spool, memory: Memory, root: Path
+) -> None:
+    message_id = made_again(other, memory).put(b"x")
+    assert network.deliver() == 1
+    assert visible(root) == [("jobs", message_id)]
+
+
+def test_a_message_is_claimed_from_its_queue_and_not_from_a_deleted_one(
+    network: Spool, jobs: Queue, other: Spool, memory: Memory
+) -> None:
+    jobs.put(b"old")
+    network.deliver()
+    queue = made_again(other, memory)
+    assert jobs.claim() == []
+    queue.put(b"new")
+    assert other.deliver() == 1
+    network.context.ready.rescan()
+    assert [message.body for message in jobs.claim()] == [b"new"]
+
+
+def test_a_removal_finds_a_message_of_a_queue_that_was_made_again(
+    jobs: Queue, other: Spool, memory: Memory
+) -> None:
+    message_id = made_again(other, memory).put(b"x")
+    other.deliver()
+    assert jobs.remove(message_id) == 1
+
+
+def test_a_put_into_a_queue_that_another_host_has_deleted_is_refused(
+    network: Spool, other: Spool, memory: Memory, root: Path
+) -> None:
+    network.create_queue("brief")
+    written = network.put("brief", [NewMessage(b"x")])
+    memory.keep("queues/brief")
+    other.delete_queue("brief")
+    with pytest.raises(NoSuchQueue):
+        network.complete(written)
+    assert visible(root) == []
+
+
+def test_an_id_that_another_host_has_deleted_can_be_put_again(
+    network: Spool, jobs: Queue, other: Spool, memory: Memory, root: Path
+) -> None:
+    jobs.put(b"1", id="7")
+    with pytest.raises(DuplicateMessage):
+        jobs.put(b"2", id="7")
+    memory.keep("new/jobs:7")
+    assert other.queue("jobs").remove("7") == 1
+    assert jobs.put(b"3", id="7") == "7"
+    assert (root / "new" / "jobs:7").read_bytes() == b"3"
+
+
+def test_an_id_that_another_host_has_put_is_not_put_again(
+    jobs: Queue, other: Spool, memory: Memory
+) -> None:
+    memory.keep("queues/jobs/7", "delay/jobs:7")
+    other.queue("jobs").put(b"1", id="7", delay=60)
+    other.deliver()
+    with pytest.raises(DuplicateMessage):
+        jobs.put(b"2", id="7")
+
+
+def test_a_move_leaves_a_message_whose_id_another_host_has_put_into_the_target(
+    jobs: Queue, other: Spool, memory: Memory, root: Path
+) -> None:
+    jobs.put(b"1", id="7")
+    target = other.queue("target")
+    memory.keep("delay/target:7")
+    target.put(b"2", id="7", delay=60)
+    other.deliver()
+    jobs.move_to("target")
+    assert visible(root) == [("jobs", "7"), ("target", "7")]
+
+
+def test_a_publish_reaches_who_has_subscribed_on_another_host(
+    network: Spool, jobs: Queue, other: Spool, memory: Memory, root: Path
+) -> None:
+    topic = network.topic("news")
+    topic.subscribe("jobs")
+    os.utime(root / "topics/news", (1, 1))  # no change of a moment ago, which is not relied upon
+    assert sorted(topic.publish(b"1")) == ["jobs"]
+    memory.keep("topics/news", "queues/late")
+    other.queue("late")
+    before = (root / "topics/news").stat()
+    other.topic("news").subscribe("late")
+    os.utime(root / "topics/news", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert sorted(topic.publish(b"2")) == ["jobs", "late"]
+
+
+def test_a_subscription_is_to_the_topic_and_not_to_a_deleted_one(
+    network: Spool, jobs: Queue, other: Spool, memory: Memory
+) -> None:
+    topic = network.topic("news")
+    memory.keep("topics/news")
+    other.delete_topic("news")
+    other.create_topic("news")
+    topic.subscribe("jobs")
+    assert list(other.subscriptions("news")) == ["jobs"]
+
+
+def test_what_another_host_has_unsubscribed_is_subscribed_again(
+    network: Spool, jobs: Queue, other: Spool, memory: Memory
+) -> None:
+    network.topic("news").subscribe("jobs")
+    memory.keep("topics/news/jobs")
+    other.topic("news").unsubscribe("jobs")
+    assert network.subscribe("news", "jobs", keep=True)
+    assert list(other.subscriptions("news")) == ["jobs"]
+
+
+def test_settings_that_another_host_has_changed_are_in_force(
+    network: Spool, jobs: Queue, other: Spool, memory: Memory
+) -> None:
+    jobs.configure(visibility_timeout=5)
+    assert jobs.settings.visibility_timeout == 5
+    memory.keep("config/jobs.json")
+    other.queue("jobs").configure(visibility_timeout=7)
+    assert jobs.settings.visibility_timeout == 7
+
+
+def test_a_queue_that_another_host_has_deleted_keeps_no_settings(
+    network: Spool, other: Spool, memory: Memory, root: Path
+) -> None:
+    memory.keep("queues/jobs")
+    other.delete_queue("jobs")
+    with pytest.raises(NoSuchQueue):
+        network.configure("jobs", {"visibility_timeout": 5})
+    assert list((root / "config").iterdir()) == []
