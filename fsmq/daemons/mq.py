@@ -29,6 +29,7 @@ from fsmq.http.server import Server
 from fsmq.http.service import Service
 from fsmq.spool import peers
 from fsmq.spool.errors import UnusableSpool
+from fsmq.spool.share import Share
 from fsmq.spool.spool import Spool
 
 log = logs.get_logger(__name__)
@@ -127,7 +128,7 @@ class _Daemon:
         if self._admin is not None:
             admin = Admin(service)
             await admin.start(self._admin)
-        tasks = [loop.create_task(self._beat())]
+        tasks = [loop.create_task(self._beat(service))]
         if self._notifier.watchdog_interval is not None:
             tasks.append(loop.create_task(self._ping(self._notifier.watchdog_interval)))
         if options.stats == "statsd":
@@ -191,24 +192,26 @@ class _Daemon:
         statsd = Statsd(metrics, options.stats_prefix, options.stats_tags, options.node, survey)
         await statsd.run(options.stats_address, options.stats_interval)
 
-    async def _beat(self) -> None:
+    async def _beat(self, service: Service) -> None:
         """Tell the other hosts that we live, and learn our share of the ids from them."""
-        options, tree = self._options, self._spool.tree
-        process = options.process_index or 0
         failing = False
         while True:
             try:
-                peers.beat(tree, options.node, _url(self._listening[0]).rpartition("/")[2])
-                nodes = peers.alive(tree, options.node)
-                others = None if options.peers == "auto" else options.peers
-                share = peers.share(nodes, options.node, others, process, options.processes)
-                self._spool.context.ready.set_share(share)
+                self._spool.context.ready.set_share(await service.in_thread(self._beat_once))
                 failing = False
             except OSError as error:
                 if not failing:  # once is enough: a full disk may stay full for long
                     log.warning("cannot say that this host lives", error=error)
                 failing = True
             await asyncio.sleep(peers.BEAT_S)
+
+    def _beat_once(self) -> Share:
+        options, tree = self._options, self._spool.tree
+        peers.beat(tree, options.node, _url(self._listening[0]).rpartition("/")[2])
+        nodes = peers.alive(tree, options.node)
+        others = None if options.peers == "auto" else options.peers
+        process = options.process_index or 0
+        return peers.share(nodes, options.node, others, process, options.processes)
 
     def _leave(self) -> None:
         if not self._options.process_index:

@@ -6,10 +6,12 @@ sends nothing more. It carries no key, so nothing here tells more than whether t
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import socket
+from dataclasses import replace
 
 from aiohttp import web
 from aiohttp.web import BaseRequest, Response, StreamResponse
@@ -17,11 +19,12 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 from fsmq.spool.transitions import DELAY, NEW, QUEUES
 
 from .listener import Listener
+from .protocol import ProblemServer
 from .request import split_target
 from .service import Service
 
 _BACKLOG = 128
-_KEEPALIVE_S = 75.0
+_CONNECTIONS = 128
 
 
 class Admin:
@@ -29,23 +32,25 @@ class Admin:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._connections = web.Server(
-            self._answer,
-            access_log=None,
-            logger=_quiet(),
-            keepalive_timeout=_KEEPALIVE_S,
-        )
+        limits = service.admission.limits
+        # Whoever asks here does so seldom; the files are for those who have work.
+        limits = replace(limits, connections=min(limits.connections, _CONNECTIONS))
+        self._connections = ProblemServer(self._answer, limits, access_log=None, logger=_quiet())
         self._runner = web.ServerRunner(self._connections, shutdown_timeout=1.0)
         self._listener: Listener | None = None
+        self._keeper: asyncio.Task[None] | None = None
 
     async def start(self, listening: socket.socket) -> None:
         await self._runner.setup()
+        self._keeper = asyncio.create_task(self._connections.look_after_all())
         self._listener = Listener(listening, self._connections)
         self._listener.start(_BACKLOG)
 
     async def stop(self) -> None:
         if self._listener is not None:
             self._listener.close()
+        if self._keeper is not None:
+            self._keeper.cancel()
         await self._runner.cleanup()
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:

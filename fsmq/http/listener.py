@@ -11,7 +11,8 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+
+from .protocol import ProblemServer
 
 log = logging.getLogger(__name__)
 # After an accept without a descriptor for it.
@@ -22,23 +23,25 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Listener:
-    """Takes connections from one socket.
+    """Takes connections from one socket for a server.
 
-    factory: makes the protocol of a connection. tls: for HTTPS, with ``handshake`` and
-    ``shutdown``, seconds that those may take.
+    Each has its place among the server's connections from the moment that it is accepted: who
+    says nothing in place of a handshake takes up as much as who says nothing behind one.
+
+    tls: for HTTPS, with ``handshake`` and ``shutdown``, seconds that those may take.
     """
 
     def __init__(
         self,
         listening: socket.socket,
-        factory: Callable[[], asyncio.BaseProtocol],
+        server: ProblemServer,
         tls: ssl.SSLContext | None = None,
         *,
         handshake: float | None = None,
         shutdown: float | None = None,
     ) -> None:
         self._socket = listening
-        self._factory = factory
+        self._server = server
         self._tls = tls
         self._timeouts = (handshake, shutdown) if tls is not None else (None, None)
         self._loop = asyncio.get_running_loop()
@@ -82,17 +85,27 @@ class Listener:
             beginning.add_done_callback(self._beginning.discard)
 
     async def _begin(self, accepted: socket.socket) -> None:
+        # Not before this turn of the loop: a request that had come before is no idle connection's.
+        connection = self._server()
+        if not self._server.take_in(connection) and self._tls is not None:
+            accepted.close()  # to say why would take a handshake, and there is no place for one
+            return
+        if self._tls is not None:
+            connection.beginning = asyncio.current_task()
         handshake, shutdown = self._timeouts
         try:
             await self._loop.connect_accepted_socket(
-                self._factory,
+                lambda: connection,
                 accepted,
                 ssl=self._tls,
                 ssl_handshake_timeout=handshake,
                 ssl_shutdown_timeout=shutdown,
             )
-        except OSError:
-            accepted.close()  # it has gone, or its handshake was none
+        except (OSError, asyncio.CancelledError):
+            accepted.close()  # it has gone, its handshake was none, or another got its place
+            self._server.forget(connection)
+        finally:
+            connection.beginning = None
 
     def _wait(self, error: OSError) -> None:
         if not self._is_told:

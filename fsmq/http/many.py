@@ -11,7 +11,7 @@ from fsmq.spool.settings import check_number
 from fsmq.spool.transitions import State
 
 from . import many_api as api
-from .answers import json_answer
+from .answers import inert, json_answer
 from .batch import new_messages, some_ids
 from .request import Call
 from .router import Router
@@ -43,10 +43,10 @@ class Many:
         call.admit()
         if state == State.READY.value:
             await self._service.load(queue)
-        messages = await self._service.in_thread(
+        messages = await self._service.listing(
             browse.peek, self._spool.context, queue, state, count, after, MAX_CLAIM_BYTES
         )
-        return json_answer(200, {"messages": [as_json(message) for message in messages]})
+        return inert(json_answer(200, {"messages": [as_json(message) for message in messages]}))
 
     async def post(self, call: Call) -> StreamResponse:
         queue = call.queue("send")

@@ -104,7 +104,7 @@ class Monitor:
             until, surveyed = self._survey
             started = time.monotonic()
             if started >= until:
-                surveyed = await self._service.in_thread(self._spool.survey)
+                surveyed = await self._service.listing(self._spool.survey)
                 cost = time.monotonic() - started
                 fresh = max(_FRESH_S, cost / _SURVEY_SHARE)
                 self._survey = (time.monotonic() + fresh, surveyed)

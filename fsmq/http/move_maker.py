@@ -56,5 +56,7 @@ class MoveMaker:
                 self._spool.make_moves(lambda: self._ending)
             except FsmqError as error:
                 log.warning("cannot move, trying again: %s", error)
+            except Exception:
+                log.exception("cannot move, trying again")  # without this thread no move is made
             self._ordered.wait(_LOOK_S)
             self._ordered.clear()

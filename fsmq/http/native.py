@@ -17,7 +17,7 @@ from fsmq.spool.names import check_id, check_queue
 from fsmq.spool.settings import MAX_DELAY_S, check_number, check_seconds
 
 from . import native_api as api
-from .answers import json_answer
+from .answers import INERT, inert, json_answer
 from .problems import UnreadableBody
 from .request import Call
 from .router import Router
@@ -57,7 +57,7 @@ class Native:
     async def list_queues(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
         call.expect()
-        queues = await self._service.in_thread(self._spool.queues)
+        queues = await self._service.listing(self._spool.queues)
         return json_answer(200, {"queues": identity.visible(queues)})
 
     async def show_queue(self, call: Call) -> StreamResponse:
@@ -94,7 +94,7 @@ class Native:
     async def delete_queue(self, call: Call) -> StreamResponse:
         queue = call.queue("admin")
         call.expect()
-        await self._service.in_thread(self._spool.delete_queue, queue)
+        await self._service.listing(self._spool.delete_queue, queue)
         return json_answer(200, {"queue": queue, "deleted": True})
 
     # -- messages --------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Native:
         if not messages:
             return Response(status=204)
         if count is not None:
-            return json_answer(200, {"messages": [as_json(message) for message in messages]})
+            return inert(json_answer(200, {"messages": [as_json(message) for message in messages]}))
         return _raw(messages[0])
 
     async def look(self, call: Call) -> StreamResponse:
@@ -136,7 +136,7 @@ class Native:
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")
         if call.text("json"):
-            return json_answer(200, as_json(message))
+            return inert(json_answer(200, as_json(message)))
         return _raw(message, {"X-Message-State": message.state})
 
     async def change(self, call: Call) -> StreamResponse:
@@ -172,7 +172,7 @@ class Native:
     async def purge(self, call: Call) -> StreamResponse:
         queue = call.queue("receive")
         call.expect()
-        await self._service.in_thread(self._spool.queue(queue, create=False).purge)
+        await self._service.listing(self._spool.queue(queue, create=False).purge)
         return json_answer(200, {"queue": queue, "purged": True})
 
     def _target(self, call: Call) -> tuple[str, str]:
@@ -189,7 +189,7 @@ def _require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:
 
 
 def _raw(message: Message, more: Mapping[str, str] | None = None) -> Response:
-    headers = {"X-Message-Id": quote_id(message.id), **(more or {})}
+    headers = {"X-Message-Id": quote_id(message.id), **INERT, **(more or {})}
     if message.deliveries is not None:
         headers["X-Message-Deliveries"] = str(message.deliveries)
     if message.deadline is not None:

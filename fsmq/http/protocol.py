@@ -27,6 +27,8 @@ from .problems import (
 log = logging.getLogger(__name__)
 Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
 _MAX_LINE_BYTES = 8190
+# How often connections are looked at that may have been too slow.
+_LOOK_EVERY_S = 1.0
 
 
 class ProblemServer(web.Server):
@@ -45,8 +47,15 @@ class ProblemServer(web.Server):
         self.open: dict[Connection, None] = {}  # the oldest first
         self._none_open = asyncio.Event()
 
-    def __call__(self) -> web.RequestHandler:
+    def __call__(self) -> Connection:
         return Connection(self, loop=self._loop, **self._kwargs)
+
+    def take_in(self, connection: Connection) -> bool:
+        """Count a connection in, if there is a place or someone idle gives one up."""
+        if not self._make_room():
+            return False
+        self.open[connection] = None
+        return True
 
     def forget(self, connection: Connection) -> None:
         """Count a connection out."""
@@ -60,27 +69,30 @@ class ProblemServer(web.Server):
             self._none_open.clear()
             await self._none_open.wait()
 
-    def make_room(self) -> bool:
-        """Whether one more connection may be open; if need be the oldest idle one is closed."""
+    def _make_room(self) -> bool:
         if len(self.open) < self.limits.connections:
             return True
         for connection in self.open:
             if connection.is_idle:
-                connection.force_close()
                 self.forget(connection)
+                connection.give_way()
                 return True
         return False
 
-    def look_after(self) -> None:
-        """End the connections whose clients are too slow."""
-        now = self._loop.time()
-        for connection in list(self.open):
-            connection.look_after(now)
+    async def look_after_all(self) -> None:
+        """End the connections whose clients are too slow, for ever."""
+        pause = min(_LOOK_EVERY_S, self.limits.header_timeout / 4, self.limits.write_timeout / 4)
+        while True:
+            await asyncio.sleep(pause)
+            now = self._loop.time()
+            for connection in list(self.open):
+                connection.look_after(now)
 
 
 class Connection(web.RequestHandler):
     """One connection.
 
+    beginning: its TLS handshake, as long as that is under way.
     on_hang_up: what the request that is being answered wants done when the client goes.
     on_written: what is to be done when the answer is written, or cannot be.
     """
@@ -94,12 +106,14 @@ class Connection(web.RequestHandler):
         "_unsent",
         "_unsent_since",
         "_wire",
+        "beginning",
         "on_hang_up",
         "on_written",
     )
 
     def __init__(self, server: ProblemServer, **options: Any) -> None:
         super().__init__(server, **options)
+        self.beginning: asyncio.Task[None] | None = None
         self.on_hang_up: Callable[[], None] | None = None
         self.on_written: Callable[[], None] | None = None
         self._server = server
@@ -114,13 +128,28 @@ class Connection(web.RequestHandler):
     @property
     def is_idle(self) -> bool:
         """Whether no request is being answered, or is on its way."""
+        if self.beginning is not None:
+            return True
+        if self._wire is not None and self._wire.is_closing():
+            return True
         return self._waiter is not None and not self._messages and not self._head_bytes
 
+    def give_way(self) -> None:
+        """End at once, for another to have the place."""
+        wire = self._wire
+        if wire is None:
+            if self.beginning is not None:
+                self.beginning.cancel()
+            return
+        nothing_unsent = not wire.get_write_buffer_size()
+        self.force_close()
+        if nothing_unsent:
+            wire.abort()  # over TLS, to close is to wait for the client's goodbye
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve, if there is room."""
+        """Begin to serve, if it has got a place."""
         self._wire = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        if self._server.make_room():
-            self._server.open[self] = None
+        if self in self._server.open:
             super().connection_made(transport)
         else:
             self._force_close = True

@@ -41,8 +41,6 @@ _LINGER_S = 2.0
 _MOMENT_S = 0.5
 # When the time for open requests is over, answers on their way may take so long.
 _LAST_WORDS_S = 1.0
-# How often connections are looked at that may have been too slow.
-_LOOK_EVERY_S = 1.0
 _BACKLOG = 4096
 _BODY_LEFT = (MessageTooLarge, Overloaded, SlowBody, UnreadableBody, UnsupportedEncoding)
 _SOFTWARE = f"fsmq/{__version__}"
@@ -88,7 +86,7 @@ class Server:
     async def start(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
         """Begin to serve; HTTPS where there is a context."""
         self.service.start()
-        self._keeper = asyncio.create_task(self._look_after_connections())
+        self._keeper = asyncio.create_task(self._connections.look_after_all())
         await self._runner.setup()
         for listening in sockets:
             # A handshake is a head, too: who takes long for it gets no further.
@@ -188,14 +186,6 @@ class Server:
         if named is None:
             return self._native
         return next((one for one in self._others if one.claims(method, path)), named)
-
-    async def _look_after_connections(self) -> None:
-        limits = self.service.admission.limits
-        timeouts = (limits.header_timeout, limits.write_timeout)
-        pause = min(_LOOK_EVERY_S, min(timeouts) / 4)
-        while True:
-            await asyncio.sleep(pause)
-            self._connections.look_after()
 
 
 def _end_when_written(call: Call, response: StreamResponse) -> None:

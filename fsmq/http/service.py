@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
-from fsmq.spool import browse
+from fsmq.spool import browse, listings
 from fsmq.spool.claim import MAX_CLAIMS
 from fsmq.spool.context import Pending, join
+from fsmq.spool.counts import Uncounted
 from fsmq.spool.errors import FsmqError, NoSuchQueue, telling, unavailable
+from fsmq.spool.filters import Filter
 from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.put import Batch
 from fsmq.spool.reports import EVERY_S, Reports
@@ -33,13 +35,16 @@ MAX_COUNT = MAX_CLAIMS
 # Writing more than this would hold the loop up for longer than handing it to a thread.
 _SMALL_BYTES = 256 * 1024
 _FEW = 32
+# So many listings go on at a time. They take as long as there are messages, whatever a request
+# asks for, so they have threads of their own: all others would wait behind them.
+_LISTINGS = 4
 _SMALL_COUNT = 256
 
 
 class Service:
     """Verbs of the spool for handlers: awaited, grouped, and never blocking the loop for long.
 
-    workers: threads for what takes long (listings, purges).
+    workers: threads for requests that take long.
     poll_interval: seconds between two listings where the spool polls.
     read_timeout: seconds that a client may take to send a body.
     access: who may do what; without it everybody may do everything.
@@ -71,18 +76,19 @@ class Service:
         self.processes = processes
         self.reports = Reports(spool.tree, node, process)
         self.stopping = False
-        self._threads = Threads(workers)
-        self.sizes = Sizes(spool, self._threads)
+        self._threads = Threads(workers, listings.forbid)
+        self._listings = Threads(min(workers, _LISTINGS))
+        self.sizes = Sizes(spool, self._listings)
         self.moves = MoveMaker(spool, self._threads)
         self._commits = Commits(spool.syncer)
         self._poll_interval = poll_interval
-        self._loads: dict[str, asyncio.Future[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Begin to notice arrivals; call it on the loop."""
         self._loop = asyncio.get_running_loop()
+        listings.forbid()
         ready = self.spool.context.ready
         ready.on_arrival = self._arrived
         ready.on_lost = self.rescan
@@ -104,6 +110,8 @@ class Service:
         await self.moves.stop()
         self._commits.close()
         self._threads.close()
+        self._listings.close()
+        listings.allow()
 
     def begin_stop(self) -> None:
         """Let no one wait any more."""
@@ -128,40 +136,62 @@ class Service:
 
         Raises what :func:`fsmq.spool.put.put` raises.
         """
-        # A limit of depth may have to count, by listing.
-        small = settings.max_depth is None and len(messages) <= _FEW
-        if small and sum(len(message.body) for message in messages) <= _SMALL_BYTES:
-            pending = self.spool.put(queue, messages, settings)
-        else:
-            pending = await self.in_thread(self.spool.put, queue, messages, settings)
-        return await self.complete(pending)
+        few = len(messages) <= _FEW
+        try:
+            if few and sum(len(message.body) for message in messages) <= _SMALL_BYTES:
+                pending = self.spool.put(queue, messages, settings)
+            else:
+                pending = await self.in_thread(self.spool.put, queue, messages, settings)
+        except Uncounted:
+            await self._listings.share(self.spool.depths.learn, queue)
+            return await self.put(queue, messages, settings)
+        return await self._complete(few, pending)
 
     async def publish(self, topic: str, message: NewMessage) -> dict[str, str]:
         """Store a copy in every subscribed queue; their ids by queue.
 
         Raises what :func:`fsmq.spool.publish.publish` raises.
         """
+        with telling(f"cannot read the subscriptions of {topic!r}"):
+            to = self.spool.context.topics.known(topic, _FEW)
+        light = to is not None and len(to) * len(message.body) <= _SMALL_BYTES
+        try:
+            if light:
+                pending = self._publish(topic, message, to)
+            else:
+                pending = await self.in_thread(self._publish, topic, message)
+        except Uncounted:
+            pending = await self.listing(self._publish, topic, message)
+        return await self._complete(light, pending)
+
+    def _publish(
+        self, topic: str, message: NewMessage, to: Mapping[str, Filter | None] | None = None
+    ) -> Pending[dict[str, str]]:
         spool = self.spool
-        to = spool.subscriptions(topic)
-        light = len(to) <= _FEW and len(to) * len(message.body) <= _SMALL_BYTES
+        if to is None:
+            to = spool.subscriptions(topic)
         with telling(f"cannot read the settings of the queues of {topic!r}"):
             settings = {queue: spool.context.settings.get(queue) for queue in to}
-        if light and all(one.max_depth is None for one in settings.values()):
-            pending = spool.publish(topic, message, to, settings)
-        else:
-            pending = await self.in_thread(spool.publish, topic, message, to, settings)
-        return await self.complete(pending)
+        return spool.publish(topic, message, to, settings)
+
+    async def _complete(self, light: bool, pending: Pending[T]) -> T:
+        """The same as :meth:`complete`, also for a verb whose end takes long."""
+        if light:
+            return await self.complete(pending)
+        await self._commits.sync(pending)
+        return await self.in_thread(pending.finish)
 
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:
         """Remove messages; tells for each id whether it was there.
 
         Raises what :func:`fsmq.spool.removal.remove` raises.
         """
-        if len(message_ids) <= _FEW:
+        few = len(message_ids) <= _FEW
+        if few:
             pending = self.spool.remove(queue, message_ids)
         else:
             pending = await self.in_thread(self.spool.remove, queue, message_ids)
-        return await self.complete(pending)
+        return await self._complete(few, pending)
 
     async def beside(self, size: int, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes the longer the more bytes it works on; in a thread if many."""
@@ -176,12 +206,12 @@ class Service:
 
         messages, size: how many there are in all, and their bytes. Raises what the puts raise.
         """
-        if messages <= _SMALL_COUNT and size <= _SMALL_BYTES:
-            await self.complete(self._put_all(puts))
-            return
-        pending = await self.in_thread(self._put_all, puts)
-        await self._commits.sync(pending)
-        await self.in_thread(pending.finish)
+        light = messages <= _SMALL_COUNT and size <= _SMALL_BYTES
+        try:
+            pending = self._put_all(puts) if light else await self.in_thread(self._put_all, puts)
+        except Uncounted:
+            pending = await self.listing(self._put_all, puts)
+        await self._complete(light, pending)
 
     def _put_all(self, puts: Sequence[Callable[[Batch], Pending[T]]]) -> Pending[list[T]]:
         batch = Batch(self.spool.tree)
@@ -198,6 +228,10 @@ class Service:
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long beside the loop."""
         return await self._threads.run(function, *arguments)
+
+    async def listing(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run something that takes the longer the more there is in the tree."""
+        return await self._listings.run(function, *arguments)
 
     def body_limit(self, settings: QueueSettings) -> int:
         """The largest body, in bytes, that a queue of these settings takes."""
@@ -239,7 +273,38 @@ class Service:
     ) -> list[Message]:
         queue = queues[0]
         end = time.monotonic() + wait
-        again = False
+        again = woken = False
+        try:
+            while True:
+                messages = await self._claim(call, queues, claim)
+                woken = False
+                if messages:
+                    self._note_fill(queue, len(messages), count)
+                    return await self._unless_gone(call, messages)
+                left = end - time.monotonic()
+                if left <= 0 or self.stopping:
+                    self._note_fill(queue, 0, count)
+                    return []
+                ripens_in = self.spool.context.ready.ripens_in(queue)
+                pause = left if ripens_in is None else min(left, ripens_in)
+                if not again:
+                    # Until its end: one that was woken in vain must not lose its place to another.
+                    place.enter_context(self.admission.waiting(call.account))
+                woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
+                if call.is_gone or (call.identity is not None and call.identity.stale):
+                    return []
+                again = True
+        finally:
+            if woken:
+                # It has gone, or was refused: what woke it is for the next in line.
+                self.waiters.wake(queue, 1)
+
+    async def _claim(
+        self,
+        call: Call,
+        queues: Sequence[str],
+        claim: Callable[[], Pending[list[Message]]],
+    ) -> list[Message]:
         while True:
             for one in queues:
                 await self.load(one)
@@ -247,38 +312,23 @@ class Service:
             claimed = claim()
             call.hold(claimed.size, sure=True)
             messages = await self.complete(claimed)
-            if messages:
-                self._note_fill(queue, len(messages), count)
-                return await self._unless_gone(call, messages)
-            left = end - time.monotonic()
-            if left <= 0 or self.stopping:
-                self._note_fill(queue, 0, count)
-                return []
-            ripens_in = self.spool.context.ready.ripens_in(queue)
-            pause = left if ripens_in is None else min(left, ripens_in)
-            if not again:
-                # Until its end: one that was woken in vain must not lose its place to another.
-                place.enter_context(self.admission.waiting(call.account))
-            woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
-            if call.is_gone or (call.identity is not None and call.identity.stale):
-                if woken:
-                    self.waiters.wake(queue, 1)  # what woke us is for the next in line
-                return []
-            again = True
+            # An event may have dropped what was listed: the folder was made, or replaced, just now.
+            if messages or all(map(self.spool.context.ready.is_loaded, queues)):
+                return messages
 
     async def _unless_gone(self, call: Call, messages: list[Message]) -> list[Message]:
         if not call.is_gone:
             return messages
         for message in messages:
             try:
-                await self.complete(self.spool.give_back(message.queue, message.id))
+                await self.complete(self.spool.give_back(message))
             except FsmqError:
                 continue  # its timer brings it back
         return []
 
     def rescan(self) -> None:
         """List all queues in use again, beside the loop."""
-        self._threads.submit(self.spool.context.ready.rescan)
+        self._listings.submit(self.spool.context.ready.rescan)
 
     def find(self, queue: str, message_id: str) -> Message | None:
         """Look at a message in whatever state it is; blocks."""
@@ -291,19 +341,12 @@ class Service:
             raise unavailable(error, f"cannot look into queue {queue!r}") from error
 
     async def load(self, queue: str) -> None:
-        """Build a queue's index beside the loop: listing a million names takes seconds.
+        """List a queue where only that tells what is ready: a million names take seconds.
 
         Raises NoSuchQueue, Unavailable.
         """
-        ready = self.spool.context.ready
-        if ready.is_loaded(queue):
-            return
-        loading = self._loads.get(queue)
-        if loading is None:
-            loading = asyncio.ensure_future(self.in_thread(self._load_blocking, queue))
-            self._loads[queue] = loading
-            loading.add_done_callback(lambda _: self._loads.pop(queue, None))
-        await asyncio.shield(loading)
+        if self.spool.context.ready.is_due(queue):
+            await self._listings.share(self._load_blocking, queue)
 
     def _load_blocking(self, queue: str) -> None:
         try:
@@ -357,6 +400,6 @@ class Service:
             queues = self.waiters.queues()
             if queues:
                 try:
-                    await self.in_thread(ready.poll, queues)
+                    await self.listing(ready.poll, queues)
                 except OSError:
                     continue  # a fetch will tell it to its client

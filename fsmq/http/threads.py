@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class Threads:
-    """``workers`` threads beside one loop."""
+    """``workers`` threads beside one loop. begin: what each of them does first."""
 
-    def __init__(self, workers: int) -> None:
-        self._pool = ThreadPoolExecutor(workers, "fsmq-fetch")
+    def __init__(self, workers: int, begin: Callable[[], None] | None = None) -> None:
+        self._pool = ThreadPoolExecutor(workers, "fsmq-fetch", initializer=begin)
+        self._shared: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long, and wait for it."""
         loop = asyncio.get_running_loop()
         context = copy_context()  # the journal tells which dialect a step came through
         return await loop.run_in_executor(self._pool, lambda: context.run(function, *arguments))
+
+    async def share(self, function: Callable[..., T], *arguments: Hashable) -> T:
+        """The same for what many may want at once: it runs once for all of them."""
+        key = (function, *arguments)
+        running = self._shared.get(key)
+        if running is None:
+            running = asyncio.ensure_future(self.run(function, *arguments))
+            self._shared[key] = running
+            running.add_done_callback(lambda _: self._shared.pop(key))
+        result: T = await asyncio.shield(running)
+        return result
 
     def submit(self, function: Callable[[], object]) -> Future[object]:
         """Begin something that nobody waits for."""

@@ -41,14 +41,14 @@ class NativeTopics:
     async def list_topics(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
         call.expect()
-        topics = await self._service.in_thread(self._spool.topics)
+        topics = await self._service.listing(self._spool.topics)
         visible = set(identity.visible([access.topic(topic) for topic in topics]))
         return json_answer(200, {"topics": [t for t in topics if access.topic(t) in visible]})
 
     async def show(self, call: Call) -> StreamResponse:
         topic = topic_of(call)
         call.expect()
-        subscriptions = await self._service.in_thread(self._spool.subscriptions, topic)
+        subscriptions = await self._service.listing(self._spool.subscriptions, topic)
         return json_answer(200, {"topic": topic, "subscriptions": as_json(subscriptions)})
 
     async def create(self, call: Call) -> StreamResponse:
@@ -61,7 +61,7 @@ class NativeTopics:
     async def delete(self, call: Call) -> StreamResponse:
         topic = topic_of(call, "admin")
         call.expect()
-        await self._service.in_thread(self._spool.delete_topic, topic)
+        await self._service.listing(self._spool.delete_topic, topic)
         return json_answer(200, {"topic": topic, "deleted": True})
 
     async def subscribe(self, call: Call) -> StreamResponse:

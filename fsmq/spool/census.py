@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from .context import Context
-from .errors import NoSuchQueue, unavailable
+from .errors import NoSuchQueue, Unavailable, unavailable
 from .events import Event, Kind
 from .names import split_entry
 from .transitions import DELAY, NEW
@@ -93,6 +93,8 @@ class Census:
                 # were dropped, everything has to be listed again.
                 if not ready.refresh() and self.is_ready(queue):
                     return
+            if not self.is_ready(queue):
+                raise Unavailable("events of files are dropped as often as messages are counted")
         except OSError as error:
             raise unavailable(error, f"cannot count queue {queue!r}") from error
 
@@ -125,10 +127,16 @@ class _Folder:
             self._ids, self._meanwhile = {}, []
 
     def install(self, names: list[str]) -> None:
+        """Take a listing in; none that was cleared since it began: who cleared it ended the events.
+
+        (Only one thread lists at a time, so no other listing can have begun meanwhile.)
+        """
         with self._lock:
+            if self._meanwhile is None:
+                return
             for name in names:
                 self._note(name, True)
-            for is_there, name in self._meanwhile or ():
+            for is_there, name in self._meanwhile:
                 self._note(name, is_there)
             self._meanwhile = None
             self.is_listed = True

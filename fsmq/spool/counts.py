@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .errors import QueueFull
+from . import listings
+from .errors import FsmqError, QueueFull
 from .names import split_entry
 from .stamps import Stamps
 from .transitions import DELAY, NEW
@@ -54,30 +55,70 @@ def _ids(tree: Tree, folder: str, queue: str) -> list[str]:
     return [part[1] for part in parts if part is not None and part[0] == queue]
 
 
+class Uncounted(FsmqError):
+    """How deep a queue is has to be counted first, with :meth:`Depths.learn`; nothing was done."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the messages of queue {queue!r} have to be counted")
+        self.queue = queue
+
+
+class _Depth:
+    """What is known about one queue."""
+
+    __slots__ = ("counting", "depth", "until")
+
+    def __init__(self) -> None:
+        self.counting = threading.Lock()
+        self.until = 0.0  # monotonic seconds
+        self.depth = 0
+
+
 class Depths:
     """Enforces ``max_depth``: a count of at most a second ago, plus what was put since."""
 
     def __init__(self, counted: Callable[[str], int]) -> None:
         self._counted = counted
-        self._known: dict[str, tuple[float, int]] = {}  # valid until (monotonic), depth
+        self._known: dict[str, _Depth] = {}
         self._lock = threading.Lock()
+
+    def is_known(self, queue: str) -> bool:
+        """Whether a queue's depth is known well enough."""
+        known = self._known.get(queue)
+        return known is not None and time.monotonic() < known.until
+
+    def learn(self, queue: str) -> None:
+        """Count a queue whose depth is not known. Of many who ask at once, one counts.
+
+        Raises what the count raises.
+        """
+        with self._lock:
+            known = self._known.setdefault(queue, _Depth())
+        with known.counting:
+            started = time.monotonic()
+            if started < known.until:
+                return
+            depth = self._counted(queue)
+            cost = time.monotonic() - started
+            with self._lock:
+                known.depth = depth
+                known.until = started + max(_FRESH_S, cost / _COUNT_SHARE)
 
     def admit(self, queue: str, limit: int | None, more: int) -> None:
         """Let ``more`` messages in.
 
         Raises:
             QueueFull
+            Uncounted: where this thread may list no folder.
         """
         if limit is None:
             return
+        if not self.is_known(queue):
+            if not listings.are_allowed():
+                raise Uncounted(queue)
+            self.learn(queue)
         with self._lock:
-            until, depth = self._known.get(queue, (0.0, 0))
-            started = time.monotonic()
-            if started >= until:
-                depth = self._counted(queue)
-                cost = time.monotonic() - started
-                until = started + max(_FRESH_S, cost / _COUNT_SHARE)
-            if depth + more > limit:
-                self._known[queue] = (until, depth)
+            known = self._known[queue]
+            if known.depth + more > limit:
                 raise QueueFull(queue, limit)
-            self._known[queue] = (until, depth + more)
+            known.depth += more

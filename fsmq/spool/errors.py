@@ -112,6 +112,10 @@ class UnusableSpool(FsmqError):
 ADVICE = {
     errno.ENOSPC: ("the disk is full (space, inodes, or the index of a folder): free some", 5),
     errno.EDQUOT: ("the disk quota is used up: raise it or free some space", 5),
+    errno.EFBIG: (
+        "a file is larger than this program may have it: raise --max-body-bytes, or move it",
+        10,
+    ),
     errno.EROFS: ("the filesystem is mounted read-only", 10),
     errno.EIO: ("the disk reports an I/O error", 5),
     errno.EMFILE: ("this process has too many open files: raise its limit", 1),
@@ -127,7 +131,7 @@ ADVICE = {
 
 
 # What is no property of a folder: it passes, or somebody ends it.
-_PASSING = ADVICE.keys() - {errno.EACCES, errno.EPERM}
+_PASSING = ADVICE.keys() - {errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
 def is_passing(error: BaseException | None) -> bool:

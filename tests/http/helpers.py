@@ -77,6 +77,39 @@ async def counts(client: aiohttp.ClientSession, queue: str) -> dict[str, int]:
     return found
 
 
+class Crowd:
+    """Many connections whose clients say all the same, and nothing more."""
+
+    def __init__(self, port: int, number: int, says: bytes = b"") -> None:
+        self._sockets = []
+        for _ in range(number):
+            self._sockets.append(socket.create_connection(("127.0.0.1", port)))
+            if says:
+                self._sockets[-1].sendall(says)
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        for one in self._sockets:
+            one.close()
+
+    def left(self) -> int:
+        """How many of them the server has not closed."""
+        return sum(map(_is_open, self._sockets))
+
+
+def _is_open(one: socket.socket) -> bool:
+    try:
+        while one.recv(4096, socket.MSG_DONTWAIT):
+            pass  # what is said before the end
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        pass
+    return False
+
+
 class Wire:
     """A connection whose bytes a test writes itself."""
 

@@ -360,6 +360,28 @@ def too_many(answer: Answer) -> Answer | None:
     return answer if answer.status == 429 else None
 
 
+def test_who_is_refused_leaves_the_message_to_the_next_in_line(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    one = bearer(add_key(file, "one", "--receive=*", "--send=*"))
+    other = bearer(add_key(file, "other", "--receive=*", "--send=*"))
+    options = [f"--keys={file}", f"--max-body-memory-per-key={MIB}"]
+    with Suite(tmp_path / "mq", mq_options=options, reaper=False) as suite, ExitStack() as stack:
+        (suite.root / "queues" / "q").mkdir()
+        first, second, hog, wire = (stack.enter_context(Wire(suite.url)) for _ in range(4))
+        assert wire.ask("GET", "/q/messages", other).status == 204  # the queue is listed
+        for waiting, key in ((first, one), (second, other)):
+            waiting.request("GET", "/q/messages?wait=20", key)
+            for _ in range(2):  # what was sent before this was answered has been read
+                assert wire.ask("GET", "/q", other).status == 200
+        hog.request("POST", "/q/messages", one | {"Content-Length": str(MIB)})
+        eventually(lambda: too_many(wire.ask("GET", "/q/messages", one)))
+        started = time.monotonic()
+        assert wire.ask("POST", "/q/messages", other, b"hello").status == 201
+        assert too_many(first.answer())
+        assert second.answer().body == b"hello"
+        assert time.monotonic() - started < 10, "it has slept on to the end of its wait"
+
+
 def test_who_waits_keeps_the_place_however_often_it_is_woken(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     one = bearer(add_key(file, "one", "--receive=*", "--send=*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import ssl
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import HAS_OPENSSL, make
-from tests.http.helpers import Wire
+from tests.http.helpers import Crowd, Wire
 from tests.suite import HOME, Suite, eventually
 
 pytestmark = pytest.mark.skipif(not HAS_OPENSSL, reason="there is no openssl")
@@ -115,6 +116,34 @@ def test_no_handshake_is_waited_for_without_end(secured: Suite) -> None:
             except ConnectionResetError:
                 pass
             assert time.monotonic() - started < 5
+
+
+def test_a_handshake_takes_the_place_of_a_connection(tmp_path: Path) -> None:
+    most = 12
+    certificate, key = make(tmp_path, "live")
+    options = [f"--tls-cert={certificate}", f"--tls-key={key}", f"--max-connections={most}"]
+    suite = Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False)
+    with suite, Crowd(suite.port, 10 * most) as silent:
+        eventually(lambda: silent.left() <= most, patience=5)
+        for _ in range(2 * most):  # others are served: the oldest of the silent ones gives way
+            with SecureWire(suite) as wire:
+                assert wire.ask("GET", "/_health/live").status == 200
+        assert open_sockets(suite) <= most + _OWN_SOCKETS
+        assert silent.left() < most
+
+
+# The one that listens, those of the loop, and what is being closed just now.
+_OWN_SOCKETS = 8
+
+
+def open_sockets(suite: Suite) -> int:
+    found = 0
+    for fd in Path(f"/proc/{suite['mq'].pid}/fd").iterdir():
+        try:
+            found += os.readlink(fd).startswith("socket:")
+        except FileNotFoundError:
+            continue  # closed meanwhile
+    return found
 
 
 @pytest.mark.parametrize("name", ["localhost", None], ids=["with a name", "without a name"])

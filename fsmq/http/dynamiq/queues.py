@@ -13,6 +13,7 @@ from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.names import check_id, check_queue
 from fsmq.spool.settings import QueueSettings
 
+from ..answers import inert
 from ..native import kept_headers
 from ..native_api import MAX_SETTINGS_BYTES
 from ..problems import UnreadableBody
@@ -35,7 +36,7 @@ class Queues:
 
     async def list(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
-        queues = await self._service.in_thread(self._spool.queues)
+        queues = await self._service.listing(self._spool.queues)
         return answer(200, {"queues": identity.visible(queues)})
 
     async def show(self, call: Call) -> StreamResponse:
@@ -74,7 +75,7 @@ class Queues:
     async def delete(self, call: Call) -> StreamResponse:
         queue = call.queue("admin")
         try:
-            await self._service.in_thread(self._spool.delete_queue, queue)
+            await self._service.listing(self._spool.delete_queue, queue)
         except NoSuchQueue:
             raise Refused(404, "Queue did not exist.") from None
         return answer(200, {"Deleted": True})
@@ -106,7 +107,7 @@ class Queues:
             messages = await self._service.fetch(call, queue, count, None, 0.0)
         except NoSuchQueue:
             raise Refused(404, no_such_queue(queue), bare=True) from None
-        return answer(200, [_as_json(message) for message in messages])
+        return inert(answer(200, [_as_json(message) for message in messages]))
 
     async def look(self, call: Call) -> StreamResponse:
         queue, message_id = call.queue("receive"), call.names["id"]
@@ -116,7 +117,7 @@ class Queues:
         if message is None:
             self._spool.settings(queue)  # that there is no such queue explains it
             raise Refused(404, f"Message {message_id[:200]} not found.")
-        return answer(200, {"messages": [_as_json(message)]})
+        return inert(answer(200, {"messages": [_as_json(message)]}))
 
     async def remove(self, call: Call) -> StreamResponse:
         queue, message_id = call.queue("receive"), call.names["id"]

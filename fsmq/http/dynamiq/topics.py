@@ -28,7 +28,7 @@ class Topics:
 
     async def list(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
-        topics = await self._service.in_thread(self._spool.topics)
+        topics = await self._service.listing(self._spool.topics)
         visible = set(identity.visible([access.topic(topic) for topic in topics]))
         return answer(200, {"topics": [t for t in topics if access.topic(t) in visible]})
 
@@ -49,7 +49,7 @@ class Topics:
     async def delete(self, call: Call) -> StreamResponse:
         topic = topic_of(call, "admin")
         try:
-            await self._service.in_thread(self._spool.delete_topic, topic)
+            await self._service.listing(self._spool.delete_topic, topic)
         except NoSuchTopic:
             raise Refused(404, "Topic did not exist.") from None
         return answer(200, {"Deleted": True})
@@ -88,5 +88,5 @@ class Topics:
         return answer(200, {queue: quote_id(message_id) for queue, message_id in ids.items()})
 
     async def _queues(self, topic: str) -> StreamResponse:
-        subscriptions = await self._service.in_thread(self._spool.subscriptions, topic)
+        subscriptions = await self._service.listing(self._spool.subscriptions, topic)
         return answer(200, {"Queues": list(subscriptions)})

@@ -66,7 +66,7 @@ class DedupQueues(PlainQueues):
         try:
             for side in (read_side(queue), write_side(queue)):
                 await self._service.load(side)
-            pending = await self._service.in_thread(dedup.peek, self._spool.context, queue, limit)
+            pending = await self._service.listing(dedup.peek, self._spool.context, queue, limit)
         except NoSuchQueue:
             return []
         return await self._service.complete(pending)

@@ -12,6 +12,7 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.message import Message
 
 from ..access import Identity
+from ..answers import inert
 from ..dialect import Dialect
 from ..problems import MethodNotAllowed
 from ..request import Call
@@ -260,7 +261,7 @@ class _Queues:
         size = sum(len(message.body) for message in messages)
         body = await self._service.beside(size, self._told, queue, messages)
         call.answer_with(len(body))
-        return _json(body)
+        return inert(_json(body))
 
     def _told(self, queue: str, messages: list[Message]) -> bytes:
         channel = self._queues.channel(queue)

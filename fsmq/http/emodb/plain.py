@@ -56,6 +56,7 @@ class PlainQueues:
         try:
             if ttl:
                 return await self._service.fetch(call, queue, limit, ttl, LOOK_AGAIN_S)
+            await self._service.load(queue)
             return await self._service.in_thread(self._glance, queue, limit)
         except NoSuchQueue:
             return []
@@ -64,7 +65,7 @@ class PlainQueues:
         """Up to ``limit`` messages in order, claimed ones too."""
         try:
             await self._service.load(queue)
-            return await self._service.in_thread(browse.peek_all, self._spool.context, queue, limit)
+            return await self._service.listing(browse.peek_all, self._spool.context, queue, limit)
         except NoSuchQueue:
             return []
 
@@ -104,12 +105,12 @@ class PlainQueues:
             self._spool.queue(queue, create=False).purge()
 
         try:
-            await self._service.in_thread(purge)
+            await self._service.listing(purge)
         except NoSuchQueue:
             return
 
     async def _release(self, queue: str, message_ids: Sequence[str] | None = None) -> None:
-        pending = await self._service.in_thread(self._spool.release_many, queue, message_ids)
+        pending = await self._service.listing(self._spool.release_many, queue, message_ids)
         await self._service.complete(pending)
 
     async def move(self, source: str, target: str) -> Move:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from tests.http.helpers import Wire
-from tests.suite import Suite
+from tests.http.helpers import Crowd, Wire
+from tests.http.test_errors import is_problem
+from tests.suite import Suite, eventually
 
 
 def free_pair() -> int:
@@ -35,6 +36,27 @@ def test_health_is_told_on_the_port_behind(root: Path) -> None:
         (root / "new").rename(root / "elsewhere")
         ill = wire.ask("GET", "/healthcheck")
         assert (ill.status, ill.json["spool"]["healthy"]) == (500, False)
+
+
+def ping(port: int) -> bool:
+    with Wire(f"http://127.0.0.1:{port}") as wire:
+        return wire.ask("GET", "/ping").body == b"pong"
+
+
+def test_it_has_the_limits_of_the_other_port(root: Path) -> None:
+    port, most = free_pair(), 12
+    options = [f"--port={port}", f"--max-connections={most}"]
+    options += ["--header-timeout=0.5", "--idle-timeout=1"]
+    with Suite(root, mq_options=options, mover=False, reaper=False):
+        with Crowd(port + 1, 10 * most) as silent:
+            eventually(lambda: silent.left() <= most, patience=5)
+            assert ping(port + 1)  # for which one of them gives way
+            eventually(lambda: not silent.left(), patience=10)  # they were silent for too long
+        with Crowd(port + 1, most, b"GET /ping HT") as slow:
+            eventually(lambda: not slow.left(), patience=10)
+        with Wire(f"http://127.0.0.1:{port + 1}") as wire:
+            wire.send("GET /ping HT")
+            assert is_problem(wire.answer(), 408, "slow-head")
 
 
 def test_a_port_that_is_taken_is_done_without_unless_it_was_asked_for(root: Path) -> None:

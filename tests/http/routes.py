@@ -1,0 +1,81 @@
+"""Every request that a server describes, asked for as much as it can answer.
+
+Made from the OpenAPI document, so a route that is added is asked as well; one whose names or
+parameters are new here ends in a KeyError that says which.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any, NamedTuple
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+# What each parameter of a query is given, besides being left out. Most are left out always: they
+# make no answer larger.
+_VALUES: dict[str, tuple[str, ...]] = {
+    "after": (),
+    "bury": (),
+    "count": ("most",),
+    "delay": (),
+    "from": (),
+    "id": (),
+    "in_flight": (),
+    "json": ("true",),
+    "limit": ("most",),
+    "partitioned": (),
+    "priority": (),
+    "release": (),
+    "state": ("new", "ready", "in_flight", "delayed", "delay"),
+    "to": (),
+    "ttl": ("0",),
+    "visibility": (),
+    "wait": (),
+}
+
+
+class Request(NamedTuple):
+    """One request; ``target`` has its names filled in, and its query."""
+
+    method: str
+    pattern: str
+    target: str
+
+
+def document(url: str) -> dict[str, Any]:
+    """What a server says about itself."""
+    with urllib.request.urlopen(f"{url}/_openapi.json") as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def every_request(served: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Request]:
+    """All requests, those that change nothing first; ``names`` stand for those in paths."""
+    described = [
+        (METHODS.index(method.upper()), path, operation)
+        for path, methods in served["paths"].items()
+        for method, operation in methods.items()
+    ]
+    for order, path, operation in sorted(described, key=lambda one: one[0]):
+        filled = re.sub(r"\{(\w+)\}", lambda found: names[found[1]], path)
+        for query in _queries(operation.get("parameters", ())):
+            yield Request(METHODS[order], path, filled + query)
+
+
+def _queries(parameters: Any) -> Iterator[str]:
+    given = [
+        ["", *(f"{one['name']}={value}" for value in _values(one))]
+        for one in parameters
+        if one["in"] == "query"
+    ]
+    for chosen in product(*given):
+        query = "&".join(filter(None, chosen))
+        yield f"?{query}" if query else ""
+
+
+def _values(parameter: Mapping[str, Any]) -> Iterator[str]:
+    for value in _VALUES[parameter["name"]]:
+        yield str(parameter["schema"]["maximum"]) if value == "most" else value

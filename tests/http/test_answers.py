@@ -1,0 +1,40 @@
+"""Answers that carry messages, of every route that a server has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsmq.spool.message import pack_header
+from tests.http.helpers import Wire
+from tests.http.stock import Stored, everything
+from tests.suite import Suite
+
+# The paths that are known to answer what clients have stored: the tests must meet them.
+TELLING = {
+    "/{queue}/messages",
+    "/{queue}/messages/{id}",
+    "/{queue}/peek",
+    "/queue/1/{queue}/poll",
+    "/queue/1/{queue}/peek",
+    "/dedupq/1/{queue}/poll",
+    "/dedupq/1/{queue}/peek",
+    "/queues/{queue}/messages/{number}",
+    "/queues/{queue}/message/{id}",
+    "/v1/queues/{queue}/messages/{number}",
+    "/v1/queues/{queue}/message/{id}",
+}
+
+
+def test_a_page_that_was_stored_runs_nowhere(root: Path) -> None:
+    page = b"<script>fetch('/q', {method: 'DELETE'})</script>"
+    stored = Stored(pack_header("text/html", {}) + page, headed=True)
+    told = set()
+    with Suite(root, mq_options=["--sync=none"], mover=False, reaper=False) as suite:
+        for asked in everything(suite, stored, each=1):
+            with Wire(suite.url) as wire:
+                answer = wire.ask(asked.method, asked.target)
+            if b"<script>" in answer.body:
+                told.add(asked.pattern)
+                assert answer.headers["Content-Security-Policy"] == "sandbox", asked
+                assert answer.headers["X-Content-Type-Options"] == "nosniff", asked
+    assert told == TELLING

@@ -1,0 +1,80 @@
+"""Depths: who counts, who waits for that, and who does not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import QueueFull, Spool, listings
+from fsmq.spool.counts import Depths, Uncounted
+from tests.suite import PATIENCE_S, eventually
+
+
+class Counted:
+    """A count that takes until it is told to end."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.may_end = threading.Event()
+        self.asked: list[str] = []
+
+    def __call__(self, queue: str) -> int:
+        self.asked.append(queue)
+        if queue == "slow":
+            self.begun.set()
+            assert self.may_end.wait(PATIENCE_S)
+        return 5
+
+
+@pytest.fixture
+def in_a_hurry() -> Iterator[None]:
+    listings.forbid()
+    yield
+    listings.allow()
+
+
+def test_a_slow_count_holds_up_no_other_queue_and_is_made_once() -> None:
+    counted = Counted()
+    depths = Depths(counted)
+    with ThreadPoolExecutor(9) as threads:
+        try:
+            waiting = [threads.submit(depths.admit, "slow", 10, 1) for _ in range(6)]
+            assert counted.begun.wait(PATIENCE_S)
+            threads.submit(depths.admit, "quick", 10, 1).result(PATIENCE_S)
+            assert not any(one.done() for one in waiting)
+        finally:
+            counted.may_end.set()
+        refused = [one.exception(PATIENCE_S) for one in waiting]
+    assert counted.asked == ["slow", "quick"]
+    assert [type(error) for error in refused if error] == [QueueFull]
+
+
+def test_who_may_not_list_is_told_to_have_it_counted(in_a_hurry: None) -> None:
+    counted = Counted()
+    depths = Depths(counted)
+    with pytest.raises(Uncounted):
+        depths.admit("jobs", 10, 1)
+    assert not counted.asked
+    depths.learn("jobs")
+    depths.admit("jobs", 10, 5)
+    with pytest.raises(QueueFull):
+        depths.admit("jobs", 10, 1)
+
+
+def test_who_may_not_list_claims_what_was_listed(tmp_path: Path, in_a_hurry: None) -> None:
+    with Spool(tmp_path / "mq", sync="none", watch="poll", poll_interval=0.0) as spool:
+        queue, ready = spool.queue("jobs"), spool.context.ready
+        (spool.tree.root / "queues" / "jobs" / "one").touch()
+        assert not spool.complete(spool.claim("jobs"))
+        assert eventually(lambda: ready.is_due("jobs"))
+        ready.load("jobs")
+        assert not ready.is_due("jobs")
+        (spool.tree.root / "queues" / "jobs" / "two").touch()
+        assert [message.id for message in spool.complete(spool.claim("jobs", 10))] == ["one"]
+        assert eventually(lambda: ready.is_due("jobs"))
+        listings.allow()
+        assert [message.id for message in queue.claim(10)] == ["two"]
