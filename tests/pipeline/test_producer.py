@@ -146,7 +146,10 @@ def test_a_task_that_outlives_its_job_adds_nothing(spark: SparkSession, root: Pa
 
     def mover_comes_by() -> bool:
         with Spool(root, sync="none") as spool:
-            Abandoned(spool.context).step(time.time() + 2 * ABANDONED_AFTER_S)
+            faults: list[tuple[str, Exception]] = []
+            clearing = Abandoned(spool.context, lambda name, error: faults.append((name, error)))
+            clearing.step(time.time() + 2 * ABANDONED_AFTER_S)
+            assert faults == []
         return left(root) == []
 
     # Spark does not wait for the task beside the one that failed, which may begin its part late.

@@ -1,9 +1,4 @@
-"""Clients of a mixed load, each a process of its own that writes down what it does.
-
-Before each request a client writes a line that says what it asks, after the answer one that says
-what was answered, both with the time: what has no answer may have happened or not. The lines go to
-a file outside the spool in single writes, so that nothing of them is lost with the client.
-"""
+"""Clients of a mixed load, each a process of its own that writes down what it does."""
 
 from __future__ import annotations
 
@@ -11,26 +6,33 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
-from tests.power import bodies, dedup
-from tests.power.verbs import Got, InProcess, OverHttp, Refused, Verbs
+from tests.power.recorder import Recorder
+from tests.power.reuse import CARRYING, PLAIN
+from tests.power.verbs import InProcess, OverHttp, Refused, Verbs
 
-MAIN, FAN = "main", "fan"
-TOPIC = "news"  # to which both are subscribed
+T = TypeVar("T")
+
+# All clients share them; of what is in BUSY any of them may rid the others.
+MAIN, BUSY, FAN = "main", "busy", "fan"
+TOPIC = "news"  # to which MAIN and FAN are subscribed
 MIXED = {
-    "post": 30,
+    "post": 26,
+    "post_own": 8,
     "retry": 5,
     "batch": 5,
     "publish": 5,
     "fetch": 15,
+    "hang_up": 4,
     "renew": 5,
     "release": 5,
     "delete": 12,
     "delete_any": 4,
     "brief": 2,
     "purge": 2,
+    "purge_busy": 1,
     "configure": 2,
     "move": 2,
     "send_dups": 6,
@@ -38,138 +40,34 @@ MIXED = {
     "ack_dups": 4,
 }
 """How often each deed is done, in proportion."""
+CONTENDED = {
+    "post_own": 12,
+    "retry": 4,
+    "fetch": 16,
+    "hang_up": 20,
+    "renew": 3,
+    "release": 2,
+    "delete": 8,
+    "delete_any": 8,
+}
+"""The same where many want few messages, and hold them for about as long as a sync takes."""
 _SIZES = (0, 10, 100, 1000, 5000, 70_000)
 _SIZE_WEIGHTS = (2, 6, 6, 4, 3, 1)
 _DELAYS = (None, None, None, None, 0.2, 300.0)
-_HOLDS = (0.3, 60.0, 600.0)
+# The shortest are over before a sync is.
+_HOLDS = (0.02, 0.1, 0.3, 60.0, 600.0)
 _PAUSE_S = 0.02
+_LONGEST_TO_HANG_UP_S = 0.05
 
 
-class Recorder:
-    """Does verbs and writes them down; an unanswered one raises Refused."""
+class Retry(NamedTuple):
+    """A put with an own id that may or may not have been done."""
 
-    def __init__(self, verbs: Verbs, name: str, file: int) -> None:
-        self._verbs = verbs
-        self._name = name
-        self._file = file
-        self.number = 0
-
-    def create(self, queue: str) -> int:
-        return self._do({"verb": "create", "queue": queue}, lambda v: (v.create(queue), {}))
-
-    def delete_queue(self, queue: str) -> int:
-        asked = {"verb": "delete_queue", "queue": queue}
-        return self._do(asked, lambda v: (v.delete_queue(queue), {}))
-
-    def purge(self, queue: str) -> int:
-        return self._do({"verb": "purge", "queue": queue}, lambda v: (v.purge(queue), {}))
-
-    def configure(self, queue: str, visibility: float) -> int:
-        asked = {"verb": "configure", "queue": queue, "visibility": visibility}
-        return self._do(asked, lambda v: (v.configure(queue, visibility), {}))
-
-    def post(
-        self,
-        queue: str,
-        key: str,
-        size: int,
-        *,
-        id: str | None = None,
-        delay: float | None = None,
-        rich: bool = False,
-    ) -> str:
-        told: list[str] = []
-
-        def post(verbs: Verbs) -> tuple[int, dict[str, Any]]:
-            status, message_id = verbs.post(queue, bodies.make(key, size), id, delay, rich)
-            told.append(message_id)
-            return status, {"ids": [message_id]}
-
-        asked = {"verb": "post", "queue": queue, "keys": [key], "delay": delay, "ids": [id]}
-        self._do(asked, post)
-        return told[0]
-
-    def batch(self, queue: str, keys: Sequence[str], size: int) -> list[str]:
-        told: list[str] = []
-
-        def batch(verbs: Verbs) -> tuple[int, dict[str, Any]]:
-            status, ids = verbs.batch(queue, [bodies.make(key, size) for key in keys])
-            told.extend(ids)
-            return status, {"ids": ids}
-
-        self._do({"verb": "post", "queue": queue, "keys": list(keys)}, batch)
-        return told
-
-    def publish(self, topic: str, to: Sequence[str], key: str, size: int) -> None:
-        """Publish to a topic to which the queues ``to`` are subscribed."""
-
-        def publish(verbs: Verbs) -> tuple[int, dict[str, Any]]:
-            status, copies = verbs.publish(topic, bodies.make(key, size))
-            return status, {"copies": copies}
-
-        self._do({"verb": "publish", "queue": topic, "keys": [key], "to": list(to)}, publish)
-
-    def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
-        told: list[Got] = []
-
-        def fetch(verbs: Verbs) -> tuple[int, dict[str, Any]]:
-            told.extend(verbs.fetch(queue, count, visibility))
-            return 200, {"got": told}
-
-        self._do({"verb": "fetch", "queue": queue}, fetch)
-        return told
-
-    def renew(self, queue: str, id: str, visibility: float) -> int:
-        def renew(verbs: Verbs) -> tuple[int, dict[str, Any]]:
-            status, deadline = verbs.renew(queue, id, visibility)
-            return status, {"deadline": deadline}
-
-        return self._do({"verb": "renew", "queue": queue, "ids": [id]}, renew)
-
-    def release(self, queue: str, id: str) -> int:
-        asked = {"verb": "release", "queue": queue, "ids": [id]}
-        return self._do(asked, lambda v: (v.release(queue, id), {}))
-
-    def delete(self, queue: str, id: str) -> int:
-        asked = {"verb": "delete", "queue": queue, "ids": [id]}
-        return self._do(asked, lambda v: (v.delete(queue, id), {}))
-
-    def move(self, queue: str, to: str) -> int:
-        asked = {"verb": "move", "queue": queue, "to": [to]}
-        return self._do(asked, lambda v: (v.move(queue, to), {}))
-
-    def dedup_send(self, keys: Sequence[str]) -> int:
-        sent = [dedup.make(key) for key in keys]
-        asked = {"verb": dedup.SENDS, "queue": dedup.DUPS, "keys": list(keys)}
-        return self._do(asked, lambda v: (v.dedup_send(sent), {}))
-
-    def dedup_poll(self, count: int, visibility: float) -> list[Got]:
-        told: list[Got] = []
-
-        def poll(verbs: Verbs) -> tuple[int, dict[str, Any]]:
-            told.extend(verbs.dedup_poll(count, visibility))
-            return 200, {"got": told}
-
-        self._do({"verb": dedup.POLLS, "queue": dedup.DUPS}, poll)
-        return told
-
-    def dedup_ack(self, ids: Sequence[str]) -> int:
-        asked = {"verb": dedup.ACKS, "queue": dedup.DUPS, "ids": list(ids)}
-        return self._do(asked, lambda v: (v.dedup_ack(ids), {}))
-
-    def _do(
-        self, asked: dict[str, Any], verb: Callable[[Verbs], tuple[int, dict[str, Any]]]
-    ) -> int:
-        self.number += 1
-        which = {"client": self._name, "n": self.number}
-        self._write(which | asked | {"called": time.monotonic(), "called_wall": time.time()})
-        status, told = verb(self._verbs)
-        when = {"answered": time.monotonic(), "answered_wall": time.time()}
-        self._write(which | when | {"status": status} | told)
-        return status
-
-    def _write(self, line: dict[str, Any]) -> None:
-        os.write(self._file, json.dumps(line).encode() + b"\n")
+    queue: str
+    own: str
+    key: str
+    size: int
+    attempt: int
 
 
 class Worker:
@@ -180,8 +78,8 @@ class Worker:
         recorder: Recorder,
         name: str,
         weights: Mapping[str, int],
-        mine: Sequence[str] = (),
-        held: Sequence[str] = (),
+        mine: Sequence[tuple[str, str]] = (),
+        held: Sequence[tuple[str, str]] = (),
         held_dups: Sequence[str] = (),
     ) -> None:
         self._do = recorder
@@ -191,9 +89,9 @@ class Worker:
         self._weights = list(weights.values())
         self._chance = random.Random(name)
         self._posted = self._done = 0
-        self._mine = list(mine)
+        self._mine = list(mine)  # queues and ids
         self._held = list(held)
-        self._retries: list[tuple[str, int, str]] = []
+        self._retries: list[Retry] = []
         self._moved = (f"here-{self._home}", f"there-{self._home}")
         self._dups: list[str] = []  # what was sent to the dedup queue lately
         self._held_dups = list(held_dups)
@@ -211,55 +109,75 @@ class Worker:
                 time.sleep(_PAUSE_S)  # a daemon is down, or there is nothing left to do
 
     def post(self) -> None:
-        key = self._key()
-        kind = self._chance.random()
-        own = f"own-{key}" if kind < 0.2 else None
+        queue, rich = self._queue(), self._chance.random() < 0.2
         delay = self._chance.choice(_DELAYS)
-        size = self._size()
-        try:
-            message_id = self._do.post(MAIN, key, size, id=own, delay=delay, rich=kind > 0.8)
-        except Refused:
-            if own is not None:
-                self._retries.append((key, size, own))
-            raise
-        if message_id:
-            self._mine.append(message_id)
+        message_id = self._do.post(queue, self._key(), self._size(), delay=delay, rich=rich)
+        self._mine.append((queue, message_id))
+
+    def post_own(self) -> None:
+        """Post with an id that was used before, by this client or another."""
+        own = self._chance.choice((*PLAIN, *CARRYING))
+        self._post_own(Retry(self._queue(), own, self._key(), self._size(), 0))
 
     def retry(self) -> None:
-        """Post once more, with its own id, what may or may not have been stored."""
+        """Post once more what may or may not have been stored: as it was, or changed."""
         if self._retries:
-            key, size, own = self._retries[-1]
-            self._do.post(MAIN, key, size, id=own)
+            retry = self._retries[-1]
+            change = self._chance.random()
+            if change < 0.4 and retry.own in CARRYING:
+                retry = retry._replace(attempt=retry.attempt + 1)
+            elif change < 0.7:
+                retry = retry._replace(key=self._key(), size=self._size(), attempt=0)
+            self._post_own(retry)
             self._retries.pop()
+
+    def _post_own(self, post: Retry) -> None:
+        try:
+            message_id = self._do.post_own(*post, delay=self._chance.choice(_DELAYS))
+        except Refused:
+            self._retries.append(post)
+            raise
+        if message_id:
+            self._mine.append((post.queue, message_id))
 
     def batch(self) -> None:
         keys = [self._key() for _ in range(self._chance.randint(2, 20))]
-        self._mine += self._do.batch(MAIN, keys, self._size())
+        queue = self._queue()
+        self._mine += [(queue, one) for one in self._do.batch(queue, keys, self._size())]
 
     def publish(self) -> None:
         self._do.publish(TOPIC, (MAIN, FAN), self._key(), self._size())
 
     def fetch(self) -> None:
-        count = self._chance.choice((1, 1, 1, 5))
-        for got in self._do.fetch(MAIN, count, self._chance.choice(_HOLDS)):
-            self._held.append(got.id)
+        queue, count = self._queue(), self._chance.choice((1, 1, 1, 5))
+        for got in self._do.fetch(queue, count, self._chance.choice(_HOLDS)):
+            self._held.append((queue, got.id))
+
+    def hang_up(self) -> None:
+        """Fetch and be gone, perhaps while the claim is being synced."""
+        patience = self._chance.uniform(0.0, _LONGEST_TO_HANG_UP_S)
+        self._do.hang_up(self._queue(), self._chance.choice(_HOLDS), patience)
 
     def renew(self) -> None:
         if self._held:
-            self._do.renew(MAIN, self._chance.choice(self._held), self._chance.choice(_HOLDS))
+            self._do.renew(*self._chance.choice(self._held), self._chance.choice(_HOLDS))
 
     def release(self) -> None:
         if self._held:
-            self._do.release(MAIN, self._take(self._held))
+            self._do.release(*self._take(self._held))
 
     def delete(self) -> None:
         if self._held:
-            self._do.delete(MAIN, self._take(self._held))
+            self._do.delete(*self._take(self._held))
 
     def delete_any(self) -> None:
         """Delete what this client has posted, in whatever state it is by now."""
         if self._mine:
-            self._do.delete(MAIN, self._take(self._mine))
+            self._do.delete(*self._take(self._mine))
+
+    def purge_busy(self) -> None:
+        """Purge what all of them post to and fetch from meanwhile."""
+        self._do.purge(BUSY)
 
     def brief(self) -> None:
         """A queue that comes and goes with what is in it."""
@@ -343,8 +261,11 @@ class Worker:
             self._do.post(queue, self._key(), 10)
         self._do.fetch(queue, 1, 600.0)
 
-    def _take(self, ids: list[str]) -> str:
-        return ids.pop(self._chance.randrange(len(ids)))
+    def _take(self, things: list[T]) -> T:
+        return things.pop(self._chance.randrange(len(things)))
+
+    def _queue(self) -> str:
+        return self._chance.choice((MAIN, BUSY))
 
     def _size(self) -> int:
         return self._chance.choices(_SIZES, _SIZE_WEIGHTS)[0]
@@ -361,7 +282,7 @@ def main(
 
     name: the client's, ``<home>-<anything>``; each home has some queues of its own.
     target: the URL of mq, or for ``library`` the root.
-    known: JSON with the ids that it has posted already, and those that it holds.
+    known: JSON with what it has posted already, and what it holds.
     """
     file = os.open(events, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     verbs: Verbs = OverHttp(target) if program == "http" else InProcess(target, sync)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import socket
 from pathlib import Path
 
@@ -13,7 +13,8 @@ class Daemons:
     """The daemons of one host on a root, started from a nursery.
 
     node, peers: as mq's options of these names.
-    without: a sync to leave out, by its name in `tests.power.syncs`.
+    without: a sync to leave out, by its name in `tests.power.syncs`. slow_s: how much longer a sync
+        takes at most.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class Daemons:
         sync: str,
         processes: int = 1,
         without: str = "",
+        slow_s: float = 0.0,
         node: str = "here",
         peers: int = 0,
     ) -> None:
@@ -35,6 +37,7 @@ class Daemons:
         self._nursery = nursery
         self._processes = processes
         self.without = (str(root), without) if without else ()
+        self._slow_s = slow_s
         self._port = 0
         self._holder: socket.socket | None = None
         if processes > 1:
@@ -72,13 +75,14 @@ class Daemons:
         self._start(name, "mq", *options)
         if not self._port:
             log = self._nursery.log(f"{self.node}-{name}")
-            told = [json.loads(line) for line in log.splitlines()]
-            urls = [event["listening"] for event in told if "listening" in event]
-            self._port = int(urls[-1].rpartition(":")[2])
+            # Lines of JSON; one that was killed may have left half of one.
+            self._port = int(re.findall(r'"listening":"[^"]*:(\d+)"', log)[-1])
 
     def _start(self, name: str, program: str, *options: str) -> None:
         argv = [f"--root={self.root}", *options]
-        self.pids[name] = self._nursery.daemon(f"{self.node}-{name}", program, argv, self.without)
+        self.pids[name] = self._nursery.daemon(
+            f"{self.node}-{name}", program, argv, self.without, self._slow_s
+        )
 
     def close(self) -> None:
         if self._holder is not None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fsmq.spool.dedup import read_side, write_side
 from tests.power import bodies
-from tests.power.history import ACCURACY_S, DONE, Op
+from tests.power.ops import ACCURACY_S, DONE, Op
 
 DUPS = "dups"  # the dedup queue that all clients share
 READ, WRITE = read_side(DUPS), write_side(DUPS)

@@ -54,10 +54,8 @@ class Disk:
     def __enter__(self) -> Disk:
         if os.geteuid() != 0:
             raise CannotMount("only root can mount a filesystem and cut its power")
-        with self._image.open("wb") as file:
-            file.truncate(SIZES[self.kind])
         try:
-            _run(*_MAKE[self.kind], self._image)
+            self.make()
             self.mount()
         except (OSError, subprocess.CalledProcessError) as error:
             reason = getattr(error, "stderr", None) or error
@@ -74,8 +72,14 @@ class Disk:
             subprocess.run(["umount", "--lazy", self.place], check=True)
         self._image.unlink(missing_ok=True)
 
+    def make(self) -> None:
+        """Make the filesystem."""
+        with self._image.open("wb") as file:
+            file.truncate(SIZES[self.kind])
+        run(*_MAKE[self.kind], self._image)
+
     def mount(self) -> None:
-        _run("mount", "-o", _OPTIONS[self.kind], self._image, self.place)
+        run("mount", "-o", _OPTIONS[self.kind], self._image, self.place)
 
     def unmount(self) -> None:
         """Unmount; all processes on it must have ended (their last files close a moment later)."""
@@ -89,7 +93,7 @@ class Disk:
         """Bring all that there is to stable media."""
         fd = os.open(self.place, os.O_RDONLY)
         try:
-            _run("sync", "-f", self.place)
+            run("sync", "-f", self.place)
         finally:
             os.close(fd)
 
@@ -112,5 +116,6 @@ class Disk:
         return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-def _run(*command: str | Path) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True)
+def run(*command: str | Path) -> str:
+    """Run a command; what it said. Raises CalledProcessError."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -3,43 +3,17 @@
 An operation is certain if its answer came before the horizon: the moment of a power cut. What was
 asked before it and not answered, or answered later, may have happened or not. But what was asked
 when the power was gone already, and was answered with a promise, is held to it: no sync can have
-succeeded any more.
+succeeded any more. Own ids, which are used again, have a judge of their own: `tests.power.reuse`.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-DONE = (200, 201, 202, 204)
-_NEVER = float("inf")
-ACCURACY_S = 0.0011  # deadlines are kept in whole milliseconds
-
-
-@dataclass
-class Op:
-    """One operation; times are time.monotonic(), the same for all processes, and Unix seconds."""
-
-    verb: str
-    queue: str
-    client: str
-    called: float
-    called_wall: float
-    keys: list[str] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    delay: float | None = None
-    visibility: float = 0.0
-    answered: float = _NEVER
-    answered_wall: float = _NEVER
-    status: int = 0
-    deadline: float = 0.0
-    to: list[str] = field(default_factory=list)  # the queues of a publish, or of a move
-    copies: dict[str, str] = field(default_factory=dict)  # its ids by queue
-    got: list[list[Any]] = field(default_factory=list)  # id, key, deadline, fault
+from tests.power.ops import ACCURACY_S, DONE, NEVER, Finding, Op
+from tests.power.reuse import Reuse, is_reused
 
 
 class Hold(NamedTuple):
@@ -47,36 +21,6 @@ class Hold(NamedTuple):
 
     until: float  # Unix seconds
     op: Op
-
-
-class Finding(NamedTuple):
-    """A promise that was broken: its kind and the story."""
-
-    kind: str
-    text: str
-
-
-def read(files: Iterable[Path]) -> list[Op]:
-    """The operations of all clients, in the order in which they were asked for."""
-    ops: dict[tuple[str, int], Op] = {}
-    for file in files:
-        if not file.exists():
-            continue  # its client was not given the time to begin
-        for line in file.read_bytes().splitlines(keepends=True):
-            if line.endswith(b"\n"):  # a killed client may leave half a line
-                _take(ops, json.loads(line))
-    return sorted(ops.values(), key=lambda op: op.called)
-
-
-def _take(ops: dict[tuple[str, int], Op], line: dict[str, Any]) -> None:
-    number = (line["client"], line.pop("n"))
-    if "called" in line:
-        line["ids"] = [i for i in line.get("ids", []) if i is not None]
-        ops[number] = Op(**line)
-        return
-    for name, value in line.items():
-        if name != "client":
-            setattr(ops[number], name, value)
 
 
 class Message:
@@ -87,7 +31,6 @@ class Message:
         self.queue = queue
         self.id = id
         self.post = post
-        self.is_retried = False
         self.deletes: list[Op] = []
         self.fetches: list[tuple[Op, float]] = []  # with the deadline
         self.others: list[Op] = []  # renewals and releases
@@ -119,7 +62,7 @@ class History:
         ops: Sequence[Op],
         horizon: float,
         gone: set[str],
-        over: float = _NEVER,
+        over: float = NEVER,
         *,
         restarts: Sequence[tuple[float, float]] = (),
     ) -> None:
@@ -135,6 +78,7 @@ class History:
         self._by_id: dict[tuple[str, str], Message] = {}
         self._ends: dict[str, list[Op]] = defaultdict(list)  # purges and deletions by queue
         self._moves: dict[str, list[Op]] = defaultdict(list)  # by target
+        self.reuse = Reuse(ops, self.is_told, self.find, gone, self._may_be_done)
         for op in ops:
             if op.verb == "move":
                 self._moves[op.to[0]].append(op)
@@ -145,11 +89,14 @@ class History:
     @property
     def keys(self) -> set[str]:
         """All that was posted, or may have been."""
-        return self._keys
+        return self._keys | self.reuse.contents
+
+    def is_told(self, op: Op) -> bool:
+        """Whether the answer to an operation counts."""
+        return op.answered < self.horizon or self._over < op.called < op.answered < NEVER
 
     def certain(self, op: Op) -> bool:
-        is_told = op.answered < self.horizon or self._over < op.called < op.answered < _NEVER
-        return op.status in DONE and is_told
+        return op.status in DONE and self.is_told(op)
 
     def find(self, problem: str, text: str) -> None:
         self.findings.append(Finding(problem, text))
@@ -157,7 +104,7 @@ class History:
     # -- sorting out -----------------------------------------------------------------------------
 
     def _add_posts(self, op: Op) -> None:
-        if op.verb == "post":
+        if op.verb == "post" and not op.own:
             ids = [*op.ids, *([None] * len(op.keys))]
             copies = [(key, op.queue, ids[n] or None) for n, key in enumerate(op.keys)]
         elif op.verb == "publish":
@@ -165,28 +112,19 @@ class History:
         else:
             return
         for key, queue, message_id in copies:
-            message = Message(key, queue, message_id, op)
-            first = self.messages.get((key, queue))
-            if first is not None:
-                message.post = self._retried(first.post, op)
-                message.is_retried = True
-            self.messages[key, queue] = message
+            message = self.messages[key, queue] = Message(key, queue, message_id, op)
             self._keys.add(key)
             if message_id is not None:
                 self._by_id[queue, message_id] = message
 
-    def _retried(self, first: Op, again: Op) -> Op:
-        """Two posts with one own id, as one: 409 says that the first one stored it."""
-        done = again.status in (*DONE, 409)
-        return replace(again, called=first.called, status=201 if done else 0, delay=None)
-
     def _add(self, op: Op) -> None:
         if op.verb == "fetch":
             for message_id, key, deadline, fault in op.got:
-                self.came_out(op, message_id, key, deadline, fault)
+                if not is_reused(message_id):
+                    self.came_out(op, message_id, key, deadline, fault)
         elif op.verb in ("purge", "delete_queue"):
             self._ends[op.queue].append(op)
-        elif op.verb in ("delete", "renew", "release"):
+        elif op.verb in ("delete", "renew", "release") and not is_reused(op.ids[0]):
             message = self._by_id.get((op.queue, op.ids[0]))
             if message is None:
                 self.find("foreign", f"{op.verb} of {op.ids[0]}, which no one has posted")
@@ -267,18 +205,13 @@ class History:
     def removed_by(self, message: Message) -> list[Op]:
         """What has certainly removed a message."""
         certain = [op for op in self.removals(message) if self.certain(op)]
-        if message.is_retried:
-            # Deleted between two tries it is stored again by the second, as docs/http.md says.
-            certain = [op for op in certain if op.called > message.post.answered]
-        if message.post.answered == _NEVER:
+        if message.post.answered == NEVER:
             # It may have been stored after its queue was purged; only its own delete tells.
             return [op for op in certain if op in message.deletes]
         return [op for op in certain if op in message.deletes or op.called > message.post.answered]
 
     def hold(self, message: Message, before: float) -> Hold | None:
         """Until when a message must be hidden, as far as operations called by ``before`` tell."""
-        if message.is_retried and message.deletes:
-            return None  # deleted and stored again, it is not held any more
         ops: list[tuple[Op, float]] = [(op, d) for op, d in message.fetches if op.called < before]
         ops += [(op, op.deadline) for op in message.others if op.called < before]
         if message.post.delay and not ops:

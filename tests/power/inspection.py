@@ -13,10 +13,12 @@ from fsmq.spool.message import unpack
 from fsmq.spool.names import facts, split_entry
 from fsmq.spool.stamps import Stamps
 from tests.power import bodies, dedup
-from tests.power.clients import MAIN
+from tests.power.clients import BUSY, MAIN
 from tests.power.dedup import DUPS, POLLS, READ, WRITE, Copy, DedupHistory
-from tests.power.history import ACCURACY_S, History, Message, Op
-from tests.power.verbs import OverHttp
+from tests.power.history import History, Message
+from tests.power.ops import ACCURACY_S, Op, content
+from tests.power.reuse import is_reused
+from tests.power.verbs import ATTEMPT, OverHttp
 from tests.suite import PATIENCE_S, eventually
 
 _HELD_S = 3600.0
@@ -57,10 +59,11 @@ class Inspection:
         self._check_settings(settings)
         self.dedup.check_load()
         eventually(lambda: not list((self._root / "moves").glob("*.json")))
-        for queue in {MAIN, *queues}:
+        for queue in {MAIN, BUSY, *queues}:
             self._http.create(queue)  # what is left of a deleted queue would show itself
-        self._drain({MAIN, *queues})
+        self._drain({MAIN, BUSY, *queues})
         self._check_what_stands()
+        self._history.reuse.check(looked=time.monotonic())
         self._check_dedup()
         for finding in check(self._root).findings:
             if finding.severity.value == "error":
@@ -98,12 +101,15 @@ class Inspection:
         op = Op("fetch", queue, "inspection", time.monotonic(), time.time())
         got = self._http.fetch(queue, 1000, _HELD_S)
         op.answered, op.answered_wall, op.status = time.monotonic(), time.time(), 200
-        for message_id, key, _, fault in got:
+        for message_id, known, deadline, fault in got:
             if (queue, message_id) in self._out:
                 self._history.find("duplicated", f"{queue}:{message_id} was fetched twice")
             self._out.add((queue, message_id))
             self.came_out += 1
-            message = self._history.identify(queue, message_id, key, fault)
+            if is_reused(message_id):
+                self._history.reuse.came_out(op, message_id, known, deadline, fault)
+                continue
+            message = self._history.identify(queue, message_id, known, fault)
             if message is not None:
                 self._history.check_fetch(message, op)
         return len(got)
@@ -121,7 +127,7 @@ class Inspection:
         sides: dict[str, list[Copy]] = {READ: [], WRITE: []}
         for found in self._standing():
             if found.queue in sides:
-                key, fault = _key_of(found, dedup.key_of)
+                key, fault = _content_of(found, dedup.key_of)
                 message_id = found.id if found.queue == READ else None
                 sides[found.queue].append(Copy(message_id, key, found.deadline, fault))
         self.dedup.check_standing(sides[READ], sides[WRITE])
@@ -138,22 +144,29 @@ class Inspection:
             if (found.queue, found.id) in seen:
                 self._history.find("duplicated", f"{found.queue}:{found.id} stands twice")
             seen.add((found.queue, found.id))
-            if (found.queue, found.id) not in self._out:
-                self.hidden += 1
+            self.hidden += (found.queue, found.id) not in self._out
+            if is_reused(found.id):
+                self._history.reuse.stands(
+                    time.monotonic(), found.queue, found.id, found.deadline, *_content_of(found)
+                )
+            elif (found.queue, found.id) not in self._out:
                 self._check_hidden(found)
         for message in self._history.messages.values():
-            places = {(queue, message.id) for queue in self._history.places(message)} & seen
-            if not places and self._history.is_stored(message):
-                self._history.find("lost", message.story())
-            if places and message in self._history.told_gone:
-                self._history.find("lost", f"404 for a message that is there: {message.story()}")
-            if len(places) > 1:
-                self._history.find("duplicated", f"by a move: {message.story()}")
-            if (message.queue, message.id) in seen and self._history.is_moved(message):
-                self._history.find("undone", f"a move: {message.story()}")
+            self._check_place(message, seen)
+
+    def _check_place(self, message: Message, seen: set[tuple[str, str]]) -> None:
+        places = {(queue, message.id) for queue in self._history.places(message)} & seen
+        if not places and self._history.is_stored(message):
+            self._history.find("lost", message.story())
+        if places and message in self._history.told_gone:
+            self._history.find("lost", f"404 for a message that is there: {message.story()}")
+        if len(places) > 1:
+            self._history.find("duplicated", f"by a move: {message.story()}")
+        if (message.queue, message.id) in seen and self._history.is_moved(message):
+            self._history.find("undone", f"a move: {message.story()}")
 
     def _check_hidden(self, found: Standing) -> None:
-        message = self._history.identify(found.queue, found.id, *_key_of(found, bodies.key_of))
+        message = self._history.identify(found.queue, found.id, *_content_of(found))
         if message is None:
             return
         self._check_no_longer_there(message)
@@ -185,9 +198,11 @@ def _look(folder: str, queue: str, message_id: str, path: Path) -> Iterator[Stan
     yield Standing(folder, queue, message_id, stamp.deadline_ms / 1000 if stamp else 0.0, path)
 
 
-def _key_of(found: Standing, key_of: Callable[[bytes], str]) -> tuple[str | None, str]:
-    body, _, _ = unpack(found.path.read_bytes(), facts(found.id))
+def _content_of(
+    found: Standing, key_of: Callable[[bytes], str] = bodies.key_of
+) -> tuple[str | None, str]:
+    body, _, attributes = unpack(found.path.read_bytes(), facts(found.id))
     try:
-        return key_of(body), ""
+        return content(key_of(body), int(attributes.get(ATTEMPT, 0))), ""
     except bodies.BrokenBody as error:
         return None, str(error)

@@ -13,17 +13,20 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.power.clients import FAN, MAIN, MIXED, TOPIC
+from tests.power.clients import BUSY, FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
 from tests.power.dedup import READ, WRITE
-from tests.power.history import History, read
+from tests.power.history import History
 from tests.power.inspection import Inspection
 from tests.power.nursery import Nursery
+from tests.power.ops import read
 from tests.power.tally import Tally
 from tests.power.verbs import OverHttp
 from tests.suite import arbitrary_moment
 
 HOSTS = ("one", "two")
+NO_SLOWER = dict.fromkeys(HOSTS, 0.0)
+ONE_SLOWER = {"one": 0.0, "two": 0.1}
 LIBRARY = "library"  # a client of the first host, without its programs
 _CLIENTS = 2  # of each host, over HTTP
 _SYNC = "fsync"
@@ -34,7 +37,8 @@ class Battle:
     """Rounds of kills on one tree. A round is one victim: killed and started again, or stopped.
 
     nurseries: where the programs of each of the HOSTS run. pauses: seconds between two rounds, at
-    least and at most.
+    least and at most. slow_s: by how many seconds at most a sync of each host takes longer, so that
+    short claims are over before they are synced. weights: what the clients do.
     """
 
     def __init__(
@@ -45,20 +49,31 @@ class Battle:
         processes: int,
         seed: object,
         pauses: tuple[float, float] = (0.01, 0.08),
+        slow_s: Mapping[str, float] = NO_SLOWER,
+        weights: Mapping[str, int] = MIXED,
     ) -> None:
         self._nurseries = {LIBRARY: nurseries[HOSTS[0]], **nurseries}
         self._folder = folder
         self._root = folder / "mq"
+        self._weights = json.dumps(weights)
         self._pauses = pauses
         self._chance = random.Random(str(seed))
         self._hosts = {
-            node: Daemons(place, self._root, sync=_SYNC, processes=processes, node=node, peers=1)
+            node: Daemons(
+                place,
+                self._root,
+                sync=_SYNC,
+                processes=processes,
+                node=node,
+                peers=1,
+                slow_s=slow_s[node],
+            )
             for node, place in nurseries.items()
         }
         self._clients: dict[str, tuple[str, int]] = {}  # by name: the host, the process
         self._started = 0
         self._files: list[Path] = []
-        self._queues: dict[str, bool | None] = {MAIN: True, FAN: True}
+        self._queues: dict[str, bool | None] = dict.fromkeys((MAIN, BUSY, FAN), True)
         self._restarts: list[tuple[float, float]] = []  # see `History`
 
     def run(self, rounds: int) -> Tally:
@@ -86,7 +101,7 @@ class Battle:
 
     def _make_queues(self) -> None:
         http = self._http("one")
-        for queue in (MAIN, FAN, READ, WRITE):
+        for queue in (MAIN, BUSY, FAN, READ, WRITE):
             http.create(queue)
         http.ask("PUT", f"/_topics/{TOPIC}")
         for queue in (MAIN, FAN):
@@ -103,7 +118,7 @@ class Battle:
         target = str(self._root) if library else self._hosts[node].url
         file = self._folder / f"{name}.events"
         known = json.dumps({"mine": [], "held": []})
-        argv = [name, target, _SYNC, str(file), json.dumps(MIXED), known]
+        argv = [name, target, _SYNC, str(file), self._weights, known]
         program = "library" if library else "http"
         self._clients[name] = (node, self._nurseries[node].client(name, program, argv))
         self._files.append(file)

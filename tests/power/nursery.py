@@ -64,13 +64,20 @@ class Nursery:
             self._zygote.wait()
         self._zygote.stdout.close()
 
-    def daemon(self, name: str, program: str, argv: Sequence[str], without: Sequence[str]) -> int:
+    def daemon(
+        self,
+        name: str,
+        program: str,
+        argv: Sequence[str],
+        without: Sequence[str],
+        slow_s: float = 0.0,
+    ) -> int:
         """Start a daemon and wait until it is ready; its process id."""
         # Nobody on another host could reach it: its address is one of this network.
         with nullcontext() if self._host is None else self._host.inside():
             listener = Listener()
         try:
-            pid = self._start(name, program, argv, listener.address, without)
+            pid = self._start(name, program, argv, listener.address, without, slow_s)
             end = time.monotonic() + PATIENCE_S
             while not listener.is_ready:
                 select.select([listener], [], [], 1.0)
@@ -111,7 +118,13 @@ class Nursery:
         return (self._logs / f"{name}.log").read_text()
 
     def _start(
-        self, name: str, program: str, argv: Sequence[str], notify: str, without: Sequence[str]
+        self,
+        name: str,
+        program: str,
+        argv: Sequence[str],
+        notify: str,
+        without: Sequence[str],
+        slow_s: float = 0.0,
     ) -> int:
         log = str(self._logs / f"{name}.log")
         pid = self._ask(
@@ -121,6 +134,7 @@ class Nursery:
                 "log": log,
                 "notify": notify,
                 "without": list(without),
+                "slow_s": slow_s,
             }
         )
         self._running.append(pid)

@@ -8,13 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.power.clients import FAN, MAIN, MIXED, TOPIC
+from tests.power.clients import BUSY, FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
 from tests.power.dedup import ACKS, POLLS, READ, WRITE
 from tests.power.disk import Disk
-from tests.power.history import Finding, History, Op, read
+from tests.power.history import History
 from tests.power.inspection import Inspection
 from tests.power.nursery import Nursery
+from tests.power.ops import Finding, Op, read
 from tests.power.tally import Tally
 from tests.power.verbs import OverHttp
 from tests.suite import arbitrary_moment, eventually
@@ -119,9 +120,9 @@ class Campaign:
         )
 
     def _make_queues(self) -> None:
-        """The queue that all clients share, and a topic for it and another."""
+        """The queues that all clients share, and a topic."""
         http = OverHttp(self._daemons.url)
-        for queue in (MAIN, FAN):
+        for queue in (MAIN, BUSY, FAN):
             self._ask("create", queue)
             self._seen_queues[queue] = True
         for side in (READ, WRITE):
@@ -162,11 +163,11 @@ class Campaign:
     def _forget(self, keys: set[str]) -> None:
         """Delete everything, so that whatever of it is seen again has come back."""
         for queue in list(self._seen_queues):
-            if queue.partition("-")[0] not in (MAIN, FAN, "set"):
+            if queue.partition("-")[0] not in (MAIN, BUSY, FAN, "set"):
                 self._ask("create", queue)
                 self._ask("delete_queue", queue)
                 self._seen_queues[queue] = False
-        for queue in (MAIN, FAN):
+        for queue in (MAIN, BUSY, FAN):
             self._ask("purge", queue)
         OverHttp(self._daemons.url).dedup_purge()
         self._gone |= keys
@@ -183,12 +184,12 @@ def _has_begun(file: Path) -> bool:
     return file.exists() and file.read_bytes().count(b"\n") > 1
 
 
-def _known(home: str, ops: Sequence[Op]) -> dict[str, list[str]]:
-    """The ids that a client has posted to the main queue, and that it holds."""
-    mine = [op for op in ops if op.queue == MAIN and op.client.startswith(f"{home}-")]
-    posted = [i for op in mine if op.verb == "post" for i in op.ids]
-    held = [got[0] for op in mine if op.verb == "fetch" for got in op.got]
+def _known(home: str, ops: Sequence[Op]) -> dict[str, object]:
+    """What a client has posted to the queues that all share, what it holds: queues and ids."""
     own = [op for op in ops if op.client.startswith(f"{home}-")]
+    shared = [op for op in own if op.queue in (MAIN, BUSY)]
+    posted = [(op.queue, i) for op in shared if op.verb == "post" for i in op.ids if i]
+    held = [(op.queue, got[0]) for op in shared if op.verb == "fetch" for got in op.got]
     acked = {i for op in own if op.verb == ACKS for i in op.ids}
     dups = [got[0] for op in own if op.verb == POLLS for got in op.got if got[0] not in acked]
-    return {"mine": [i for i in posted if i not in held], "held": held, "held_dups": dups}
+    return {"mine": [one for one in posted if one not in held], "held": held, "held_dups": dups}

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import click
 
+from tests.power.clients import CONTENDED, MIXED
 from tests.power.disk import CannotMount, Disk
-from tests.power.kills import HOSTS, Battle
+from tests.power.kills import HOSTS, ONE_SLOWER, Battle
 from tests.power.nursery import Nursery
 from tests.power.rounds import Campaign
 from tests.power.tally import Tally
@@ -27,7 +28,8 @@ from tests.replay.story import check_story, record
 from tests.replay.teller import VERBS
 
 ROUNDS_EACH = 25  # on one image
-CONFIGURATIONS = tuple(product(("ext4", "xfs"), ("fsync", "syncfs"), (1, 2)))
+CONFIGURATIONS = tuple(product(("ext4", "xfs"), ("auto", "fsync", "syncfs"), (1, 2)))
+LOADS = (MIXED, CONTENDED)
 
 
 def cuts(rounds: int, seed: int, folder: Path) -> Iterator[tuple[str, Tally]]:
@@ -71,8 +73,10 @@ def run_kills(rounds: int, seed: int, folder: Path) -> Tally:
                 battle = Battle(
                     dict.fromkeys(HOSTS, nursery),
                     here,
-                    processes=1 + number % 2,
+                    processes=1 + number // len(LOADS) % 2,
                     seed=(seed, number),
+                    slow_s=ONE_SLOWER,
+                    weights=LOADS[number % len(LOADS)],
                 )
                 tally = battle.run(min(ROUNDS_EACH, rounds - first))
             total.add(tally)

@@ -1,4 +1,4 @@
-"""Every sync of the spool by a name, and how to take one away: what a harness must notice.
+"""Every sync of the spool by a name, how to take one away, and how to make all of them slow.
 
 With ``--sync fsync`` each sync is an fsync of one path, and its path tells what it is for.
 """
@@ -6,7 +6,9 @@ With ``--sync fsync`` each sync is an fsync of one path, and its path tells what
 from __future__ import annotations
 
 import os
+import random
 import re
+import time
 
 from fsmq.spool.sync import Syncer
 
@@ -58,3 +60,22 @@ def take_away(root: str, name: str) -> None:
             fsync(fd)
 
     os.fsync = selective  # type: ignore[assignment]
+
+
+def slow_down(longest_s: float) -> None:
+    """Let each sync of this process take up to so many seconds more, as on a disk that is busy."""
+    fsync, syncfs = os.fsync, Syncer._syncfs
+
+    def wait() -> None:
+        time.sleep(random.uniform(0.0, longest_s))
+
+    def slow_fsync(fd: int) -> None:
+        wait()
+        fsync(fd)
+
+    def slow_syncfs(syncer: Syncer) -> None:
+        wait()
+        syncfs(syncer)
+
+    os.fsync = slow_fsync  # type: ignore[assignment]
+    Syncer._syncfs = slow_syncfs  # type: ignore[method-assign]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.power.history import Finding
+from tests.power.ops import Finding
 
 
 @dataclass

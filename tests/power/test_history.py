@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.power import bodies
-from tests.power.history import History, Op
+from tests.power.history import History
+from tests.power.ops import Op
+from tests.power.reuse import CARRYING, PLAIN
 
 NEVER = float("inf")
 
@@ -119,13 +121,6 @@ def test_a_release_that_was_undone_is_seen() -> None:
     assert not history.is_undone_release(message, 99)
 
 
-def test_a_retry_with_an_own_id_is_one_message() -> None:
-    history = judged(post(1, NEVER), post(3, 4, status=409), fetch(5, 6, 60))
-    [message] = history.messages.values()
-    assert history.is_stored(message)
-    assert kinds(history) == []
-
-
 @pytest.mark.parametrize("size", [0, 10, 5000])
 def test_a_body_knows_itself(size: int) -> None:
     body = bodies.make("c1-7", size)
@@ -154,3 +149,199 @@ def test_a_404_is_excused_by_a_restart_of_the_server_while_it_was_asked(
     # The message may be gone; if it stands, the one that looks at the end says so.
     assert history.told_gone == ([message] if excused else [])
     assert history.is_stored(message) is not excused
+
+
+# -- own ids, which are used again -----------------------------------------------------------------
+
+OWN, UUID = PLAIN[0], CARRYING[0]
+REST = 99.0  # a moment after everything
+
+
+def put(key: str, called: float, answered: float = NEVER, own: str = OWN, **more: Any) -> Op:
+    return op("post", called, answered, keys=[key], own=own, **more)
+
+
+def take(key: str, called: float, answered: float, until: float, own: str = OWN) -> Op:
+    return op("fetch", called, answered, got=[[own, key, until, ""]])
+
+
+def drop(called: float, answered: float = NEVER, own: str = OWN, **more: Any) -> Op:
+    return op("delete", called, answered, ids=[own], **more)
+
+
+def on(verb: str, called: float, answered: float = NEVER, **more: Any) -> Op:
+    return op(verb, called, answered, ids=[OWN], **more)
+
+
+def wrong(
+    *ops: Op, stands: str | None = None, until: float = 0.0, own: str = OWN, **more: Any
+) -> set[str]:
+    """The kinds of what is found wrong; stands: the content that is there in the end."""
+    history = judged(*ops, **more)
+    if stands is not None:
+        history.reuse.stands(REST, "q", own, until, stands, "")
+    history.reuse.check(looked=REST)
+    return set(kinds(history))
+
+
+LIVES: dict[str, tuple[list[Op], str | None]] = {
+    "one after the other": (
+        [put("a", 1, 2), take("a", 3, 4, 60), drop(5, 6), put("b", 7, 8), take("b", 9, 10, 60)],
+        "b",
+    ),
+    "put while it is removed": ([put("a", 1, 2), drop(3, 6), put("b", 4, 5)], "b"),
+    "removed while it is put": ([put("a", 1, 2), drop(3, 4), put("b", 3.5, 6), drop(5, 7)], None),
+    "handed out while it is removed and put": (
+        [put("a", 1, 2), take("a", 3, 9, 60), drop(4, 5), put("b", 6, 7)],
+        "b",
+    ),
+    "a late removal takes the new one": (
+        [put("a", 1, 2), take("a", 3, 4, 5), drop(6, 7), put("b", 8, 9), drop(10, 11)],
+        None,
+    ),
+    "a retry of what was stored": ([put("a", 1, over=2), put("a", 3, 4, status=409)], "a"),
+    "another content in the retry": ([put("a", 1, over=2), put("b", 3, 4)], "b"),
+    "the first one stood": ([put("a", 1, over=2), put("b", 3, 4, status=409)], "a"),
+    "a client that died: stored at last": ([put("a", 1), put("b", 3, 4), drop(5, 6)], "a"),
+    "a claim that ended": ([put("a", 1, 2), take("a", 3, 4, 5), take("a", 6, 7, 60)], "a"),
+    "released": ([put("a", 1, 2), take("a", 3, 4, 60), on("release", 5), take("a", 6, 7, 60)], "a"),
+    "a purge meets what is put meanwhile": (
+        [put("a", 1, 2), op("purge", 3, 9), put("b", 4, 5), put("c", 6, 7)],
+        None,
+    ),
+    "or it does not": ([put("a", 1, 2), op("purge", 3, 9), put("b", 4, 5)], "b"),
+    "two clients put": ([put("a", 1, 4), put("b", 2, 3, status=409)], "a"),
+    "a purge that nobody finished": ([put("a", 1, 2), op("purge", 3, over=4), put("b", 5, 6)], "b"),
+}
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_an_orderly_life_of_an_own_id_has_no_finding(name: str) -> None:
+    ops, stands = LIVES[name]
+    assert wrong(*ops, stands=stands, until=60) == set()
+
+
+FALSE: dict[str, tuple[str, list[Op], str | None]] = {
+    "a removed version comes back": (
+        "resurrected",
+        [put("a", 1, 2), drop(3, 4), put("b", 5, 6), drop(7, 8), take("a", 9, 10, 60)],
+        None,
+    ),
+    "it does, beside the new one": (
+        "resurrected",
+        [put("a", 1, 2), drop(3, 4), put("b", 5, 6), take("a", 7, 8, 60)],
+        "b",
+    ),
+    "it stands in the end": ("resurrected", [put("a", 1, 2), drop(3, 4)], "a"),
+    "the ack of the old one removes the new one": (
+        "lost",
+        [put("a", 1, 2), take("a", 3, 4, 60), drop(5, 6), put("b", 7, 8)],
+        None,
+    ),
+    "one ack removes both": ("lost", [put("a", 1, 2), drop(3, 8), put("b", 4, 5)], None),
+    "the old body under the new id": (
+        "resurrected",
+        [put("a", 1, 2), drop(3, 4), put("b", 5, 6), take("a", 7, 8, 9)],
+        "b",
+    ),
+    "two holders of one version": (
+        "held twice",
+        [put("a", 1, 2), drop(3, 4), put("b", 5, 6), take("b", 7, 8, 60), take("b", 9, 10, 60)],
+        "b",
+    ),
+    "two holders, and one lets go": (
+        "held twice",
+        [put("a", 1, 2), take("a", 3, 4, 60), take("a", 5, 6, 7), on("release", 8, 9)],
+        "a",
+    ),
+    "a renewal does not hold": (
+        "held twice",
+        [put("a", 1, 2), take("a", 3, 4, 5), on("renew", 4, 4.5, deadline=60), take("a", 6, 7, 60)],
+        "a",
+    ),
+    "a delay does not hold": ("held twice", [put("a", 1, 2, delay=50.0), take("a", 3, 4, 60)], "a"),
+    "put over what stands": ("duplicated", [put("a", 1, 2), put("b", 3, 4)], "b"),
+    "a retry stores a second one": (
+        "resurrected",
+        [
+            put("a", 1, over=2),
+            put("b", 3, 4),
+            take("b", 5, 6, 60),
+            drop(7, 8),
+            take("a", 9, 10, 60),
+        ],
+        None,
+    ),
+    "it stands in the end, after the retry": (
+        "resurrected",
+        [put("a", 1, over=2), put("b", 3, 4), drop(5, 6)],
+        "a",
+    ),
+    "stored already, it is told, and nothing is": (
+        "resurrected",
+        [put("a", 1, 2), drop(3, 4), put("b", 5, 6, status=409)],
+        None,
+    ),
+    "the answer was that it stands": ("lost", [put("a", 1), put("b", 3, 4, status=409)], None),
+    "nothing there, it is told": ("lost", [put("a", 1, 2), drop(3, 4, status=404)], "a"),
+    "a purge spares it": ("resurrected", [put("a", 1, 2), op("purge", 3, 4)], "a"),
+    "a renewal of what is gone": (
+        "resurrected",
+        [put("a", 1, 2), drop(3, 4), on("renew", 5, 6, deadline=60)],
+        None,
+    ),
+    "of no one": ("foreign", [take("a", 3, 4, 60)], None),
+    "of another id": (
+        "mixed",
+        [put("a", 1, 2, own=UUID), take("a", 3, 4, 60), drop(5, 6, UUID)],
+        None,
+    ),
+    "of another queue": (
+        "mixed",
+        [put("a", 1, 2, queue="p"), take("a", 3, 4, 60), drop(5, 6)],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_a_false_life_of_an_own_id_is_seen(name: str) -> None:
+    kind, ops, stands = FALSE[name]
+    assert kind in wrong(*ops, stands=stands, until=60)
+
+
+def test_content_of_an_earlier_round_under_an_id_that_is_used_again_is_seen() -> None:
+    ops = [put("b", 1, 2), take("a", 3, 4, 60)]
+    assert wrong(*ops, stands="b", gone=frozenset({"a"})) == {"resurrected"}
+
+
+def test_a_claim_must_stand_as_long_as_it_was_told() -> None:
+    ops = [put("a", 1, 2), take("a", 3, 4, 60)]
+    assert wrong(*ops, stands="a", until=60) == set()
+    assert wrong(*ops, stands="a", until=59.9) == {"held twice"}
+    assert wrong(*ops, stands="a", until=59.9, horizon=3.5) == set()
+
+
+def test_of_own_ids_only_answers_before_the_horizon_are_promises() -> None:
+    ops = [put("a", 1, 2), drop(3, 8)]
+    assert wrong(*ops, horizon=5) == wrong(*ops, horizon=5, stands="a") == set()
+    assert wrong(put("a", 1, 2), horizon=5) == {"lost"}
+    assert wrong(put("a", 1, 6), horizon=5) == set()
+    # A put that was answered before tells that the removal was done, whatever became of its answer.
+    assert wrong(*ops, put("b", 4, 4.5), horizon=5, stands="a") == {"resurrected"}
+
+
+def test_tries_that_differ_in_an_attribute_are_told_apart() -> None:
+    tries = [put("a", 1, over=2, own=UUID), put("a", 3, 4, own=UUID, attempt=1)]
+    headed = f"{UUID}.h"
+    assert wrong(*tries, stands="a#1", own=headed) == set()
+    assert wrong(*tries, drop(5, 6, headed), stands="a", own=UUID) == {"resurrected"}
+    # Under the other name nothing stands: that is true.
+    assert wrong(*tries, drop(5, 6, UUID, status=404), stands="a#1", own=headed) == set()
+
+
+def test_a_404_for_an_own_id_is_excused_by_a_restart_of_the_server() -> None:
+    ops = [put("a", 1, 2), drop(3, 4, status=404)]
+    assert wrong(*ops, restarts=[(3.1, 3.2)]) == set()
+    assert wrong(*ops, restarts=[(3.1, 3.2)], stands="a") == {"resurrected"}
+    assert wrong(*ops, restarts=[(4.5, 5.0)]) == {"lost"}

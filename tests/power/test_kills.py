@@ -1,22 +1,38 @@
-"""Programs and clients that die or hang at random, two full suites on one tree."""
+"""Programs and clients that die or hang at random, two full suites on one tree.
+
+The syncs of one suite are slow: its shortest claims are over before anyone is told of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.power.kills import HOSTS, Battle
+from tests.power.clients import CONTENDED, MIXED
+from tests.power.kills import HOSTS, ONE_SLOWER, Battle
 from tests.power.nursery import Nursery
 
 ROUNDS = 12
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_kills_lose_and_double_nothing(tmp_path: Path, processes: int) -> None:
+@pytest.mark.parametrize(
+    ("processes", "weights"),
+    [(1, MIXED), (2, MIXED), (2, CONTENDED)],
+    ids=["1 process", "2 processes", "few messages that many want"],
+)
+def test_kills_lose_and_double_nothing(
+    tmp_path: Path, processes: int, weights: Mapping[str, int]
+) -> None:
     with Nursery(tmp_path / "logs") as nursery:
         tally = Battle(
-            dict.fromkeys(HOSTS, nursery), tmp_path, processes=processes, seed=processes
+            dict.fromkeys(HOSTS, nursery),
+            tmp_path,
+            processes=processes,
+            seed=processes,
+            slow_s=ONE_SLOWER,
+            weights=weights,
         ).run(ROUNDS)
     print(f"kills: {tally}")
     assert tally.findings == []

@@ -15,9 +15,9 @@ from tests.power.nursery import Nursery
 from tests.power.rounds import Campaign
 from tests.power.tally import Tally
 
-ROUNDS = 5  # for each of the eight configurations
+ROUNDS = 3  # for each of the twelve configurations
 FILESYSTEMS = ("ext4", "xfs")
-SYNCS = ("fsync", "syncfs")
+SYNCS = ("auto", "fsync", "syncfs")
 
 
 @pytest.fixture(scope="module")

@@ -24,22 +24,41 @@ from fsmq.spool import (
 from fsmq.spool import dedup as spool_dedup
 from fsmq.spool.errors import Reserved
 from tests.power import bodies, dedup
+from tests.power.ops import content
 
 _TIMEOUT_S = 10.0
 _TYPE, _TRACE = "text/x-power", "Trace"
+ATTEMPT = "Attempt"  # the attribute by which two tries of one put may differ
 
 
 class Got(NamedTuple):
-    """A message as a client got it; ``key`` is None and ``fault`` says why if it was broken."""
+    """A message as a client got it; ``content`` is None and ``fault`` says why if it was broken."""
 
     id: str
-    key: str | None
+    content: str | None
     deadline: float
     fault: str = ""
 
 
+class Post(NamedTuple):
+    """What a client posts. rich: with a priority and more; attempt: what an attribute says."""
+
+    body: bytes
+    own: str | None = None
+    delay: float | None = None
+    rich: bool = False
+    attempt: int = 0
+
+
 class Refused(Exception):
-    """No answer, or one that leaves open whether it was done."""
+    """No answer, or one that leaves open whether it was done.
+
+    is_over: whether no program can be at it any more.
+    """
+
+    def __init__(self, reason: object, is_over: bool = True) -> None:
+        super().__init__(str(reason))
+        self.is_over = is_over
 
 
 class Verbs(Protocol):
@@ -49,12 +68,11 @@ class Verbs(Protocol):
     def delete_queue(self, queue: str) -> int: ...
     def purge(self, queue: str) -> int: ...
     def configure(self, queue: str, visibility: float) -> int: ...
-    def post(
-        self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
-    ) -> tuple[int, str]: ...
+    def post(self, queue: str, post: Post) -> tuple[int, str]: ...
     def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]: ...
     def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]: ...
     def fetch(self, queue: str, count: int, visibility: float) -> list[Got]: ...
+    def hang_up(self, queue: str, visibility: float, patience: float) -> int: ...
     def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]: ...
     def release(self, queue: str, id: str) -> int: ...
     def delete(self, queue: str, id: str) -> int: ...
@@ -86,7 +104,8 @@ class OverHttp:
             answer = response.status, response.headers, response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise Refused(str(error)) from error
+            # Where it is closed its program has ended; where nothing comes it may still be at it.
+            raise Refused(error, is_over=not isinstance(error, TimeoutError)) from error
         if answer[0] == 503:
             raise Refused("503")
         return answer
@@ -104,17 +123,17 @@ class OverHttp:
         settings = json.dumps({"visibility_timeout": visibility}).encode()
         return self.ask("PATCH", f"/{queue}", settings)[0]
 
-    def post(
-        self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
-    ) -> tuple[int, str]:
-        query: dict[str, object] = {} if delay is None else {"delay": delay}
+    def post(self, queue: str, post: Post) -> tuple[int, str]:
+        query: dict[str, object] = {} if post.delay is None else {"delay": post.delay}
         headers = {}
-        if id is not None:
-            query["id"] = id
-        elif rich:
+        if post.own is not None:
+            query["id"] = post.own
+        if post.attempt:
+            headers[f"X-Message-Attribute-{ATTEMPT}"] = str(post.attempt)
+        if post.rich:
             query |= {"priority": 7, "ttl": 9000}
-            headers = {"Content-Type": _TYPE, f"X-Message-Attribute-{_TRACE}": "4bf92f35"}
-        status, told, _ = self.ask("POST", _messages(queue, query), body, headers)
+            headers |= {"Content-Type": _TYPE, f"X-Message-Attribute-{_TRACE}": "4bf92f35"}
+        status, told, _ = self.ask("POST", _messages(queue, query), post.body, headers)
         return status, told["X-Message-Id"] or ""
 
     def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]:
@@ -133,9 +152,23 @@ class OverHttp:
             if status != 200:
                 return []
             deadline = _seconds(told["X-Message-Deadline"])
-            return [_got(told["X-Message-Id"], body, deadline)]
+            attempt = told[f"X-Message-Attribute-{ATTEMPT}"]
+            return [_got(told["X-Message-Id"], body, deadline, attempt=attempt)]
         status, _, body = self.ask("GET", _messages(queue, query | {"count": count}))
         return [_from_json(m) for m in json.loads(body)["messages"]] if status == 200 else []
+
+    def hang_up(self, queue: str, visibility: float, patience: float) -> int:
+        """Ask for a message on a connection of its own, and close that after so many seconds."""
+        parts = self._connection
+        leaving = http.client.HTTPConnection(parts.host, parts.port, timeout=_TIMEOUT_S)
+        try:
+            leaving.request("GET", _messages(queue, {"visibility": visibility}))
+            time.sleep(patience)
+        except OSError as error:
+            raise Refused(error) from error
+        finally:
+            leaving.close()
+        return 0
 
     def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
         status, told, _ = self.ask("PATCH", _message(queue, id) + f"?visibility={visibility}")
@@ -197,16 +230,18 @@ class InProcess:
             lambda: Queue(self._spool, queue).configure(visibility_timeout=visibility), 200
         )
 
-    def post(
-        self, queue: str, body: bytes, id: str | None, delay: float | None, rich: bool
-    ) -> tuple[int, str]:
+    def post(self, queue: str, post: Post) -> tuple[int, str]:
         told: list[str] = []
+        more: dict[str, Any] = {}
+        if post.attempt:
+            more = {"attributes": {ATTEMPT: str(post.attempt)}}
+        if post.rich:
+            more = {"priority": 7, "content_type": _TYPE, "attributes": {_TRACE: "4bf92f35"}}
 
         def put() -> None:
-            more: dict[str, Any] = {}
-            if rich and id is None:
-                more = {"priority": 7, "content_type": _TYPE, "attributes": {_TRACE: "4bf92f35"}}
-            told.append(Queue(self._spool, queue).put(body, id=id, delay=delay, **more))
+            told.append(
+                Queue(self._spool, queue).put(post.body, id=post.own, delay=post.delay, **more)
+            )
 
         return self._status(put, 201), "".join(told)
 
@@ -230,10 +265,21 @@ class InProcess:
 
         def claim() -> None:
             for m in Queue(self._spool, queue).claim(count, visibility):
-                got.append(_got(m.id, m.body, m.deadline or 0.0))
+                attempt = m.attributes.get(ATTEMPT)
+                got.append(_got(m.id, m.body, m.deadline or 0.0, attempt=attempt))
 
         self._status(claim, 200)
         return got
+
+    def hang_up(self, queue: str, visibility: float, patience: float) -> int:
+        """Claim, and give back once it is synced, as mq does when its client has gone."""
+
+        def claim() -> None:
+            pending = self._spool.claim(queue, 1, visibility)
+            self._spool.syncer.sync(pending.work)
+            pending.abandon()
+
+        return self._status(claim, 0)
 
     def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
         told = [0.0]
@@ -281,7 +327,7 @@ class InProcess:
         except DuplicateMessage:
             return 409
         except (Unavailable, Reserved, OSError) as error:
-            raise Refused(str(error)) from error
+            raise Refused(error) from error
         return done
 
 
@@ -290,9 +336,11 @@ def _got(
     body: Any,
     deadline: float,
     key_of: Callable[[Any], str] = bodies.key_of,
+    *,
+    attempt: str | None = None,
 ) -> Got:
     try:
-        return Got(message_id, key_of(body), deadline)
+        return Got(message_id, content(key_of(body), int(attempt or 0)), deadline)
     except bodies.BrokenBody as error:
         return Got(message_id, None, deadline, str(error))
 
@@ -300,7 +348,8 @@ def _got(
 def _from_json(message: dict[str, Any]) -> Got:
     text = message.get("body")
     body = base64.b64decode(message["body_base64"]) if text is None else text.encode()
-    return _got(message["id"], body, _seconds(message["deadline"]))
+    attempt = message["attributes"].get(ATTEMPT)
+    return _got(message["id"], body, _seconds(message["deadline"]), attempt=attempt)
 
 
 def _seconds(moment: str) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 
 from fsmq.daemons import mover, mq, reaper
 from tests.power import clients
-from tests.power.syncs import take_away
+from tests.power.syncs import slow_down, take_away
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -54,7 +54,9 @@ def _end(pid: int) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def _start(start: str, argv: list[str], log: str, notify: str, without: list[str]) -> int:
+def _start(
+    start: str, argv: list[str], log: str, notify: str, without: list[str], slow_s: float
+) -> int:
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -70,6 +72,8 @@ def _start(start: str, argv: list[str], log: str, notify: str, without: list[str
         sys.argv = [start, *argv]
         if without:
             take_away(*without)
+        if slow_s:
+            slow_down(slow_s)
         code = _run(start, argv)
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)

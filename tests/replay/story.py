@@ -14,8 +14,8 @@ from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool, dedup
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.dedup import read_side, write_side
 from fsmq.spool.fsck import check
-from fsmq.spool.put import stands
 from fsmq.spool.sync import SyncMode
+from fsmq.spool.unfinished import stands
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.teller import (
@@ -272,7 +272,7 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
     with Consumer(spool, CONSUMER, visibility=HOLD_S) as consumer:
         batches = consumer.batches("story", 0)
     claims = [claim for batch in batches for claim in batch.claims[JOBS]]
-    given = {FIRST[claim.id] for claim in claims if stands(spool.context, JOBS, claim.id)}
+    given = {FIRST[claim.id] for claim in claims if stands(spool.tree, JOBS, claim.id)}
     if promised.given is not None and bool(batches) != promised.given:
         raise Broken(f"a batch is {'gone' if promised.given else 'given again'}")
     # What someone has removed meanwhile is left out.

@@ -12,9 +12,10 @@ from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool
 from fsmq.spool.commit import commit, is_committed
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.filters import Filter
-from fsmq.spool.names import seal_of, staged_entry
+from fsmq.spool.names import reservation, seal_of, staged_entry
 from fsmq.spool.recovery import recover
 from fsmq.spool.staging import Job, Part
+from fsmq.spool.uuids import uuid7
 from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock
 
@@ -146,18 +147,29 @@ class Teller:
         """The same after a mover has found it."""
         self._retry(lambda: recover(self.spool.tree, self.clock(), at_start=True))
 
-    def _retry(self, meanwhile: Callable[[], object]) -> None:
+    def retry_changed(self) -> None:
+        """The same with another attribute; what the writer had reserved is left as well."""
+        self._retry(lambda: None, attempt="2")
+
+    def retry_changed_promoted(self) -> None:
+        self._retry(lambda: recover(self.spool.tree, self.clock()), attempt="2")
+
+    def _retry(self, meanwhile: Callable[[], object], **changed: str) -> None:
         self._posted += 1
-        body, own = b"put again, number %d" % self._posted, f"again-{self._posted}"
+        body, own = b"put again, number %d" % self._posted, uuid7()
         self.begin(lambda p: p.may.add(body))
-        staged = self.spool.tree.root / "new" / staged_entry(JOBS, own, seal_of(body))
-        left = os.open(staged, os.O_WRONLY | os.O_CREAT, 0o600)
-        os.write(left, body)
-        os.close(left)
+        if changed:
+            self._leave(reservation(JOBS, own), b"")
+        self._leave(staged_entry(JOBS, own, seal_of(body)), body)
         meanwhile()
         with suppress(DuplicateMessage):
-            self.jobs.put(body, id=own)
+            self.jobs.put(body, id=own, attributes=changed)
         self.end(lambda p: p.must.add(body))
+
+    def _leave(self, name: str, content: bytes) -> None:
+        left = os.open(self.spool.tree.root / "new" / name, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.write(left, content)
+        os.close(left)
 
     def put_own_batch(self) -> None:
         """Two own ids are behind one lock."""
@@ -449,6 +461,8 @@ VERBS = (
     "put_own",
     "retry_left",
     "retry_promoted",
+    "retry_changed",
+    "retry_changed_promoted",
     "put_own_batch",
     "deliver",
     "claim",

@@ -33,7 +33,7 @@ FAMILIES = {
     "subscribe": ("subscribe",),
     "unsubscribe": ("unsubscribe",),
     "publish": ("publish",),
-    "retry": ("retry_left",),
+    "retry": ("retry_left", "retry_changed"),
     "stage": ("stage", "stage_and_remove"),
     "dedup send": ("dedup_send",),
     "dedup poll": ("dedup_poll",),
