@@ -1,0 +1,65 @@
+"""All interleavings: each verb stopped before each of its calls, for each story of others.
+
+    python -m tests.interleave                  all of them (half an hour on two cores)
+    python -m tests.interleave --shape pairs --verb claim
+
+Exit code 1 and the findings if one promise was broken, each with the calls of one schedule.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+
+import click
+
+from tests.interleave.explore import Explored, explore_all
+from tests.interleave.plans import ALL
+from tests.interleave.verbs import VERBS
+
+
+@click.command(help=__doc__)
+@click.option("--shape", "shapes", type=click.Choice(list(ALL)), multiple=True, help="Only these.")
+@click.option("--verb", "verbs", type=click.Choice(list(VERBS)), multiple=True, help="Only these.")
+@click.option("--jobs", default=os.cpu_count() or 1, show_default="one for each core")
+def main(shapes: tuple[str, ...], verbs: tuple[str, ...], jobs: int) -> None:
+    plans = [
+        (shape, plan)
+        for shape in shapes or ALL
+        for plan in ALL[shape]()
+        if not verbs or plan.verb in verbs
+    ]
+    started = time.monotonic()
+    tried: Counter[str] = Counter()
+    schedules: Counter[str] = Counter()
+    findings: Counter[str] = Counter()
+    with click.progressbar(length=len(plans), label="interleavings", file=sys.stderr) as bar:
+        for shape, done in explore_all(plans, jobs):
+            bar.update(1)
+            tried[shape] += 1
+            schedules[shape] += done.schedules
+            findings[shape] += len(done.findings)
+            if done.findings:
+                _print(done)
+    for shape in tried:
+        print(
+            f"{shape}: {tried[shape]} plans, {schedules[shape]} schedules,"
+            f" {findings[shape]} of them break a promise"
+        )
+    print(f"{time.monotonic() - started:.0f} s, {findings.total()} findings")
+    sys.exit(findings.total() > 0)
+
+
+def _print(done: Explored) -> None:
+    first = done.findings[0]
+    print(
+        f"\n{done.plan}: {len(done.findings)} of {done.schedules} schedules, such as", first.stops
+    )
+    print("\n".join(first.told))
+    print(f"=> {first.what}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

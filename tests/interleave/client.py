@@ -1,0 +1,360 @@
+"""A client of a spool: it does verbs, and notes what it asks and what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fsmq.spool import FsmqError, Message, NewMessage, Queue, Spool, dedup, removal
+from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers import finish_abandoned
+from fsmq.spool.context import Pending
+from fsmq.spool.manifest import Batch
+from tests.interleave import model
+from tests.interleave.judge import Log
+from tests.interleave.model import Clearing, Operation, Publishing
+
+T = TypeVar("T")
+Op = TypeVar("Op", bound=Operation)
+Q, OTHER, DEAD, TOPIC, DUPS = "q", "other", model.DEAD, "topic", "dups"
+READ, WRITE = dedup.read_side(DUPS), dedup.write_side(DUPS)
+SHORT_S, LONG_S = 10.0, 60.0
+_SHORT_MS = round(SHORT_S * 1000)
+CONSUMER, STREAM = "consumer", "stream"
+
+
+class Unrenewed(Consumer):
+    """A consumer whose claims are renewed only when it is told to."""
+
+    def _renew(self) -> None:
+        return
+
+
+@dataclass
+class Taken:
+    """What a consumer has claimed, and the number of the claim."""
+
+    claim: int
+    batch: Batch
+
+
+class Client:
+    """Somebody with a spool of its own, which is how one process sees the tree."""
+
+    def __init__(self, name: str, spool: Spool, log: Log) -> None:
+        self.name = name
+        self.spool = spool
+        self.claims: dict[str, int] = {}  # by id the number of the claim that it won last
+        self.taken: Taken | None = None
+        self.consumer: Consumer | None = None
+        self._log = log
+        self._written = 0
+
+    def close(self) -> None:
+        if self.consumer is not None:
+            self.consumer.close()
+        self.spool.close()
+
+    @contextmanager
+    def asking(self, text: str, kind: type[Op] = Operation) -> Iterator[Op]:  # type: ignore[assignment]
+        """An operation, from the question to the answer; an error of fsmq is an answer."""
+        op = kind(len(self._log.entries) + 1, f"{self.name}: {text}")
+        self._log.ask(op)
+        try:
+            yield op
+        except FsmqError as error:
+            op.error = f"{type(error).__name__}: {error}"[:120]
+        self._log.answer(op)
+
+    def complete(self, pending: Pending[T]) -> T:
+        return self.spool.complete(pending)
+
+    def body(self) -> bytes:
+        self._written += 1
+        return f"{self.name}{self._written}".encode()
+
+    # -- put -------------------------------------------------------------------------------------
+
+    def put(self, *ids: str | None, delay: float = 0.0, queue: str = Q) -> list[str]:
+        """Put a message for each id; None for an id of the spool's."""
+        bodies = [self.body() for _ in ids]
+        with self.asking(f"put {' '.join(b.decode() for b in bodies)} as {ids} in {queue}") as op:
+            messages = [
+                NewMessage(body, delay or None, id=i) for body, i in zip(bodies, ids, strict=True)
+            ]
+            found = self.complete(self.spool.put(queue, messages))
+            op.answer = "stored"
+            op.must = [
+                model.stores(op, queue, i, body, round(delay * 1000))
+                for i, body in zip(found, bodies, strict=True)
+            ]
+            return found
+        # Nobody was told an id that was not one's own.
+        own = [(i or "", body) for i, body in zip(ids, bodies, strict=True)]
+        self._put_refused(op, queue, own, delay)
+        return []
+
+    def _put_refused(
+        self, op: Operation, queue: str, own: list[tuple[str, bytes]], delay: float
+    ) -> None:
+        if op.error.startswith("DuplicateMessage"):
+            op.must = [model.either(*(model.stands(queue, i) for i, _ in own))]
+            return
+        # Whole, and for a moment; or for good, where nobody can know what has come of it.
+        op.once = [
+            model.either(
+                model.stores(op, queue, i, b), model.stores(op, queue, i, b, round(delay * 1000))
+            )
+            for i, b in own
+        ]
+        op.often = [model.taken_back(op)]
+        if op.error.startswith("NoSuchQueue"):
+            op.must = [model.no_queue(queue)]
+            op.at_end = model.is_taken_back(op)
+        else:
+            op.lingers = True
+
+    # -- claim -----------------------------------------------------------------------------------
+
+    def claim(self, count: int = 1, seconds: float = LONG_S, queue: str = Q) -> list[Message]:
+        with self.asking(f"claim {count} of {queue} for {seconds:g} s") as op:
+            return self._claimed(op, self.complete(self.spool.claim(queue, count, seconds)))
+        return []
+
+    def _claimed(self, op: Operation, messages: list[Message]) -> list[Message]:
+        op.answer = " ".join(f"{m.body.decode()}({m.deliveries})" for m in messages) or "nothing"
+        for m in messages:
+            until = round((m.deadline or 0) * 1000)
+            op.must.append(model.takes(op, m.queue, m.id, m.body, m.deliveries or 0, until))
+            self.claims[m.id] = op.number
+        return messages
+
+    def hang_up(self, seconds: float = SHORT_S) -> None:
+        """Claim, and be gone when the answer comes."""
+        for message in self.claim(seconds=seconds):
+            self.give_back(message)
+
+    def give_back(self, message: Message) -> None:
+        back = model.gives_back
+        with self.asking(f"give back {message.id}") as op:
+            self.complete(self.spool.give_back(message))
+            op.must = [back(op, self.claims[message.id], message.id)]
+            return
+        op.once = [back(op, self.claims[message.id], message.id)]
+
+    def fail_to_sync(self, seconds: float = SHORT_S) -> None:
+        """Claim, and give it up when the sync has failed, after a time."""
+        pending = None
+        with self.asking(f"claim for {seconds:g} s, whose sync fails") as op:
+            pending = self.spool.claim(Q, 1, seconds)
+            self.spool.syncer.sync(pending.work)
+            messages = self._claimed(op, pending.finish())
+        if pending is not None:
+            with self.asking("abandon the claim") as op:
+                pending.abandon()
+                op.once = [model.gives_back(op, self.claims[m.id], m.id) for m in messages]
+
+    # -- renew, release, bury --------------------------------------------------------------------
+
+    def renew(self, message_id: str, seconds: float = LONG_S) -> None:
+        with self.asking(f"renew {message_id} for {seconds:g} s") as op:
+            until = self.complete(self.spool.renew(Q, message_id, seconds))
+            op.must = [model.renews(op, Q, message_id, round(until * 1000))]
+
+    def extend(self, *ids: str, seconds: float = LONG_S) -> None:
+        with self.asking(f"extend {ids} to {seconds:g} s") as op:
+            op.often = [model.delivers_early(op)]
+            held = self.complete(self.spool.extend(Q, ids, seconds))
+            op.answer = str(held)
+            op.must = [
+                model.extends(op, Q, i, round(seconds * 1000))
+                for i, is_held in zip(ids, held, strict=True)
+                if is_held
+            ]
+
+    def release(self, message_id: str, delay: float = 0.0) -> None:
+        with self.asking(f"release {message_id} after {delay:g} s") as op:
+            self.complete(self.spool.release(Q, message_id, delay))
+            op.must = [model.releases(op, Q, message_id, round(delay * 1000))]
+
+    def release_all(self, *ids: str) -> None:
+        with self.asking(f"release {ids or 'all'}") as op:
+            op.often = [model.frees_any(Q)]
+            self.complete(self.spool.release_many(Q, ids or None))
+
+    def bury(self, message_id: str) -> None:
+        with self.asking(f"bury {message_id}") as op:
+            self.complete(self.spool.bury(Q, message_id))
+            op.must = [model.buries(Q, message_id)]
+
+    # -- remove ----------------------------------------------------------------------------------
+
+    def remove(self, *ids: str, queue: str = Q) -> None:
+        with self.asking(f"remove {ids} from {queue}") as op:
+            found = self.complete(self.spool.remove(queue, ids))
+            op.answer = str(found)
+            op.must = [
+                model.goes(queue, i) if was_there else model.absent(queue, i)
+                for i, was_there in zip(ids, found, strict=True)
+            ]
+
+    def purge(self, queue: str = Q) -> None:
+        with self.asking(f"purge {queue}", Clearing) as op:
+            op.queue = queue
+            self.complete(removal.purge(self.spool.context, queue))
+
+    def delete_queue(self, queue: str = Q) -> None:
+        with self.asking(f"delete {queue}", Clearing) as op:
+            op.queue, op.drops = queue, True
+            self.spool.delete_queue(queue)
+
+    def create_queue(self, queue: str = Q) -> None:
+        with self.asking(f"create {queue}") as op:
+            is_new = self.spool.create_queue(queue)
+            op.answer = str(is_new)
+            op.must = [model.makes_queue(queue) if is_new else model.is_queue(queue)]
+
+    def configure(self, **changes: object) -> None:
+        """Change settings of the queue; of these the depth tells which they are."""
+        with self.asking(f"configure {changes}") as op:
+            settings = self.spool.configure(Q, changes)
+            op.must = [model.sets(Q, settings.max_depth)]
+            if settings.dead_letter_queue is not None:
+                op.must.append(model.has_queue(settings.dead_letter_queue))
+
+    def bury_used_up(self, most: int = 1) -> None:
+        self.configure(max_deliveries=most, dead_letter_queue=DEAD)
+
+    def deliver(self) -> None:
+        """Do the mover's work in this process."""
+        with self.asking("deliver") as op:
+            op.often = [model.delivers_early(op)]
+            self.spool.deliver()
+
+    def count(self) -> None:
+        """Begin to keep a census. (What it says is looked at in the end.)"""
+        with self.asking("count") as op:
+            op.answer = str(self.spool.census.size(Q))
+
+    # -- move ------------------------------------------------------------------------------------
+
+    def move(self, source: str = Q, target: str = OTHER, *, hidden: bool = True) -> None:
+        with self.asking(f"move {source} to {target}, hidden ones: {hidden}") as op:
+            op.often = [model.moves_any(op, source, target, hidden)]
+            Queue(self.spool, source).move_to(target, in_flight=hidden)
+
+    def order_move(self, source: str = Q, target: str = OTHER, *, dedup: bool = False) -> None:
+        self.spool.begin_move(source, target, dedup=dedup)
+
+    def make_moves(self, source: str = Q, target: str = OTHER) -> None:
+        with self.asking("make moves") as op:
+            op.once = [model.makes_queue(target)]
+            op.often = [model.moves_any(op, source, target, True)]
+            self.spool.make_moves()
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def subscribe(self, queue: str = Q) -> None:
+        with self.asking(f"subscribe {queue}") as op:
+            self.spool.subscribe(TOPIC, queue)
+            op.must = [model.subscribes(TOPIC, queue)]
+            return
+        if op.error.startswith("NoSuchQueue"):
+            op.once = [model.subscribes(TOPIC, queue)]
+            op.often = [model.unsubscribes(TOPIC, queue)]
+            op.at_end = lambda world: (TOPIC, queue) not in world.subscribed
+
+    def unsubscribe(self, queue: str = Q) -> None:
+        with self.asking(f"unsubscribe {queue}") as op:
+            self.spool.unsubscribe(TOPIC, queue)
+            op.must = [model.unsubscribes(TOPIC, queue)]
+
+    def delete_topic(self) -> None:
+        with self.asking("delete the topic") as op:
+            self.spool.delete_topic(TOPIC)
+            op.must = [model.ends_topic(TOPIC)]
+
+    def publish(self) -> None:
+        body = self.body()
+        with self.asking(f"publish {body.decode()}", Publishing) as op:
+            op.topic = TOPIC
+            told = self.complete(self.spool.publish(TOPIC, NewMessage(body)))
+            op.answer = str(sorted(told))
+            op.told = frozenset(told)
+            op.must = [model.stores(op, queue, i, body) for queue, i in told.items()]
+            return
+        # Some queues may have it: under which id, nobody is told.
+        op.once = [model.stores(op, queue, "", body) for queue in (Q, OTHER)]
+        op.often = [model.taken_back(op)]
+        op.lingers = True
+
+    # -- dedup queues ----------------------------------------------------------------------------
+
+    def dedup_send(self, body: bytes) -> None:
+        content = dedup.content_id(body)
+        with self.asking(f"send {body.decode()}") as op:
+            self.complete(self.spool.dedup_send(DUPS, [body]))
+            store = model.stores(op, WRITE, content, body)
+            op.must = [model.either(store, model.stands(WRITE, content))]
+            return
+        self._put_refused(op, WRITE, [(content, body)], 0.0)
+
+    def dedup_poll(self, count: int = 1, seconds: float = LONG_S) -> list[Message]:
+        with self.asking(f"poll {count} for {seconds:g} s") as op:
+            op.often = [model.pulls_any(WRITE, READ)]
+            pending = dedup.poll(self.spool.context, DUPS, count, seconds)
+            return self._claimed(op, self.complete(pending))
+        return []
+
+    def dedup_peek(self) -> None:
+        with self.asking("peek") as op:
+            op.often = [model.pulls_any(WRITE, READ)]
+            self.complete(dedup.peek(self.spool.context, DUPS, 9))
+
+    # -- consumers -------------------------------------------------------------------------------
+
+    def open_consumer(self, name: str = CONSUMER) -> None:
+        self.consumer = Unrenewed(self.spool, name, visibility=SHORT_S)
+
+    def take_batch(self, count: int = 1) -> None:
+        with self.asking(f"take a batch of {count}") as op:
+            assert self.consumer is not None
+            batch = self.consumer.claim(STREAM, 0, [Q], count)
+            for claim in batch.claims[Q] if batch is not None else ():
+                op.must.append(model.takes_for(op, Q, claim.id, claim.deliveries, _SHORT_MS))
+            op.answer = str(batch)
+            if batch is not None:
+                self.taken = Taken(op.number, batch)
+
+    def keep_batch(self) -> None:
+        assert self.consumer is not None
+        taken = self.taken
+        if taken is None:
+            return
+        with self.asking("keep the batch") as op:
+            kept = self.consumer.keep(taken.batch)
+            for claim in kept.claims[Q]:
+                message = Q, claim.id
+                op.must.append(model.keeps(op, taken.claim, message, claim.deliveries, _SHORT_MS))
+            op.answer = str(kept.claims[Q])
+
+    def commit_batch(self) -> None:
+        assert self.consumer is not None
+        if self.taken is None:
+            return
+        committed = model.commits(Q, self.taken.claim)
+        with self.asking("commit the batch") as op:
+            self.consumer.commit(STREAM, self.taken.batch.number)
+            op.must = [committed]
+            return
+        op.once = [committed]
+        op.lingers = True
+
+    def finish_abandoned(self) -> None:
+        """Do the rest of the commit of one's own that was not finished."""
+        assert self.taken is not None
+        with self.asking("finish the commit") as op:
+            op.once = [model.commits(Q, self.taken.claim)]
+            finish_abandoned(self.spool.context)

@@ -1,0 +1,196 @@
+"""Runs schedules: a verb up to one of its calls, then others, then the rest of it; each judged."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from tests.interleave.gate import Actor, Gate
+from tests.interleave.judge import judge
+from tests.interleave.scene import FIRST, Scene, always
+from tests.interleave.verbs import STORIES, VERBS
+from tests.replay.story import scratch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who acts, and in which order; the calls at which they are stopped make it a schedule.
+
+    One story: the verb to its k-th call, the story whole, the rest of the verb. A second one comes
+    at a later call of the verb. With ``crosses`` the story is stopped, too: then the verb ends
+    first, and the rest of the story comes last. With ``third`` that is told while both are stopped.
+    """
+
+    verb: str
+    story: str
+    second: str | None = None
+    crosses: bool = False
+    third: str | None = None
+
+    def __str__(self) -> str:
+        more = [self.second and f"then {self.second}", "crossed" if self.crosses else None]
+        more.append(self.third and f"and within {self.third}")
+        return ", ".join([f"{self.verb} x {self.story}", *filter(None, more)])
+
+    @property
+    def stops_twice(self) -> bool:
+        return self.crosses or self.second is not None or self.third is not None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A promise that a schedule breaks. stops: before which calls; told: what was done."""
+
+    plan: Plan
+    stops: tuple[int, ...]
+    what: str
+    told: tuple[str, ...] = ()
+
+
+@dataclass
+class Explored:
+    """schedules: how many were run."""
+
+    plan: Plan
+    schedules: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass
+class Outcome:
+    """What came of one schedule. ends: which of the stops were not reached."""
+
+    what: str | None
+    ends: tuple[bool, ...]
+    told: list[str] | None = None
+
+
+class Explorer:
+    """Explores in one process, while :meth:`running` is entered. folder: for its trees."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._gate = Gate()
+        self._numbers = count(1)
+
+    @contextmanager
+    def running(self) -> Iterator[Explorer]:
+        with self._gate.open():
+            yield self
+
+    def explore(self, plan: Plan) -> Explored:
+        """Run all schedules of a plan."""
+        done = Explored(plan)
+        for stop in count():
+            outcome = Outcome(None, (False, False))
+            for next_stop in count() if plan.stops_twice else (0,):
+                stops = (stop, next_stop) if plan.stops_twice else (stop,)
+                outcome = self.run(plan, stops)
+                done.schedules += 1
+                if outcome.what is not None:
+                    done.findings.append(Finding(plan, stops, outcome.what))
+                if outcome.ends[-1]:
+                    break
+            if outcome.ends[0]:
+                return done
+        raise AssertionError
+
+    def tell(self, finding: Finding) -> Finding:
+        """Run its schedule once more, and tell call by call what is done."""
+        outcome = self.run(finding.plan, finding.stops, is_told=True)
+        return replace(finding, told=tuple(outcome.told or ()))
+
+    def run(self, plan: Plan, stops: tuple[int, ...], *, is_told: bool = False) -> Outcome:
+        """Run one schedule. A second stop counts from the first one, or is the other's."""
+        verb = VERBS[plan.verb]
+        scene = Scene(self._gate, self._folder / str(next(self._numbers)) / "mq", verb.delivers)
+        try:
+            verb.first(scene)
+            told = scene.log.told = [] if is_told else None
+            play = _Play(self._gate, scene, plan, told)
+            ends = play.play(stops)
+            for actor in play.actors:
+                if actor.error is not None:
+                    return Outcome(_failed(actor.error), ends, told)
+            problem = scene.end()
+            return Outcome(judge(scene.log, FIRST, always(scene.log)) or problem, ends, told)
+        finally:
+            scene.close()
+
+
+class _Play:
+    """One schedule, as it is run."""
+
+    def __init__(self, gate: Gate, scene: Scene, plan: Plan, told: list[str] | None) -> None:
+        self._scene = scene
+        self._plan = plan
+        verb = VERBS[plan.verb]
+        self._stories = STORIES[verb.others]
+        self._verb = Actor(gate, lambda: verb.work(scene), told, "    ")
+        self._other = Actor(gate, lambda: self._stories[plan.story](scene), told, "            ")
+        self.actors = (self._verb, self._other)
+
+    def play(self, stops: tuple[int, ...]) -> tuple[bool, ...]:
+        """For each stop whether it was not reached, since all was over before."""
+        plan = self._plan
+        ends: tuple[bool, ...] = (self._verb.run(stops[0]),)
+        if ends[0]:
+            return ends * len(stops)
+        if plan.crosses or plan.third is not None:
+            ends += (self._other.run(stops[1]),)
+            if plan.third is not None:
+                with self._scene.third_client():
+                    self._tell(plan.third)
+            if plan.crosses:
+                self._verb.run()
+            self._other.run()
+        else:
+            self._tell(plan.story)
+            if plan.second is not None:
+                ends += (self._verb.run(stops[1]),)
+                self._tell(plan.second)
+        self._verb.run()
+        return ends
+
+    def _tell(self, story: str) -> None:
+        self._stories[story](self._scene)
+
+
+def _failed(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)[-3:])
+
+
+_explorers: list[Explorer] = []
+_running = ExitStack()
+
+
+def explore_all(plans: Sequence[tuple[str, Plan]], jobs: int) -> Iterator[tuple[str, Explored]]:
+    """Explore plans in so many processes, each plan beside a name of the caller's.
+
+    The first finding of each tells its calls.
+    """
+    spawning = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-interleave-") as folder,
+        spawning.Pool(jobs, _begin, (folder,)) as pool,
+    ):
+        yield from pool.imap_unordered(_explore, plans, chunksize=4)
+
+
+def _begin(folder: str) -> None:
+    here = Path(folder) / str(os.getpid())
+    _explorers.append(_running.enter_context(Explorer(here).running()))
+
+
+def _explore(named: tuple[str, Plan]) -> tuple[str, Explored]:
+    name, plan = named
+    done = _explorers[0].explore(plan)
+    done.findings[:1] = map(_explorers[0].tell, done.findings[:1])
+    return name, done

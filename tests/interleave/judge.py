@@ -1,0 +1,118 @@
+"""The judge: is there an order of all effects that explains what everybody was told, and the tree?
+
+It goes through the log and keeps all worlds that may be. An answer that no world explains breaks a
+promise: something was lost, handed out twice, or was back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tests.interleave.model import Operation, World
+
+_MOST_WORLDS = 20_000
+
+
+class Moment(Enum):
+    ASKED = "asked"
+    ANSWERED = "answered"
+
+
+@dataclass
+class Log:
+    """What was asked and answered, in order, and how time went (Unix milliseconds)."""
+
+    entries: list[tuple[Moment, Operation] | int] = field(default_factory=list)
+    told: list[str] | None = None  # takes the same in words, if somebody wants to read it
+
+    def ask(self, op: Operation) -> None:
+        self._tell(op.text)
+        self.entries.append((Moment.ASKED, op))
+
+    def answer(self, op: Operation) -> None:
+        self._tell(str(op))
+        self.entries.append((Moment.ANSWERED, op))
+
+    def time(self, now_ms: int) -> None:
+        before = next((e for e in reversed(self.entries) if isinstance(e, int)), now_ms)
+        self._tell(f"{(now_ms - before) / 1000:g} s pass")
+        self.entries.append(now_ms)
+
+    def _tell(self, text: str) -> None:
+        if self.told is not None:
+            self.told.append(text)
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [e[1] for e in self.entries if isinstance(e, tuple) and e[0] is Moment.ASKED]
+
+
+class TooMany(Exception):
+    """More worlds than can be gone through."""
+
+
+def judge(log: Log, first: World, always: Iterable[Operation] = ()) -> str | None:
+    """What no order explains, in words; None if one explains all.
+
+    always: what may happen at any time without being asked for.
+    """
+    worlds = {first}
+    now = 0
+    pending = {op.number: op for op in always}
+    for op in pending.values():
+        worlds = {w.with_state(op.number, op.begin(w)) for w in worlds}
+    for entry in log.entries:
+        if isinstance(entry, int):
+            worlds = _closure(worlds, pending, now)
+            now = entry
+            for op in pending.values():
+                op.clocks.append(now)
+            continue
+        moment, op = entry
+        if moment is Moment.ASKED:
+            worlds = _closure(worlds, pending, now)
+            worlds = {w.with_state(op.number, op.begin(w)) for w in worlds}
+            op.clocks = [now]
+            pending[op.number] = op
+            continue
+        before = worlds
+        worlds = _closure(worlds, pending, now)
+        if op.lingers:
+            continue
+        del pending[op.number]
+        worlds = {w.without_state(op.number) for w in worlds if op.is_over(w, w.state(op.number))}
+        if not worlds:
+            return f"nothing explains {op}; before it {_told(before)}"
+    return None
+
+
+def _closure(worlds: set[World], pending: dict[int, Operation], now: int) -> set[World]:
+    """These worlds and all that may come of them at once."""
+    found = set(worlds)
+    left = list(worlds)
+    while left:
+        world = left.pop()
+        for number, state in world.states:
+            for after, done in pending[number].steps(world, state, now):
+                if done is not state:
+                    after = after.with_state(number, done)
+                if after not in found:
+                    found.add(after)
+                    left.append(after)
+        if len(found) > _MOST_WORLDS:
+            raise TooMany
+    return found
+
+
+def _told(worlds: set[World]) -> str:
+    texts = []
+    for world in list(worlds)[:3]:
+        messages = [
+            f"{m.body.decode()} in {m.queue}:{m.id}"
+            f"{f' until {m.until % 10**6}' if m.until else ''} count {m.count}"
+            for m in sorted(world.messages)
+        ]
+        texts.append(f"[{', '.join(messages) or 'nothing'}; queues {sorted(world.queues)}]")
+    return " or ".join(texts) + (f" or {len(worlds) - 3} more" if len(worlds) > 3 else "")

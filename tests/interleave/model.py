@@ -1,0 +1,463 @@
+"""What may be: worlds, and what an operation may do to one, all at once or one thing at a time.
+
+A world says which queues there are and where each message stands, who hides it and until when.
+Where nobody can know what came first, there are several worlds. An operation has effects, each of
+which happens at one instant between question and answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, NamedTuple
+
+DEAD = "dead"  # the queue that takes dead letters
+
+
+class Message(NamedTuple):
+    """A message that stands somewhere.
+
+    id: "" as long as nobody has been told it. until: hidden before so many Unix milliseconds; 0 if
+    not. by: the number of the operation whose claim hid it last; 0: none. count: how often it was
+    claimed. put: the number of the operation that put it, moved: of that which moved it last.
+    claims: those of all that claimed it.
+    """
+
+    body: bytes
+    queue: str
+    id: str
+    until: int
+    by: int
+    count: int
+    put: int
+    moved: int = 0
+    claims: frozenset[int] = frozenset()
+
+    def claimed(self, by: int, until: int) -> Message:
+        return self._replace(until=until, by=by, count=self.count + 1, claims=self.claims | {by})
+
+    @property
+    def key(self) -> tuple[int, bytes]:
+        """What tells it from all others."""
+        return self.put, self.body
+
+
+State = Any  # what an operation has still to do; hashable
+
+
+class World(NamedTuple):
+    """What is, and what the operations that are under way have still to do."""
+
+    queues: frozenset[str]
+    messages: frozenset[Message]
+    settings: frozenset[tuple[str, object]] = frozenset()
+    subscribed: frozenset[tuple[str, str]] = frozenset()  # topic, queue
+    states: tuple[tuple[int, State], ...] = ()
+
+    def state(self, number: int) -> State:
+        return next(state for of, state in self.states if of == number)
+
+    def with_state(self, number: int, state: State) -> World:
+        others = [(of, left) for of, left in self.states if of != number]
+        return self._replace(states=tuple(sorted([*others, (number, state)], key=lambda s: s[0])))
+
+    def without_state(self, number: int) -> World:
+        return self._replace(states=tuple(s for s in self.states if s[0] != number))
+
+    def within(self, queue: str) -> Iterator[Message]:
+        return (m for m in self.messages if m.queue == queue)
+
+    def named(self, queue: str, message_id: str) -> Iterator[Message]:
+        """Those of an id: one, but where a move has brought a second one at the same time."""
+        return (m for m in self.messages if m.queue == queue and m.id == message_id)
+
+    def changed(self, old: Message, **changes: Any) -> World:
+        return self.replaced(old, old._replace(**changes))
+
+    def replaced(self, old: Message, new: Message) -> World:
+        return self._replace(messages=self.messages - {old} | {new})
+
+    def dropped(self, *old: Message) -> World:
+        return self._replace(messages=self.messages - set(old))
+
+
+Effect = Callable[[World, int], Iterable[World]]  # the worlds afterwards; none: it cannot happen
+
+
+@dataclass(eq=False)
+class Operation:
+    """What somebody asked for and what may come of it.
+
+    must: effects each of which has happened when the answer came. once: those that may have. often:
+    those that may have, any number of times. at_end: what has to be so when the answer came.
+    lingers: without an answer, so what may happen may happen at any later time, too.
+    """
+
+    number: int
+    text: str
+    answer: str = ""
+    must: list[Effect] = field(default_factory=list)
+    once: list[Effect] = field(default_factory=list)
+    often: list[Effect] = field(default_factory=list)
+    at_end: Callable[[World], bool] = lambda world: True
+    lingers: bool = False
+    clocks: list[int] = field(default_factory=list)  # Unix ms: what it may have taken for now
+    error: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} -> {self.error or self.answer}"
+
+    def begin(self, world: World) -> State:
+        return frozenset(range(len(self.must) + len(self.once)))
+
+    def steps(self, world: World, state: State, now: int) -> Iterator[tuple[World, State]]:
+        effects = self.must + self.once
+        for index in state:
+            for after in effects[index](world, now):
+                yield after, state - {index}
+        for effect in self.often:
+            for after in effect(world, now):
+                yield after, state
+
+    def is_over(self, world: World, state: State) -> bool:
+        return all(index >= len(self.must) for index in state) and self.at_end(world)
+
+
+class Clearing(Operation):
+    """All that a queue has at the beginning leaves it before the end; what comes meanwhile may.
+
+    With ``drops`` the queue itself ends at one instant, and all that it has then leaves, too. If it
+    fails there was no queue at one instant, and what it had may have left.
+    """
+
+    queue = ""
+    drops = False
+
+    def begin(self, world: World) -> State:
+        return frozenset() if self.error else self._there(world), self.drops or bool(self.error)
+
+    def steps(self, world: World, state: State, now: int) -> Iterator[tuple[World, State]]:
+        owed, drops = state
+        owed &= self._there(world)
+        is_over = self.drops and not drops and not self.error
+        for message in world.within(self.queue):
+            if not is_over or message.key in owed:
+                yield world.dropped(message), (owed - {message.key}, drops)
+        if drops and self.error and self.queue not in world.queues:
+            yield world, (owed, False)
+        if drops and not self.error and self.queue in world.queues:
+            yield _without_queue(world, self.queue), (self._there(world), False)
+
+    def is_over(self, world: World, state: State) -> bool:
+        owed, drops = state
+        return not drops and not owed & self._there(world)
+
+    def _there(self, world: World) -> frozenset[tuple[int, bytes]]:
+        return frozenset(m.key for m in world.within(self.queue))
+
+
+def _without_queue(world: World, queue: str) -> World:
+    return world._replace(
+        queues=world.queues - {queue},
+        settings=frozenset(s for s in world.settings if s[0] != queue),
+        subscribed=frozenset(s for s in world.subscribed if s[1] != queue),
+    )
+
+
+class Publishing(Operation):
+    """A copy comes to each queue that is subscribed all the time."""
+
+    topic = ""
+    told: frozenset[str] = frozenset()  # the queues that got one, by the answer
+
+    def begin(self, world: World) -> State:
+        return super().begin(world), frozenset() if self.error else self._subscribed(world)
+
+    def steps(self, world: World, state: State, now: int) -> Iterator[tuple[World, State]]:
+        left, owed = state
+        for after, less in super().steps(world, left, now):
+            yield after, (less, owed & self._subscribed(after))
+
+    def is_over(self, world: World, state: State) -> bool:
+        left, owed = state
+        return super().is_over(world, left) and owed & self._subscribed(world) <= self.told
+
+    def _subscribed(self, world: World) -> frozenset[str]:
+        return frozenset(queue for topic, queue in world.subscribed if topic == self.topic)
+
+
+# -- effects -------------------------------------------------------------------------------------
+
+
+def stores(op: Operation, queue: str, message_id: str, body: bytes, delay_ms: int = 0) -> Effect:
+    """A message comes to a queue that has none of its id, unless a move brings one meanwhile."""
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        others = world.named(queue, message_id) if message_id else ()
+        if queue not in world.queues or any(m.moved < op.number for m in others):
+            return
+        for until in {clock + delay_ms for clock in op.clocks} if delay_ms else {0}:
+            message = Message(body, queue, message_id, until, 0, 0, op.number)
+            yield world._replace(messages=world.messages | {message})
+
+    return effect
+
+
+def stands(queue: str, message_id: str) -> Effect:
+    """There is one of this id."""
+    return lambda world, now: [world] if any(world.named(queue, message_id)) else []
+
+
+def absent(queue: str, message_id: str) -> Effect:
+    """There is none."""
+    return lambda world, now: [] if any(world.named(queue, message_id)) else [world]
+
+
+def either(*effects: Effect) -> Effect:
+    """One of them happens."""
+    return lambda world, now: [after for effect in effects for after in effect(world, now)]
+
+
+def taken_back(op: Operation) -> Effect:
+    """One that this operation has put goes."""
+    return lambda world, now: [world.dropped(m) for m in world.messages if m.put == op.number]
+
+
+def is_taken_back(op: Operation) -> Callable[[World], bool]:
+    return lambda world: all(m.put != op.number for m in world.messages)
+
+
+def no_queue(queue: str) -> Effect:
+    return lambda world, now: [world] if queue not in world.queues else []
+
+
+def makes_queue(queue: str) -> Effect:
+    return lambda world, now: (
+        [world._replace(queues=world.queues | {queue})] if queue not in world.queues else []
+    )
+
+
+def has_queue(queue: str) -> Effect:
+    """It is made if it is missing."""
+    return lambda world, now: [world._replace(queues=world.queues | {queue})]
+
+
+def is_queue(queue: str) -> Effect:
+    return lambda world, now: [world] if queue in world.queues else []
+
+
+def takes(
+    op: Operation, queue: str, message_id: str, body: bytes | None, count: int, until: int
+) -> Effect:
+    """A message that is not hidden is claimed, for the ``count``th time; None: whatever it has."""
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        for m in world.within(queue):
+            is_it = m.id in ("", message_id) and body in (None, m.body) and m.count + 1 == count
+            if is_it and m.until <= now:
+                yield world.replaced(m, m.claimed(op.number, until)._replace(id=message_id))
+
+    return effect
+
+
+def takes_for(op: Operation, queue: str, message_id: str, count: int, span_ms: int) -> Effect:
+    """Whatever has this id is claimed for so long."""
+    return lambda world, now: [
+        after
+        for clock in op.clocks
+        for after in takes(op, queue, message_id, None, count, clock + span_ms)(world, now)
+    ]
+
+
+def gives_back(op: Operation, claim: int, message_id: str) -> Effect:
+    """A claim ends as if it had not been."""
+    return lambda world, now: [
+        world.changed(m, until=0, by=0, count=m.count - 1)
+        for m in world.messages
+        if m.by == claim and m.id == message_id
+    ]
+
+
+def renews(op: Operation, queue: str, message_id: str, until: int) -> Effect:
+    """A message is hidden until then, whoever has claimed it; one that is free may be claimed."""
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        for m in world.named(queue, message_id):
+            yield world.changed(m, until=until)
+            if m.until <= now:
+                yield world.replaced(m, m.claimed(op.number, until))
+
+    return effect
+
+
+def extends(op: Operation, queue: str, message_id: str, span_ms: int) -> Effect:
+    """The same, but one that is hidden for longer stays so."""
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        for until in (clock + span_ms for clock in op.clocks):
+            if any(m.until >= until for m in world.named(queue, message_id)):
+                yield world
+            else:
+                yield from renews(op, queue, message_id, until)(world, now)
+
+    return effect
+
+
+def keeps(op: Operation, claim: int, message: tuple[str, str], count: int, span_ms: int) -> Effect:
+    """A consumer holds on to a message that it has claimed, or claims it again."""
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        mine = [m for m in world.named(*message) if claim in m.claims]
+        for m, clock in product(mine, op.clocks):
+            until = clock + span_ms
+            if m.by == claim and m.count == count:
+                yield world.changed(m, until=until)
+            if m.until <= now and m.count + 1 == count:
+                yield world.replaced(m, m.claimed(claim, until))
+
+    return effect
+
+
+def commits(queue: str, claim: int) -> Effect:
+    """What a consumer has claimed and holds is removed; what others hold by now may be, too."""
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        taken = [m for m in world.within(queue) if claim in m.claims]
+        mine = [m for m in taken if m.by == claim]
+        yield world.dropped(*mine)
+        yield world.dropped(*taken)
+
+    return effect
+
+
+def releases(op: Operation, queue: str, message_id: str, delay_ms: int = 0) -> Effect:
+    """A message is free, or hidden for so long, whoever has claimed it."""
+    return lambda world, now: [
+        world.changed(m, until=clock + delay_ms if delay_ms else 0)
+        for m in world.named(queue, message_id)
+        for clock in op.clocks
+    ]
+
+
+def frees_any(queue: str) -> Effect:
+    return lambda world, now: [world.changed(m, until=0) for m in world.within(queue) if m.until]
+
+
+def delivers_early(op: Operation) -> Effect:
+    """A message that is put while someone delivers one of its id may lose its delay."""
+    return lambda world, now: [
+        world.changed(m, until=0) for m in world.messages if m.put > op.number and m.by == 0
+    ]
+
+
+def buries(queue: str, message_id: str) -> Effect:
+    return lambda world, now: [_buried(world, m) for m in world.named(queue, message_id)]
+
+
+def _buried(world: World, m: Message) -> World:
+    world = world._replace(queues=world.queues | {DEAD})
+    return world.changed(m, queue=DEAD, until=0, by=0, count=0)
+
+
+def buries_used_up(queue: str, most: int) -> Effect:
+    """One whose deliveries are used up goes to the dead letters when its timer has ended."""
+    return lambda world, now: [
+        _buried(world, m) for m in world.within(queue) if m.count >= most and m.until <= now
+    ]
+
+
+def goes(queue: str, message_id: str) -> Effect:
+    """A message is removed, wherever it stands."""
+    return lambda world, now: [world.dropped(m) for m in world.named(queue, message_id)]
+
+
+def moves_any(op: Operation, source: str, target: str, hidden: bool) -> Effect:
+    """A message goes to another queue; what was hidden may be free.
+
+    One whose id stands in the target stays, unless that is being put at the same time.
+    """
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        if target not in world.queues:
+            return
+        for m in world.within(source):
+            if m.id and any(other.put < op.number for other in world.named(target, m.id)):
+                continue
+            there = m._replace(queue=target, moved=op.number)
+            yield world.replaced(m, there)
+            if hidden and m.until:
+                yield world.replaced(m, there._replace(until=0))
+
+    return effect
+
+
+def pulls_any(write: str, read: str) -> Effect:
+    """A message of a dedup queue is shown, under an id that is new."""
+    return lambda world, now: [
+        world.changed(m, queue=read, id="") for m in world.within(write) if read in world.queues
+    ]
+
+
+def sets(queue: str, setting: object) -> Effect:
+    def effect(world: World, now: int) -> Iterator[World]:
+        if queue in world.queues:
+            others = frozenset(s for s in world.settings if s[0] != queue)
+            yield world._replace(settings=others | {(queue, setting)})
+
+    return effect
+
+
+def subscribes(topic: str, queue: str) -> Effect:
+    return lambda world, now: (
+        [world._replace(subscribed=world.subscribed | {(topic, queue)})]
+        if queue in world.queues
+        else []
+    )
+
+
+def unsubscribes(topic: str, queue: str) -> Effect:
+    return lambda world, now: [world._replace(subscribed=world.subscribed - {(topic, queue)})]
+
+
+def ends_topic(topic: str) -> Effect:
+    return lambda world, now: [
+        world._replace(subscribed=frozenset(s for s in world.subscribed if s[0] != topic))
+    ]
+
+
+# -- what is seen --------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """A message as it stands in the tree. until: 0 where it is ready."""
+
+    queue: str
+    id: str
+    body: bytes
+    until: int
+    count: int
+
+
+def looks(
+    messages: list[Seen],
+    queues: frozenset[str],
+    settings: frozenset[tuple[str, object]],
+    subscribed: frozenset[tuple[str, str]],
+) -> Effect:
+    """All is as a look at the tree has found it."""
+    seen = Counter(m._replace(id="") for m in messages)
+    ids = {(m.queue, m.body, m.id) for m in messages}
+
+    def effect(world: World, now: int) -> Iterable[World]:
+        if world.queues != queues or world.settings != settings or world.subscribed != subscribed:
+            return []
+        there = Counter(
+            Seen(m.queue, "", m.body, m.until if m.until > now else 0, m.count)
+            for m in world.messages
+        )
+        known = {(m.queue, m.body, m.id) for m in world.messages if m.id}
+        return [world] if there == seen and known <= ids else []
+
+    return effect

@@ -1,0 +1,90 @@
+"""Which verbs are stopped, and for whom: all pairs, and three verbs where all three act on x."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.interleave.explore import Plan
+from tests.interleave.verbs import STORIES, VERBS
+
+# Two stories of which the first changes what the verb has seen, and the second what it sees next.
+_IN_TURN = (
+    ("release", "claim"),
+    ("lapse", "claim"),
+    ("claim", "remove"),
+    ("claim", "release"),
+    ("remove", "put"),
+    ("remove", "put and deliver"),
+    ("remove", "put, deliver, claim"),
+    ("put and deliver", "claim"),
+    ("put and deliver", "remove"),
+    ("restart mover", "claim"),
+    ("purge", "put and deliver"),
+    ("delete queue", "create queue"),
+    ("delete queue", "create queue, put"),
+    ("move away", "move back"),
+    ("move away", "put and deliver"),
+)
+# Single verbs, which are stopped in their own middle.
+_SINGLE = (
+    *("claim", "put", "remove", "release", "renew", "deliver", "purge", "delete queue"),
+    *("move away", "claim and give back"),
+)
+_THIRD = ("remove", "put and deliver", "claim", "lapse, claim")
+# Those that look at a message, or at who has it, and act on what they have seen.
+_LOOKING = (
+    *("put own", "claim known", "claim and hang up", "renew", "release", "back off", "bury"),
+    *("remove held", "purge", "delete queue", "deliver", "redeliver", "keep batch"),
+    "commit batch",
+)
+# What finds most in little time: the part that is run with the tests.
+_QUICK = (
+    *("remove, put, deliver", "remove, put, deliver, claim", "lapse, claim"),
+    *("delete and create queue, put", "restart mover, claim", "move away"),
+)
+_QUICK_MORE = {
+    "claim": ("drop events",),
+    "census": ("drop events",),
+    "move": ("put", "delete the other queue"),
+    "make moves": ("delete the other queue",),
+    "extend": ("remove, put delayed",),
+    "keep batch": ("remove, put delayed",),
+}
+_SHARING = tuple(name for name, verb in VERBS.items() if verb.others == "queue")
+
+
+def pairs() -> Iterator[Plan]:
+    """Each verb, and each story of others."""
+    for name, verb in VERBS.items():
+        yield from (Plan(name, story) for story in STORIES[verb.others])
+
+
+def in_turn() -> Iterator[Plan]:
+    """Each verb, stopped twice."""
+    for name in _SHARING:
+        yield from (Plan(name, first, second) for first, second in _IN_TURN)
+
+
+def crossed() -> Iterator[Plan]:
+    """Each verb, and another that is in its own middle when the first one ends."""
+    for name in _SHARING:
+        yield from (Plan(name, story, crosses=True) for story in _SINGLE)
+
+
+def nested() -> Iterator[Plan]:
+    """Two verbs in their middle, and a third one."""
+    for name in _LOOKING:
+        for story in ("claim", "put", "remove", "release", "deliver"):
+            yield from (Plan(name, story, third=third) for third in _THIRD)
+
+
+def quick(name: str) -> Iterator[Plan]:
+    """What is explored of a verb with the tests."""
+    stories = STORIES[VERBS[name].others]
+    wanted = _QUICK if VERBS[name].others != "dedup" else stories
+    yield from (Plan(name, story) for story in (*wanted, *_QUICK_MORE.get(name, ())))
+    if name == "purge":
+        yield Plan(name, "release", "claim")
+
+
+ALL = {"pairs": pairs, "in turn": in_turn, "crossed": crossed, "nested": nested}

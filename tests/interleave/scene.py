@@ -1,0 +1,272 @@
+"""A tree for one run, with its clock and who works on it; and the look at what is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fsmq.spool import NoSuchQueue, Spool
+from fsmq.spool.events import Event, Kind
+from fsmq.spool.fsck import Kind as FindingKind
+from fsmq.spool.fsck import check
+from fsmq.spool.names import UUID7, split_entry
+from tests.interleave import model
+from tests.interleave.client import LONG_S, OTHER, Client, Q
+from tests.interleave.gate import Gate
+from tests.interleave.judge import Log
+from tests.interleave.model import Operation, Seen, World
+from tests.spool.helpers import Clock
+
+# What a mover leaves alone for a moment is ripe then.
+_RIPE_S = 1.5
+# All claims and delays have ended then, and whatever writers have left has been looked after.
+_AGES_S = 200.0
+_MOST_OF_ONE_ID = 3
+FIRST = World(frozenset({Q, OTHER}), frozenset())
+
+
+class Scene:
+    """A spool with two queues, a mover that is running, and clients.
+
+    delivers: whether the first client is a mover, too.
+    """
+
+    def __init__(self, gate: Gate, root: Path, delivers: bool = False) -> None:
+        self.gate = gate
+        self.root = root
+        self.clock = Clock()
+        self.clock.now = round(time.time(), 3)
+        self.log = Log()
+        self._open: list[Client] = []
+        self._afterwards: list[Callable[[], None]] = []
+        self.mover = self.client("mover", delivers=True)
+        self.one = self.client("a", delivers=delivers)
+        self.other = self.client("b", watch="poll", poll_interval=0.0)
+        for queue in sorted(FIRST.queues):
+            os.mkdir(root / "queues" / queue)
+        self.mover.spool.deliver()
+        self.one.spool.deliver()
+        self._tell_time()
+
+    def client(self, name: str, *, delivers: bool = False, **options: object) -> Client:
+        # To look at it is a call like others: time may pass before.
+        gate_clock = self.gate.watched("clock", self.clock)
+        spool = Spool(
+            self.root,
+            sync="fsync",
+            workers=1,
+            delivers=delivers,
+            clock=gate_clock,
+            **options,  # type: ignore[arg-type]
+        )
+        self._open.append(Client(name, spool, self.log))
+        return self._open[-1]
+
+    @contextmanager
+    def third_client(self) -> Iterator[None]:
+        """Others are a third one meanwhile: the second has been stopped in its middle."""
+        second = self.other
+        self.other = self.client("c", watch="poll", poll_interval=0.0)
+        self.other.claims = second.claims
+        try:
+            yield
+        finally:
+            self.other = second
+
+    def close(self) -> None:
+        for client in self._open:
+            client.close()
+        shutil.rmtree(self.root)
+
+    # -- what happens beside clients ---------------------------------------------------------------
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.gate.pass_time(seconds)
+        self._tell_time()
+
+    def _tell_time(self) -> None:
+        self.log.time(int(self.clock() * 1000))
+
+    def deliver(self) -> None:
+        """The mover does what is to be done."""
+        self.mover.spool.deliver()
+
+    def restart_mover(self) -> None:
+        """Another mover begins, which takes all writers for dead."""
+        self.client("new mover", delivers=True).deliver()
+
+    def drop_events(self) -> None:
+        """The kernel drops file events of the first client, whose loop notices at once."""
+        ready, events = self.one.spool.context.ready, self.one.spool._events
+        # Its own thread may be within: then the loop waits for it.
+        if events is None or not ready._lock.acquire(blocking=False):
+            return
+        # mq lists anew in another thread, which comes to it when the first client is done.
+        ready.on_lost = lambda: self._afterwards.append(ready.rescan)
+        try:
+            read = events.read
+            events.read = lambda timeout_ms=0: [*read(timeout_ms), Event(Kind.LOST, "", "")]  # type: ignore[method-assign]
+            try:
+                ready.refresh()
+            finally:
+                events.read = read  # type: ignore[method-assign]
+        finally:
+            ready._lock.release()
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def end(self) -> str | None:
+        """Let everything come to rest and look at it; what is wrong apart from all answers."""
+        for step in self._afterwards:
+            step()
+        self.pass_time(_RIPE_S)
+        self.deliver()
+        self._look()
+        problem = self._check_census()
+        self.pass_time(_AGES_S)
+        self.deliver()
+        self.mover.spool.reap()
+        problem = problem or self._check() or self._check_index()
+        self._drain()
+        self.deliver()
+        self.mover.spool.reap()
+        self._look()
+        return problem or self._check_empty()
+
+    def _look(self) -> None:
+        op = Operation(len(self.log.entries) + 1, "a look at the tree")
+        self.log.ask(op)
+        queues = frozenset(os.listdir(self.root / "queues"))
+        messages = self.seen(queues)
+        settings = frozenset(
+            (path.removesuffix(".json"), self.mover.spool.context.settings.get(path[:-5]).max_depth)
+            for path in os.listdir(self.root / "config")
+        )
+        subscribed = frozenset(
+            (topic, queue)
+            for topic in os.listdir(self.root / "topics")
+            for queue in os.listdir(self.root / "topics" / topic)
+        )
+        op.must = [model.looks(messages, queues, settings, subscribed)]
+        op.answer = f"{_told(messages, int(self.clock() * 1000))}; queues {sorted(queues)}"
+        op.answer += f"; settings {sorted(settings)}" if settings else ""
+        op.answer += f"; subscribed {sorted(subscribed)}" if subscribed else ""
+        self.log.answer(op)
+
+    def seen(self, queues: frozenset[str]) -> list[Seen]:
+        """All messages of the tree."""
+        found = [
+            self._one(queue, name, f"queues/{queue}/{name}", hidden=False)
+            for queue in queues
+            for name in os.listdir(self.root / "queues" / queue)
+        ]
+        for folder in ("new", "delay"):
+            for name in os.listdir(self.root / folder):
+                if name[0] != ".":
+                    queue, message_id = split_entry(name) or ("", "")
+                    found.append(self._one(queue, message_id, f"{folder}/{name}", hidden=True))
+        return found
+
+    def _one(self, queue: str, message_id: str, path: str, *, hidden: bool) -> Seen:
+        stamp = self.mover.spool.context.stamps.decode(
+            message_id, os.stat(self.root / path).st_mtime_ns
+        )
+        until = stamp.deadline_ms if stamp is not None and hidden else 0
+        count = stamp.deliveries if stamp is not None else 0
+        return Seen(queue, message_id, (self.root / path).read_bytes(), until, count or 0)
+
+    def _check(self) -> str | None:
+        """What fsck finds. (It takes long, so it is asked about each kind of tree once.)"""
+        kind = _kind_of(self.root)
+        if kind in _SOUND:
+            return None
+        found = check(self.mover.spool.tree, offline=True, clock=self.clock).findings
+        # Whether two of one id may be there is for the judge to say.
+        found = [f for f in found if f.kind is not FindingKind.DUPLICATE]
+        errors = [f"{f.path} {f.reason}" for f in found if f.severity.value == "error"]
+        if errors:
+            return f"fsck: {errors}"
+        _SOUND.add(kind)
+        return None
+
+    def _check_index(self) -> str | None:
+        """What the first client knows of each queue: all that is ready, or that it has to list."""
+        ready = self.one.spool.context.ready
+        for queue in self.one.spool.queues():
+            known = ready.first(queue, 1000)
+            there = set(self.one.spool.tree.ready_names(queue) or ())
+            if known is not None and not there <= set(known):
+                return f"the index of {queue} has {known}, and {sorted(there)} are ready"
+        return None
+
+    def _check_census(self) -> str | None:
+        census = self.one.spool.census
+        if not census._asked:
+            return None
+        self.other.put(None, delay=10.0)
+        self.deliver()
+        with suppress(NoSuchQueue):
+            size, truth = census.size(Q), self.other.spool.counts(Q).total
+            if size != truth:
+                return f"the census says {size}, and there are {truth}"
+        return None
+
+    def _drain(self) -> None:
+        """Claim and remove all that is there, as the first client.
+
+        Of two of one id one waits until the other has gone.
+        """
+        self.gate.pass_time(0.1)  # what was left to others is not any more
+        queues = self.one.spool.queues()
+        for _ in range(_MOST_OF_ONE_ID):
+            for queue in queues:
+                if messages := self.one.claim(100, LONG_S, queue):
+                    self.one.remove(*(m.id for m in messages), queue=queue)
+            if not os.listdir(self.root / "new"):
+                return
+            self.gate.pass_time(_AGES_S)
+            self.deliver()
+
+    def _check_empty(self) -> str | None:
+        left = [
+            f"{folder}/{name}"
+            for folder in ("new", "delay", "remove")
+            for name in os.listdir(self.root / folder)
+        ]
+        return f"left: {left}" if left else None
+
+
+_SOUND: set[str] = set()
+_UUID = re.compile(UUID7)
+
+
+def _kind_of(root: Path) -> str:
+    """All names of a tree."""
+    found = []
+    for folder, folders, files in os.walk(root):
+        found += [f"{folder[len(str(root)) :]}/{name}" for name in (*folders, *files)]
+    return _UUID.sub("uuid", " ".join(sorted(found)))
+
+
+def always(log: Log) -> list[Operation]:
+    """What may happen without being asked for."""
+    if not any("dead_letter" in op.text for op in log.operations):
+        return []
+    op = Operation(0, "the mover buries")
+    op.often = [model.buries_used_up(Q, 1)]
+    return [op]
+
+
+def _told(messages: list[Seen], now: int) -> str:
+    texts = [
+        f"{m.body.decode()} in {m.queue}:{m.id}"
+        f"{f' until {(m.until - now) / 1000:+g} s' if m.until else ''} count {m.count}"
+        for m in sorted(messages)
+    ]
+    return ", ".join(texts) or "nothing"
