@@ -58,7 +58,7 @@ class Inspection:
         self._check_queues(queues)
         self._check_settings(settings)
         self.dedup.check_load()
-        eventually(lambda: not list((self._root / "moves").glob("*.json")))
+        self._await_moves()
         for queue in {MAIN, BUSY, *queues}:
             self._http.create(queue)  # what is left of a deleted queue would show itself
         self._drain({MAIN, BUSY, *queues})
@@ -68,6 +68,14 @@ class Inspection:
         for finding in check(self._root).findings:
             if finding.severity.value == "error":
                 self._history.find("fsck", str(finding))
+
+    def _await_moves(self) -> None:
+        """Wait until all moves are made that can be: one whose order is torn never is."""
+        folder = self._root / "moves"
+        torn = {path for path in folder.glob("*.json") if _is_torn(path)}
+        for path in sorted(torn):
+            self._history.find("undone", f"the order of the move {path.stem} is torn")
+        eventually(lambda: set(folder.glob("*.json")) <= torn)
 
     def _check_queues(self, queues: Mapping[str, bool | None]) -> None:
         for queue, exists in queues.items():
@@ -206,3 +214,14 @@ def _content_of(
         return content(key_of(body), int(attributes.get(ATTEMPT, 0))), ""
     except bodies.BrokenBody as error:
         return None, str(error)
+
+
+def _is_torn(order: Path) -> bool:
+    """Whether the file of a move has lost its content; one that is made meanwhile has not."""
+    try:
+        json.loads(order.read_bytes())
+    except FileNotFoundError:
+        return False
+    except ValueError:
+        return True
+    return False
