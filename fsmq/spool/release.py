@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 
 from .context import Context, Pending
@@ -12,6 +14,7 @@ from .names import check_id, check_queue, fits, split_entry
 from .settings import MAX_DELAY_S, QueueSettings, check_seconds
 from .sync import Work
 from .transitions import BURY, DELAY, QUEUES, RELEASE, State
+from .unfinished import stands
 
 
 def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
@@ -134,13 +137,16 @@ def bury(context: Context, held: Held, queue: str, message_id: str, dead_letters
     False if it is not in ``delay/`` any more.
 
     Raises:
-        FileExistsError: a message of that id stands there; nothing was changed.
+        FileExistsError: a message of that id stands there, in whatever state; nothing was changed.
         OSError
     """
     tree, stamps = context.tree, context.stamps
     if not tree.has_queue(dead_letters):
         tree.make_queue(dead_letters)
     source = tree.path(State.DELAY, queue, message_id)
+    if stands(tree, dead_letters, message_id):
+        # No rename would find it in its way where it is new or hidden.
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source)
     found = held.found
     # Before the rename: who waits for dead letters may claim it at once, and would count on.
     if not held.stamp(context, source, stamps.encode(message_id, context.now_ms(), 0)):

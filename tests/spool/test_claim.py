@@ -9,6 +9,7 @@ import pytest
 
 from fsmq.spool import (
     InvalidValue,
+    Message,
     NewMessage,
     NoSuchMessage,
     NoSuchQueue,
@@ -17,6 +18,7 @@ from fsmq.spool import (
     State,
     Unavailable,
 )
+from fsmq.spool.fsck import check
 from tests.spool.helpers import Clock, tree_of
 
 
@@ -244,6 +246,33 @@ def test_used_up_deliveries_bury_a_message_when_it_is_released(spool: Spool, job
     jobs.release(message_id)
     assert jobs.counts().total == 0
     assert [m.id for m in spool.queue("dead").peek()] == [message_id]
+
+
+@pytest.mark.parametrize("state", list(State)[:3])
+@pytest.mark.parametrize("by_timer", [False, True])
+def test_no_message_is_buried_beside_another_of_its_id(
+    spool: Spool, jobs: Queue, clock: Clock, root: Path, state: State, by_timer: bool
+) -> None:
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    dead = spool.queue("dead")
+    jobs.put(b"the first", id="own")
+    jobs.claim(visibility=5)
+    dead.put(b"the second", id="own", delay=50 if state is State.DELAY else None)
+    if state is not State.NEW:
+        spool.deliver()
+    clock.advance(10)
+    if by_timer:
+        spool.deliver()
+    else:
+        with pytest.raises(Unavailable):
+            jobs.release("own")
+    assert check(root, offline=True, clock=clock).findings == []
+    assert [message.body for message in _all(jobs)] == [b"the first"]
+    assert [message.body for message in _all(dead)] == [b"the second"]
+
+
+def _all(queue: Queue) -> list[Message]:
+    return [message for state in list(State)[:3] for message in queue.peek(state=state)]
 
 
 def test_a_dead_letter_queue_that_was_deleted_is_made_again(

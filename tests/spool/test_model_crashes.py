@@ -1,58 +1,235 @@
 """The spool against a dictionary, with processes that die between any two system calls.
 
 After a crash and a restart the tree must be one that the model allows: the verb has happened, or it
-has not, or it stopped at one of the few places that docs/format.md names.
+has not, or it stopped at one of the few places that docs/format.md names. Without a restart, what a
+writer has left that died waits under its dot-name until its id is put again, or a mover starts.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
-from fsmq.spool import Queue, Spool, State
+from fsmq.spool import DuplicateMessage, Queue, Spool, State, names
+from fsmq.spool.fsck import Finding, Kind
+from fsmq.spool.message import unpack
+from fsmq.spool.reservation import is_reservation
 from tests.spool.crashing import run_and_die
-from tests.spool.test_model import DELAY, READY, Fact, Model, SpoolMachine
+from tests.spool.helpers import visible
+from tests.spool.model import DEAD, DELAY, NEW, READY, Fact, Model
+from tests.spool.test_model import CARRYING, HEADERS, PLAIN, QUEUES, TOPIC, SpoolMachine
 
-Queues = dict[str, Model]
-VISIBILITY_S = 30
+VISIBILITY_S = 30.0
+
+
+class Left(NamedTuple):
+    """A complete message under its dot-name, whose writer has died."""
+
+    queue: str
+    id: str
+    fact: Fact
 
 
 class CrashingMachine(SpoolMachine):
     """Verbs may be done by processes that die at them."""
 
     crashes = 0  # in all runs
-    # They leave little to die at; test_crash.py has them one by one.
-    delete_queue = purge = move = None
 
-    @initialize(limit=st.sampled_from([None, 1, 2]))
-    def open(self, limit: int | None) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.fresh: set[Spool] = set()  # those that have not delivered yet
+        self.seen: dict[str, set[str]] = {}  # what stood when the last process had died
+
+    @initialize(is_ahead=st.booleans(), limit=st.sampled_from([None, 1, 2]))
+    def open(self, is_ahead: bool, limit: int | None) -> None:
         """Some messages, so that there is something to die at."""
-        super().open()
+        super().open(is_ahead)
         self.configure(limit=limit)
         for _ in range(3):
             self.put("a", b"first", (None, {}), None, priority=0, ttl=None)
         self.deliver()
         self.claim(name="a", count=1, visibility=VISIBILITY_S)
 
-    @rule(name=SpoolMachine.existing, at=st.integers(0, 9), body=st.binary(max_size=9))
-    def die_at_a_put(self, name: str, at: int, body: bytes) -> None:
-        if name not in self.queues:
+    def opened(self) -> Spool:
+        spool = super().opened()
+        self.fresh.add(spool)
+        return spool
+
+    # -- what writers have left that died ----------------------------------------------------------
+
+    def left(self) -> list[Left]:
+        return [*self.find_left()]
+
+    def find_left(self) -> Iterator[Left]:
+        for path in (self.root / "new").iterdir():
+            parts = names.split_staged(path.name)
+            entry = names.split_entry(parts[0]) if parts is not None else None
+            if parts is None or entry is None:
+                continue
+            content = path.read_bytes()
+            if names.seal_of(content) == parts[1]:
+                body, *headers = unpack(content, names.facts(entry[1]))
+                yield Left(*entry, Fact(body, headers=(headers[0], headers[1])))
+
+    def left_as(self, name: str, own: str) -> Left | None:
+        ids = names.siblings(own)
+        return next((one for one in self.left() if one.queue == name and one.id in ids), None)
+
+    def show(self, left: Left) -> None:
+        """What was left gets its name, unless a message of its id stands."""
+        model = self.queues.get(left.queue)
+        if model is not None and not model.holds(left.id):
+            model.messages[left.id] = copy.copy(left.fact)
+            for unseen in self.unseen.values():
+                unseen.add((left.queue, left.id))
+
+    def standing(self) -> set[str]:
+        """What is unfinished is no message."""
+        found = super().standing()
+        hidden = {name for name in found if name[0] == "."}
+        assert all(names.split_staged(name) or is_reservation(name) for name in hidden)
+        return found - hidden
+
+    def is_expected(self, finding: Finding) -> bool:
+        return finding.kind is Kind.COMPLETE  # until a mover starts, see `start`
+
+    def deliver_by(self, spool: Spool) -> None:
+        for left in self.start(spool) if spool in self.fresh else ():
+            self.show(left)
+        super().deliver_by(spool)
+
+    def start(self, spool: Spool) -> list[Left]:
+        """Let a mover start, which shows what was left; that."""
+        left = self.left()
+        spool.deliver()
+        self.fresh.discard(spool)
+        assert self.left() == []
+        return left
+
+    def put_own_id(
+        self, name: str, own: str, body: bytes, delay: float | None, headers: Any
+    ) -> None:
+        left = self.left_as(name, own)
+        if left is None or name not in self.queues or self.model(name).holds(own):
+            super().put_own_id(name, own, body, delay, headers)
             return
-        own = self.fresh_name()
+        with pytest.raises(DuplicateMessage):
+            self.queue(name).put(body, id=own, delay=delay)
+        self.show(left)
+
+    # -- processes that die ------------------------------------------------------------------------
+
+    @rule(
+        name=SpoolMachine.existing,
+        own=st.sampled_from((*PLAIN, CARRYING)),
+        at=st.integers(0, 9),
+        body=st.binary(max_size=9),
+        headers=st.sampled_from(HEADERS),
+        restart=st.booleans(),
+    )
+    def die_at_a_put(
+        self, name: str, own: str, at: int, body: bytes, headers: Any, restart: bool
+    ) -> None:
+        if name not in self.queues or self.model(name).holds(own):
+            return
+        headers = headers if own == CARRYING else HEADERS[0]
+        left = self.left_as(name, own)
+
+        def put(spool: Spool) -> None:
+            content_type, attributes = headers
+            more = {"id": own, "content_type": content_type, "attributes": attributes}
+            with suppress(DuplicateMessage):
+                Queue(spool, name).put(body, **more)
 
         def stored() -> None:
-            self.model(name).messages[own] = Fact(body)
+            if left is not None:
+                self.show(left)
+            else:
+                message_id = own + ".h" * bool(headers[1])
+                self.model(name).messages[message_id] = Fact(body, headers=headers)
 
-        self.die(lambda spool: Queue(spool, name).put(body, id=own), at, [stored])
+        self.die(put, at, [stored], restart=restart)
+
+    @rule(at=st.integers(0, 9))
+    def die_at_a_delivery(self, at: int) -> None:
+        left = self.left()
+
+        def shown() -> None:
+            for one in left:
+                self.show(one)
+
+        self.die(lambda spool: spool.deliver(), at, [shown])
+
+    @rule(name=SpoolMachine.existing, at=st.integers(0, 12))
+    def die_at_a_purge(self, name: str, at: int) -> None:
+        if name not in self.queues:
+            return
+
+        def purged() -> None:
+            self.model(name).messages.clear()
+
+        self.die(lambda spool: Queue(spool, name).purge(), at, [purged, lambda: self.sweep(name)])
+
+    @rule(name=SpoolMachine.existing, at=st.integers(0, 14))
+    def die_at_the_deletion_of_a_queue(self, name: str, at: int) -> None:
+        if name not in self.queues:
+            return
+
+        def deleted() -> None:
+            del self.queues[name]
+            self.subscribed.discard(name)
+
+        def half_deleted() -> None:
+            self.sweep(name)
+            if not (self.root / "config" / f"{name}.json").exists():
+                self.model(name).max_deliveries = None
+            if not (self.root / "topics" / TOPIC / name).exists():
+                self.subscribed.discard(name)
+
+        self.die(lambda spool: spool.delete_queue(name), at, [deleted, half_deleted])
+
+    def sweep(self, name: str) -> None:
+        """Remove from the model what did not stand any more when the process was dead."""
+        model = self.model(name)
+        for message_id in model.messages.keys() - self.seen[name]:
+            del model.messages[message_id]
+
+    @rule(
+        source=SpoolMachine.existing,
+        to=SpoolMachine.existing,
+        in_flight=st.booleans(),
+        at=st.integers(0, 7),
+    )
+    def die_at_a_move(self, source: str, to: str, in_flight: bool, at: int) -> None:
+        if source == to or not {source, to} <= set(self.queues):
+            return
+        states = {NEW, READY} | ({DELAY} if in_flight else set())
+
+        def moved() -> None:
+            self.models.move(source, to, states)
+
+        def half_moved() -> None:
+            stay = self.seen[source]
+            self.models.move(source, to, states, lambda message_id: message_id not in stay)
+
+        self.die(
+            lambda spool: Queue(spool, source).move_to(to, in_flight=in_flight),
+            at,
+            [moved, half_moved],
+        )
 
     @rule(name=SpoolMachine.existing, at=st.integers(0, 7))
     def die_at_a_claim(self, name: str, at: int) -> None:
         ready = self.model(name).ids(READY) if name in self.queues else []
-        if not ready or any(self.is_expired(message_id) for message_id in ready):
+        if not ready or any(self.models.is_expired(message_id) for message_id in ready):
             return
         self.die_at_taking(
             lambda spool: spool.complete(spool.claim(name, 1, VISIBILITY_S)), name, ready[0], at
@@ -70,10 +247,12 @@ class CrashingMachine(SpoolMachine):
     def die_at_taking(
         self, verb: Callable[[Spool], object], name: str, message_id: str, at: int
     ) -> None:
+        deadline = self.models.deadline(VISIBILITY_S)
+
         def stamped() -> None:
             fact = self.model(name).messages[message_id]
             fact.deliveries += fact.state is READY
-            fact.deadline = self.clock.now + VISIBILITY_S
+            fact.deadline = deadline
 
         def taken() -> None:
             stamped()
@@ -86,22 +265,24 @@ class CrashingMachine(SpoolMachine):
         message_id = self.pick(name, which, (DELAY,))
         if message_id is None:
             return
-        is_buried = self.is_used_up(name, self.model(name).messages[message_id])
+        is_buried = self.model(name).is_used_up(self.model(name).messages[message_id])
+        if is_buried and DEAD in self.queues and message_id in self.model(DEAD).messages:
+            return  # it is refused
 
         def released() -> None:
             if is_buried:
-                self.bury(name, message_id)
+                self.models.bury(name, message_id)
             else:
                 self.model(name).messages[message_id].state = READY
 
         def half_buried() -> None:
             """The count has been set to 0, and the message has not gone yet."""
-            self.queues.setdefault("dead", Model())
+            self.queues.setdefault(DEAD, Model())
             fact = self.model(name).messages[message_id]
             fact.deliveries, fact.deadline = 0, self.clock.now
 
         def dead_letters_made() -> None:
-            self.queues.setdefault("dead", Model())
+            self.queues.setdefault(DEAD, Model())
 
         outcomes = [released, half_buried, dead_letters_made] if is_buried else [released]
         self.die(lambda spool: Queue(spool, name).release(message_id), at, outcomes)
@@ -128,37 +309,61 @@ class CrashingMachine(SpoolMachine):
         return ids[which % len(ids)] if ids else None
 
     def die(
-        self, verb: Callable[[Spool], object], at: int, outcomes: list[Callable[[], None]]
+        self,
+        verb: Callable[[Spool], object],
+        at: int,
+        outcomes: list[Callable[[], None]],
+        *,
+        restart: bool = True,
     ) -> None:
         """Let a verb die at a system call; the tree must show one of the outcomes afterwards.
 
         outcomes: what the verb makes of the model, the whole of it first. If it was acknowledged,
-        nothing else will do.
+        nothing else will do. restart: whether all other programs start again, too.
         """
         acknowledged = run_and_die(self.root, verb, at, self.clock)
         CrashingMachine.crashes += acknowledged is not None
-        for spool in self.spools:
-            spool.close()
-        self.spools = [self.opened(), self.opened()]
-        self.spool.deliver()
+        self.seen = self.look()
+        left: list[Left] = []
+        if restart:
+            for spool in self.spools:
+                spool.close()
+            self.spools = [self.opened(), self.opened()]
+            left = self.start(self.spools[0])
         if acknowledged is None or acknowledged:
             outcomes = outcomes[:1]
         else:
             outcomes = [*outcomes, lambda: None]
-        self.queues = next(self.agreeing(self.queues, outcomes))
 
-    def agreeing(self, before: Queues, outcomes: list[Callable[[], None]]) -> Iterator[Queues]:
+        def become(outcome: Callable[[], None]) -> None:
+            outcome()
+            for one in left:
+                self.show(one)
+            if restart:
+                self.deliver_in_the_model(self.spools[0])
+
+        self.agree([partial(become, outcome) for outcome in outcomes])
+
+    def look(self) -> dict[str, set[str]]:
+        """The ids that stand in each queue now, in whatever state."""
+        seen: dict[str, set[str]] = {name: set() for name in QUEUES}
+        for name, message_id in visible(self.root):
+            seen[name].add(message_id)
+        return seen
+
+    def agree(self, outcomes: list[Callable[[], None]]) -> None:
+        """Take the first outcome with which the tree agrees."""
+        queues, subscribed = self.queues, self.subscribed
         told = []
         for outcome in outcomes:
-            self.queues = copy.deepcopy(before)
+            self.models.queues, self.subscribed = copy.deepcopy(queues), set(subscribed)
             outcome()
-            self.deliver_in_the_model()
             try:
                 self.the_tree_agrees()
             except AssertionError as error:
                 told.append(str(error))
             else:
-                yield self.queues
+                return
         raise AssertionError("no outcome agrees:\n" + "\n".join(told))
 
 

@@ -1,0 +1,147 @@
+"""What a spool must look like, as dictionaries: the model that the state machines hold it against.
+
+It knows which messages stand in which queue and state, and what becomes of them; nothing of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from fsmq.spool import State, names
+
+NEW, READY, DELAY = State.NEW, State.READY, State.DELAY
+DEAD = "dead"  # the dead-letter queue of all that have one
+
+
+@dataclass(eq=False)
+class Fact:
+    """What the model knows of one message, which is another one than the next of its id."""
+
+    body: bytes
+    state: State = NEW
+    deliveries: int = 0
+    deadline: float | None = None  # Unix seconds; None: no stamp was set
+    headers: tuple[str | None, dict[str, str]] = (None, {})
+
+
+@dataclass
+class Model:
+    """One queue of the model."""
+
+    messages: dict[str, Fact] = field(default_factory=dict)
+    max_deliveries: int | None = None
+
+    def ids(self, *states: State) -> list[str]:
+        return sorted(i for i, fact in self.messages.items() if fact.state in states)
+
+    def holds(self, own: str) -> bool:
+        """Whether a message of an own id stands here, under whichever of its names."""
+        return not self.messages.keys().isdisjoint(names.siblings(own))
+
+    def is_used_up(self, fact: Fact) -> bool:
+        return self.max_deliveries is not None and fact.deliveries >= self.max_deliveries
+
+
+class Models:
+    """All queues of the model."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.queues: dict[str, Model] = {}
+
+    def is_expired(self, message_id: str) -> bool:
+        expires = names.facts(message_id).expires_s
+        return expires is not None and expires <= self.clock()
+
+    def deadline(self, seconds: float) -> float:
+        """The time in so many seconds, to the millisecond."""
+        return round(self.clock() + seconds, 3)
+
+    def take(self, name: str, message_id: str, visibility: float) -> Fact:
+        """What a claim makes of a message."""
+        fact = self.queues[name].messages[message_id]
+        fact.deliveries += fact.state is not DELAY
+        fact.state, fact.deadline = DELAY, self.deadline(visibility)
+        return fact
+
+    def claim(self, name: str, count: int, visibility: float) -> list[str]:
+        """Claim the first ones that are ready, and remove the expired ones before them."""
+        claimed: list[str] = []
+        model = self.queues[name]
+        for message_id in model.ids(READY):
+            if len(claimed) == count:
+                break
+            if self.is_expired(message_id):
+                del model.messages[message_id]
+                continue
+            self.take(name, message_id, visibility)
+            claimed.append(message_id)
+        return claimed
+
+    def is_claim(self, name: str, message_id: str, fact: Fact, deadline: float, count: int) -> bool:
+        """Whether a message is still held by a claim that has set this deadline and count."""
+        now = self.queues[name].messages.get(message_id) if name in self.queues else None
+        is_held = now is fact and fact.state is DELAY
+        return is_held and (fact.deadline, fact.deliveries) == (deadline, count)
+
+    def bury(self, name: str, message_id: str) -> bool:
+        """Send to the dead letters; False where one of its id stands there."""
+        dead = self.queues.setdefault(DEAD, Model())
+        if message_id in dead.messages:
+            return False
+        fact = dead.messages[message_id] = self.queues[name].messages.pop(message_id)
+        fact.state, fact.deliveries, fact.deadline = READY, 0, self.clock()
+        return True
+
+    def move(
+        self,
+        source: str,
+        to: str,
+        states: set[State],
+        is_moved: Callable[[str], bool] = lambda message_id: True,
+    ) -> tuple[int, int]:
+        """Move what is in these states; how many were moved, and how many stay."""
+        moved = conflicts = 0
+        for message_id in filter(is_moved, self.queues[source].ids(*states)):
+            if message_id in self.queues[to].messages:
+                conflicts += 1
+                continue
+            fact = self.queues[source].messages.pop(message_id)
+            self.queues[to].messages[message_id] = fact
+            fact.state = READY if fact.state is DELAY else fact.state
+            moved += 1
+        return moved, conflicts
+
+    # -- the mover ---------------------------------------------------------------------------------
+
+    def deliver(self, is_left: Callable[[str, str], bool] = lambda name, message_id: False) -> None:
+        """What a mover does now; ``is_left`` tells of a new message whether it leaves it alone."""
+        for name, model in list(self.queues.items()):
+            for message_id in model.ids(NEW):
+                if not is_left(name, message_id):
+                    self.deliver_new(name, message_id)
+        for name, message_id in list(self._delayed()):
+            self._end_timer(name, message_id)
+
+    def _delayed(self) -> Iterator[tuple[str, str]]:
+        for name, model in self.queues.items():
+            yield from ((name, message_id) for message_id in model.ids(DELAY))
+
+    def deliver_new(self, name: str, message_id: str) -> None:
+        fact = self.queues[name].messages[message_id]
+        if self.is_expired(message_id):
+            del self.queues[name].messages[message_id]
+        else:
+            ahead = fact.deadline is not None and fact.deadline > self.clock()
+            fact.state = DELAY if ahead else READY
+
+    def _end_timer(self, name: str, message_id: str) -> None:
+        model = self.queues[name]
+        fact = model.messages[message_id]
+        if fact.deadline is not None and fact.deadline > self.clock():
+            return
+        if self.is_expired(message_id):
+            del model.messages[message_id]
+        elif not (model.is_used_up(fact) and self.bury(name, message_id)):
+            fact.state = READY

@@ -1,0 +1,244 @@
+"""Ids that are used again, and those who come back late to what they had: claims that nobody was
+told of, and consumers, against the same dictionary.
+
+Whoever comes back finds the message that it had, or leaves alone what stands in its place.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
+
+from fsmq.spool import Message, NoSuchMessage, NoSuchQueue, Spool, names
+from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers import finish_abandoned, take_lock
+from fsmq.spool.context import Pending
+from fsmq.spool.manifest import DONE, folder_of, path_of
+from fsmq.spool.reservation import Reservation
+from tests.spool.model import DELAY, NEW, READY, Fact, Model
+from tests.spool.test_model import HEADERS, HOLDS, PLAIN, QUEUES, SpoolMachine
+
+CONSUMER, STREAM = "spark", "stream"
+# Longer than a test takes: what renews a batch by itself, in real time, does not come to it.
+KEPT_S = 300.003
+
+
+class Given(NamedTuple):
+    """A claim as whoever made it remembers it."""
+
+    id: str
+    fact: Fact
+    deadline: float
+    deliveries: int
+
+
+class Unanswered(NamedTuple):
+    """A claim that is made, and of which nobody has been told."""
+
+    spool: Spool
+    queue: str
+    pending: Pending[list[Message]]
+    given: list[Given]
+
+
+class ReusingMachine(SpoolMachine):
+    """Few ids, and much that comes late."""
+
+    # Of these the other machine knows enough.
+    subscribe = unsubscribe = publish = create_queue = delete_queue = configure = put = None
+    shell_moves_a_file_in = shell_moves_a_message = reap = purge = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unanswered: list[Unanswered] = []
+        self.batches: list[tuple[str, list[Given]]] = []  # of the consumer, with their queues
+        self.stalled: Reservation | None = None  # the consumer, between commit and removal
+        self.doomed: list[tuple[str, list[Given]]] = []  # what it is about to remove
+
+    @initialize(is_ahead=st.booleans())
+    def open(self, is_ahead: bool) -> None:
+        super().open(is_ahead)
+        for name in QUEUES[1:]:
+            self.spool.create_queue(name)
+            self.queues[name] = Model()
+        for own in PLAIN:
+            self.put_own_id("a", own, b"first", None, HEADERS[0])
+        self.deliver()
+
+    def teardown(self) -> None:
+        for one in self.unanswered:
+            one.pending.work.close()
+        if self.stalled is not None:
+            self.stalled.free()
+        super().teardown()
+
+    @rule()
+    def reopen(self) -> None:
+        """As if a process had died: what it had claimed, nobody gives back."""
+        for one in [one for one in self.unanswered if one.spool is self.spools[0]]:
+            one.pending.work.close()
+            self.unanswered.remove(one)
+        super().reopen()
+
+    def given(self, name: str, ids: list[str]) -> list[Given]:
+        facts = ((i, self.model(name).messages[i]) for i in ids)
+        return [Given(i, fact, fact.deadline or 0.0, fact.deliveries) for i, fact in facts]
+
+    def is_same(self, name: str, given: Given) -> bool:
+        """Whether the message that was claimed is still in its queue."""
+        return name in self.queues and self.model(name).messages.get(given.id) is given.fact
+
+    @rule(
+        which=SpoolMachine.which,
+        body=st.binary(max_size=5),
+        delay=st.sampled_from([None, None, 3]),
+        is_claimed=st.booleans(),
+        visibility=st.sampled_from(HOLDS),
+    )
+    def replace(
+        self, which: int, body: bytes, delay: float | None, is_claimed: bool, visibility: float
+    ) -> None:
+        """Someone removes a message, and puts another one of its id, which may soon be claimed."""
+        message_id = self.some_id(which, "a")
+        if message_id in self.model("a").messages:
+            self.remove("a", which)
+            self.put_own_id("a", names.siblings(message_id)[0], body, delay, HEADERS[0])
+            if is_claimed:
+                self.deliver()
+                self.claim("a", 3, visibility)
+
+    # -- a client that hangs up --------------------------------------------------------------------
+
+    @rule(name=SpoolMachine.existing, count=st.integers(1, 2), visibility=st.sampled_from(HOLDS))
+    def claim_slowly(self, name: str, count: int, visibility: float) -> None:
+        """Claim, and be told of it when the sync is over, which takes a while."""
+        if name not in self.queues:
+            return
+        spool = self.spool
+        pending = spool.claim(name, count, visibility)
+        given = self.given(name, self.models.claim(name, count, visibility))
+        self.unanswered.append(Unanswered(spool, name, pending, given))
+
+    @precondition(lambda self: self.unanswered)
+    @rule(which=SpoolMachine.which, failed=st.booleans())
+    def hang_up(self, which: int, failed: bool) -> None:
+        """A claim reaches no one: its sync has failed, or its client has gone."""
+        spool, name, pending, given = self.unanswered.pop(which % len(self.unanswered))
+        self.clock.advance(0.125)
+        if failed:
+            pending.work.close()
+            pending.abandon()
+        else:
+            for message in spool.complete(pending):
+                with suppress(NoSuchMessage, NoSuchQueue):
+                    spool.complete(spool.give_back(message))
+        for claim in given:
+            if self.models.is_claim(name, *claim):
+                claim.fact.state = READY
+                claim.fact.deliveries -= 1
+                claim.fact.deadline = self.models.deadline(0)
+
+    # -- a consumer --------------------------------------------------------------------------------
+
+    def consumer(self) -> Consumer:
+        return Consumer(self.spool, CONSUMER, visibility=KEPT_S)
+
+    @precondition(lambda self: self.stalled is None)
+    @rule(name=SpoolMachine.existing, count=st.integers(1, 2))
+    def take_batch(self, name: str, count: int) -> None:
+        with self.consumer() as consumer:
+            batch = consumer.claim(STREAM, 0, [name], count)
+        if name not in self.queues:
+            assert batch is None
+            return
+        expected = self.models.claim(name, count, KEPT_S)
+        claims = [] if batch is None else batch.claims[name]
+        assert [claim.id for claim in claims] == expected
+        if expected:
+            self.batches.append((name, self.given(name, expected)))
+
+    @precondition(lambda self: self.stalled is None and self.batches)
+    @rule(which=SpoolMachine.which)
+    def keep_batch(self, which: int) -> None:
+        """The consumer comes back, and holds what is left of a batch."""
+        which %= len(self.batches)
+        name, given = self.batches[which]
+        with self.consumer() as consumer:
+            kept = consumer.keep(consumer.batches(STREAM, 0)[which])
+        expected = [claim for claim in given if self.keep(name, claim)]
+        assert [claim.id for claim in kept.claims.get(name, [])] == [claim.id for claim in expected]
+        self.batches[which] = (name, self.given(name, [claim.id for claim in expected]))
+
+    def keep(self, name: str, claim: Given) -> bool:
+        """What keeping makes of a message, and whether it is kept."""
+        if not self.is_same(name, claim):
+            # What is new there now is brought on its way: a crash might have brought it back.
+            if claim.id in self.model(name).ids(NEW):
+                self.models.deliver_new(name, claim.id)
+            return False
+        is_others = claim.fact.state is DELAY and claim.fact.deliveries != claim.deliveries
+        if not is_others:
+            self.models.take(name, claim.id, KEPT_S)
+        return not is_others
+
+    @precondition(lambda self: self.stalled is None and self.batches)
+    @rule()
+    def commit_batches(self) -> None:
+        with self.consumer() as consumer:
+            removed = consumer.commit(STREAM, 99)
+        batches, self.batches = self.batches, []
+        assert removed == self.remove_batches(batches)
+
+    def remove_batches(self, batches: list[tuple[str, list[Given]]]) -> int:
+        """Remove what was claimed in batches, and nothing that has come to its place since then."""
+        removed = 0
+        for name, given in batches:
+            for claim in given:
+                if self.is_same(name, claim):
+                    del self.model(name).messages[claim.id]
+                    removed += 1
+        return removed
+
+    @precondition(lambda self: self.stalled is None and self.batches)
+    @rule()
+    def stop_at_commit(self) -> None:
+        """The consumer is stopped when it has renamed its batches and removed nothing."""
+        tree = self.spools[0].tree
+        self.stalled = take_lock(tree, CONSUMER)
+        for name in tree.names(folder_of(tree, CONSUMER)):
+            if name.endswith(".json"):
+                batch = name.removesuffix(".json")
+                source, done = path_of(tree, CONSUMER, batch), path_of(tree, CONSUMER, batch, DONE)
+                os.rename(self.root / source, self.root / done)
+        self.doomed, self.batches = self.batches, []
+
+    @precondition(lambda self: self.stalled is not None)
+    @rule(by_mover=st.booleans())
+    def finish_commit(self, by_mover: bool) -> None:
+        """It is killed at last, and a mover does the rest, or the next one of its name."""
+        assert self.stalled is not None
+        self.stalled.free()
+        self.stalled = None
+        doomed, self.doomed = self.doomed, []
+        if by_mover:
+            assert finish_abandoned(self.spool.context) == self.remove_batches(doomed)
+        else:
+            self.consumer().close()
+            self.remove_batches(doomed)
+
+
+def test_whoever_comes_back_late_acts_on_nothing_but_what_it_had() -> None:
+    run_state_machine_as_test(
+        ReusingMachine,
+        settings=settings(
+            max_examples=25,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        ),
+    )
