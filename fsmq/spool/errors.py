@@ -141,6 +141,11 @@ def is_passing(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
+def is_full(error: OSError) -> bool:
+    """Whether a call failed for want of space, inodes or quota."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextmanager
 def telling(doing: str) -> Iterator[None]:
     """Tell a failed system call within as :func:`unavailable` does. Raises Unavailable."""

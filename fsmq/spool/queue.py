@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from . import browse, removal
+from . import browse
 from .browse import Moved
 from .context import Pending
 from .counts import Counts
 from .errors import FsmqError
 from .message import Message, NewMessage
+from .purge import purge
 from .settings import QueueSettings, check_seconds
 from .sync import Work
 from .transitions import DELAY, NEW, QUEUES, State
@@ -127,7 +128,7 @@ class Queue:
 
     def purge(self, *, progress: Callable[[int], None] = lambda done: None) -> None:
         """Remove all messages. ``progress`` is told the number of those removed, now and then."""
-        self.spool.complete(removal.purge(self.spool.context, self.name, progress))
+        self.spool.complete(purge(self.spool.context, self.name, progress))
 
     def peek(
         self, limit: int = 10, *, state: State | str = State.READY, after: str = ""

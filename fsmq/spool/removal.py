@@ -1,4 +1,4 @@
-"""Remove, purge, delete a queue: how messages leave.
+"""Remove, delete a queue: how messages leave. (`fsmq.spool.purge` empties one.)
 
 A removal is a rename into ``remove/``, of a whole queue too; `fsmq.spool.reaper` unlinks.
 """
@@ -6,12 +6,14 @@ A removal is a rename into ``remove/``, of a whole queue too; `fsmq.spool.reaper
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from .context import Context, Pending
-from .errors import NoSuchQueue, Unavailable, unavailable
+from .errors import NoSuchQueue, Unavailable, is_full, unavailable
 from .hold import IsWanted, pin
-from .names import check_id, check_queue, entry, split_entry, split_staged
+from .names import check_id, check_queue, entry, fits, split_entry, split_staged
 from .sync import Work
 from .transitions import (
     DELAY,
@@ -24,6 +26,7 @@ from .transitions import (
     REMOVE_READY,
     TOPICS,
     State,
+    Transition,
 )
 from .tree import Tree
 from .unfinished import stands
@@ -34,7 +37,11 @@ from .uuids import uuid7
 _ATTEMPTS = (REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, REMOVE_DELAY, REMOVE_READY)
 # So often is tried again where it stands all the same: none that does may be told to be gone.
 _ROUNDS = 20
-_PROGRESS_STEP = 1000
+PROGRESS_STEP = 1000
+# So many ready messages go one by one as quickly as all at once, and without doubt.
+_FEW = 1000
+# A rename takes microseconds; what is in its way then is other renames, and who has the processor.
+_CLAIM_ENDS_S = 0.1
 
 
 def remove(
@@ -62,7 +69,7 @@ def remove(
     work.folders.add(tree.folder(QUEUES, queue))
     try:
         if known is None:
-            found = [_remove(context, queue, message_id) for message_id in message_ids]
+            found = [remove_one(context, queue, message_id) for message_id in message_ids]
         else:
             pairs = zip(message_ids, known, strict=True)
             found = [remove_known(context, queue, i, is_wanted) for i, is_wanted in pairs]
@@ -82,10 +89,11 @@ def remove(
     return Pending(work, finish)
 
 
-def _remove(context: Context, queue: str, message_id: str) -> bool:
+def remove_one(context: Context, queue: str, message_id: str) -> bool:
+    """Remove a message wherever it is; False if it is nowhere. Raises Unavailable, OSError."""
     tree = context.tree
     for _ in range(_ROUNDS):
-        if any(tree.move(attempt, queue, message_id) for attempt in _ATTEMPTS):
+        if _take_away(tree, _ATTEMPTS, queue, message_id):
             return True
         # A network filesystem may have renamed and yet said ENOENT, when the server restarted.
         if tree.network and tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None:
@@ -94,6 +102,28 @@ def _remove(context: Context, queue: str, message_id: str) -> bool:
         if not tree.has_queue(queue) or not stands(tree, queue, message_id):
             return False
     raise Unavailable(f"the message {message_id!r} is never where it was a moment ago")
+
+
+def _take_away(tree: Tree, attempts: Sequence[Transition], queue: str, message_id: str) -> bool:
+    """Bring a message to ``remove/`` from the first place where it is, or unlink it there.
+
+    Unlinked it is where ``remove/`` has no room for its name: what makes room on a full disk must
+    not need some.
+    """
+    try:
+        for how in attempts:
+            if tree.move(how, queue, message_id):
+                return True
+    except OSError as error:
+        if not is_full(error):
+            raise
+    else:
+        return False
+    return any(
+        tree.unlink(tree.path(how.source, queue, message_id))
+        for how in attempts
+        if how.source is not State.READY or tree.has_queue(queue)
+    )
 
 
 def remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWanted) -> bool:
@@ -111,40 +141,6 @@ def remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWan
     return False
 
 
-def purge(
-    context: Context, queue: str, progress: Callable[[int], None] = lambda done: None
-) -> Pending[None]:
-    """Remove all messages of a queue, wherever they are; the queue and its settings stay.
-
-    progress: told now and then how many have been removed one by one: the new and the hidden ones.
-        Those that are ready go all at once.
-
-    Raises:
-        InvalidValue, NoSuchQueue, Unavailable
-    """
-    check_queue(queue)
-    tree = context.tree
-    work = _removal_work(tree)
-    try:
-        if not tree.has_queue(queue):
-            raise NoSuchQueue(queue)
-        # With the stream, so that no message travels past us; and the queue's folder once more
-        # for what a timer brought back there before delay/ was swept.
-        done = _sweep(context, queue, NEW, progress=progress)
-        _swap_out(context, queue, work)
-        _sweep(context, queue, DELAY, progress=lambda swept: progress(done + swept))
-        _swap_out(context, queue, work)
-        context.ready.forget(queue)
-    except OSError as error:
-        work.close()
-        raise unavailable(error, f"cannot purge queue {queue!r}") from error
-    except BaseException:
-        work.close()
-        raise
-    context.metrics.count(("purge",))
-    return Pending(work, lambda: None)
-
-
 def delete_queue(context: Context, queue: str) -> Pending[None]:
     """Delete a queue, its settings and all its messages, wherever they are.
 
@@ -153,7 +149,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     """
     check_queue(queue)
     tree = context.tree
-    work = _removal_work(tree)
+    work = removal_work(tree)
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
     work.folders.add(tree.folder(TOPICS))
     try:
@@ -162,20 +158,23 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
             raise NoSuchQueue(queue)
         # All that can go first goes first: after a crash in the middle the queue is still there,
         # so that a retry finishes the work and nothing comes back with a later queue of its name.
-        _sweep(context, queue, NEW)
-        _sweep(context, queue, DELAY)
+        sweep(context, queue, NEW)
+        sweep(context, queue, DELAY)
+        if has_few(tree, queue):
+            sweep_ready(context, queue)
         _end_subscriptions(context, queue)
         context.settings.forget(queue)
         grave = tree.folder(REMOVE, entry(queue, uuid7()))
-        _sync_afterwards(tree, queue, work)
-        if not tree.rename(tree.folder(QUEUES, queue), grave):
+        sync_afterwards(tree, queue, work)
+        if not _bury(context, queue, grave):
             raise NoSuchQueue(queue)
         # From here on no put and no delivery finds the queue, so one sweep sees all that is left.
         buried = tree.stat(grave)
         died_ns = buried.st_ctime_ns if buried is not None else 0
+        await_claims(tree, grave)
         context.ready.forget(queue)
-        _sweep(context, queue, NEW, died_ns)
-        _sweep(context, queue, DELAY, died_ns)
+        sweep(context, queue, NEW, died_ns)
+        sweep(context, queue, DELAY, died_ns)
         _end_subscriptions(context, queue, died_ns)
         if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
             context.settings.forget(queue)
@@ -189,29 +188,57 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     return Pending(work, lambda: None)
 
 
-def _swap_out(context: Context, queue: str, work: Work) -> None:
-    """Empty a queue's folder: at once by an exchange with an empty one, or file by file."""
+def _bury(context: Context, queue: str, grave: str) -> bool:
+    """Let a queue's folder go to ``remove/``; False if there is no such queue. Raises OSError.
+
+    Where that has no room for its name the folder is emptied and removed where it is.
+    """
     tree = context.tree
-    while True:
-        grave = tree.folder(REMOVE, entry(queue, uuid7()))
-        tree.make_entry(grave)
-        try:
-            _sync_afterwards(tree, queue, work)
-            swapped = tree.exchange(tree.folder(QUEUES, queue), grave)
-            break
-        except FileNotFoundError:
-            # The queue was deleted; or a reaper took the empty folder for a grave: once more.
-            if not tree.has_queue(queue):
-                raise NoSuchQueue(queue) from None
-    if swapped:
-        return
-    tree.remove_folder(grave)
+    folder = tree.folder(QUEUES, queue)
+    try:
+        return tree.rename(folder, grave)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        sweep_ready(context, queue)
+        is_gone = tree.remove_folder(folder)
+        if not is_gone and tree.has_queue(queue):
+            raise  # someone has put into it meanwhile
+        return is_gone
+
+
+def has_few(tree: Tree, queue: str) -> bool:
+    """Whether so few messages are ready that they go one by one as quickly."""
+    return next(islice(tree.walk(tree.folder(QUEUES, queue)), _FEW, None), None) is None
+
+
+def sweep_ready(context: Context, queue: str) -> int:
+    """Remove what is ready, one by one, wherever it goes meanwhile; how many were there."""
+    tree = context.tree
+    removed = 0
     for message_id in tree.ready_names(queue) or ():
-        if tree.move(REMOVE_READY, queue, message_id):
+        if fits(queue, message_id):
+            is_gone = remove_one(context, queue, message_id)
+        else:
+            # A shell user's name, which has no room in any other folder.
+            is_gone = tree.unlink(tree.path(State.READY, queue, message_id))
+        if is_gone:
             context.journal.note("purged", queue, message_id)
+            removed += 1
+    return removed
 
 
-def _sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
+def await_claims(tree: Tree, grave: str) -> None:
+    """Let claims end that found a queue's folder in its place before it went to its grave.
+
+    The kernel looks a path up first, and waits for its turn to rename afterwards: a message can
+    come from there to ``delay/`` still.
+    """
+    if next(tree.walk(grave), None) is not None:
+        time.sleep(_CLAIM_ENDS_S)
+
+
+def sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
     """Let a queue's folder be synced, wherever it goes.
 
     What the mover brought there, which no one synced, must not be back in ``new/`` or ``delay/``
@@ -223,7 +250,7 @@ def _sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
         raise NoSuchQueue(queue) from None
 
 
-def _sweep(
+def sweep(
     context: Context,
     queue: str,
     folder: str,
@@ -246,13 +273,13 @@ def _sweep(
         if died_ns is not None and _is_successors(tree, queue, path, died_ns):
             continue
         if staged is None:
-            if tree.move(transition, queue, parts[1]):
+            if _take_away(tree, [transition], queue, parts[1]):
                 context.journal.note("purged", queue, parts[1])
         else:
             # A complete one may have been acknowledged before a crash, and would come back.
             tree.unlink(path)
         swept += 1
-        if swept % _PROGRESS_STEP == 0:
+        if swept % PROGRESS_STEP == 0:
             progress(swept)
     return swept
 
@@ -275,5 +302,5 @@ def _is_successors(tree: Tree, queue: str, path: str, died_ns: int) -> bool:
     return found is not None and found.st_ctime_ns >= died_ns and tree.has_queue(queue)
 
 
-def _removal_work(tree: Tree) -> Work:
+def removal_work(tree: Tree) -> Work:
     return Work(folders={tree.folder(name) for name in MESSAGE_FOLDERS})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool import NewMessage, Spool, Unavailable, removal
 from fsmq.spool.names import seal_of, staged_entry
 from fsmq.spool.recovery import recover
 from fsmq.spool.tree import Tree
@@ -132,6 +132,52 @@ def test_a_full_disk_can_be_emptied_over_http(small: Suite, disk: Path) -> None:
         ask(small, "GET", "/q/messages?wait=0.05")
         answer = ask(small, "POST", "/q/messages", b"x" * 50_000)
     assert answer.status == 201
+
+
+@pytest.fixture(params=[fill, use_up_inodes], ids=["space", "inodes"])
+def crowded(request: pytest.FixtureRequest, disk: Path) -> Iterator[Spool]:
+    """A spool on a full disk: a queue ``q`` with long names, as ``remove/`` has no room for."""
+    with Spool(disk / "mq", sync="fsync") as spool:
+        messages = [NewMessage(b"x", id=f"{n:02}-" + "n" * 60) for n in range(40)]
+        spool.queue("q").put_many(messages)
+        assert len(spool.queue("q").claim(10, visibility=60)) == 10
+        spool.queue("q").put(b"x", delay=60)
+        request.param(disk)
+        yield spool
+
+
+@pytest.mark.parametrize("few", [removal._FEW, 0], ids=["few", "many"])
+def test_a_full_disk_can_be_purged(
+    crowded: Spool, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "_FEW", few)
+    crowded.queue("q").purge()
+    assert crowded.counts("q").total == 0
+
+
+@pytest.mark.parametrize("few", [removal._FEW, 0], ids=["few", "many"])
+def test_a_queue_can_be_deleted_on_a_full_disk(
+    crowded: Spool, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "_FEW", few)
+    crowded.delete_queue("q")
+    assert crowded.queues() == []
+    assert not list((crowded.tree.root / "delay").iterdir())
+
+
+def test_messages_can_be_removed_on_a_full_disk(crowded: Spool) -> None:
+    jobs = crowded.queue("q")
+    ids = [message.id for message in jobs.peek(100)]
+    assert jobs.remove(*ids) == len(ids) == 30
+
+
+def test_a_full_disk_can_be_purged_over_http(small: Suite, disk: Path) -> None:
+    for _ in range(5):
+        assert ask(small, "POST", "/q/messages", b"x").status == 201
+    use_up_inodes(disk)
+    assert is_refused(ask(small, "POST", "/q/messages", b"x"))
+    assert ask(small, "DELETE", "/q/messages").status == 200
+    assert ask(small, "GET", "/q/messages").status == 204
 
 
 def test_a_disk_without_inodes_refuses_and_takes_again(small: Suite, disk: Path) -> None:

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fsmq.spool import FsmqError, Message, NewMessage, Queue, Spool, dedup, removal
+from fsmq.spool import FsmqError, Message, NewMessage, Queue, Spool, dedup
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.consumers import finish_abandoned
 from fsmq.spool.context import Pending
 from fsmq.spool.manifest import Batch
+from fsmq.spool.purge import purge
 from tests.interleave import model
 from tests.interleave.judge import Log
 from tests.interleave.model import Clearing, Operation, Publishing
@@ -203,7 +204,7 @@ class Client:
     def purge(self, queue: str = Q) -> None:
         with self.asking(f"purge {queue}", Clearing) as op:
             op.queue = queue
-            self.complete(removal.purge(self.spool.context, queue))
+            self.complete(purge(self.spool.context, queue))
 
     def delete_queue(self, queue: str = Q) -> None:
         with self.asking(f"delete {queue}", Clearing) as op:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from unittest import mock
 
-from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool, dedup
+from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool, dedup, removal
 from fsmq.spool.commit import commit, is_committed
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.filters import Filter
@@ -242,6 +243,18 @@ class Teller:
         self.jobs.purge()
         self.end(lambda p: p.may.clear())
 
+    def purge_at_once(self) -> None:
+        with _at_once():
+            self.purge()
+
+    def delete_queue_at_once(self) -> None:
+        with _at_once():
+            self.delete_queue()
+
+    def dedup_purge_at_once(self) -> None:
+        with _at_once():
+            self.dedup_purge()
+
     def delete_queue(self) -> None:
         def begin(p: Promised) -> None:
             _forget(p, set(p.may))
@@ -474,7 +487,9 @@ VERBS = (
     "remove_ready",
     "remove_new",
     "purge",
+    "purge_at_once",
     "delete_queue",
+    "delete_queue_at_once",
     "create_queue",
     "configure",
     "create_topic",
@@ -500,11 +515,17 @@ WIDE = frozenset(
         "dedup_ack",
         "dedup_ack_shown",
         "dedup_purge",
+        "dedup_purge_at_once",
         "order_move",
         "move",
     )
 )  # verbs that need a dedup queue, or queues to be moved
 VERBS = (*VERBS, *sorted(WIDE))
+
+
+def _at_once() -> AbstractContextManager[object]:
+    """Let ready messages go at once, as many do: by one rename of their folder."""
+    return mock.patch.object(removal, "_FEW", 0)
 
 
 def run_job(spool: Spool, number: int, body: bytes) -> str:

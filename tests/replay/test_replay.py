@@ -24,8 +24,8 @@ FAMILIES = {
     "renew": ("renew", "renew_ready"),
     "release": ("release",),
     "remove": ("remove_held", "remove_ready", "remove_new", "commit_batch"),
-    "purge": ("purge",),
-    "delete a queue": ("delete_queue",),
+    "purge": ("purge", "purge_at_once"),
+    "delete a queue": ("delete_queue", "delete_queue_at_once"),
     "create a queue": ("create_queue",),
     "configure": ("configure",),
     "create a topic": ("create_topic",),
@@ -38,7 +38,7 @@ FAMILIES = {
     "dedup send": ("dedup_send",),
     "dedup poll": ("dedup_poll",),
     "dedup ack": ("dedup_ack", "dedup_ack_shown"),
-    "dedup purge": ("dedup_purge",),
+    "dedup purge": ("dedup_purge", "dedup_purge_at_once"),
     "order a move": ("order_move",),
     "move": ("move",),
 }
@@ -75,7 +75,7 @@ def test_nor_beside_a_mover_that_syncs_nothing(verb: str, seen: set[object]) -> 
         assert check_story(record(verbs), seen=seen).broken == []
 
 
-@pytest.mark.parametrize("verb", ["purge", "delete_queue"])
+@pytest.mark.parametrize("verb", FAMILIES["purge"] + FAMILIES["delete a queue"])
 def test_what_is_said_to_be_gone_stays_so(verb: str, seen: set[object]) -> None:
     assert check_story(record(["remove_ready"], others=[verb]), seen=seen).broken == []
 

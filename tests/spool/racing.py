@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.context import SpawnContext
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, NoSuchQueue, Spool, Unavailable
+from fsmq.spool import (
+    DuplicateMessage,
+    NewMessage,
+    NoSuchMessage,
+    NoSuchQueue,
+    Queue,
+    Spool,
+    Unavailable,
+    removal,
+)
+from tests.spool.helpers import visible
 
 # A child shares nothing with its parent but the tree.
 PROCESSES: SpawnContext = multiprocessing.get_context("spawn")
 TIMEOUT_S = 60
+_OVER = "over"  # a queue that says so; none that is used comes before it
 
 
 class Held(NamedTuple):
@@ -161,11 +172,23 @@ def use_or_delete(root: Path, number: int, seconds: float, verb: str) -> int:
 
 def _end_all(spool: Spool, verb: str) -> int:
     if verb == "purge":
-        spool.queue("jobs").purge()
+        _purge_and_look(spool)
     else:
         spool.create_queue("jobs")
         spool.delete_queue("jobs")
     return 1
+
+
+def _purge_and_look(spool: Spool) -> None:
+    before = _ids(spool)
+    spool.queue("jobs").purge()
+    left = before & _ids(spool)
+    assert not left, f"survived a purge: {left}"
+
+
+def _ids(spool: Spool) -> set[str]:
+    """All ids but those that are used again."""
+    return {message_id for _, message_id in visible(spool.tree.root)} - {"own"}
 
 
 def _use(spool: Spool, number: int) -> int:
@@ -176,3 +199,54 @@ def _use(spool: Spool, number: int) -> int:
         jobs.renew(message.id, 0.001)
         jobs.release(message.id)
     return 1
+
+
+def purge_in_use(root: Path, number: int, rounds: int, way: str) -> set[str]:
+    """Number 0 fills and purges queues; what was in them. The others claim there and give back.
+
+    way: "many" if folders go at once, however few messages are in them.
+    """
+    purged: set[str] = set()
+    with Spool(root, sync="none") as spool:
+        for jobs, ids in _queues_in_use(spool, number, rounds, way):
+            jobs.purge()
+            purged |= ids
+    return purged
+
+
+def delete_in_use(root: Path, number: int, rounds: int, way: str) -> None:
+    """Number 0 fills and deletes queues. The others claim there and give back."""
+    with Spool(root, sync="none") as spool:
+        for jobs, _ in _queues_in_use(spool, number, rounds, way):
+            jobs.delete()
+
+
+def _queues_in_use(
+    spool: Spool, number: int, rounds: int, way: str
+) -> Iterator[tuple[Queue, set[str]]]:
+    """For number 0 queues that the others use, with what is in them."""
+    if number:
+        _use_the_last(spool)
+        return
+    if way == "many":
+        removal._FEW = 0
+    try:
+        for index in range(rounds):
+            jobs = spool.queue(f"use-{index:04}")
+            ids = jobs.put_many([NewMessage(b"", delay=600.0)] * 30 + [NewMessage(b"x")] * 4)
+            spool.deliver()
+            while not jobs.peek(1, state="in_flight"):
+                pass  # the others have not come to it
+            yield jobs, set(ids)
+    finally:
+        spool.create_queue(_OVER)
+
+
+def _use_the_last(spool: Spool) -> None:
+    """Claim and give back in the queue that was made last, as fast as can be."""
+    while _OVER not in (queues := spool.queues()):
+        try:
+            for message in spool.complete(spool.claim(queues[-1], 1, 600.0)) if queues else ():
+                spool.complete(spool.release(queues[-1], message.id))
+        except (NoSuchQueue, NoSuchMessage):
+            continue

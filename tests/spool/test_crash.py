@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool
+from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, removal
 from fsmq.spool.fsck import check
 from fsmq.spool.recovery import recover as recover_dot_names
 from fsmq.spool.uuids import uuid7
@@ -231,7 +231,11 @@ def test_a_removal_that_was_acknowledged_stays(root: Path, clock: Clock) -> None
             assert left == {}
 
 
-def test_a_purge_that_was_acknowledged_leaves_nothing(root: Path, clock: Clock) -> None:
+@pytest.mark.parametrize("few", [removal._FEW, 0], ids=["few", "many"])
+def test_a_purge_that_was_acknowledged_leaves_nothing(
+    root: Path, clock: Clock, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "_FEW", few)
     for acknowledged, tree in crashes(root, clock, lambda spool: jobs(spool).purge()):
         left = recover(tree, clock)
         assert left.items() <= BODIES.items()
@@ -239,7 +243,11 @@ def test_a_purge_that_was_acknowledged_leaves_nothing(root: Path, clock: Clock) 
             assert left == {}
 
 
-def test_a_deletion_can_be_tried_again_until_nothing_is_left(root: Path, clock: Clock) -> None:
+@pytest.mark.parametrize("few", [removal._FEW, 0], ids=["few", "many"])
+def test_a_deletion_can_be_tried_again_until_nothing_is_left(
+    root: Path, clock: Clock, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "_FEW", few)
     for acknowledged, tree in crashes(root, clock, lambda spool: spool.delete_queue("jobs")):
         if acknowledged:
             assert visible(tree) == []

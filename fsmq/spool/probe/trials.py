@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import time
 from collections.abc import Callable, Iterator
 
-from ..errors import ADVICE, Unavailable, is_passing
+from ..errors import ADVICE, Unavailable, is_full, is_passing
 from ..events import Events
 from ..filesystem import Filesystem, examine, has_journal, mounts_below
 from ..sync import Syncer, Work
@@ -295,7 +294,7 @@ class Trials:
 
 def _level(error: OSError) -> Level:
     """How bad a failed trial is: a full disk only keeps it from being made."""
-    return Level.WARNING if error.errno in (errno.ENOSPC, errno.EDQUOT) else Level.FATAL
+    return Level.WARNING if is_full(error) else Level.FATAL
 
 
 def _advice(error: OSError, path: str) -> str:

@@ -1,0 +1,165 @@
+"""Purge: all messages of a queue leave, wherever they are, and it stays.
+
+While it works, consumers claim and give back, and timers end: what goes to and fro can be in none
+of the listings. But then it was claimed, and came to ``delay/``, which is an event. So all that was
+in the queue becomes known, and what is known is removed wherever it is by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .context import Context, Pending
+from .errors import NoSuchQueue, is_full, unavailable
+from .events import Events, Kind
+from .names import check_queue, entry, split_entry
+from .removal import (
+    PROGRESS_STEP,
+    await_claims,
+    has_few,
+    removal_work,
+    remove_one,
+    sweep,
+    sweep_ready,
+    sync_afterwards,
+)
+from .sync import Work
+from .transitions import DELAY, NEW, QUEUES, REMOVE
+from .tree import Tree
+from .uuids import uuid7
+
+# With all events one look is enough. Without them (on a network, where no watches are left, or if
+# the kernel dropped some) two at least, and no more than this: others may put all the time.
+_LOOKS = 5
+
+
+def purge(
+    context: Context, queue: str, progress: Callable[[int], None] = lambda done: None
+) -> Pending[None]:
+    """Remove all messages of a queue, wherever they are; the queue and its settings stay.
+
+    What is put meanwhile may be removed, too.
+
+    progress: told now and then how many have been removed one by one. Many that are ready go all
+        at once.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    check_queue(queue)
+    tree = context.tree
+    work = removal_work(tree)
+    try:
+        if not tree.has_queue(queue):
+            raise NoSuchQueue(queue)
+        with _Hidden(context, queue) as hidden:
+            # With the stream, so that no message travels past us.
+            done = sweep(context, queue, NEW, progress=progress)
+            for look in range(_LOOKS):
+                before = done
+                ids = hidden.listed()
+                done += _empty(context, queue, work)
+                ids |= hidden.came()
+                done = _remove_all(context, queue, ids, done, progress)
+                if hidden.is_complete or (look and done == before):
+                    break
+        sync_afterwards(tree, queue, work)
+        context.ready.forget(queue)
+    except OSError as error:
+        work.close()
+        raise unavailable(error, f"cannot purge queue {queue!r}") from error
+    except BaseException:
+        work.close()
+        raise
+    context.metrics.count(("purge",))
+    return Pending(work, lambda: None)
+
+
+def _empty(context: Context, queue: str, work: Work) -> int:
+    """Remove what is ready: many at once, where that can be done; how many went one by one."""
+    if not has_few(context.tree, queue) and _swap_out(context.tree, queue, work):
+        return 0
+    return sweep_ready(context, queue)
+
+
+def _swap_out(tree: Tree, queue: str, work: Work) -> bool:
+    """Exchange a queue's folder with an empty one; False where that cannot be done."""
+    while True:
+        grave = tree.folder(REMOVE, entry(queue, uuid7()))
+        try:
+            tree.make_entry(grave)
+        except OSError as error:
+            if is_full(error):
+                return False
+            raise
+        try:
+            sync_afterwards(tree, queue, work)
+            if tree.exchange(tree.folder(QUEUES, queue), grave):
+                await_claims(tree, grave)
+                return True
+            tree.remove_folder(grave)
+            return False
+        except FileNotFoundError:
+            # The queue was deleted; or a reaper took the empty folder for a grave: once more.
+            if not tree.has_queue(queue):
+                raise NoSuchQueue(queue) from None
+
+
+def _remove_all(
+    context: Context, queue: str, ids: set[str], done: int, progress: Callable[[int], None]
+) -> int:
+    """Remove messages that were hidden, wherever they are by now; how many are done then."""
+    for message_id in ids:
+        if remove_one(context, queue, message_id):
+            context.journal.note("purged", queue, message_id)
+            done += 1
+            if done % PROGRESS_STEP == 0:
+                progress(done)
+    return done
+
+
+class _Hidden:
+    """The messages of a queue in ``delay/``: those that stand there, and those that come."""
+
+    def __init__(self, context: Context, queue: str) -> None:
+        self.is_complete = False  # whether all that had come was told, the last time
+        self._tree = context.tree
+        self._queue = queue
+        self._events = None if context.tree.network else _watch(context.tree)
+
+    def __enter__(self) -> _Hidden:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._events is not None:
+            self._events.close()
+
+    def listed(self) -> set[str]:
+        return self._ours(self._tree.names(self._tree.folder(DELAY)))
+
+    def came(self) -> set[str]:
+        """Those that came since the last time, or since this was made."""
+        if self._events is None:
+            return set()
+        events = self._events.read()
+        self.is_complete = all(event.kind is not Kind.LOST for event in events)
+        return self._ours([event.name for event in events])
+
+    def _ours(self, names: list[str]) -> set[str]:
+        parts = map(split_entry, names)
+        return {found[1] for found in parts if found is not None and found[0] == self._queue}
+
+
+def _watch(tree: Tree) -> Events | None:
+    """Watch ``delay/``; None where that cannot be done."""
+    try:
+        events = Events(tree)
+    except OSError:
+        return None
+    try:
+        if events.watch(tree.folder(DELAY)):
+            return events
+    except OSError:
+        pass  # the user has no watches left
+    events.close()
+    return None

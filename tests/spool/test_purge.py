@@ -1,0 +1,205 @@
+"""Purge while others claim and give back, on a full disk, and by an exchange of folders."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import NewMessage, Queue, Spool, Unavailable, removal
+from fsmq.spool.events import Event, Events, Kind
+from fsmq.spool.tree import Tree
+from tests.spool import racing
+from tests.spool.helpers import tree_of, visible
+from tests.spool.racing import race
+
+ROUNDS = 10
+
+
+@pytest.fixture(params=["few", "many"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How ready messages go: one by one, or at once."""
+    if request.param == "many":
+        monkeypatch.setattr(removal, "_FEW", 0)
+    return str(request.param)
+
+
+def test_nothing_that_was_there_survives(root: Path, way: str) -> None:
+    Spool(root, sync="none").close()
+    purged = set[str]().union(*race(racing.purge_in_use, root, 3, ROUNDS, way))
+    assert len(purged) > ROUNDS
+    assert purged & {message_id for _, message_id in visible(root)} == set()
+
+
+def test_nothing_of_a_queue_in_use_survives_its_end(root: Path, way: str) -> None:
+    Spool(root, sync="none").close()
+    race(racing.delete_in_use, root, 3, ROUNDS, way)
+    assert visible(root) == []
+
+
+class Trips:
+    """A message that is ready while ``delay/`` is listed, and claimed while its queue is."""
+
+    def __init__(self, jobs: Queue, message_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 1
+        self._jobs = jobs
+        self._id = message_id
+        self._names = jobs.spool.tree.names
+        monkeypatch.setattr(jobs.spool.tree, "names", self._listing)
+
+    def _listing(self, path: str) -> list[str]:
+        if path != "delay" or not self.left:
+            return self._names(path)
+        self.left -= 1
+        self._jobs.release(self._id)
+        found = self._names(path)
+        assert [m.id for m in self._jobs.claim(visibility=600)] == [self._id]
+        return found
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_what_is_in_neither_listing_is_found(
+    spool: Spool, jobs: Queue, root: Path, way: str, network: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.tree.network = network
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=600)
+    trips = Trips(jobs, message_id, monkeypatch)
+    jobs.purge()
+    assert not trips.left
+    assert visible(root) == []
+
+
+def test_nor_is_it_missed_when_the_kernel_drops_the_event(
+    jobs: Queue, root: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = [[Event(Kind.LOST, "", "")]]
+    read = Events.read
+
+    def reading(events: Events, timeout_ms: int | None = 0) -> list[Event]:
+        found = read(events, timeout_ms)
+        of_purge = not any(event.folder.startswith("queues") for event in found)
+        return lost.pop() if lost and found and of_purge else found
+
+    message_id = jobs.put(b"x")
+    jobs.claim(visibility=600)
+    trips = Trips(jobs, message_id, monkeypatch)
+    monkeypatch.setattr(Events, "read", reading)
+    jobs.purge()
+    assert not trips.left
+    assert lost == []
+    assert visible(root) == []
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_a_purge_ends_while_others_put(
+    spool: Spool, jobs: Queue, root: Path, way: str, network: bool
+) -> None:
+    spool.tree.network = network
+    over = threading.Event()
+
+    def put() -> None:
+        number = 0
+        with Spool(root, sync="none") as other:
+            while not over.is_set():
+                number += 1
+                with suppress(Unavailable):  # it was taken away unfinished
+                    other.queue("jobs").put(b"x", id=f"own-{number}")
+                    other.queue("jobs").claim(visibility=600)
+
+    putting = threading.Thread(target=put)
+    putting.start()
+    try:
+        for _ in range(5):
+            jobs.purge()
+    finally:
+        over.set()
+        putting.join()
+
+
+def test_many_messages_go_at_once(spool: Spool, jobs: Queue, root: Path) -> None:
+    jobs.put_many([b"x"] * 1100)
+    spool.deliver()
+    jobs.purge()
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
+    [grave] = (root / "remove").iterdir()
+    assert len(list(grave.iterdir())) == 1100
+    assert spool.reap() == 1100
+
+
+def test_a_name_that_is_too_long_for_any_other_folder_goes_too(
+    spool: Spool, jobs: Queue, root: Path
+) -> None:
+    (root / "queues" / "jobs" / ("n" * 255)).touch()
+    jobs.purge()
+    assert visible(root) == []
+
+
+def fill_up(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Let the disk have no room for one more name, of a file or of a folder."""
+
+    def refuse(tree: Tree, path: str, target: str = "", *, replace: bool = False) -> bool:
+        if target and tree.stat(path) is None:
+            return False
+        raise OSError(code, os.strerror(code), path)
+
+    monkeypatch.setattr(Tree, "rename", refuse)
+    monkeypatch.setattr(Tree, "make_entry", refuse)
+
+
+@pytest.fixture(params=[errno.ENOSPC, errno.EDQUOT], ids=["space", "quota"])
+def code(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def fill(spool: Spool, jobs: Queue, count: int = 1100) -> str:
+    """Messages in every state; the id of one that is claimed."""
+    jobs.put_many([*[b"x"] * count, NewMessage(b"delayed", delay=60)])
+    [claimed] = jobs.claim()
+    spool.deliver()
+    jobs.put(b"new")
+    return claimed.id
+
+
+def test_a_full_disk_can_be_purged(
+    spool: Spool, jobs: Queue, root: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(spool, jobs)
+    fill_up(monkeypatch, code)
+    jobs.purge()
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
+
+
+@pytest.mark.parametrize("count", [3, 1100])
+def test_a_queue_can_be_deleted_on_a_full_disk(
+    spool: Spool, jobs: Queue, root: Path, code: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(spool, jobs, count)
+    fill_up(monkeypatch, code)
+    spool.delete_queue("jobs")
+    assert tree_of(root) == {"new": [], "delay": []}
+
+
+def test_a_message_can_be_removed_on_a_full_disk(
+    spool: Spool, jobs: Queue, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = fill(spool, jobs, 3)
+    fill_up(monkeypatch, code)
+    assert jobs.remove(claimed) == 1
+    assert jobs.remove(claimed) == 0
+
+
+def test_what_fails_for_another_reason_is_told(
+    spool: Spool, jobs: Queue, root: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(spool, jobs, 3)
+    before = visible(root)
+    fill_up(monkeypatch, errno.EIO)
+    for verb in (jobs.purge, jobs.delete):
+        with pytest.raises(Unavailable, match="EIO"):
+            verb()
+    assert visible(root) == before
