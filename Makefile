@@ -83,8 +83,9 @@ docs: setup ## build the documentation site, and all of it in one document for p
 	$(BIN)/python -m website --pdf
 
 .PHONY: soak
-soak: setup java ## all that is long: power cuts, kills, crash states, a million requests (two hours)
+soak: setup java ## all that is long: power cuts, kills, crash states, interleavings, requests (three hours)
 	$(BIN)/python -m tests.power.soak
+	$(BIN)/python -m tests.interleave
 	$(MAKE) soak-fuzz
 	$(BIN)/python -m tests.pipeline.kills
 	$(BIN)/python -m tests.pipeline.writer_kills

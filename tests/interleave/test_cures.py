@@ -1,0 +1,132 @@
+"""The proof can fail: what keeps a promise is taken out, and the explorer sees that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import browse, claim, purge, put, release
+from fsmq.spool.census import _Folder
+from fsmq.spool.context import Context
+from fsmq.spool.draft import Draft
+from fsmq.spool.hold import Held
+from fsmq.spool.transitions import State, Transition
+from fsmq.spool.unread import Claimed
+from tests.interleave.explore import Explorer, Plan
+
+Patch = pytest.MonkeyPatch
+
+
+def act_on_names(patch: Patch) -> None:
+    """Whatever stands under the name of what was looked at is taken for it."""
+
+    def move(
+        held: Held, context: Context, how: Transition, queue: str, own: str, to: str | None = None
+    ) -> os.stat_result | None:
+        tree = context.tree
+        return (
+            tree.stat(tree.path(how.target, to or queue, own))
+            if tree.move(how, queue, own, to)
+            else None
+        )
+
+    patch.setattr(Held, "move", move)
+    patch.setattr(Held, "stamp", lambda held, context, path, ns: context.tree.stamp(path, ns))
+
+
+def give_back_any_claim(patch: Patch) -> None:
+    """A claim that reached no one is given back though it is someone else's by now."""
+    give_back = release.return_unseen
+
+    def give_back_what_stands(context: Context, queue: str, own: str, mtime_ns: int) -> None:
+        found = context.tree.stat(context.tree.path(State.DELAY, queue, own))
+        give_back(context, queue, own, found.st_mtime_ns if found is not None else mtime_ns)
+
+    for module in (release, claim):
+        patch.setattr(module, "return_unseen", give_back_what_stands)
+
+
+def look_once_at_what_is_hidden(patch: Patch) -> None:
+    """A purge does not see what is claimed when it has listed what is hidden."""
+
+    def came(hidden: purge._Hidden) -> set[str]:
+        hidden.is_complete = True
+        return set()
+
+    patch.setattr(purge._Hidden, "came", came)
+
+
+def know_claims_by_ids(patch: Patch) -> None:
+    """A consumer takes any message of an id for the one that it has claimed."""
+    patch.setattr(Claimed, "is_file", lambda *of: True)
+
+
+def stamp_what_was_written(patch: Patch) -> None:
+    """A put sets its delay through the descriptor, whatever has become of the file."""
+
+    def write(staging: put._Staging, draft: Draft) -> None:
+        fd = staging._create(draft)
+        staging.work.files.append(fd)
+        staging.work.folders.add("new")
+        staging._drafts.append((draft, os.fstat(fd).st_ino))
+        draft.write(fd)
+        if draft.delay_ms is not None:
+            context = staging._context
+            deadline_ms = context.now_ms() + draft.delay_ms
+            mtime_ns = context.stamps.encode(draft.message_id, deadline_ms, 0)
+            os.utime(fd, ns=(mtime_ns, mtime_ns))
+
+    patch.setattr(put._Staging, "_write", write)
+
+
+def believe_a_cleared_listing(patch: Patch) -> None:
+    """A census takes in what it has listed, though events were dropped meanwhile."""
+
+    def install(folder: _Folder, names: list[str]) -> None:
+        for name in names:
+            folder._note(name, True)
+        for is_there, name in folder._meanwhile or ():
+            folder._note(name, is_there)
+        folder._meanwhile = None
+        folder.is_listed = True
+
+    patch.setattr(_Folder, "install", install)
+
+
+def move_to_any_queue(patch: Patch) -> None:
+    """A move does not look whether its target is still there."""
+
+    def move_one(context: Context, how: Transition, source: str, own: str, target: str) -> bool:
+        return context.tree.move(how, source, own, target)
+
+    patch.setattr(browse, "move_one", move_one)
+
+
+CURES: Sequence[tuple[Callable[[Patch], None], Plan]] = (
+    (act_on_names, Plan("claim known", "remove, put, deliver")),
+    (act_on_names, Plan("redeliver", "remove, put, deliver, claim")),
+    (give_back_any_claim, Plan("claim and hang up", "lapse, claim")),
+    (give_back_any_claim, Plan("claim and fail to sync", "lapse, claim")),
+    (look_once_at_what_is_hidden, Plan("purge", "claim")),
+    (know_claims_by_ids, Plan("keep batch", "lapse, claim, remove, put, claim")),
+    (know_claims_by_ids, Plan("commit batch", "lapse, claim, remove, put")),
+    (stamp_what_was_written, Plan("put delayed", "restart mover, claim")),
+    (believe_a_cleared_listing, Plan("census", "drop events")),
+    (move_to_any_queue, Plan("make moves", "delete the other queue")),
+)
+
+
+@pytest.mark.parametrize(
+    ("take_out", "plan"), CURES, ids=[f"{cure.__name__}-{plan.verb}" for cure, plan in CURES]
+)
+def test_without_what_keeps_the_promise_it_is_broken(
+    scratch: Path, monkeypatch: Patch, take_out: Callable[[Patch], None], plan: Plan
+) -> None:
+    take_out(monkeypatch)
+    with Explorer(scratch).running() as explorer:
+        done = explorer.explore(plan)
+    assert done.findings
+    assert len(done.findings) < done.schedules, "at some calls it makes no difference"
