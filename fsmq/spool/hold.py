@@ -25,6 +25,7 @@ from .context import Context
 from .errors import Unavailable
 from .transitions import State, Transition
 from .tree import STRAY, Tree
+from .uuids import uuid7
 
 _RETRY_S = 0.0001
 PATIENCE_S = 0.02
@@ -86,9 +87,12 @@ class Held(NamedTuple):
             OSError
         """
         tree = context.tree
-        if not tree.move(how, queue, message_id, to_queue):
+        # What is removed gets a name of its own: under its id another removal, of the next message
+        # that had it, could come between the rename and the look.
+        to_id = uuid7() if how.target is State.REMOVE else message_id
+        if not tree.move(how, queue, message_id, to_queue, to_id):
             return None
-        target = tree.path(how.target, to_queue or queue, message_id)
+        target = tree.path(how.target, to_queue or queue, to_id)
         here = tree.stat(target)
         if here is None:
             return self.found

@@ -48,6 +48,8 @@ _QUICK_MORE = {
     "make moves": ("delete the other queue",),
     "purge": ("claim", "claim and give back", "release"),
     "put delayed": ("restart mover, claim",),
+    "commit batch": ("remove, put, deliver, acknowledge",),
+    "finish abandoned": ("remove, put, deliver, acknowledge",),
     "extend": ("remove, put delayed",),
     "keep batch": ("remove, put delayed",),
 }
