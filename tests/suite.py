@@ -55,6 +55,7 @@ class Program:
     """One program: its process, and its log as lines of JSON.
 
     under: a command line that starts it, in place of itself.
+    module: what is run.
     Started in a session of its own, so that no child of it can outlive a test.
     """
 
@@ -64,7 +65,7 @@ class Program:
         self.name = name
         self.options = list(options)
         self.under: list[str] = []
-        self._module = module
+        self.module = module
         self._log = log
         self._env = env
         self._process: subprocess.Popen[bytes] | None = None
@@ -82,7 +83,7 @@ class Program:
             with self._log.open("ab") as log:
                 self._log_from = log.tell()
                 self._process = subprocess.Popen(
-                    [*self.under, sys.executable, "-m", self._module, *self.options],
+                    [*self.under, sys.executable, "-m", self.module, *self.options],
                     cwd=HOME,
                     env={**self._env, "NOTIFY_SOCKET": listener.address},
                     stdin=subprocess.DEVNULL,

@@ -92,7 +92,7 @@ LIMITS: tuple[Setting, ...] = (
         "max-body-memory",
         Whole(2**20, 2**45, "bytes"),
         _DEFAULTS.memory,
-        "Memory of one process for bodies of requests and answers; beyond it: 503.",
+        "Memory of one process for bodies; beyond it: 503, or fewer messages in an answer.",
         _LIMITS,
         ("mq",),
     ),

@@ -146,7 +146,7 @@ class _Daemon:
         settle_memory()
         self._notifier.ready(f"listening on {where}")
         await self._stop.wait()
-        log.info("stopping", waiting=len(service.waiters))
+        log.info("stopping", waiting=len(service.receiver.waiters))
         for task in tasks:
             task.cancel()
         await server.stop(options.shutdown_timeout)
@@ -177,7 +177,7 @@ class _Daemon:
         self._notifier.reloading()
         take_log_level("mq", MqOptions)
         self._protection.reload(service)
-        service.rescan()
+        service.receiver.rescan()
         self._notifier.ready()
 
     async def _ping(self, interval: float) -> None:

@@ -80,6 +80,11 @@ class Identity:
             raise Unauthorized("a key is needed: send Authorization: Bearer and the key")
         return [queue for queue in queues if self.may_see(queue)]
 
+    def visible_topics(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics that it may see. Raises as :meth:`visible`."""
+        names = {topic(name): name for name in topics}
+        return [names[name] for name in self.visible(names)]
+
     def require(self, right: Right, queue: str) -> None:
         """Make sure that it has a right on a queue (or on a :func:`topic`).
 

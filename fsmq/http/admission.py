@@ -1,11 +1,13 @@
 """Admission: how much may go on at a time, in all and for one key.
 
-Every limit is checked before the work that it limits: a body is refused before it is read, a fetch
-before it claims. So memory has an upper end that no number of clients moves.
+Every limit is checked before the work that it limits: a body is refused before it is read, and a
+message before it is claimed, or unpacked. So memory has an upper end that no number of clients
+moves.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +28,7 @@ class Admission:
         self._requests: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
         self._memory: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def enter(self, who: str | None) -> None:
         """Count a request as open. Raises TooManyRequests."""
@@ -58,8 +61,8 @@ class Admission:
     def check(self, who: str | None) -> None:
         """Make sure that there is room for an answer of any size. Raises as :meth:`hold`.
 
-        How large it will be is not known before its messages are claimed, so one answer may go
-        beyond the limit.
+        How large it will be is not known before its messages are found; each of them is asked for
+        then, but for a first one that is small.
         """
         if self.memory >= self.limits.memory:
             raise Overloaded(f"bodies take up all {self.limits.memory} bytes of memory for them")
@@ -68,36 +71,42 @@ class Admission:
                 f"bodies of {who!r} take up all {self.limits.memory_per_key} bytes for one key"
             )
 
-    def hold(self, who: str | None, size: int, *, sure: bool = False) -> None:
+    def hold(self, who: str | None, size: int, *, sure: bool = False, part_of: int = 0) -> None:
         """Count bytes of a body as held. One alone is always admitted, whatever its size.
 
-        sure: they are there already.
+        sure: they are there already. part_of: so many of the same body are held already.
+        Any thread may call it: bodies are read in threads.
 
         Raises:
             Overloaded: there is no room for so many.
             TooManyRequests: there is none for this key.
         """
-        if not sure:
-            if self.memory and self.memory + size > self.limits.memory:
-                raise Overloaded(
-                    f"there is no room for a body of {size} bytes now: others take up"
-                    f" {self.memory} of {self.limits.memory}"
-                )
-            mine = 0 if who is None else self._memory[who]
-            if mine and mine + size > self.limits.memory_per_key:
-                raise TooManyRequests(
-                    f"there is no room for a body of {size} bytes now: {who!r} takes up {mine} of"
-                    f" {self.limits.memory_per_key}"
-                )
-        self.memory += size
-        if who is not None:
-            self._memory[who] += size
+        with self._lock:
+            if not sure:
+                self._check_room(who, size, part_of)
+            self.memory += size
+            if who is not None:
+                self._memory[who] += size
 
     def give_back(self, who: str | None, size: int) -> None:
-        """Count bytes of a body as no longer held."""
-        self.memory -= size
-        if who is not None:
-            _subtract(self._memory, who, size)
+        """Count bytes of a body as no longer held; in any thread."""
+        with self._lock:
+            self.memory -= size
+            if who is not None:
+                _subtract(self._memory, who, size)
+
+    def _check_room(self, who: str | None, size: int, part_of: int) -> None:
+        if self.memory > part_of and self.memory + size > self.limits.memory:
+            raise Overloaded(
+                f"there is no room for a body of {size} bytes now: others take up"
+                f" {self.memory} of {self.limits.memory}"
+            )
+        mine = 0 if who is None else self._memory[who]
+        if mine > part_of and mine + size > self.limits.memory_per_key:
+            raise TooManyRequests(
+                f"there is no room for a body of {size} bytes now: {who!r} takes up {mine} of"
+                f" {self.limits.memory_per_key}"
+            )
 
 
 def _subtract(counter: Counter[str], name: str, number: int) -> None:

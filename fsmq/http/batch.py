@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
+from collections.abc import Iterator
+from json import JSONDecoder
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.message import NewMessage
 from fsmq.spool.put import MAX_BATCH
 
+from .json_reader import LongText, Reader
 from .problems import UnreadableBody
 
 _FIELDS = (
@@ -24,6 +26,8 @@ _FIELDS = (
     "attributes",
 )
 
+_decoder = JSONDecoder()
+
 
 def new_messages(body: bytes) -> list[NewMessage]:
     """The messages of a ``POST /{queue}/batch``; their values are checked when they are put.
@@ -32,9 +36,8 @@ def new_messages(body: bytes) -> list[NewMessage]:
         UnreadableBody: it is no JSON array of objects.
         InvalidValue: with the index of the message.
     """
-    found = _array(_parse(body), "messages")
     messages = []
-    for index, described in enumerate(found):
+    for index, described in enumerate(_array(body, "messages")):
         try:
             messages.append(_new_message(described))
         except InvalidValue as error:
@@ -49,31 +52,59 @@ def some_ids(body: bytes) -> list[str]:
     Raises:
         UnreadableBody, InvalidValue
     """
-    found = _parse(body)
-    if not isinstance(found, dict) or list(found) != ["ids"]:
-        raise UnreadableBody('the body is not a JSON object with the one member "ids"')
-    ids = _array(found["ids"], "ids")
-    for index, message_id in enumerate(ids):
+    ids = []
+    for index, message_id in enumerate(_array(body, "ids", within="ids")):
         if not isinstance(message_id, str):
             error = InvalidValue("ids", "has something that is no string")
             error.index = index
             raise error
+        ids.append(message_id)
     return ids
 
 
-def _parse(body: bytes) -> Any:
+def _array(body: bytes, name: str, within: str | None = None) -> Iterator[Any]:
+    """The elements of an array, which is all of a body, or the one member of an object.
+
+    Raises:
+        UnreadableBody, InvalidValue
+    """
+    reader = Reader(body, _decoder)
+    number = 0
     try:
-        return json.loads(body)
+        for element in _elements(reader, name, within):
+            number += 1
+            if number > MAX_BATCH:
+                break
+            yield element
+        else:
+            reader.end()
     except (ValueError, RecursionError) as error:
         raise UnreadableBody(f"the body is not JSON: {error}") from None
+    if not 1 <= number <= MAX_BATCH:
+        many = "more" if number else "none"
+        raise InvalidValue(name, f"are {many}; one batch takes 1 to {MAX_BATCH}")
 
 
-def _array(found: Any, name: str) -> list[Any]:
-    if not isinstance(found, list):
-        raise UnreadableBody(f"the {name} are not a JSON array")
-    if not 1 <= len(found) <= MAX_BATCH:
-        raise InvalidValue(name, f"are {len(found)}; one batch takes 1 to {MAX_BATCH}")
-    return found
+def _elements(reader: Reader, name: str, within: str | None) -> Iterator[Any]:
+    if reader.first() != ("[" if within is None else "{"):
+        reader.skip()  # it may be no JSON at all
+        what = f"the {name} are not a JSON array" if within is None else _not_alone(within)
+        raise UnreadableBody(what)
+    if within is None:
+        yield from reader.elements()
+        return
+    number = 0
+    for member in reader.members():
+        number += 1
+        if member != within or number > 1:
+            raise UnreadableBody(_not_alone(within))
+        yield from _elements(reader, name, None)
+    if not number:
+        raise UnreadableBody(_not_alone(within))
+
+
+def _not_alone(member: str) -> str:
+    return f'the body is not a JSON object with the one member "{member}"'
 
 
 def _new_message(described: Any) -> NewMessage:
@@ -107,13 +138,15 @@ def _body(given: dict[str, Any]) -> bytes:
     if (text is None) == (encoded is None):
         raise InvalidValue("body", "is missing: give either body or body_base64")
     if encoded is None:
-        if not isinstance(text, str):
+        if not isinstance(text, str | LongText):
             raise InvalidValue("body", "must be a string (for JSON: the text of it)")
         try:
             return text.encode()
         except UnicodeEncodeError:
             raise InvalidValue("body", "has half of a surrogate pair: not text") from None
     try:
+        if isinstance(encoded, LongText):
+            return encoded.from_base64()
         return base64.b64decode(encoded, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
         raise InvalidValue("body_base64", f"is not base64: {error}") from None

@@ -7,13 +7,14 @@ an encoding that it does not know for one in none.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fsmq.spool.errors import MessageTooLarge
 
 from .problems import ENCODINGS, UnreadableBody, UnsupportedEncoding
 
 _GZIP, _ZLIB, _DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
+_PART_BYTES = 1024 * 1024
 _METHOD = 0x0F  # the bits of a zlib stream's first byte that say "deflate"
 _METHOD_DEFLATE = 0x08
 
@@ -27,28 +28,29 @@ class Decoder:
         self._size = 0
         self._stream: zlib._Decompress | None = None
 
-    def feed(self, data: bytes) -> bytes:
-        """What these bytes stand for.
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What these bytes stand for, in parts of about a megabyte at most.
 
         Raises:
             MessageTooLarge, UnreadableBody
         """
-        parts = []
-        while data:
+        is_cut = False  # there is more to come, if not of the data
+        while data or is_cut:
             if self._stream is None or (self._stream.eof and self._encoding == "gzip"):
                 self._stream = self._begin(data[0])  # gzip allows one stream after another
             if self._stream.eof:
                 raise UnreadableBody("something follows the end of the compressed body")
             try:
-                part = self._stream.decompress(data, self._limit + 1 - self._size)
+                most = min(_PART_BYTES, self._limit + 1 - self._size)
+                part = self._stream.decompress(data, most)
             except zlib.error as error:
                 raise UnreadableBody(f"the body is no {self._encoding}: {error}") from None
             self._size += len(part)
             if self._size > self._limit:
                 raise MessageTooLarge(None, self._limit)
-            parts.append(part)
+            yield part
+            is_cut = len(part) == most and not self._stream.eof
             data = self._stream.unconsumed_tail or self._stream.unused_data
-        return b"".join(parts)
 
     def finish(self) -> None:
         """Make sure that nothing is missing. Raises UnreadableBody."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 from aiohttp.web import StreamResponse
 
 from fsmq.spool import browse
-from fsmq.spool.claim import MAX_CLAIM_BYTES
 from fsmq.spool.errors import DuplicateMessage, InvalidValue, MessageTooLarge
+from fsmq.spool.receive import MAX_CLAIM_BYTES
 from fsmq.spool.settings import check_number
 from fsmq.spool.transitions import State
 
+from . import bodies
 from . import many_api as api
-from .answers import inert, json_answer
+from .answers import json_answer
 from .batch import new_messages, some_ids
+from .native import MESSAGES
 from .request import Call
 from .router import Router
 from .service import MAX_COUNT, Service
-from .wire import MAX_BATCH_BYTES, as_json, quote_id, unquote_id
+from .wire import MAX_BATCH_BYTES, quote_id, unquote_id
 
 
 class Many:
@@ -42,11 +44,11 @@ class Many:
         after = unquote_id(call.text("after") or "")
         call.admit()
         if state == State.READY.value:
-            await self._service.load(queue)
+            await self._service.receiver.load(queue)
         messages = await self._service.listing(
-            browse.peek, self._spool.context, queue, state, count, after, MAX_CLAIM_BYTES
+            browse.peek, self._spool.context, queue, state, count, after, MAX_CLAIM_BYTES, call
         )
-        return inert(json_answer(200, {"messages": [as_json(message) for message in messages]}))
+        return bodies.in_json(messages, bodies.tell, MESSAGES)
 
     async def post(self, call: Call) -> StreamResponse:
         queue = call.queue("send")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fsmq.spool.claim import MAX_CLAIMS
 from fsmq.spool.errors import (
     DuplicateMessage,
     MessageTooLarge,
@@ -11,6 +10,7 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.put import MAX_BATCH
+from fsmq.spool.receive import MAX_CLAIMS
 
 from .describe import (
     JSON,

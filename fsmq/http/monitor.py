@@ -22,10 +22,13 @@ from fsmq.spool.errors import Unavailable, telling
 from fsmq.spool.metrics import METRICS, Key, Snapshot
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.reports import Report
+from fsmq.spool.steps import LARGE_BYTES
 from fsmq.spool.survey import Overview
 
 from . import monitor_api as api
 from .answers import json_answer
+from .bodies import slices
+from .pieces import Pieces
 from .request import Call
 from .router import Router
 from .service import Service
@@ -60,19 +63,18 @@ class Monitor:
         identity = call.identify_bearer()
         identity.visible(())  # raises where a key is needed
         call.expect()
+        call.admit()
         surveyed = await self.survey()
-        reports = await self._service.in_thread(self._others)
-        mine = Report(
-            self._reports.node,
-            self._reports.process,
-            self._spool.context.metrics.snapshot_quietly(),
-        )
-        here = [mine, *(report for report in reports if report.node == mine.node)]
-        accept = call.request.headers.get(hdrs.ACCEPT, "")
-        encode, kind = choose_encoder(accept)
-        now = self._spool.context.clock()
-        body = encode(_Page(_by_process(here), surveyed, now, identity.may_see))
-        return Response(body=body, headers={hdrs.CONTENT_TYPE: kind})
+        encode, kind = choose_encoder(call.request.headers.get(hdrs.ACCEPT, ""))
+
+        def page() -> bytes:
+            now = self._spool.context.clock()
+            return encode(_Page(_by_process(self._of_host()), surveyed, now, identity.may_see))
+
+        body = await self._service.listing(page)
+        pieces = body if len(body) <= LARGE_BYTES else Pieces(slices(body), len(body))
+        call.answer_with(len(body))
+        return Response(body=pieces, headers={hdrs.CONTENT_TYPE: kind})
 
     async def live(self, call: Call) -> StreamResponse:
         call.expect()
@@ -109,6 +111,12 @@ class Monitor:
                 fresh = max(_FRESH_S, cost / _SURVEY_SHARE)
                 self._survey = (time.monotonic() + fresh, surveyed)
             return surveyed
+
+    def _of_host(self) -> list[Report]:
+        """What all processes of this host count."""
+        here = [report for report in self._others() if report.node == self._reports.node]
+        snapshot = self._spool.context.metrics.snapshot_quietly()
+        return [Report(self._reports.node, self._reports.process, snapshot), *here]
 
     def _others(self) -> list[Report]:
         with telling("cannot read what other processes report"):

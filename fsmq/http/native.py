@@ -16,17 +16,23 @@ from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.names import check_id, check_queue
 from fsmq.spool.settings import MAX_DELAY_S, check_number, check_seconds
 
+from . import bodies
 from . import native_api as api
-from .answers import INERT, inert, json_answer
+from .answers import json_answer
+from .pieces import listed
 from .problems import UnreadableBody
 from .request import Call
 from .router import Router
 from .service import MAX_COUNT, Service
-from .wire import MAX_WAIT_S, as_json, moment, quote_id
+from .wire import MAX_WAIT_S, moment, quote_id
 
 _ATTRIBUTE = "X-Message-Attribute-"
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
 _NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
+
+
+# What stands around messages in JSON.
+MESSAGES = (b'{"messages": [', b", ", b"]}\n")
 
 
 class Native:
@@ -57,8 +63,8 @@ class Native:
     async def list_queues(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
         call.expect()
-        queues = await self._service.listing(self._spool.queues)
-        return json_answer(200, {"queues": identity.visible(queues)})
+        names = await self._service.names(call, self._spool.queues, identity.visible)
+        return listed('{"queues": [', names, "]}\n")
 
     async def show_queue(self, call: Call) -> StreamResponse:
         queue = call.queue()
@@ -119,25 +125,26 @@ class Native:
         count = call.number("count")
         if count is not None:
             check_number("count", count, 1, MAX_COUNT)
-        messages = await self._service.fetch(call, queue, count or 1, visibility, wait)
+        call.in_json = count is not None
+        messages = await self._service.receiver.fetch(call, queue, count or 1, visibility, wait)
         if not messages:
             return Response(status=204)
         if count is not None:
-            return inert(json_answer(200, {"messages": [as_json(message) for message in messages]}))
-        return _raw(messages[0])
+            return bodies.in_json(messages, bodies.tell, MESSAGES)
+        return bodies.raw(messages[0], _headers(messages[0]))
 
     async def look(self, call: Call) -> StreamResponse:
         queue, message_id = self._target(call)
         call.expect("json")
         if call.text("json") not in (None, "true"):
             raise InvalidValue("json", "can only be true")
-        call.admit()
-        message = await self._service.in_thread(self._service.find, queue, message_id)
+        call.in_json = call.text("json") is not None
+        message = await self._service.receiver.find(call, queue, message_id)
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")
-        if call.text("json"):
-            return inert(json_answer(200, as_json(message)))
-        return _raw(message, {"X-Message-State": message.state})
+        if call.in_json:
+            return bodies.in_json([message], bodies.tell, (b"", b"", b"\n"))
+        return bodies.raw(message, {"X-Message-State": message.state, **_headers(message)})
 
     async def change(self, call: Call) -> StreamResponse:
         """Renew, release or bury."""
@@ -188,8 +195,8 @@ def _require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:
         call.identity.require("admin", check_queue(target, "dead_letter_queue"))
 
 
-def _raw(message: Message, more: Mapping[str, str] | None = None) -> Response:
-    headers = {"X-Message-Id": quote_id(message.id), **INERT, **(more or {})}
+def _headers(message: Message) -> dict[str, str]:
+    headers = {"X-Message-Id": quote_id(message.id)}
     if message.deliveries is not None:
         headers["X-Message-Deliveries"] = str(message.deliveries)
     if message.deadline is not None:
@@ -199,7 +206,7 @@ def _raw(message: Message, more: Mapping[str, str] | None = None) -> Response:
     for name, value in message.attributes.items():
         headers[_ATTRIBUTE + name] = _one_line(value)
     headers[hdrs.CONTENT_TYPE] = _one_line(message.content_type or "application/octet-stream")
-    return Response(body=message.body, headers=headers)
+    return headers
 
 
 def _one_line(value: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fsmq.spool.claim import MAX_CLAIMS
 from fsmq.spool.compression import METHODS
 from fsmq.spool.errors import (
     DuplicateMessage,
@@ -13,6 +12,7 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.names import MAX_FILE_NAME_BYTES, MAX_OWN_ID_BYTES, MAX_PRIORITY, MAX_QUEUE_BYTES
+from fsmq.spool.receive import MAX_CLAIMS
 from fsmq.spool.settings import DEFAULTS, MAX_DELAY_S, MAX_PARTITIONS, MAX_TTL_S, MAX_VISIBILITY_S
 from fsmq.spool.stamps import MAX_COUNT
 

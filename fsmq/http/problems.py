@@ -12,6 +12,7 @@ from fsmq.spool.errors import (
     FsmqError,
     InvalidValue,
     MessageTooLarge,
+    NoRoom,
     NoSuchMessage,
     NoSuchQueue,
     NoSuchSubscription,
@@ -120,7 +121,7 @@ class UnknownHost(HttpError):
     kind = "unknown-host"
 
 
-class Overloaded(Unavailable):
+class Overloaded(Unavailable, NoRoom):
     """The server has more going on than it may; nothing was begun."""
 
 
@@ -142,7 +143,7 @@ class Forbidden(HttpError):
     kind = "forbidden"
 
 
-class TooManyRequests(HttpError):
+class TooManyRequests(HttpError, NoRoom):
     """One client has more going on than it may. ``retry_after`` is in whole seconds."""
 
     status = 429

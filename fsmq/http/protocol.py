@@ -199,6 +199,10 @@ class Connection(web.RequestHandler):
             wire.abort()
         self._unsent = unsent
 
+    def has_taken(self) -> None:
+        """Take note that the client has taken a part of the answer: the next may be as large."""
+        self._unsent = 0
+
     async def finish_response(
         self, request: BaseRequest, resp: StreamResponse, start_time: float | None
     ) -> tuple[StreamResponse, bool]:

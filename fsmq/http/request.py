@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from aiohttp import HttpVersion11, hdrs, http_exceptions
@@ -13,13 +14,18 @@ from aiohttp.web import BaseRequest, RequestPayloadError
 
 from fsmq.spool.errors import InvalidValue, MessageTooLarge
 from fsmq.spool.names import check_queue
+from fsmq.spool.steps import LARGE_BYTES
 
 from .access import Access, Identity
 from .admission import Admission
 from .encodings import Decoder, decoder
 from .keys import Right
+from .pieces import FORM_BYTES, JSON_FACTOR
 from .problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
 from .protocol import Connection
+
+if TYPE_CHECKING:
+    from .runner import Runner
 
 # Less than float() takes: no nan, no infinity, no digits but 0 to 9.
 _seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
@@ -34,9 +40,12 @@ class Call:
     __slots__ = (
         "_access",
         "_admission",
+        "_form",
         "_held",
         "_query",
+        "_runner",
         "identity",
+        "in_json",
         "names",
         "operation",
         "raw_query",
@@ -50,6 +59,7 @@ class Call:
         raw_query: str,
         access: Access,
         admission: Admission,
+        runner: Runner,
     ) -> None:
         self.request = request
         self.names = names
@@ -58,7 +68,10 @@ class Call:
         self.identity: Identity | None = None
         self._access = access
         self._admission = admission
+        self.in_json = True  # whether messages are answered in JSON, and not as they are
+        self._runner = runner
         self._held = 0
+        self._form = 0  # what of it is for the form of the answer
         self._query: dict[str, str] | None = None
 
     @property
@@ -145,6 +158,28 @@ class Call:
         """
         self._admission.hold(self.account, size, sure=sure)
         self._held += size
+
+    def take(self, size: int, *, is_first: bool) -> None:
+        """Hold bytes of a message to answer with (as :class:`fsmq.spool.reading.Room` has it).
+
+        With them goes what they become in JSON, as far as that is there at a time.
+
+        Raises:
+            Overloaded, TooManyRequests
+        """
+        # A small one to begin with was admitted before it was looked for.
+        sure = is_first and size <= LARGE_BYTES
+        form = min((JSON_FACTOR - 1) * size, FORM_BYTES - self._form) if self.in_json else 0
+        size += form
+        held = self._held if is_first else 0
+        self._admission.hold(self.account, size, sure=sure, part_of=held)
+        self._held += size
+        self._form += form
+
+    def give_back(self, size: int) -> None:
+        """Hold so many bytes less."""
+        self._admission.give_back(self.account, size)
+        self._held -= size
 
     def answer_with(self, size: int) -> None:
         """Hold the body of the answer, as far as its messages are not held already."""
@@ -242,7 +277,7 @@ class Call:
         """
         body = await self.body(limit, timeout)
         # Signs within strings count as well: to leave them out would cost more than it gains.
-        room = sum(map(body.count, (b",", b"[", b"{"))) * _BYTES_A_VALUE
+        room = await self._runner.beside(len(body), _signs, body) * _BYTES_A_VALUE
         if room > self._admission.limits.memory:
             raise UnreadableBody("the JSON has more values than there is memory for: send fewer")
         self.hold(room)
@@ -277,7 +312,7 @@ class Call:
                 raise MessageTooLarge(None, limit)
             self._keep(size)
             parts.append(part)
-        return b"".join(parts)
+        return await self._runner.beside(size, b"".join, parts)
 
     def _keep(self, size: int) -> None:
         """Hold the so many bytes of a body that have come: all of them are, if it said how many."""
@@ -287,12 +322,14 @@ class Call:
     async def _read_encoded(self, decode: Decoder) -> bytes:
         parts, size = [], 0
         while packed := await self.request.content.readany():
-            part = decode.feed(packed)
-            size += len(part)
-            self._keep(size)
-            parts.append(part)
+            for part in decode.feed(packed):
+                size += len(part)
+                self._keep(size)
+                parts.append(part)
+                if len(part) > LARGE_BYTES:
+                    await asyncio.sleep(0)  # what is small may be much when it is unpacked
         decode.finish()
-        return b"".join(parts)
+        return await self._runner.beside(size, b"".join, parts)
 
     async def _answer_expect(self, value: str) -> None:
         if value.lower() != "100-continue":
@@ -301,6 +338,14 @@ class Call:
         await writer.write(_CONTINUE)
         # aiohttp counts this as the beginning of the answer otherwise.
         writer.output_size = 0
+
+
+def _signs(body: bytes) -> int:
+    """How many signs of JSON a text has behind which a value may follow."""
+    parts = range(0, len(body), LARGE_BYTES)
+    return sum(
+        body.count(sign, at, at + LARGE_BYTES) for at in parts for sign in (b",", b"[", b"{")
+    )
 
 
 @asynccontextmanager

@@ -64,7 +64,7 @@ class Server:
         self._others = [DIALECTS[name](service) for name in dialects]
         self._by_prefix = {prefix: one for one in self._others for prefix in one.prefixes}
         routers = [one.router for one in (self._native, *self._others)]
-        self.system = System(routers)
+        self.system = System(routers, service)
         self.system.add_routes(self._native.router)
         self.monitor = Monitor(service)
         self.monitor.add_routes(self._native.router)
@@ -130,7 +130,7 @@ class Server:
         started = time.perf_counter()
         service = self.service
         path, query = split_target(_raw_target(request))
-        call = Call(request, {}, query, service.access, service.admission)
+        call = Call(request, {}, query, service.access, service.admission, service)
         try:
             response = await self._answer(call, path)
         except BaseException:

@@ -13,6 +13,7 @@ from .openapi import document
 from .problem_answers import problems
 from .request import Call
 from .router import Router
+from .runner import Runner
 
 _OPENAPI = Operation(
     id="openapi",
@@ -25,9 +26,10 @@ _OPENAPI = Operation(
 class System:
     """Answers what is asked about the server."""
 
-    def __init__(self, routers: Sequence[Router]) -> None:
+    def __init__(self, routers: Sequence[Router], runner: Runner) -> None:
         """Tell of the routes of these routers."""
         self._routers = routers
+        self._runner = runner
         self._openapi = b""
 
     def add_routes(self, router: Router) -> None:
@@ -41,5 +43,8 @@ class System:
         call.expect()
         if not self._openapi:
             # Not before all dialects have added their routes.
-            self._openapi = json.dumps(self.document()).encode()
-        return Response(body=self._openapi + b"\n", content_type=JSON)
+            self._openapi = await self._runner.in_thread(self._written)
+        return Response(body=self._openapi, content_type=JSON)
+
+    def _written(self) -> bytes:
+        return json.dumps(self.document()).encode() + b"\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import NoSuchSubscription
@@ -16,6 +18,7 @@ from . import topics_api as api
 from .access import Right
 from .answers import json_answer
 from .native import kept_headers
+from .pieces import listed
 from .request import Call
 from .router import Router
 from .service import Service
@@ -41,15 +44,16 @@ class NativeTopics:
     async def list_topics(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
         call.expect()
-        topics = await self._service.listing(self._spool.topics)
-        visible = set(identity.visible([access.topic(topic) for topic in topics]))
-        return json_answer(200, {"topics": [t for t in topics if access.topic(t) in visible]})
+        names = await self._service.names(call, self._spool.topics, identity.visible_topics)
+        return listed('{"topics": [', names, "]}\n")
 
     async def show(self, call: Call) -> StreamResponse:
         topic = topic_of(call)
         call.expect()
+        call.admit()
         subscriptions = await self._service.listing(self._spool.subscriptions, topic)
-        return json_answer(200, {"topic": topic, "subscriptions": as_json(subscriptions)})
+        before = f'{{"topic": {json.dumps(topic)}, "subscriptions": ['
+        return listed(before, as_json(subscriptions), "]}\n")
 
     async def create(self, call: Call) -> StreamResponse:
         topic = topic_of(call, "admin")
@@ -95,7 +99,8 @@ class NativeTopics:
         message = NewMessage(body, delay, priority, ttl, None, content_type, attributes)
         ids = await self._service.publish(topic, message)
         quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}
-        return json_answer(201, {"topic": topic, "messages": quoted})
+        before = f'{{"topic": {json.dumps(topic)}, "messages": {{'
+        return listed(before, quoted, "}}\n", status=201)
 
 
 def topic_of(call: Call, right: Right | None = None) -> str:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
 from .context import Context
 from .errors import InvalidValue, NoSuchQueue, unavailable
-from .message import Message, unpack
-from .names import check_id, check_queue, facts, fits, is_id, split_entry
-from .stamps import Stamp
+from .look import Page, state_name
+from .message import Message
+from .names import check_id, check_queue, fits, is_id, split_entry
+from .reading import Room
+from .steps import portions
 from .transitions import MOVE_DELAY, MOVE_NEW, MOVE_READY, NEW, REMOVE_NEW, State, Transition
-from .tree import STRAY, Tree
+from .tree import Tree
 
 _PROGRESS_STEP = 1000
 _HIDDEN = ("in_flight", "delayed")
+# The states in which a message may be met, in the direction in which it travels.
+_STREAM = (State.NEW, State.READY, State.DELAY, State.READY)
 
 
 class Moved(NamedTuple):
@@ -31,53 +35,20 @@ class Moved(NamedTuple):
 
 def ids(context: Context, queue: str, state: State) -> list[str]:
     """The ids of a queue's messages in one state, in order. Raises OSError."""
+    return sorted(_ids(context, queue, state))
+
+
+def _ids(context: Context, queue: str, state: State) -> Iterator[str]:
     tree = context.tree
     if state is State.READY:
-        return sorted(tree.ready_names(queue) or ())
+        yield from tree.ready_names(queue) or ()
+        return
     prefix = queue + ":"
-    parts = (split_entry(n) for n in tree.names(tree.folder(state.value)) if n.startswith(prefix))
-    return sorted(part[1] for part in parts if part is not None and part[0] == queue)
-
-
-def look(context: Context, queue: str, message_id: str, state: State) -> Message | None:
-    """Read a message without claiming it; None if it is not there, or too large to be read.
-
-    Raises OSError.
-    """
-    tree = context.tree
-    try:
-        fd = tree.open(tree.path(state, queue, message_id))
-    except OSError as error:
-        if error.errno in STRAY:
-            return None
-        raise
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > context.max_file_bytes:
-            return None
-        with open(fd, "rb", closefd=False) as file:
-            raw = file.read()
-    finally:
-        os.close(fd)
-    known = facts(message_id)
-    body, content_type, attributes = unpack(raw, known, context.max_plain_bytes)
-    stamp = context.stamps.decode(message_id, found.st_mtime_ns)
-    if stamp is not None and state is State.NEW:
-        # Nothing in new/ has been delivered: a count there is a chance hit.
-        stamp = stamp._replace(deliveries=0)
-    return Message(
-        queue=queue,
-        id=message_id,
-        body=body,
-        deliveries=None if context.stamps.coarse else (stamp.deliveries if stamp else 0),
-        deadline=stamp.deadline_ms / 1000 if stamp and state is State.DELAY else None,
-        content_type=content_type,
-        attributes=attributes,
-        priority=known.priority,
-        created_at=None if known.created_ms is None else known.created_ms / 1000,
-        expires_at=known.expires_s,
-        state=_state_name(state, stamp),
-    )
+    for name in tree.names(tree.folder(state.value)):
+        if name.startswith(prefix):
+            part = split_entry(name)
+            if part is not None and part[0] == queue:
+                yield part[1]
 
 
 def peek(
@@ -87,45 +58,55 @@ def peek(
     limit: int = 10,
     after: str = "",
     max_bytes: int | None = None,
+    room: Room | None = None,
 ) -> list[Message]:
     """Up to ``limit`` messages of one state in order, beginning behind the id ``after``.
 
     state: a State or its name, or "in_flight" or "delayed", the two kinds in State.DELAY.
-    max_bytes: no more messages when their bodies reach this.
+    max_bytes, room: as :class:`Page` has them.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
+        NoRoom: there is none for the first of them.
     """
     check_queue(queue)
     if limit < 1:
         raise InvalidValue("limit", "must be at least 1")
     place, kind = _place(state)
-    result: list[Message] = []
-    size = 0
-    try:
-        context.settings_of(queue)
-        for message_id in _from(context, queue, place, limit, after):
-            if message_id <= after or not _is_of(context, queue, message_id, kind):
-                continue
-            message = look(context, queue, message_id, place)
-            if message is not None:
-                result.append(message)
-                size += len(message.body)
-            if len(result) == limit or (max_bytes is not None and size >= max_bytes):
-                break
-    except OSError as error:
-        raise unavailable(error, f"cannot look into queue {queue!r}") from error
-    return result
+    with Page(limit, room, max_bytes) as page:
+        try:
+            context.settings_of(queue)
+            for message_id in _from(context, queue, place, limit, after):
+                if message_id > after and _is_of(context, queue, message_id, kind):
+                    page.look(context, queue, message_id, place)
+                if page.is_full:
+                    break
+        except OSError as error:
+            raise unavailable(error, f"cannot look into queue {queue!r}") from error
+    return page.messages
 
 
-def peek_all(context: Context, queue: str, limit: int) -> list[Message]:
-    """Up to ``limit`` messages in order, whatever their state.
+def peek_all(context: Context, queue: str, limit: int, room: Room | None = None) -> list[Message]:
+    """Up to ``limit`` messages in order, whatever their state; ``room``: as a Page has it.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
+        NoRoom: there is none for the first of them.
+    """
+    with Page(limit, room) as page:
+        fill(context, queue, page)
+    return page.messages
+
+
+def fill(context: Context, queue: str, page: Page) -> None:
+    """Fill a page with messages in order, whatever their state.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+        NoRoom: there is none for the first of them.
     """
     check_queue(queue)
-    result: list[Message] = []
+    limit = page.left
     try:
         context.settings_of(queue)
         # With the stream, so that one that travels on meanwhile is seen twice and not missed.
@@ -133,27 +114,28 @@ def peek_all(context: Context, queue: str, limit: int) -> list[Message]:
         for state in (State.NEW, State.READY, State.DELAY):
             states |= dict.fromkeys(islice(_from(context, queue, state, limit), limit), state)
         for message_id in sorted(states):
-            message = look(context, queue, message_id, states[message_id])
-            message = message or _find(context, queue, message_id)
-            if message is not None:
-                result.append(message)
-            if len(result) == limit:
+            if page.is_full:
                 break
+            # It may have travelled on since.
+            any(page.look(context, queue, message_id, at) for at in (states[message_id], *_STREAM))
     except OSError as error:
         raise unavailable(error, f"cannot look into queue {queue!r}") from error
-    return result
 
 
-def find(context: Context, queue: str, message_id: str) -> Message | None:
+def find(context: Context, queue: str, message_id: str, room: Room | None = None) -> Message | None:
     """Look one message up in whatever state it is (removed ones left out).
 
+    room: from which the room for its body is taken.
+
     Raises:
-        InvalidValue, Unavailable
+        InvalidValue, NoRoom, Unavailable
     """
     check_queue(queue)
     check_id(queue, message_id)
     try:
-        return _find(context, queue, message_id)
+        with Page(1, room) as page:
+            any(page.look(context, queue, message_id, state) for state in _STREAM)
+            return page.messages[0] if page.messages else None
     except OSError as error:
         raise unavailable(error, f"cannot look into queue {queue!r}") from error
 
@@ -164,20 +146,17 @@ def _from(context: Context, queue: str, state: State, limit: int, after: str = "
     if state is State.READY and not after:
         first = context.ready.first(queue, limit)
     if first is None:
-        yield from ids(context, queue, state)
+        yield from _in_order(_ids(context, queue, state))
         return
     yield from first
     if len(first) == limit:
         # Some were gone, or are no messages.
-        yield from (i for i in ids(context, queue, state) if i > first[-1])
+        yield from _in_order(i for i in _ids(context, queue, state) if i > first[-1])
 
 
-def _find(context: Context, queue: str, message_id: str) -> Message | None:
-    for state in (State.NEW, State.READY, State.DELAY, State.READY):
-        message = look(context, queue, message_id, state)
-        if message is not None:
-            return message
-    return None
+def _in_order(names: Iterable[str]) -> Iterator[str]:
+    """Sort as many as are asked for; a million take half a second of everybody's time at once."""
+    return merge(*map(sorted, portions(names)))
 
 
 def move_messages(
@@ -315,10 +294,4 @@ def _is_of(context: Context, queue: str, message_id: str, kind: str | None) -> b
     if found is None:
         return False
     stamp = context.stamps.decode(message_id, found.st_mtime_ns)
-    return _state_name(State.DELAY, stamp) == kind
-
-
-def _state_name(state: State, stamp: Stamp | None) -> str:
-    if state is not State.DELAY:
-        return str(state.value)
-    return "delayed" if stamp is not None and stamp.deliveries == 0 else "in_flight"
+    return state_name(State.DELAY, stamp) == kind

@@ -14,22 +14,17 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from .context import Context, Pending
-from .errors import FsmqError, NoSuchMessage, unavailable
-from .files import read_all
+from .errors import NoSuchMessage, unavailable
 from .hold import Held, IsWanted, anyone, hold, restamp
-from .message import Message, unpack
 from .names import check_id, check_queue, facts
-from .release import claim_stamp, return_unseen
-from .settings import MAX_VISIBILITY_S, QueueSettings, check_number, check_seconds
+from .settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
 from .stamps import MAX_COUNT
+from .steps import FEW
 from .sync import Work
 from .transitions import CLAIM, DEFER, DELAY, DELIVER, NEW, QUEUES, REMOVE_READY, State
 
-MAX_CLAIMS = 1000
 # How long a claim, which others wait behind, waits for another holder.
 _CLAIM_PATIENCE_S = 0.001
-# A claim of many messages ends early when their bodies reach this many bytes.
-MAX_CLAIM_BYTES = 64 * 1024 * 1024
 # A claim passes over so many messages that only another user may read or stamp: they must not hide
 # those behind them. A disk that refuses one is likely to refuse all: each counts as many.
 _MAX_FOREIGN = 10_000
@@ -50,75 +45,6 @@ class Taken:
     mtime_ns: int  # that the claim has set
 
 
-def claim(
-    context: Context, queue: str, count: int = 1, visibility: float | None = None
-) -> Pending[list[Message]]:
-    """Claim up to ``count`` ready messages for ``visibility`` seconds (None: the queue's setting).
-
-    Raises:
-        InvalidValue, NoSuchQueue, Unavailable
-    """
-    check_queue(queue)
-    check_number("count", count, 1, MAX_CLAIMS)
-    tree = context.tree
-    work = Work(folders={tree.folder(QUEUES, queue), tree.folder(DELAY)})
-    messages: list[Message] = []
-    try:
-        _claim_ready(context, queue, count, visibility, messages, work)
-    except OSError as error:
-        # What was won before the fault is given out; a message whose reading failed comes back
-        # when its timer ends.
-        if not messages:
-            work.close()
-            raise unavailable(error, f"cannot claim from queue {queue!r}") from error
-    except BaseException:
-        work.close()
-        raise
-    context.metrics.count(("claim", queue), len(messages))
-
-    def give_back() -> None:
-        for message in messages:
-            try:
-                return_unseen(context, queue, message.id, claim_stamp(context, message))
-            except (OSError, FsmqError):
-                continue  # its timer brings it back
-
-    def give_out() -> list[Message]:
-        now = context.clock()
-        for message in messages:
-            claim_ms = round(((message.deadline or now) - now) * 1000)
-            context.journal.note(
-                "claimed", queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms
-            )
-        return messages
-
-    size = sum(len(message.body) for message in messages)
-    return Pending(work if messages else Work(), give_out, give_back, size)
-
-
-def _claim_ready(
-    context: Context,
-    queue: str,
-    count: int,
-    visibility: float | None,
-    messages: list[Message],
-    work: Work,
-) -> None:
-    settings = context.settings_of(queue)
-    context.ready.divide(queue, settings)
-    won = win(context, queue, settings, context.ready.popped(queue), visibility, is_readable)
-    size = 0
-    with closing(won):
-        while len(messages) < count and size < MAX_CLAIM_BYTES:
-            taken = next(won, None)
-            if taken is None:
-                break
-            work.files.append(taken.fd)
-            message = _read(context, queue, taken)
-            messages.append(message)
-            size += max(taken.size, len(message.body))
-
-
 def win(
     context: Context,
     queue: str,
@@ -129,10 +55,29 @@ def win(
 ) -> Generator[Taken, None, None]:
     """Claim ready messages one after the other, as they are asked for; close it when done.
 
+    Raises as :func:`win_in`, which see.
+    """
+    with closing(win_in(context, queue, settings, ids, visibility, is_wanted)) as won:
+        for taken in won:
+            if taken is not None:
+                yield taken
+
+
+def win_in(
+    context: Context,
+    queue: str,
+    settings: QueueSettings,
+    ids: Iterator[str],
+    visibility: float | None,
+    is_wanted: IsWanted = anyone,
+) -> Generator[Taken | None, None, None]:
+    """The same, with None in between after every few: to go on would take long.
+
     ids: what may be ready, in the order in which it is tried. is_wanted: as `take` has it.
 
     Raises:
         InvalidValue
+        NoRoom: if ``is_wanted`` does; that message is left where it was.
         OSError: nothing could be claimed, and not since others were quicker.
     """
     deadline_ms = deadline_of(context, settings, visibility)
@@ -141,18 +86,22 @@ def win(
     won, room = 0, _MAX_FOREIGN
     try:
         for message_id in _alive(context, settings, queue, ids):
+            if message_id is None:
+                yield None
+                continue
+            busy.append(message_id)  # unless it turns out to be something else
             try:
                 taken = take(context, queue, message_id, deadline_ms, is_wanted)
             except BlockingIOError:
                 context.metrics.count(("lost_race", queue))
-                busy.append(message_id)  # its holder was stopped in the middle
-                continue
+                continue  # its holder was stopped in the middle
             except OSError as error:
-                faults[message_id] = error
+                faults[busy.pop()] = error
                 room -= 1 if isinstance(error, PermissionError) else _FAULT
                 if room <= 0:
                     break
                 continue
+            busy.pop()
             if taken is None:
                 context.metrics.count(("lost_race", queue))
                 continue
@@ -290,18 +239,20 @@ def is_readable(context: Context, fd: int, found: os.stat_result) -> bool:
 
 def _alive(
     context: Context, settings: QueueSettings, queue: str, ids: Iterator[str]
-) -> Iterator[str]:
-    """Those of the ids that have not expired."""
+) -> Iterator[str | None]:
+    """Those of the ids that have not expired, and None after every few."""
     expired = 0
-    for message_id in ids:
+    for number, message_id in enumerate(ids, 1):
         can_expire = settings.retention is not None or ".x" in message_id
         if not can_expire or not context.is_expired(facts(message_id), settings):
             yield message_id
-            continue
-        expired += 1
-        if expired <= _MAX_EXPIRED and context.tree.move(REMOVE_READY, queue, message_id):
-            context.metrics.count(("expire", queue))
-            context.journal.note("expired", queue, message_id)
+        else:
+            expired += 1
+            if expired <= _MAX_EXPIRED and context.tree.move(REMOVE_READY, queue, message_id):
+                context.metrics.count(("expire", queue))
+                context.journal.note("expired", queue, message_id)
+        if number % FEW == 0:
+            yield None
 
 
 def take(
@@ -375,22 +326,3 @@ def take_back(context: Context, queue: str, message_id: str, deadline_ms: int) -
     except BlockingIOError:
         return None  # someone else is about to claim it
     return None if taken is None else taken.fd
-
-
-def _read(context: Context, queue: str, taken: Taken) -> Message:
-    known = facts(taken.message_id)
-    raw = read_all(taken.fd, taken.size)
-    body, content_type, attributes = unpack(raw, known, context.max_plain_bytes)
-    return Message(
-        queue=queue,
-        id=taken.message_id,
-        body=body,
-        deliveries=None if context.stamps.coarse else taken.deliveries,
-        deadline=taken.deadline_ms / 1000,
-        content_type=content_type,
-        attributes=attributes,
-        priority=known.priority,
-        created_at=None if known.created_ms is None else known.created_ms / 1000,
-        expires_at=known.expires_s,
-        state="in_flight",
-    )

@@ -7,9 +7,12 @@ is small on disk may be meant to fill the memory.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import zstandard
+
+from .steps import LARGE_BYTES, Steps, finish
 
 Method = Literal["zlib", "zstd"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -19,6 +22,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # No body is unpacked to more than this, or than the server's own limit if that is larger.
 MAX_PLAIN_BYTES = 64 * 1024 * 1024
 _MAX_WINDOW = 1 << 27
+_STEP_BYTES = 4 * 1024 * 1024
 
 
 def compress(body: bytes, method: Method) -> bytes:
@@ -33,22 +37,51 @@ def decompress(packed: bytes, limit: int = MAX_PLAIN_BYTES) -> bytes | None:
 
     Never takes more memory than ``limit`` and a little.
     """
+    return finish(decompress_in(packed, limit, lambda size: None))
+
+
+def decompress_in(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[bytes | None]:
+    """The same in steps. ``need`` is told, before that is so, how many bytes there are in all."""
     try:
         if packed.startswith(ZSTD_MAGIC):
-            return _from_zstd(packed, limit)
-        stream = zlib.decompressobj()
-        plain = stream.decompress(packed, limit + 1)
-        return plain if stream.eof and len(plain) <= limit else None
+            return (yield from _from_zstd(packed, limit, need))
+        return (yield from _from_zlib(packed, limit, need))
     except (zlib.error, zstandard.ZstdError):
         return None
 
 
-def _from_zstd(packed: bytes, limit: int) -> bytes | None:
+def _from_zlib(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[bytes | None]:
+    stream = zlib.decompressobj()
+    parts: list[bytes] = []
+    size, step = 0, LARGE_BYTES
+    while True:
+        most = min(size + step, limit + 1)
+        need(most)
+        part = stream.decompress(packed, most - size)
+        size += len(part)
+        if size > limit:
+            return None
+        parts.append(part)
+        if stream.eof:
+            return b"".join(parts)
+        packed = stream.unconsumed_tail
+        if not packed and not part:
+            return None  # it is cut off
+        step = _STEP_BYTES
+        yield
+
+
+def _from_zstd(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[bytes | None]:
     size = zstandard.get_frame_parameters(packed).content_size
-    reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
     if size == 0:
         return b""
-    if size != zstandard.CONTENTSIZE_UNKNOWN:
-        # What the frame promises is what gets allocated.
-        return reader.decompress(packed) if size <= limit else None
-    return reader.decompress(packed, max_output_size=limit)
+    if size == zstandard.CONTENTSIZE_UNKNOWN:
+        size = limit
+    elif size > limit:
+        return None
+    # What the frame promises is what gets allocated.
+    need(size)
+    if size > LARGE_BYTES:
+        yield
+    reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    return reader.decompress(packed, max_output_size=size)

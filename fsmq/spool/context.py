@@ -82,14 +82,12 @@ class Pending(Generic[T]):
     """A verb that has changed the tree and is not durable yet.
 
     Sync ``work``, then call ``finish`` for the verb's result; or, when the sync failed, ``abandon``
-    to take back what can be taken back. Exactly one of the two. ``size``: bytes of bodies that it
-    has read.
+    to take back what can be taken back. Exactly one of the two.
     """
 
     work: Work
     finish: Callable[[], T]
     abandon: Callable[[], None] = _nothing
-    size: int = 0
 
 
 def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
@@ -114,4 +112,4 @@ def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
         for pending in pendings:
             pending.abandon()
 
-    return Pending(work, finish, abandon, sum(pending.size for pending in pendings))
+    return Pending(work, finish, abandon)

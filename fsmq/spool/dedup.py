@@ -16,13 +16,16 @@ import base64
 import hashlib
 from collections.abc import Sequence
 
-from . import browse, claim, put
+from . import browse, put, receive
 from .context import Context, Pending, join
 from .counts import Depths
-from .errors import unavailable
+from .errors import NoRoom, unavailable
+from .look import Page
 from .message import Message, NewMessage
 from .names import MAX_QUEUE_BYTES
 from .put import Batch
+from .reading import Room
+from .steps import FEW, Steps, finish
 from .sync import Work
 from .transitions import DELIVER, NEW, PULL, QUEUES, State
 from .uuids import uuid7
@@ -74,71 +77,105 @@ def poll(
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
     """
-    first = claim.claim(context, read_side(name), count, visibility)
+    return finish(poll_in(context, name, count, visibility))
+
+
+def poll_in(
+    context: Context, name: str, count: int, visibility: float | None, room: Room | None = None
+) -> Steps[Pending[list[Message]]]:
+    """The same in steps.
+
+    room: from which the room for their bodies is taken.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+        NoRoom: there is none for the first of them.
+    """
+    side = read_side(name)
+    first = yield from receive.claim_in(context, side, count, visibility, room)
     messages = first.finish()
     if len(messages) == count:
         return first
     parts = [first]
     try:
-        pulled = _pull(context, name, count - len(messages), first.work)
+        pulled = yield from _pull(context, name, count - len(messages), first.work)
         if pulled:
-            parts.append(claim.claim(context, read_side(name), len(pulled), visibility))
-    except BaseException:
-        first.work.close()
-        first.abandon()
-        raise
+            more = receive.claim_in(context, side, len(pulled), visibility, room)
+            parts.append((yield from more))
+    except BaseException as error:
+        if not isinstance(error, NoRoom) or not messages:
+            first.work.close()
+            first.abandon()
+            raise
     both = join(parts)
     fresh = parts[-1].finish() if len(parts) > 1 else []
     order = [m for m in fresh if m.id not in pulled], [m for m in fresh if m.id in pulled]
     found = [*messages, *order[0], *sorted(order[1], key=lambda m: m.body)]
-    return Pending(both.work, lambda: found, both.abandon, both.size)
+    return Pending(both.work, lambda: found, both.abandon)
 
 
-def peek(context: Context, name: str, limit: int) -> Pending[list[Message]]:
+def peek(
+    context: Context, name: str, limit: int, room: Room | None = None
+) -> Pending[list[Message]]:
     """Look at up to ``limit`` messages, claimed ones too. What it shows is shown: pulled.
+
+    room: from which the room for their bodies is taken; it ends early where there is no more.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
+        NoRoom: there is none for the first of them.
     """
     read, write = read_side(name), write_side(name)
-    messages = browse.peek_all(context, read, limit)
     work = Work()
-    try:
-        if len(messages) < limit:
-            for message_id in browse.ids(context, write, State.NEW)[:limit]:
-                _deliver(context, write, message_id)
-            pulled = _pull(context, name, limit - len(messages), work)
-            looks = (browse.look(context, read, i, State.READY) for i in pulled)
-            messages += sorted((m for m in looks if m is not None), key=lambda m: m.body)
-    except OSError as error:
-        raise unavailable(error, f"cannot look into dedup queue {name!r}") from error
+    with Page(limit, room) as page:
+        browse.fill(context, read, page)
+        shown, page.messages = page.messages, []
+        try:
+            if not page.is_full:
+                for message_id in browse.ids(context, write, State.NEW)[:limit]:
+                    _deliver(context, write, message_id)
+            while not page.is_full and (pulled := finish(_pull(context, name, 1, work))):
+                for message_id in pulled:
+                    page.look(context, read, message_id, State.READY)
+        except OSError as error:
+            raise unavailable(error, f"cannot look into dedup queue {name!r}") from error
+    messages = [*shown, *sorted(page.messages, key=lambda m: m.body)]
     return Pending(work, lambda: messages)
 
 
-def _pull(context: Context, name: str, count: int, work: Work) -> set[str]:
+def _pull(context: Context, name: str, count: int, work: Work) -> Steps[set[str]]:
     """Bring up to ``count`` messages to the read side; the ids that they have there."""
     read, write = read_side(name), write_side(name)
-    tree = context.tree
     pulled: set[str] = set()
     try:
-        ids = context.ready.popped(write)
-        while len(pulled) < count and (old := next(ids, None)) is not None:
-            new = uuid7()
-            try:
-                is_ours = tree.move(PULL, write, old, read, new)
-            except OSError:
-                context.ready.set_apart(write, old)
-                raise
-            if is_ours:
-                context.ready.add(read, new)
-                context.journal.note("moved", read, new, source=write, was=old)
+        for tried, old in enumerate(context.ready.popped(write), 1):
+            new = _pull_one(context, write, old, read)
+            if new is not None:
                 pulled.add(new)
+            if len(pulled) == count:
+                break
+            if tried % FEW == 0:
+                yield
     except OSError as error:
         if not pulled:
             raise unavailable(error, f"cannot read dedup queue {name!r}") from error
     if pulled:
+        tree = context.tree
         work.folders |= {tree.folder(QUEUES, read), tree.folder(QUEUES, write), tree.folder(NEW)}
     return pulled
+
+
+def _pull_one(context: Context, write: str, old: str, read: str) -> str | None:
+    new = uuid7()
+    try:
+        if not context.tree.move(PULL, write, old, read, new):
+            return None
+    except OSError:
+        context.ready.set_apart(write, old)
+        raise
+    context.ready.add(read, new)
+    context.journal.note("moved", read, new, source=write, was=old)
+    return new
 
 
 def _deliver(context: Context, queue: str, message_id: str) -> None:

@@ -105,6 +105,10 @@ class QueueFull(Unavailable):
         super().__init__(f"queue {queue!r} is full: its max_depth is {limit} messages", 1)
 
 
+class NoRoom(FsmqError):
+    """There is no room in the memory for a message now; nothing was begun."""
+
+
 class UnusableSpool(FsmqError):
     """The root cannot carry a spool; the message says what to do about it."""
 

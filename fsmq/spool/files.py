@@ -15,13 +15,13 @@ def write_all(fd: int, data: bytes) -> None:
             written += os.write(fd, view[written:])
 
 
-def read_all(fd: int, size: int) -> bytes:
-    """A file's bytes from its start."""
-    raw = os.pread(fd, size + 1, 0)
+def read_all(fd: int, size: int, start: int = 0) -> bytes:
+    """A file's bytes from ``start`` on, of which there should be ``size``."""
+    raw = os.pread(fd, size + 1, start)
     if len(raw) == size:
         return raw
     parts = [raw]
-    got = len(raw)
+    got = start + len(raw)
     while part := os.pread(fd, 1 << 20, got):
         parts.append(part)
         got += len(part)

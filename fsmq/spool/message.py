@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .compression import MAX_PLAIN_BYTES, decompress
 from .errors import InvalidValue
@@ -63,6 +64,17 @@ class Message:
     state: str = "ready"
 
 
+class Header(NamedTuple):
+    """A header block: where it ends, and what it says."""
+
+    end: int
+    content_type: str | None
+    attributes: dict[str, str]
+
+
+NO_HEADER = Header(0, None, {})
+
+
 def is_attribute_name(name: str) -> bool:
     """Whether an attribute may have this name."""
     return _attribute_name.fullmatch(name) is not None and name.lower() != CONTENT_TYPE.lower()
@@ -108,20 +120,20 @@ def unpack(
     not compressed, or would have more than ``limit`` bytes, as it is: a message is never lost over
     its form.
     """
-    content_type: str | None = None
-    attributes: dict[str, str] = {}
-    if facts.headed:
-        end = raw.find(b"\n\n", 0, MAX_HEADER_BYTES)
-        lines = raw[:end].decode("utf-8", "replace").split("\n") if end > 0 else []
-        pairs = [line.partition(": ") for line in lines]
-        if pairs and all(colon and _attribute_name.fullmatch(name) for name, colon, _ in pairs):
-            raw = raw[end + 2 :]
-            for name, _, value in pairs:
-                if name == CONTENT_TYPE:
-                    content_type = value
-                else:
-                    attributes[name] = value
+    start, content_type, attributes = header(raw) if facts.headed else NO_HEADER
+    raw = raw[start:]
     if facts.packed:
         plain = decompress(raw, limit)
         raw = raw if plain is None else plain
-    return raw, content_type, attributes
+    return raw, content_type, dict(attributes)
+
+
+def header(raw: bytes) -> Header:
+    """The header block at a file's start; none where its first bytes are no such block."""
+    end = raw.find(b"\n\n", 0, MAX_HEADER_BYTES)
+    lines = raw[:end].decode("utf-8", "replace").split("\n") if end > 0 else []
+    pairs = [line.partition(": ") for line in lines]
+    if not pairs or not all(colon and _attribute_name.fullmatch(name) for name, colon, _ in pairs):
+        return NO_HEADER
+    values = {name: value for name, _, value in pairs}
+    return Header(end + 2, values.pop(CONTENT_TYPE, None), values)

@@ -7,14 +7,13 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, nsmallest
-from itertools import islice
 
 from .apart import Apart
 from .share import Share
+from .steps import portions
 
 # How long an id that others prefer is left to them.
 GRACE_S = 0.05
-_PART = 10_000
 
 
 class ReadyIndex:
@@ -62,9 +61,8 @@ class ReadyIndex:
 
     def _fill(self, ids: Iterable[str]) -> None:
         self.present = set()
-        some = iter(ids)
-        while part := list(islice(some, _PART)):
-            self.present.update(part)  # in steps, since nothing else can run during one of them
+        for portion in portions(ids):
+            self.present.update(portion)
         self._rebuild()
 
     def add(self, message_id: str) -> float | None:

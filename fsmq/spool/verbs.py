@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import claim, dedup, put, release, removal
+from . import claim, dedup, put, receive, release, removal
 from . import publish as publishing
 from .context import Context, Pending
 from .counts import Depths
@@ -13,6 +13,7 @@ from .filters import Filter
 from .message import Message, NewMessage
 from .put import Batch
 from .settings import QueueSettings
+from .steps import finish
 
 
 class Verbs:
@@ -56,7 +57,7 @@ class Verbs:
     def claim(
         self, queue: str, count: int = 1, visibility: float | None = None
     ) -> Pending[list[Message]]:
-        return claim.claim(self.context, queue, count, visibility)
+        return finish(receive.claim_in(self.context, queue, count, visibility))
 
     def renew(self, queue: str, message_id: str, visibility: float | None) -> Pending[float]:
         return claim.renew(self.context, queue, message_id, visibility)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from email.message import Message as Headers
 from typing import Any
@@ -163,5 +164,14 @@ class Wire:
 
     def _body(self, headers: Headers) -> bytes:
         length = headers["Content-Length"]
-        assert length is None or headers["Transfer-Encoding"] is None
+        if headers["Transfer-Encoding"] == "chunked":
+            assert length is None
+            return b"".join(self._chunks())
+        assert headers["Transfer-Encoding"] is None
         return self._reader.read(int(length)) if length is not None else b""
+
+    def _chunks(self) -> Iterator[bytes]:
+        while size := int(self._reader.readline(), 16):
+            yield self._reader.read(size)
+            assert self._reader.read(2) == b"\r\n"
+        assert self._reader.readline() == b"\r\n"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -47,18 +48,31 @@ class Stored(NamedTuple):
         return path
 
 
-def everything(suite: Suite, stored: Stored, each: int) -> Iterator[Request]:
-    """Every request that there is, each to queues of its own with messages in all states."""
-    served = document(suite.url)
-    (suite.root / "topics" / "t").mkdir()
-    for number in count():
-        queue = f"q{number}"
-        message_id = stored.fill(suite.root, queue, each)
-        stored.fill(suite.root, read_side(queue), each)
-        (suite.root / "queues" / write_side(queue)).mkdir()
+class Stock:
+    """A server's requests, each to queues of its own with ``each`` messages in every state."""
+
+    def __init__(self, suite: Suite, stored: Stored, each: int) -> None:
+        self._root = suite.root
+        self._served = document(suite.url)
+        self._stored = stored
+        self._each = each
+        self._numbers = count()
+        (suite.root / "topics" / "t").mkdir(exist_ok=True)
+
+    def __len__(self) -> int:
+        return len(self._requests(defaultdict(str)))
+
+    def request(self, number: int) -> Request:
+        """One of them, with queues that nobody has asked for yet."""
+        queue = f"stock-{next(self._numbers)}"
+        message_id = self._stored.fill(self._root, queue, self._each)
+        self._stored.fill(self._root, read_side(queue), self._each)
+        (self._root / "queues" / write_side(queue)).mkdir()
         names = {"queue": queue, "topic": "t", "id": message_id, "number": "1000"}
-        names |= dict.fromkeys(("ref", "reference"), "00")
-        requests = list(every_request(served, names))
-        if number == len(requests):
-            return
-        yield requests[number]
+        return self._requests(names | dict.fromkeys(("ref", "reference"), "00"))[number]
+
+    def __iter__(self) -> Iterator[Request]:
+        return map(self.request, range(len(self)))
+
+    def _requests(self, names: Mapping[str, str]) -> list[Request]:
+        return list(every_request(self._served, names))

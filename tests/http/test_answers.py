@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fsmq.spool.message import pack_header
 from tests.http.helpers import Wire
-from tests.http.stock import Stored, everything
+from tests.http.stock import Stock, Stored
 from tests.suite import Suite
 
 # The paths that are known to answer what clients have stored: the tests must meet them.
@@ -30,7 +30,7 @@ def test_a_page_that_was_stored_runs_nowhere(root: Path) -> None:
     stored = Stored(pack_header("text/html", {}) + page, headed=True)
     told = set()
     with Suite(root, mq_options=["--sync=none"], mover=False, reaper=False) as suite:
-        for asked in everything(suite, stored, each=1):
+        for asked in Stock(suite, stored, each=1):
             with Wire(suite.url) as wire:
                 answer = wire.ask(asked.method, asked.target)
             if b"<script>" in answer.body:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import http.client
+import json
 import select
-from collections.abc import Iterator
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from fsmq.http.emodb.ids import encode
+from fsmq.spool.compression import compress
 from tests.faults.inject import injected
 from tests.http.helpers import Wire
-from tests.http.stock import Stored, everything
+from tests.http.stock import Stock, Stored
+from tests.http.watched import Watch
 from tests.suite import Suite, eventually
+
+MIB = 1024 * 1024
+NONE: Mapping[str, str] = {}
 
 # What a listing takes for which a folder is made slow: long for whatever else a request does.
 LISTING_S = 4.0
@@ -33,7 +45,7 @@ def test_no_folder_is_listed_on_the_loop(root: Path) -> None:
     stored = Stored(b"x")
     options = ["--sync=none", "--watch=poll", "--poll-interval=0.01"]
     with Suite(root, mq_options=options, mover=False, reaper=False) as suite:
-        before = list(everything(suite, stored, each=2))
+        before = list(Stock(suite, stored, each=2))
         with injected(suite, "getdents64:delay_exit=1", programs=["mq"]) as fault:
             for asked in before:
                 with Wire(suite.url) as wire:
@@ -47,6 +59,186 @@ def test_no_folder_is_listed_on_the_loop(root: Path) -> None:
         listing = [int(line.split()[0]) for line in fault.log.splitlines() if "getdents64" in line]
     assert len(listing) > 100
     assert suite["mq"].pid not in listing, "the first thread is that of the loop"
+
+
+# -- processor time --------------------------------------------------------------------------------
+
+# The longest time for which the loop may be held up, and how often a request may try: on a machine
+# that is at its limits threads that need the interpreter hold each other up as well.
+HELD_S = 0.05
+TRIES = 5
+LARGE = 8 * MIB
+QUEUES = 10_000
+NAMES = 150_000
+
+
+def watch_over(folder: Path, *options: str) -> Iterator[tuple[Suite, Watch]]:
+    """mq with a watcher, as long as one goes through this."""
+    mq_options = ["--sync=none", *options]
+    suite = Suite(folder / "mq", mq_options=mq_options, mover=False, reaper=False)
+    watch = Watch(folder / "watch")
+    suite["mq"].module = "tests.http.watched"
+    suite["mq"].options.insert(0, f"--watch={watch.file}")
+    with suite:
+        yield suite, watch
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, Watch]]:
+    """mq with a watcher, and a topic that ten thousand queues have subscribed to."""
+    for suite, watch in watch_over(tmp_path_factory.mktemp("watched")):
+        root = suite.root
+        (root / "topics" / "t").mkdir()
+        for number in range(QUEUES):
+            (root / "queues" / f"subscribed-{number}").mkdir()
+            filter = '{"wanted": ["yes"]}' if number % 10 else ""
+            (root / "topics" / "t" / f"subscribed-{number}").write_text(filter)
+        yield suite, watch
+
+
+def exchange(
+    suite: Suite, method: str, target: str, headers: Mapping[str, str] = NONE, body: bytes = b""
+) -> int:
+    """Send a request, and read its answer without keeping it; the status."""
+    connection = http.client.HTTPConnection("127.0.0.1", suite.port, timeout=60)
+    with closing(connection):
+        connection.request(method, target, body or None, dict(headers))
+        answer = connection.getresponse()
+        while answer.read(MIB):
+            pass
+        return answer.status
+
+
+def longest(watch: Watch, ask: Callable[[], object]) -> float:
+    """For how long a request holds up the loop: the best of several tries."""
+    held = []
+    while len(held) < TRIES and (not held or held[-1] > HELD_S):
+        watch.clear()
+        ask()
+        held.append(watch.longest)
+    return min(held)
+
+
+def test_no_answer_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
+    suite, watch = watched
+    plain = b"\x01" * LARGE  # each byte of it is six in JSON
+    stock = Stock(suite, Stored(compress(plain, "zstd"), packed=True), each=1)
+    slow = {}
+    for number in range(len(stock)):
+        asked = stock.request(number)
+
+        def ask(number: int = number) -> None:
+            asked = stock.request(number)
+            exchange(suite, asked.method, asked.target)
+
+        if (held := longest(watch, ask)) > HELD_S:
+            slow[asked] = held
+    assert not slow
+
+
+# The most that one answer can carry: many small messages, or large ones up to their limit.
+MANY = (
+    "/{}/messages?count=1000",
+    "/{}/peek?count=1000",
+    "/queue/1/{}/poll?limit=1000&ttl=60",
+    "/queue/1/{}/poll?limit=1000&ttl=0",
+    "/queue/1/{}/peek?limit=5000",
+    "/queues/{}/messages/1000",
+)
+
+
+@pytest.mark.parametrize("target", MANY)
+@pytest.mark.parametrize(
+    ("stored", "number"),
+    [
+        pytest.param(Stored(b""), 5000, id="empty"),
+        pytest.param(Stored(compress(b"\x01" * 16 * MIB, "zstd"), packed=True), 5, id="large"),
+    ],
+)
+def test_no_full_answer_holds_up_the_loop(
+    watched: tuple[Suite, Watch], stored: Stored, number: int, target: str
+) -> None:
+    suite, watch = watched
+    fresh = count()
+
+    def ask() -> None:
+        queue = f"full-{next(fresh)}-{abs(hash((target, number)))}"
+        ready = suite.root / "queues" / queue
+        ready.mkdir()
+        for _ in range(number):
+            stored.place(ready)
+        watch.clear()
+        assert exchange(suite, "GET", target.format(queue)) == 200
+
+    assert longest(watch, ask) <= HELD_S
+
+
+def test_no_listing_of_many_names_holds_up_the_loop(tmp_path: Path) -> None:
+    """Where names come by listings alone, as on NFS."""
+    for suite, watch in watch_over(tmp_path, "--watch=poll", "--poll-interval=0.05"):
+        ready = suite.root / "queues" / "q"
+        ready.mkdir()
+        with Wire(suite.url) as wire:
+            assert wire.ask("GET", "/q/messages").status == 204
+            for number in range(NAMES):
+                (ready / f"m{number:07}").touch()
+
+            def ask() -> None:
+                for _ in range(3):
+                    assert wire.ask("GET", "/q/messages?visibility=60").status == 200
+                    time.sleep(0.1)  # for a listing on its own account, if there is one
+
+            assert longest(watch, ask) <= HELD_S
+
+
+def bodies() -> Iterator[tuple[str, str, bytes]]:
+    """Heavy bodies of requests: what each is, where it goes, and the body."""
+    text = "\u00e9" * 7000
+    yield "a large message", "/q/messages", b"x" * 16 * MIB
+    yield "many messages", "/q/batch", json.dumps([{"body": text * 4}] * 180).encode()
+    escapes = json.dumps([{"body": '\n"' * (7 * MIB)}]).encode()
+    yield "a text of escapes", "/q/batch", escapes
+    coded = base64.b64encode(bytes(range(256)) * (15 * MIB // 256)).decode()
+    yield "a large message in base64", "/q/batch", json.dumps([{"body_base64": coded}]).encode()
+    yield "a thousand ids", "/q/ack", json.dumps({"ids": [f"id-{n}" for n in range(1000)]}).encode()
+    yield "much white space", "/q/ack", b'{"ids": ["x"' + b" " * 30 * MIB + b"]}"
+    yield "many values", "/q/batch", b"[" + b"0," * MIB + b"0]"
+    many = json.dumps([text] * 1500).encode()  # 60 MiB
+    yield "a batch", "/queue/1/q/sendbatch", many
+    yield "a batch for dedup", "/dedupq/1/q/sendbatch", json.dumps([text] * 500).encode()
+    batches = json.dumps({f"q{n}": [text] * 75 for n in range(20)}).encode()
+    yield "batches", "/queue/1/_sendbatch", batches
+    queues = json.dumps({f"a{n}": [] for n in range(50_000)}).encode()
+    yield "batches for many queues", "/queue/1/_sendbatch", queues
+    yield "one long string", "/queue/1/q/send", b'"' + b"\\u0001" * (10 * MIB) + b'"'
+    yield "one of many values", "/queue/1/q/send", b"[" + b"[]," * MIB + b"0]"
+    ids = [encode("q", f"id-{n}") for n in range(50_000)]
+    yield "many ids", "/queue/1/q/ack", json.dumps(ids).encode()
+    yield "many claims", "/queue/1/q/renew?ttl=30", json.dumps(ids[:20_000]).encode()
+    yield "a message for many queues", "/_topics/t/messages", b"x"
+
+
+@pytest.mark.parametrize(
+    ("target", "body"), [pytest.param(*rest, id=name) for name, *rest in bodies()]
+)
+def test_no_request_holds_up_the_loop(
+    watched: tuple[Suite, Watch], target: str, body: bytes
+) -> None:
+    suite, watch = watched
+    (suite.root / "queues" / "q").mkdir(exist_ok=True)
+    headers = {"Content-Type": "application/json"}
+    assert longest(watch, lambda: exchange(suite, "POST", target, headers, body)) <= HELD_S
+
+
+def test_nothing_packed_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
+    suite, watch = watched
+    packed = gzip.compress(b" " * 60 * MIB + b"1", 9)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    held = longest(watch, lambda: exchange(suite, "POST", "/queue/1/q/send", headers, packed))
+    assert held <= HELD_S
+
+
+# -- listings --------------------------------------------------------------------------------------
 
 
 def unanswered(wires: list[Wire]) -> bool:

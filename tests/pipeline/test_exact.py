@@ -16,7 +16,8 @@ from fsmq.pipeline.replay import Wish, replay
 from fsmq.pipeline.rows import check_columns
 from fsmq.pipeline.sending import Plan, send
 from fsmq.spool import InvalidValue, Message, NewMessage, Spool, State
-from fsmq.spool.browse import ids, look
+from fsmq.spool.browse import ids
+from fsmq.spool.look import look
 from fsmq.spool.uuids import uuid7
 
 if TYPE_CHECKING:

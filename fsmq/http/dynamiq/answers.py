@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from aiohttp.web import Response
 
 from fsmq.spool.errors import FsmqError, InvalidValue, NoSuchQueue
 
+from ..pieces import listed
 from ..problems import HttpError, UnreadableBody
 from ..problems import problem as native_problem
+
+CONTENT_TYPE = "application/json; charset=UTF-8"
 
 
 class Refused(HttpError):
@@ -23,12 +27,18 @@ class Refused(HttpError):
 
 
 def answer(status: int, content: Any) -> Response:
+    body = _dumps(content).encode("utf-8", "replace")
+    return Response(status=status, body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+def answer_list(before: str, values: Collection[Any], behind: str) -> Response:
+    """What :func:`fsmq.http.pieces.listed` answers, in this form."""
+    return listed(before, values, behind, dumps=_dumps, content_type=CONTENT_TYPE)
+
+
+def _dumps(content: Any) -> str:
     # Without spaces, as Go writes it.
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    body = text.encode("utf-8", "replace")
-    return Response(
-        status=status, body=body, headers={"Content-Type": "application/json; charset=UTF-8"}
-    )
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def plain(text: str) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp.web import StreamResponse
@@ -13,14 +14,14 @@ from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.names import check_id, check_queue
 from fsmq.spool.settings import QueueSettings
 
-from ..answers import inert
+from .. import bodies
 from ..native import kept_headers
 from ..native_api import MAX_SETTINGS_BYTES
 from ..problems import UnreadableBody
 from ..request import Call
 from ..service import MAX_COUNT, Service
 from ..wire import quote_id
-from .answers import Refused, answer, no_such_queue, plain
+from .answers import CONTENT_TYPE, Refused, answer, answer_list, no_such_queue, plain
 
 _whole = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -36,8 +37,8 @@ class Queues:
 
     async def list(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
-        queues = await self._service.listing(self._spool.queues)
-        return answer(200, {"queues": identity.visible(queues)})
+        names = await self._service.names(call, self._spool.queues, identity.visible)
+        return answer_list('{"queues":[', names, "]}")
 
     async def show(self, call: Call) -> StreamResponse:
         queue = call.queue()
@@ -104,20 +105,20 @@ class Queues:
             raise Refused(422, f"{asked[:50]!r} is no batch size: a whole number from 1", bare=True)
         count = min(int(asked), MAX_COUNT)
         try:
-            messages = await self._service.fetch(call, queue, count, None, 0.0)
+            messages = await self._service.receiver.fetch(call, queue, count, None, 0.0)
         except NoSuchQueue:
             raise Refused(404, no_such_queue(queue), bare=True) from None
-        return inert(answer(200, [_as_json(message) for message in messages]))
+        return bodies.in_json(messages, _tell, (b"[", b",", b"]"), CONTENT_TYPE)
 
     async def look(self, call: Call) -> StreamResponse:
         queue, message_id = call.queue("receive"), call.names["id"]
         message = None
         if _can_be(queue, message_id):
-            message = await self._service.in_thread(self._service.find, queue, message_id)
+            message = await self._service.receiver.find(call, queue, message_id)
         if message is None:
             self._spool.settings(queue)  # that there is no such queue explains it
             raise Refused(404, f"Message {message_id[:200]} not found.")
-        return inert(answer(200, {"messages": [_as_json(message)]}))
+        return bodies.in_json([message], _tell, (b'{"messages":[', b"", b"]}"), CONTENT_TYPE)
 
     async def remove(self, call: Call) -> StreamResponse:
         queue, message_id = call.queue("receive"), call.names["id"]
@@ -134,8 +135,10 @@ class Queues:
         return answer(200, {"deleted": sum(found)})
 
 
-def _as_json(message: Message) -> dict[str, str]:
-    return {"id": quote_id(message.id), "body": message.body.decode("utf-8", "replace")}
+def _tell(message: Message) -> Iterator[bytes]:
+    yield b'{"id":"%s","body":"' % quote_id(message.id).encode()
+    yield from bodies.text_pieces(message.body, errors="replace", ensure_ascii=False)
+    yield b'"}'
 
 
 def _can_be(queue: str, message_id: str) -> bool:

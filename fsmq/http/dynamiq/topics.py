@@ -16,7 +16,7 @@ from ..request import Call
 from ..service import Service
 from ..topics import topic_of
 from ..wire import quote_id
-from .answers import Refused, answer
+from .answers import Refused, answer, answer_list
 
 
 class Topics:
@@ -28,9 +28,8 @@ class Topics:
 
     async def list(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
-        topics = await self._service.listing(self._spool.topics)
-        visible = set(identity.visible([access.topic(topic) for topic in topics]))
-        return answer(200, {"topics": [t for t in topics if access.topic(t) in visible]})
+        names = await self._service.names(call, self._spool.topics, identity.visible_topics)
+        return answer_list('{"topics":[', names, "]}")
 
     async def show(self, call: Call) -> StreamResponse:
         topic = topic_of(call)
@@ -85,8 +84,9 @@ class Topics:
             if call.identify_bearer().may("admin", access.topic(topic)):
                 await self._service.in_thread(self._spool.create_topic, topic)
             ids = {}
-        return answer(200, {queue: quote_id(message_id) for queue, message_id in ids.items()})
+        quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}
+        return answer_list("{", quoted, "}")
 
     async def _queues(self, topic: str) -> StreamResponse:
         subscriptions = await self._service.listing(self._spool.subscriptions, topic)
-        return answer(200, {"Queues": list(subscriptions)})
+        return answer_list('{"Queues":[', list(subscriptions), "]}")

@@ -6,8 +6,6 @@ is made by the first send, so that needs no other right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..access import Identity
 from ..request import Call
 from .errors import QueueForbidden
@@ -46,8 +44,7 @@ def may_move(call: Call, identity: Identity) -> None:
     identity.require("send", query.text("to"))
 
 
-def require_send(identity: Identity, queues: Iterable[str]) -> None:
-    """Make sure that all queues may be sent to. Raises QueueForbidden."""
-    for queue in queues:
-        if not identity.may("send", queue):
-            raise QueueForbidden(queue)
+def require_send(identity: Identity, queue: str) -> None:
+    """Make sure that one queue of a batch may be sent to. Raises QueueForbidden."""
+    if not identity.may("send", queue):
+        raise QueueForbidden(queue)

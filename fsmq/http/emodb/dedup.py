@@ -12,6 +12,7 @@ from fsmq.spool.dedup import read_side, write_side
 from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
 from fsmq.spool.message import Message
 from fsmq.spool.put import Batch
+from fsmq.spool.steps import Steps
 
 from ..request import Call
 from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues
@@ -48,25 +49,30 @@ class DedupQueues(PlainQueues):
     async def poll(self, call: Call, queue: str, ttl: int, limit: int) -> list[Message]:
         taken: Pending[list[Message]] | None = None
 
-        def claim() -> Pending[list[Message]]:
+        def claim() -> Steps[Pending[list[Message]]]:
             nonlocal taken
-            taken = dedup.poll(self._spool.context, queue, limit, ttl or GLANCE_S)
+            context = self._spool.context
+            taken = yield from dedup.poll_in(context, queue, limit, ttl or GLANCE_S, call)
             return taken
 
         sides = (write_side(queue), read_side(queue))
         try:
-            messages = await self._service.fetch_by(call, sides, claim, limit, LOOK_AGAIN_S)
+            messages = await self._service.receiver.fetch_by(
+                call, sides, claim, limit, LOOK_AGAIN_S
+            )
             if not ttl and taken is not None:
                 await self._service.in_thread(taken.abandon)  # they were only looked at
         except NoSuchQueue:
             return []
         return messages
 
-    async def peek(self, queue: str, limit: int) -> list[Message]:
+    async def peek(self, call: Call, queue: str, limit: int) -> list[Message]:
+        context = self._spool.context
         try:
             for side in (read_side(queue), write_side(queue)):
-                await self._service.load(side)
-            pending = await self._service.listing(dedup.peek, self._spool.context, queue, limit)
+                await self._service.receiver.load(side)
+            call.admit()
+            pending = await self._service.listing(dedup.peek, context, queue, limit, call)
         except NoSuchQueue:
             return []
         return await self._service.complete(pending)

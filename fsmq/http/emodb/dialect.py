@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.message import Message
+from fsmq.spool.steps import LARGE_BYTES
 
+from .. import bodies
 from ..access import Identity
-from ..answers import inert
 from ..dialect import Dialect
 from ..problems import MethodNotAllowed
 from ..request import Call
@@ -20,8 +21,10 @@ from ..router import Handler, Router
 from ..service import Service
 from . import api, ids, references
 from .access import identify, is_known, may_move, may_receive, may_see, may_send, require_send
+from .batches import elements, parse_any, store_any, stored_batch, stored_batches
 from .dedup import DedupQueues
-from .errors import EmptyBody, IllegalArgument, NotJson, UnknownMove, compact, problem
+from .errors import IllegalArgument, UnknownMove, compact, problem
+from .payloads import is_json, payload
 from .plain import PlainQueues
 from .requests import (
     DEFAULT_LIMIT,
@@ -37,10 +40,13 @@ from .requests import (
     check_ttl_bound,
     normal_path,
 )
-from .stored import as_payload, parse, store, store_all
+from .stored import store
 
+T = TypeVar("T")
 MAX_POLL, MAX_PEEK = 1000, 5000
 MAX_BODY_BYTES = 64 * 1024 * 1024
+# A value takes about as long to be read as so many bytes.
+_WORK_A_PART = 256
 _SUCCESS = b'{"success":true}'
 _ROOTS = frozenset(("/queue/1", "/dedupq/1"))
 # Of two patterns the one with more literal characters wins: here the one that begins with a queue.
@@ -123,33 +129,27 @@ class _Queues:
     # -- sending ---------------------------------------------------------------------------------
 
     async def send(self, call: Call) -> StreamResponse:
-        message = await self._parsed(call)
+        body = await self._body(call)
+        message = await self._beside(body, parse_any)
         queue = self._name(call)
-        await self._queues.send({queue: [store(message)]})
+        stored = store if len(body) <= LARGE_BYTES else store_any
+        await self._queues.send({queue: [await self._service.beside(len(body), stored, message)]})
         return _success()
 
     async def send_batch(self, call: Call) -> StreamResponse:
-        messages = _list(await self._parsed(call))
+        messages = await self._beside(await self._body(call), stored_batch)
         queue = self._name(call)
-        stored = await self._service.beside(_much(messages), store_all, messages)
-        await self._queues.send({queue: stored} if messages else {})
+        await self._queues.send({queue: messages} if messages else {})
         return _success()
 
     async def send_batches(self, call: Call) -> StreamResponse:
-        batches = await self._parsed(call)
-        if batches is None:
-            raise EmptyBody
-        if not isinstance(batches, dict):
-            raise NotJson("an object of queues and their messages is expected")
-        for messages in batches.values():
-            if messages is not None:
-                _list(messages)
-        require_send(identify(call), batches)
-        for queue, messages in batches.items():
-            check_queue(queue, self._queues.longest_name)
-            if messages is None:
-                raise IllegalArgument(f"the messages of queue {queue!r} are null")
-        stored = {queue: store_all(messages) for queue, messages in batches.items() if messages}
+        batches = await self._beside(await self._body(call), stored_batches)
+        identity = identify(call)
+        await self._service.gently(batches.stored, lambda queue: require_send(identity, queue))
+        await self._service.gently(batches.stored.items(), self._check_batch)
+        if batches.fault is not None:
+            raise batches.fault
+        stored = {queue: messages for queue, messages in batches.stored.items() if messages}
         await self._queues.send(stored)
         return _success()
 
@@ -166,7 +166,7 @@ class _Queues:
         check_ttl_bound(ttl)
         check_limit_bound(limit, MAX_POLL)
         messages = await self._queues.poll(call, queue, ttl, limit)
-        return await self._messages(call, queue, messages)
+        return await self._messages(queue, messages)
 
     async def peek(self, call: Call) -> StreamResponse:
         query = Query(call)
@@ -176,24 +176,24 @@ class _Queues:
         queue = self._name(call)
         check_limit(limit)
         check_limit_bound(limit, MAX_PEEK)
-        return await self._messages(call, queue, await self._queues.peek(queue, limit))
+        return await self._messages(queue, await self._queues.peek(call, queue, limit))
 
     async def renew(self, call: Call) -> StreamResponse:
         query = Query(call)
         query.check_partitioned()
         ttl = query.integer("ttl", DEFAULT_TTL_S)
-        told = _list(await self._parsed(call))
+        told = await self._beside(await self._body(call), elements)
         queue = self._name(call)
         check_ttl(ttl)
         check_ttl_bound(ttl)
-        await self._queues.renew(queue, self._ids(queue, told), ttl)
+        await self._queues.renew(queue, await self._ids(queue, told), ttl)
         return _success()
 
     async def acknowledge(self, call: Call) -> StreamResponse:
         Query(call).check_partitioned()
-        told = _list(await self._parsed(call))
+        told = await self._beside(await self._body(call), elements)
         queue = self._name(call)
-        await self._queues.acknowledge(queue, self._ids(queue, told))
+        await self._queues.acknowledge(queue, await self._ids(queue, told))
         return _success()
 
     # -- administration --------------------------------------------------------------------------
@@ -249,40 +249,35 @@ class _Queues:
     def _name(self, call: Call) -> str:
         return check_queue(call.names["queue"], self._queues.longest_name)
 
-    async def _parsed(self, call: Call) -> Any:
-        body = await call.json_body(MAX_BODY_BYTES, self._service.read_timeout)
-        return await self._service.beside(len(body), parse, body)
+    def _check_batch(self, batch: tuple[str, list[bytes] | None]) -> None:
+        queue, messages = batch
+        check_queue(queue, self._queues.longest_name)
+        if messages is None:
+            raise IllegalArgument(f"the messages of queue {queue!r} are null")
 
-    def _ids(self, queue: str, told: list[Any]) -> list[str]:
+    async def _body(self, call: Call) -> bytes:
+        return await call.json_body(MAX_BODY_BYTES, self._service.read_timeout)
+
+    async def _beside(self, body: bytes, read: Callable[[bytes], T]) -> T:
+        """Make something of a body; in a thread if it is large, or has many parts."""
+        work = len(body) + _WORK_A_PART * body.count(b",", 0, LARGE_BYTES)
+        return await self._service.beside(work, read, body)
+
+    async def _ids(self, queue: str, told: list[Any]) -> list[str]:
         channel = self._queues.channel(queue)
-        return [ids.decode(channel, one) for one in told]
+        return await self._service.beside(len(told) * _WORK_A_PART, ids.decode_all, channel, told)
 
-    async def _messages(self, call: Call, queue: str, messages: list[Message]) -> Response:
-        size = sum(len(message.body) for message in messages)
-        body = await self._service.beside(size, self._told, queue, messages)
-        call.answer_with(len(body))
-        return inert(_json(body))
-
-    def _told(self, queue: str, messages: list[Message]) -> bytes:
+    async def _messages(self, queue: str, messages: list[Message]) -> Response:
         channel = self._queues.channel(queue)
-        parts = [
-            b'{"id":"%s","payload":%s}' % (ids.encode(channel, m.id).encode(), as_payload(m.body))
-            for m in messages
-        ]
-        return b"[" + b",".join(parts) + b"]"
+        large = [message for message in messages if len(message.body) > LARGE_BYTES]
+        kinds = {m.id: await self._service.in_thread(is_json, m.body) for m in large}
 
+        def tell(message: Message) -> Iterator[bytes]:
+            yield b'{"id":"%s","payload":' % ids.encode(channel, message.id).encode()
+            yield from payload(message.body, kinds.get(message.id))
+            yield b"}"
 
-def _much(messages: list[Any]) -> int:
-    """About how many bytes messages have: that decides where they are worked on."""
-    return len(messages) * 1024
-
-
-def _list(value: Any) -> list[Any]:
-    if value is None:
-        raise EmptyBody
-    if not isinstance(value, list):
-        raise NotJson("a JSON array is expected")
-    return value
+        return bodies.in_json(messages, tell, (b"[", b",", b"]"))
 
 
 def _json(body: bytes) -> Response:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from collections.abc import Sequence
 from uuid import UUID
 
-from fsmq.spool.names import UUID7, is_id
+from fsmq.spool.names import MAX_FILE_NAME_BYTES, UUID7, is_id
 
 from .errors import IllegalArgument
 
 _uuid7 = re.compile(UUID7)
 _hex = re.compile(r"(?:[0-9a-fA-F]{2})+")
 _CHECK_BYTES = 4
+_MAX_DIGITS = 2 * (1 + MAX_FILE_NAME_BYTES + _CHECK_BYTES)
 
 
 def encode(queue: str, message_id: str) -> str:
@@ -33,7 +35,7 @@ def decode(queue: str, told: object) -> str:
     Raises:
         IllegalArgument: it is no id, or one of another queue.
     """
-    if not isinstance(told, str) or not _hex.fullmatch(told):
+    if not isinstance(told, str) or len(told) > _MAX_DIGITS or not _hex.fullmatch(told):
         raise IllegalArgument(f"Invalid message ID: {str(told)[:100]!r} is not hexadecimal")
     raw = bytes.fromhex(told)
     packed, check = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:]
@@ -41,6 +43,11 @@ def decode(queue: str, told: object) -> str:
     if message_id is None or check != _check(queue, packed):
         raise IllegalArgument(f"Invalid message ID: {told[:100]!r} is of another queue, or damaged")
     return message_id
+
+
+def decode_all(queue: str, told: Sequence[object]) -> list[str]:
+    """The same for many. Raises IllegalArgument for the first that is none."""
+    return [decode(queue, one) for one in told]
 
 
 def _pack(message_id: str) -> bytes:

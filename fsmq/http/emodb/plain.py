@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -13,6 +14,8 @@ from fsmq.spool.message import Message, NewMessage
 from fsmq.spool.moves import Move
 from fsmq.spool.names import MAX_QUEUE_BYTES
 from fsmq.spool.put import Batch
+from fsmq.spool.receive import claim_in
+from fsmq.spool.steps import finish
 
 from ..request import Call
 from ..service import Service
@@ -45,27 +48,34 @@ class PlainQueues:
 
     async def send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
         """Store messages in their queues, all of them with one sync."""
-        for queue in batches:
+        for number, queue in enumerate(batches):
             await self._make(queue)
-        bodies = [body for batch in batches.values() for body in batch]
+            if number % _FEW == _FEW - 1:
+                await asyncio.sleep(0)
+        count = sum(map(len, batches.values()))
+        size = sum(len(body) for batch in batches.values() for body in batch)
         puts = [partial(self._put, queue, batch) for queue, batch in batches.items()]
-        await self._service.store(puts, len(bodies), sum(map(len, bodies)))
+        await self._service.store(puts, count, size)
 
     async def poll(self, call: Call, queue: str, ttl: int, limit: int) -> list[Message]:
         """Claim up to ``limit`` messages; with a ttl of 0 look at what could be claimed."""
+        receiver = self._service.receiver
         try:
             if ttl:
-                return await self._service.fetch(call, queue, limit, ttl, LOOK_AGAIN_S)
-            await self._service.load(queue)
-            return await self._service.in_thread(self._glance, queue, limit)
+                return await receiver.fetch(call, queue, limit, ttl, LOOK_AGAIN_S)
+            await receiver.load(queue)
+            call.admit()
+            return await self._service.in_thread(self._glance, call, queue, limit)
         except NoSuchQueue:
             return []
 
-    async def peek(self, queue: str, limit: int) -> list[Message]:
-        """Up to ``limit`` messages in order, claimed ones too."""
+    async def peek(self, call: Call, queue: str, limit: int) -> list[Message]:
+        """Up to ``limit`` messages in order, claimed ones too; fewer where they are large."""
+        context = self._spool.context
         try:
-            await self._service.load(queue)
-            return await self._service.listing(browse.peek_all, self._spool.context, queue, limit)
+            await self._service.receiver.load(queue)
+            call.admit()
+            return await self._service.listing(browse.peek_all, context, queue, limit, call)
         except NoSuchQueue:
             return []
 
@@ -126,11 +136,12 @@ class PlainQueues:
         self, verb: Callable[..., Pending[T]], queue: str, message_ids: Sequence[str], *more: int
     ) -> T:
         """Do something with messages: on the loop, or in a thread if they are many."""
-        if len(message_ids) <= _FEW:
+        few = len(message_ids) <= _FEW
+        if few:
             pending = verb(queue, message_ids, *more)
         else:
             pending = await self._service.in_thread(verb, queue, message_ids, *more)
-        return await self._service.complete(pending)
+        return await self._service.complete(pending, light=few)
 
     def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
         return self._spool.put(queue, [NewMessage(body) for body in bodies], batch=batch)
@@ -139,9 +150,9 @@ class PlainQueues:
         if not self._spool.has_queue(queue):
             await self._service.in_thread(self._spool.create_queue, queue)
 
-    def _glance(self, queue: str, limit: int) -> list[Message]:
+    def _glance(self, call: Call, queue: str, limit: int) -> list[Message]:
         """Claim, and give back at once: the next poll may get the same messages."""
-        pending = self._spool.claim(queue, limit, GLANCE_S)
+        pending = finish(claim_in(self._spool.context, queue, limit, GLANCE_S, call))
         pending.work.close()
         messages = pending.finish()
         pending.abandon()

@@ -8,11 +8,9 @@ notation; characters above U+FFFF become escaped surrogate pairs, all others sta
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -28,7 +26,7 @@ _scalar_start = frozenset("-0123456789tfn")
 _endless_number = re.compile(r"[0-9]{309}")
 _escape = re.compile(r"\\(?:u00[01][0-9a-f]|.)")
 _astral = re.compile("[\U00010000-\U0010ffff]")
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 # In between Java writes a number without an exponent.
 _PLAIN_FROM, _PLAIN_BELOW = -3, 7
 
@@ -78,7 +76,7 @@ def parse(raw: bytes) -> Any:
         NotJson
         IllegalArgument: a number does not fit a double.
     """
-    raw = raw.removeprefix(_BOM)
+    raw = raw.removeprefix(BOM)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -89,9 +87,9 @@ def parse(raw: bytes) -> Any:
     start = _space.match(text).end()  # type: ignore[union-attr]
     if start == len(text):
         raise EmptyBody
-    decoder = _careful if _endless_number.search(text) else _decoder
+    chosen = careful_decoder if _endless_number.search(text) else quick_decoder
     try:
-        value, end = decoder.raw_decode(text, start)
+        value, end = chosen.raw_decode(text, start)
     except RecursionError:
         raise NotJson("the brackets are nested too deep") from None
     except json.JSONDecodeError as error:
@@ -128,26 +126,6 @@ def store(value: Any) -> bytes:
     return stored
 
 
-def store_all(values: Sequence[Any]) -> list[bytes]:
-    """The same for a batch: all of them, or none."""
-    return [store(value) for value in values]
-
-
-def as_payload(body: bytes) -> bytes:
-    """The JSON that a stored body is, or else (another dialect put it) the JSON that tells it.
-
-    Text becomes a string, and what is no text an object with ``body_base64``.
-    """
-    try:
-        text = body.decode()
-        _plain.decode(text)
-    except UnicodeDecodeError:
-        return json.dumps({"body_base64": base64.b64encode(body).decode()}).encode()
-    except (ValueError, NotJson, RecursionError):
-        return json.dumps(text, ensure_ascii=False).encode()
-    return body
-
-
 class _HasDoubles(Exception):
     """The quick encoder knows no doubles."""
 
@@ -166,9 +144,11 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-_decoder = json.JSONDecoder(parse_float=Double, parse_constant=_refuse_constant)
-_plain = json.JSONDecoder(parse_constant=_refuse_constant)
-_careful = json.JSONDecoder(parse_float=Double, parse_int=_whole, parse_constant=_refuse_constant)
+quick_decoder = json.JSONDecoder(parse_float=Double, parse_constant=_refuse_constant)
+plain_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+careful_decoder = json.JSONDecoder(
+    parse_float=Double, parse_int=_whole, parse_constant=_refuse_constant
+)
 _encoder = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, separators=(",", ":"), default=_has_doubles
 )

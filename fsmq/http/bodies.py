@@ -1,0 +1,108 @@
+"""Answers with the bodies of messages, made piece by piece if they are large."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from aiohttp.web import Response
+
+from fsmq.spool.message import Message
+from fsmq.spool.steps import FEW, LARGE_BYTES
+
+from .pieces import PIECE_BYTES, Pieces
+from .wire import as_json
+
+# What a client has stored may be a page with a script, which must not run as if it were ours.
+INERT: Mapping[str, str] = {
+    "Content-Security-Policy": "sandbox",
+    "X-Content-Type-Options": "nosniff",
+}
+_JSON = "application/json"
+
+
+def raw(message: Message, headers: Mapping[str, str]) -> Response:
+    """A message as it was posted."""
+    body = message.body
+    if len(body) <= LARGE_BYTES:
+        return Response(body=body, headers={**INERT, **headers})
+    return Response(body=Pieces(slices(body), len(body)), headers={**INERT, **headers})
+
+
+def in_json(
+    messages: Sequence[Message],
+    tell: Callable[[Message], Iterator[bytes]],
+    around: tuple[bytes, bytes, bytes],
+    content_type: str = _JSON,
+) -> Response:
+    """Messages as ``tell`` tells each of them; around: what stands before, between and behind."""
+    pieces = _told(messages, tell, around)
+    headers = {**INERT, "Content-Type": content_type}
+    if len(messages) <= FEW and sum(len(message.body) for message in messages) <= PIECE_BYTES:
+        return Response(body=b"".join(pieces), headers=headers)
+    return Response(body=Pieces(pieces), headers=headers)
+
+
+def _told(
+    messages: Sequence[Message],
+    tell: Callable[[Message], Iterator[bytes]],
+    around: tuple[bytes, bytes, bytes],
+) -> Iterator[bytes]:
+    before, between, behind = around
+    for message in messages:
+        yield before
+        yield from tell(message)
+        before = between
+    if not messages:
+        yield before
+    yield behind
+
+
+def tell(message: Message) -> Iterator[bytes]:
+    """A message as the native dialect tells it: :func:`fsmq.http.wire.as_json`."""
+    if len(message.body) <= PIECE_BYTES:
+        yield json.dumps(as_json(message)).encode()
+        return
+    empty = json.dumps(as_json(replace(message, body=b"")))
+    before, _, behind = empty.partition('"body": "')
+    is_text = yield from find_out_if_text(message.body)
+    name = "body" if is_text else "body_base64"
+    yield f'{before}"{name}": "'.encode()
+    yield from text_pieces(message.body) if is_text else base64_pieces(message.body)
+    yield behind.encode()
+
+
+def find_out_if_text(body: bytes) -> Generator[bytes, None, bool]:
+    """Whether a body is UTF-8; in between come empty pieces, to let others go on."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for part in slices(body):
+            decoder.decode(part)
+            yield b""
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def text_pieces(
+    body: bytes, *, errors: str = "strict", ensure_ascii: bool = True
+) -> Iterator[bytes]:
+    """A text as it stands in a string of JSON."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors)
+    for part in slices(body):
+        yield json.dumps(decoder.decode(part), ensure_ascii=ensure_ascii).encode()[1:-1]
+    yield json.dumps(decoder.decode(b"", final=True), ensure_ascii=ensure_ascii).encode()[1:-1]
+
+
+def base64_pieces(body: bytes) -> Iterator[bytes]:
+    """Bytes in base64."""
+    return map(base64.b64encode, slices(body))
+
+
+def slices(body: bytes) -> Iterator[bytes]:
+    """A body's bytes, piece by piece."""
+    return (body[at : at + PIECE_BYTES] for at in range(0, len(body), PIECE_BYTES))

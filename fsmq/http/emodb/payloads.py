@@ -1,0 +1,54 @@
+"""What stored bodies are in answers: the JSON that they are, or what tells it.
+
+A body that another dialect has put need be no JSON: text becomes a string, and what is no text an
+object with ``body_base64``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+
+from .. import bodies
+from ..json_reader import Reader
+from .errors import NotJson
+from .stored import BOM, plain_decoder
+
+
+def is_json(body: bytes) -> bool:
+    """Whether a body, however large, is JSON; nothing that it says is kept in the memory."""
+    reader = Reader(body, plain_decoder)
+    try:
+        reader.skip()
+        reader.end()
+    except (ValueError, NotJson, RecursionError):
+        return False
+    return not body.startswith(BOM)
+
+
+def payload(body: bytes, is_large_json: bool | None = None) -> Iterator[bytes]:
+    """The pieces of a payload. Of a large body it has to be known whether it is JSON."""
+    if is_large_json is None:
+        yield _small(body)
+    elif is_large_json:
+        yield from bodies.slices(body)
+    elif (yield from bodies.find_out_if_text(body)):
+        yield b'"'
+        yield from bodies.text_pieces(body, ensure_ascii=False)
+        yield b'"'
+    else:
+        yield b'{"body_base64": "'
+        yield from bodies.base64_pieces(body)
+        yield b'"}'
+
+
+def _small(body: bytes) -> bytes:
+    try:
+        text = body.decode()
+        plain_decoder.decode(text)
+    except UnicodeDecodeError:
+        return json.dumps({"body_base64": base64.b64encode(body).decode()}).encode()
+    except (ValueError, NotJson, RecursionError):
+        return json.dumps(text, ensure_ascii=False).encode()
+    return body

@@ -1,0 +1,221 @@
+"""Large JSON, read part by part.
+
+``json.loads`` takes a whole text, and nothing else can run in the process until it is done: half a
+second for 60 MiB. Here a text comes in portions of which none takes longer than a few milliseconds,
+so what reads it in a thread holds nobody up. The values of a large array or object are given one by
+one, and need not all be there at a time.
+
+What a :class:`json.JSONDecoder` takes is taken, and what it refuses is refused with ValueError.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import json
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from json import JSONDecodeError, JSONDecoder
+from typing import Any, NoReturn
+
+_PORTION_BYTES = 256 * 1024
+_LONGEST_ESCAPE = 6
+# A number may go on behind its digits: with "e-" and more of them.
+_LONGEST_EXPONENT_START = 3
+# So many values one value may be made of, beyond those of one portion: to throw away what has more
+# takes as long as to read it, and nothing that can be stored has.
+_MAX_VALUES = 250_000
+
+_BOM = b"\xef\xbb\xbf"
+_space = re.compile(r"[ \t\n\r]*")
+_run = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+
+
+class LongText:
+    """A string that is too long to be handled in one step, as its parts."""
+
+    def __init__(self, parts: Sequence[str]) -> None:
+        self._parts = parts
+
+    def encode(self) -> bytes:
+        """The text in UTF-8. Raises UnicodeEncodeError."""
+        return b"".join([part.encode() for part in self._parts])
+
+    def from_base64(self) -> bytes:
+        """The bytes that the text says. Raises ValueError."""
+        decoded = []
+        kept = ""
+        for part in self._parts:
+            kept += part
+            cut = max(0, len(kept) - 1) // 4 * 4  # what may be the end is left for the end
+            if "=" in kept[:cut]:
+                raise binascii.Error("Excess data after padding")
+            decoded.append(base64.b64decode(kept[:cut], validate=True))
+            kept = kept[cut:]
+        decoded.append(base64.b64decode(kept, validate=True))
+        return b"".join(decoded)
+
+
+class Reader:
+    """Reads one text from its start.
+
+    Methods raise ValueError where it is no JSON, and RecursionError where it is nested too deep.
+    """
+
+    def __init__(
+        self, raw: bytes, decoder: JSONDecoder, portion_bytes: int = _PORTION_BYTES
+    ) -> None:
+        self._raw = memoryview(raw)
+        self._decoder = decoder
+        self._portion_bytes = portion_bytes
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._taken = len(_BOM) if raw.startswith(_BOM) else 0  # bytes that have become text
+        self._text = ""
+        self._at = 0
+        self._before = 0  # characters in front of the text
+        self._broken: UnicodeDecodeError | None = None
+        self._values = 0
+
+    def first(self) -> str:
+        """The next character that is no white space; nothing at the end."""
+        while True:
+            space = _space.match(self._text, self._at)
+            assert space is not None
+            self._at = space.end()
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._take_in():
+                return ""
+
+    def value(self) -> Any:
+        """The next value; strings that are large are a :class:`LongText`."""
+        self._values = 0
+        return self._value(keep=True)
+
+    def skip(self) -> None:
+        """Make sure that the next value is one; it is kept nowhere."""
+        self._value(keep=False)
+
+    def end(self) -> None:
+        """Make sure that nothing follows but white space."""
+        if self.first() or self._broken is not None:
+            self._fail("Extra data")
+
+    def elements(self) -> Iterator[Any]:
+        """The values of the array that comes next, each as :meth:`value` gives it."""
+        for _ in self._places("[", "]"):
+            yield self.value()
+
+    def members(self) -> Iterator[Any]:
+        """The names in the object that comes next; after each its value has to be read."""
+        for _ in self._places("{", "}"):
+            yield self._name(keep=True)
+
+    def _value(self, *, keep: bool) -> Any:
+        first, problem = self.first(), "Expecting a number that is shorter"
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+            except JSONDecodeError as error:
+                problem = error.msg
+            else:
+                if end + _LONGEST_EXPONENT_START <= len(self._text) or self._is_last:
+                    if keep:
+                        self._count(value, end - self._at)
+                    self._at = end
+                    return value
+            # Near the end of a portion even a small one is cut off.
+            is_large = len(self._text) - self._at >= self._portion_bytes
+            if is_large or not self._take_in():
+                break
+        if first == '"':
+            return self._string(keep=keep)
+        if first == "[":
+            elements = (self._value(keep=keep) for _ in self._places("[", "]"))
+            return list(elements) if keep else deque(elements, maxlen=0)
+        if first == "{":
+            members = (
+                (self._name(keep=keep), self._value(keep=keep)) for _ in self._places("{", "}")
+            )
+            return dict(members) if keep else deque(members, maxlen=0)
+        return self._fail(problem)
+
+    def _count(self, value: object, characters: int) -> None:
+        self._values += characters // 2 if isinstance(value, list | dict) else 1
+        if self._values > _MAX_VALUES:
+            self._fail("one value is made of too many")
+
+    def _places(self, opening: str, closing: str) -> Iterator[None]:
+        """Stop at each element, or member, of what is opened here."""
+        if self.first() != opening:
+            self._fail(f"Expecting {opening!r}")
+        self._at += 1
+        if self.first() == closing:
+            self._at += 1
+            return
+        while True:
+            yield
+            if self._sign(f",{closing}") == closing:
+                return
+
+    def _name(self, *, keep: bool) -> Any:
+        if self.first() != '"':
+            self._fail("Expecting property name enclosed in double quotes")
+        name = self._value(keep=keep)
+        self._sign(":")
+        return name
+
+    def _sign(self, expected: str) -> str:
+        sign = self.first()
+        if not sign or sign not in expected:
+            self._fail(f"Expecting {' or '.join(map(repr, expected))}")
+        self._at += 1
+        return sign
+
+    def _string(self, *, keep: bool) -> LongText:
+        parts: list[str] = []
+        self._at += 1
+        while True:
+            run = _run.match(self._text, self._at)
+            assert run is not None
+            end = run.end()
+            part = json.loads(f'"{self._text[self._at : end]}"')
+            is_over = self._text[end : end + 1] == '"'
+            if not is_over and len(self._text) - end >= _LONGEST_ESCAPE:
+                self._fail("Invalid character, or escape, in a string")
+            if not is_over and "\ud800" <= part[-1:] <= "\udbff":
+                part, end = part[:-1], end - _LONGEST_ESCAPE  # its other half comes behind it
+            if keep:
+                parts.append(part)
+            self._at = end + is_over
+            if is_over:
+                return LongText(parts)
+            if not self._take_in():
+                self._fail("Unterminated string")
+
+    @property
+    def _is_last(self) -> bool:
+        return self._taken == len(self._raw) or self._broken is not None
+
+    def _take_in(self) -> bool:
+        """Turn another portion into text; False if there is none."""
+        if self._is_last:
+            return False
+        portion = self._raw[self._taken : self._taken + self._portion_bytes]
+        self._taken += len(portion)
+        try:
+            text = self._utf8.decode(portion, final=self._taken == len(self._raw))
+        except UnicodeDecodeError as error:
+            self._broken = error  # of no matter if it stands behind all that is asked for
+            text = error.object[: error.start].decode()
+        self._before += self._at
+        self._text = self._text[self._at :] + text
+        self._at = 0
+        return True
+
+    def _fail(self, problem: str) -> NoReturn:
+        if self._broken is not None:
+            raise ValueError(f"invalid UTF-8 behind char {self._before + len(self._text)}")
+        raise ValueError(f"{problem}: char {self._before + self._at}")

@@ -1,0 +1,233 @@
+"""Receiving: who gets a message that arrives, and who waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TypeAlias
+
+from fsmq.spool import browse
+from fsmq.spool.context import Pending
+from fsmq.spool.errors import FsmqError, NoSuchQueue, unavailable
+from fsmq.spool.message import Message
+from fsmq.spool.receive import claim_in
+from fsmq.spool.spool import Spool
+from fsmq.spool.steps import FEW, Steps
+
+from .admission import Admission
+from .request import Call
+from .runner import Runner
+from .waiters import Waiters
+
+# Claims once each time that it is called.
+Claim: TypeAlias = Callable[[], Steps[Pending[list[Message]]]]
+
+
+class Receiver:
+    """Claims for handlers: awaited, first come first served, never blocking the loop for long."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        runner: Runner,
+        admission: Admission,
+        max_waiters: int,
+        poll_interval: float,
+    ) -> None:
+        self.waiters = Waiters(max_waiters)
+        self._spool = spool
+        self._runner = runner
+        self._admission = admission
+        self._poll_interval = poll_interval
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._polling: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to notice arrivals; call it on the loop."""
+        self._loop = asyncio.get_running_loop()
+        ready = self._spool.context.ready
+        ready.on_arrival = self._arrived
+        ready.on_lost = self.rescan
+        fileno = self._spool.events_fileno()
+        if fileno is not None:
+            self._loop.add_reader(fileno, self._on_events)
+        self._polling = self._loop.create_task(self._poll())
+
+    def begin_stop(self) -> None:
+        """Let no one wait any more."""
+        self._stopping = True
+        self.waiters.wake_all()
+
+    def stop(self) -> None:
+        """Notice nothing any more."""
+        fileno = self._spool.events_fileno()
+        if self._loop is not None and fileno is not None:
+            self._loop.remove_reader(fileno)
+        if self._polling is not None:
+            self._polling.cancel()
+        self._spool.context.ready.on_arrival = None
+
+    async def fetch(
+        self, call: Call, queue: str, count: int, visibility: float | None, wait: float
+    ) -> list[Message]:
+        """Claim up to ``count`` messages, waiting up to ``wait`` seconds for the first.
+
+        A client that has hung up gets nothing: what was claimed for it goes back at once.
+        """
+        return await self.fetch_by(
+            call,
+            (queue,),
+            lambda: claim_in(self._spool.context, queue, count, visibility, call),
+            count,
+            wait,
+        )
+
+    async def fetch_by(
+        self,
+        call: Call,
+        queues: Sequence[str],
+        claim: Claim,
+        count: int,
+        wait: float,
+    ) -> list[Message]:
+        """The same for a claim that takes from several queues, and waits for the first of them."""
+        with ExitStack() as place:
+            return await self._fetch_in(place, call, queues, claim, count, wait)
+
+    async def _fetch_in(
+        self,
+        place: ExitStack,
+        call: Call,
+        queues: Sequence[str],
+        claim: Claim,
+        count: int,
+        wait: float,
+    ) -> list[Message]:
+        queue = queues[0]
+        end = time.monotonic() + wait
+        again = woken = False
+        try:
+            while True:
+                messages = await self._claim(call, queues, claim)
+                woken = False
+                if messages:
+                    self._note_fill(queue, len(messages), count)
+                    return await self._unless_gone(call, messages)
+                left = end - time.monotonic()
+                if left <= 0 or self._stopping:
+                    self._note_fill(queue, 0, count)
+                    return []
+                ripens_in = self._spool.context.ready.ripens_in(queue)
+                pause = left if ripens_in is None else min(left, ripens_in)
+                if not again:
+                    # Until its end: one that was woken in vain must not lose its place to another.
+                    place.enter_context(self._admission.waiting(call.account))
+                woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
+                if call.is_gone or (call.identity is not None and call.identity.stale):
+                    return []
+                again = True
+        finally:
+            if woken:
+                # It has gone, or was refused: what woke it is for the next in line.
+                self.waiters.wake(queue, 1)
+
+    async def _claim(self, call: Call, queues: Sequence[str], claim: Claim) -> list[Message]:
+        while True:
+            for one in queues:
+                await self.load(one)
+            call.admit()
+            claimed = await self._runner.run(claim())
+            few = len(claimed.work.files) <= FEW
+            messages = await self._runner.complete(claimed, light=few)
+            # An event may have dropped what was listed: the folder was made, or replaced, just now.
+            if messages or all(map(self._spool.context.ready.is_loaded, queues)):
+                return messages
+
+    async def _unless_gone(self, call: Call, messages: list[Message]) -> list[Message]:
+        if not call.is_gone:
+            return messages
+        for message in messages:
+            try:
+                await self._runner.complete(self._spool.give_back(message))
+            except FsmqError:
+                continue  # its timer brings it back
+        return []
+
+    def rescan(self) -> None:
+        """List all queues in use again, beside the loop."""
+        self._runner.listings.submit(self._spool.context.ready.rescan)
+
+    async def find(self, call: Call, queue: str, message_id: str) -> Message | None:
+        """Look at a message in whatever state it is.
+
+        Raises NoSuchQueue, Overloaded, TooManyRequests, Unavailable.
+        """
+        call.admit()
+        return await self._runner.in_thread(self._find, call, queue, message_id)
+
+    def _find(self, call: Call, queue: str, message_id: str) -> Message | None:
+        context = self._spool.context
+        try:
+            if not self._spool.tree.has_queue(queue):
+                raise NoSuchQueue(queue)
+            return browse.find(context, queue, message_id, call)
+        except OSError as error:
+            raise unavailable(error, f"cannot look into queue {queue!r}") from error
+
+    async def load(self, queue: str) -> None:
+        """List a queue where only that tells what is ready: a million names take seconds.
+
+        Raises NoSuchQueue, Unavailable.
+        """
+        if self._spool.context.ready.is_due(queue):
+            await self._runner.listings.share(self._load_blocking, queue)
+
+    def _load_blocking(self, queue: str) -> None:
+        try:
+            ready = self._spool.context.ready
+            ready.divide(queue, self._spool.context.settings_of(queue))
+            ready.load(queue)
+        except OSError as error:
+            raise unavailable(error, f"cannot list queue {queue!r}") from error
+
+    # -- arrivals --------------------------------------------------------------------------------
+
+    def _on_events(self) -> None:
+        self._spool.context.ready.refresh()
+
+    def _arrived(self, queue: str, count: int, seconds: float) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        try:
+            here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            here = False
+        if not here:
+            loop.call_soon_threadsafe(self._arrived, queue, count, seconds)
+        elif seconds and self.waiters.has(queue):
+            loop.call_later(seconds, self.waiters.wake, queue, count)
+        else:
+            self.waiters.wake(queue, count)
+
+    def _note_fill(self, queue: str, got: int, asked: int) -> None:
+        metrics = self._spool.context.metrics
+        metrics.observe(("batch_fill", queue), got / asked)
+        metrics.set(("fill", queue), got / asked)
+
+    async def _poll(self) -> None:
+        """Where events do not arrive: list the queues that someone waits for."""
+        ready = self._spool.context.ready
+        while True:
+            await asyncio.sleep(self._poll_interval if ready.polls else 1.0)
+            ready.refresh()  # a folder that was removed sends no events until it is watched anew
+            self._spool.census.rest()
+            queues = self.waiters.queues()
+            if queues:
+                try:
+                    await self._runner.listing(ready.poll, queues)
+                except OSError:
+                    continue  # a fetch will tell it to its client

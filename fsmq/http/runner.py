@@ -1,0 +1,85 @@
+"""Where things are done: on the event loop if they are small, and else in threads beside it.
+
+What runs on the loop holds all others up, and a hand-off to a thread costs as much as a small
+request in all. So it is the size that decides, which is told, or found out on the way: see
+:mod:`fsmq.spool.steps`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from fsmq.spool import listings
+from fsmq.spool.context import Pending
+from fsmq.spool.steps import LARGE_BYTES, Steps, finish, portions
+from fsmq.spool.sync import Syncer
+
+from .commit import Commits
+from .threads import Threads
+
+T = TypeVar("T")
+# So many listings go on at a time. They take as long as there are messages, whatever a request
+# asks for, so they have threads of their own: all others would wait behind them.
+_LISTINGS = 4
+_AT_ONCE = 256
+
+
+class Runner:
+    """Threads of one service, and its group commit.
+
+    workers: threads for requests that take long.
+    """
+
+    def __init__(self, syncer: Syncer, workers: int) -> None:
+        self.threads = Threads(workers, listings.forbid)
+        self.listings = Threads(min(workers, _LISTINGS))
+        self._commits = Commits(syncer)
+
+    def close(self) -> None:
+        """Wait for what runs."""
+        self._commits.close()
+        self.threads.close()
+        self.listings.close()
+
+    async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run something that takes long beside the loop."""
+        return await self.threads.run(function, *arguments)
+
+    async def listing(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run something that takes the longer the more there is in the tree."""
+        return await self.listings.run(function, *arguments)
+
+    async def beside(self, size: int, function: Callable[..., T], *arguments: object) -> T:
+        """Run something that takes the longer the more bytes it works on; in a thread if many."""
+        if size <= LARGE_BYTES:
+            return function(*arguments)
+        return await self.in_thread(function, *arguments)
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Run a verb in steps; in a thread from where it takes long."""
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        return await self.in_thread(finish, steps)
+
+    async def gently(self, things: Iterable[T], do: Callable[[T], object]) -> None:
+        """Do something short with each of many things; the others get their turn in between."""
+        for number, portion in enumerate(portions(things, _AT_ONCE)):
+            if number:
+                await asyncio.sleep(0)
+            for thing in portion:
+                do(thing)
+
+    async def complete(self, pending: Pending[T], *, light: bool = True) -> T:
+        """Make a verb durable together with all others that wait; ``light`` if its end is short.
+
+        Raises Unavailable.
+        """
+        if light:
+            return await self._commits.complete(pending)
+        await self._commits.sync(pending)
+        return await self.in_thread(pending.finish)

@@ -1,0 +1,122 @@
+"""Look at messages without claiming them: one, or as many as fit into an answer."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from .context import Context
+from .errors import NoRoom
+from .message import Message
+from .names import facts
+from .reading import UNLIMITED, Budget, Room, read
+from .receive import MAX_CLAIM_BYTES
+from .stamps import Stamp
+from .steps import finish
+from .transitions import State
+from .tree import STRAY
+
+
+class Page:
+    """Messages that are looked at for one answer: no more than fit in.
+
+    limit: how many messages. max_bytes: no more of them when their bodies reach this. room: from
+    which the room for them is taken; where it has no more, the page ends. Use it in a ``with``.
+    """
+
+    def __init__(
+        self, limit: int, room: Room | None = None, max_bytes: int | None = MAX_CLAIM_BYTES
+    ) -> None:
+        self.messages: list[Message] = []
+        self._limit = self._left = limit
+        self._budget = Budget(room)
+        self._bytes_left = max_bytes
+
+    def __enter__(self) -> Page:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._budget.close()
+
+    @property
+    def is_full(self) -> bool:
+        return self._left <= 0
+
+    @property
+    def left(self) -> int:
+        """How many messages still fit in at most."""
+        return self._left
+
+    def look(self, context: Context, queue: str, message_id: str, state: State) -> bool:
+        """Take a message in, if it is there. False if it is not.
+
+        Raises:
+            NoRoom: there is none for the first one.
+            OSError
+        """
+        try:
+            message = look(context, queue, message_id, state, self._budget)
+        except NoRoom:
+            if self._left == self._limit:
+                raise
+            self._left = 0
+            return False
+        if message is None:
+            return False
+        self.messages.append(message)
+        self._left -= 1
+        if self._bytes_left is not None:
+            self._bytes_left -= len(message.body)
+            if self._bytes_left <= 0:
+                self._left = 0
+        return True
+
+
+def look(
+    context: Context, queue: str, message_id: str, state: State, budget: Budget = UNLIMITED
+) -> Message | None:
+    """Read a message without claiming it; None if it is not there, or too large to be read.
+
+    Raises:
+        NoRoom: the budget has none for it.
+        OSError
+    """
+    tree = context.tree
+    try:
+        fd = tree.open(tree.path(state, queue, message_id))
+    except OSError as error:
+        if error.errno in STRAY:
+            return None
+        raise
+    known = facts(message_id)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > context.max_file_bytes:
+            return None
+        content = finish(read(context, fd, found.st_size, known, budget))
+    finally:
+        os.close(fd)
+    stamp = context.stamps.decode(message_id, found.st_mtime_ns)
+    if stamp is not None and state is State.NEW:
+        # Nothing in new/ has been delivered: a count there is a chance hit.
+        stamp = stamp._replace(deliveries=0)
+    return Message(
+        queue=queue,
+        id=message_id,
+        body=content.body,
+        deliveries=None if context.stamps.coarse else (stamp.deliveries if stamp else 0),
+        deadline=stamp.deadline_ms / 1000 if stamp and state is State.DELAY else None,
+        content_type=content.content_type,
+        attributes=content.attributes,
+        priority=known.priority,
+        created_at=None if known.created_ms is None else known.created_ms / 1000,
+        expires_at=known.expires_s,
+        state=state_name(state, stamp),
+    )
+
+
+def state_name(state: State, stamp: Stamp | None) -> str:
+    """The name of a message's state, by where it stands and what its stamp says."""
+    if state is not State.DELAY:
+        return str(state.value)
+    return "delayed" if stamp is not None and stamp.deliveries == 0 else "in_flight"

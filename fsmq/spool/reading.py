@@ -1,0 +1,99 @@
+"""Reading the files of messages: in steps, and never more than there is room for.
+
+A file is small where its message is large: bodies are compressed. So room is made for what comes
+out of one before it comes out.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple, Protocol
+
+from .compression import decompress_in
+from .context import Context
+from .files import read_all
+from .message import MAX_HEADER_BYTES, NO_HEADER, header
+from .names import Facts
+from .steps import LARGE_BYTES, Steps
+
+# What a message takes in Python beside its body.
+_MESSAGE_BYTES = 1024
+
+
+class Room(Protocol):
+    """Memory that many share."""
+
+    def take(self, size: int, *, is_first: bool) -> None:
+        """Take so many bytes of it for a message, or for the first of several. Raises NoRoom."""
+
+    def give_back(self, size: int) -> None:
+        """Give so many of the bytes that were taken back."""
+
+
+class Budget:
+    """What is taken of a room for messages that are read one after the other.
+
+    room: None has no end. Close it when the last one is read.
+    """
+
+    def __init__(self, room: Room | None) -> None:
+        self._room = room
+        self._spare = 0  # taken, and not used by any message yet
+        self._is_first = True
+
+    def need(self, size: int) -> None:
+        """Make sure that the next message may have so many bytes. Raises NoRoom."""
+        missing = size + _MESSAGE_BYTES - self._spare
+        if self._room is not None and missing > 0:
+            self._room.take(missing, is_first=self._is_first)
+            self._spare += missing
+
+    def use(self, size: int) -> None:
+        """Count a message as read, which has so many bytes for good."""
+        if self._room is not None:
+            self.need(size)
+            self._spare -= size + _MESSAGE_BYTES
+            self._is_first = False
+
+    def close(self) -> None:
+        """Give back what was not used."""
+        if self._room is not None and self._spare:
+            self._room.give_back(self._spare)
+            self._spare = 0
+
+
+UNLIMITED = Budget(None)
+
+
+class Content(NamedTuple):
+    """What a file says, but for what its name says."""
+
+    body: bytes
+    content_type: str | None
+    attributes: dict[str, str]
+
+
+def read(context: Context, fd: int, size: int, known: Facts, budget: Budget) -> Steps[Content]:
+    """Read a message from its open file of ``size`` bytes.
+
+    Raises:
+        NoRoom, OSError
+    """
+    budget.need(size)
+    found = NO_HEADER
+    if size > LARGE_BYTES:
+        yield
+        if known.headed:
+            found = header(os.pread(fd, MAX_HEADER_BYTES, 0))
+        body = read_all(fd, size - found.end, found.end)
+    else:
+        body = read_all(fd, size)
+        if known.headed:
+            found = header(body)
+            body = body[found.end :]
+    if known.packed:
+        limit = context.max_plain_bytes
+        plain = yield from decompress_in(body, limit, lambda plain: budget.need(size + plain))
+        body = body if plain is None else plain
+    budget.use(max(size, len(body)))  # attributes stand in the file, too
+    return Content(body, found.content_type, dict(found.attributes))

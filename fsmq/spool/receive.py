@@ -1,0 +1,137 @@
+"""Receive: claim ready messages, and read them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+
+from .claim import Taken, is_readable, win_in
+from .context import Context, Pending
+from .errors import FsmqError, NoRoom, unavailable
+from .message import Message
+from .names import check_queue, facts
+from .reading import Budget, Room, read
+from .release import claim_stamp, return_unseen
+from .settings import check_number
+from .steps import Steps
+from .sync import Work
+from .transitions import DELAY, QUEUES
+
+MAX_CLAIMS = 1000
+# A claim of many messages ends early when their bodies reach this many bytes.
+MAX_CLAIM_BYTES = 64 * 1024 * 1024
+
+
+def claim_in(
+    context: Context,
+    queue: str,
+    count: int = 1,
+    visibility: float | None = None,
+    room: Room | None = None,
+) -> Steps[Pending[list[Message]]]:
+    """Claim up to ``count`` ready messages for ``visibility`` seconds (None: the queue's setting).
+
+    room: from which the room for their bodies is taken; what does not fit is not claimed.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+        NoRoom: there is none for the first of them.
+    """
+    check_queue(queue)
+    check_number("count", count, 1, MAX_CLAIMS)
+    claim = _Claim(context, queue, room)
+    try:
+        yield from claim.take_in(count, visibility)
+    except OSError as error:
+        # What was won before the fault is given out; a message whose reading failed comes back
+        # when its timer ends.
+        if not claim.messages:
+            claim.work.close()
+            raise unavailable(error, f"cannot claim from queue {queue!r}") from error
+    except NoRoom:
+        if not claim.messages:
+            claim.work.close()
+            raise
+    except BaseException:
+        claim.work.close()
+        raise
+    finally:
+        claim.budget.close()
+    context.metrics.count(("claim", queue), len(claim.messages))
+    return Pending(claim.work if claim.messages else Work(), claim.give_out, claim.give_back)
+
+
+class _Claim:
+    """A claim of several messages while it is being made."""
+
+    def __init__(self, context: Context, queue: str, room: Room | None) -> None:
+        tree = context.tree
+        self.messages: list[Message] = []
+        self.work = Work(folders={tree.folder(QUEUES, queue), tree.folder(DELAY)})
+        self.budget = Budget(room)
+        self._context = context
+        self._queue = queue
+
+    def take_in(self, count: int, visibility: float | None) -> Steps[None]:
+        context, queue = self._context, self._queue
+        settings = context.settings_of(queue)
+        context.ready.divide(queue, settings)
+        ids = context.ready.popped(queue)
+        size = 0
+        with closing(win_in(context, queue, settings, ids, visibility, self._is_wanted)) as won:
+            for taken in won:
+                if taken is None:
+                    yield
+                    continue
+                self.work.files.append(taken.fd)
+                message = yield from self._read(taken)
+                self.messages.append(message)
+                size += max(taken.size, len(message.body))
+                if len(self.messages) == count or size >= MAX_CLAIM_BYTES:
+                    break
+
+    def give_out(self) -> list[Message]:
+        context, now = self._context, self._context.clock()
+        for message in self.messages:
+            claim_ms = round(((message.deadline or now) - now) * 1000)
+            context.journal.note(
+                "claimed", self._queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms
+            )
+        return self.messages
+
+    def give_back(self) -> None:
+        for message in self.messages:
+            self._return(message.id, claim_stamp(self._context, message))
+
+    def _is_wanted(self, context: Context, fd: int, found: os.stat_result) -> bool:
+        """Whether a message may be read; raises NoRoom and OSError."""
+        is_readable(context, fd, found)
+        self.budget.need(found.st_size)
+        return True
+
+    def _read(self, taken: Taken) -> Steps[Message]:
+        known = facts(taken.message_id)
+        try:
+            content = yield from read(self._context, taken.fd, taken.size, known, self.budget)
+        except NoRoom:
+            self._return(taken.message_id, taken.mtime_ns)  # it is larger than its file
+            raise
+        return Message(
+            queue=self._queue,
+            id=taken.message_id,
+            body=content.body,
+            deliveries=None if self._context.stamps.coarse else taken.deliveries,
+            deadline=taken.deadline_ms / 1000,
+            content_type=content.content_type,
+            attributes=content.attributes,
+            priority=known.priority,
+            created_at=None if known.created_ms is None else known.created_ms / 1000,
+            expires_at=known.expires_s,
+            state="in_flight",
+        )
+
+    def _return(self, message_id: str, mtime_ns: int) -> None:
+        try:
+            return_unseen(self._context, self._queue, message_id, mtime_ns)
+        except (OSError, FsmqError):
+            return  # its timer brings it back

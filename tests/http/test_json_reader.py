@@ -1,0 +1,133 @@
+"""JSON that is read part by part says what ``json.loads`` says, wherever a part may end."""
+
+from __future__ import annotations
+
+import base64
+import json
+from json import JSONDecoder
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fsmq.http.json_reader import LongText, Reader
+
+# Longer than any number here: those have to fit in a part.
+portions = st.integers(32, 80)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**12), 10**12)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=300)
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=90), inner),
+    max_leaves=20,
+)
+
+
+def plain(found: Any) -> Any:
+    """A value with its long texts put together."""
+    if isinstance(found, LongText):
+        return found.encode().decode()
+    if isinstance(found, list):
+        return [plain(one) for one in found]
+    if isinstance(found, dict):
+        return {plain(name): plain(one) for name, one in found.items()}
+    return found
+
+
+def read(raw: bytes, portion: int) -> Any:
+    """The one value of a text, or what kind of error it is."""
+    reader = Reader(raw, JSONDecoder(), portion)
+    try:
+        found = reader.value()
+        reader.end()
+        return plain(found)
+    except ValueError:
+        return ValueError
+
+
+def read_at_once(raw: bytes) -> Any:
+    try:
+        return json.loads(raw.decode())
+    except ValueError:
+        return ValueError
+
+
+def skip(raw: bytes, portion: int) -> Any:
+    reader = Reader(raw, JSONDecoder(), portion)
+    try:
+        reader.skip()
+        reader.end()
+    except ValueError:
+        return ValueError
+    return None
+
+
+@given(values, st.booleans(), st.sampled_from([None, 2]), portions)
+@example("\U0001f600" * 40, True, None, 32)
+def test_what_is_json_is_read(
+    value: Any, only_ascii: bool, indent: int | None, portion: int
+) -> None:
+    raw = json.dumps(value, ensure_ascii=only_ascii, indent=indent).encode()
+    assert read(raw, portion) == value
+    assert skip(raw, portion) is None
+
+
+@given(values, portions, st.data())
+def test_what_is_broken_is_refused_as_a_whole_text_is(
+    value: Any, portion: int, data: st.DataObject
+) -> None:
+    raw = json.dumps(value, ensure_ascii=data.draw(st.booleans())).encode()
+    place = data.draw(st.integers(0, len(raw)))
+    cut = data.draw(st.integers(0, 3))
+    raw = raw[:place] + data.draw(st.sampled_from([b"", b'"', b"\\", b",", b"}", b"\xff", b"\n"]))
+    raw += data.draw(st.just(b"") | st.just(json.dumps(value).encode()[place + cut :]))
+    expected = read_at_once(raw)
+    assert read(raw, portion) == expected
+    if expected is ValueError:
+        assert skip(raw, portion) is ValueError
+
+
+@given(st.lists(scalars, max_size=50), portions)
+@example([1.5e-7] * 20, 32)
+@example([1.5e-7] * 20, 33)
+@example([1.5e-7] * 20, 34)
+@example([1.5e-7] * 20, 35)
+def test_elements_come_one_by_one(given: list[Any], portion: int) -> None:
+    reader = Reader(json.dumps(given).encode(), JSONDecoder(), portion)
+    assert [plain(one) for one in reader.elements()] == given
+    reader.end()
+
+
+@given(st.binary(max_size=500), portions)
+def test_a_long_text_of_base64_is_decoded(content: bytes, portion: int) -> None:
+    raw = json.dumps(base64.b64encode(content).decode()).encode()
+    found = Reader(raw, JSONDecoder(), portion).value()
+    decoded = found.from_base64() if isinstance(found, LongText) else base64.b64decode(found)
+    assert decoded == content
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("QUJD" * 20 + "QQ==" + "QUJD" * 20, "padding"),
+        ("QUJD" * 20 + "Q", "base64"),
+        ("\u00e9" * 90, "ASCII"),
+    ],
+)
+def test_what_is_no_base64_is_refused(text: str, why: str) -> None:
+    found = Reader(json.dumps(text).encode(), JSONDecoder(), 32).value()
+    assert isinstance(found, LongText)
+    with pytest.raises(ValueError, match=why):
+        found.from_base64()
+
+
+def test_half_of_a_pair_is_no_text() -> None:
+    found = Reader(b'"' + b"\\ud83d" * 20 + b'"', JSONDecoder(), 32).value()
+    with pytest.raises(UnicodeEncodeError):
+        found.encode()

@@ -1,0 +1,69 @@
+"""mq with a watcher on its event loop: ``python -m tests.http.watched --watch=FILE OPTIONS…``.
+
+FILE holds the longest time, in seconds, for which the loop was held up since someone wrote 0 into
+it. That is by how much a beat of the loop came late, or, if that is less, the processor time that
+mq took meanwhile, in all threads: they share the interpreter, so what one of them does in a single
+call holds up the loop as well. On a machine that has other work to do the loop is late for no fault
+of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import struct
+import sys
+import time
+from pathlib import Path
+
+from fsmq.daemons.mq import main
+from fsmq.http.service import Service
+
+_BEAT_S = 0.002
+_number = struct.Struct("d")
+
+
+class Watch:
+    """What a test sees of the file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        file.write_bytes(_number.pack(0.0))
+
+    @property
+    def longest(self) -> float:
+        """The longest time for which the loop was held up, since it was cleared."""
+        return float(_number.unpack(self.file.read_bytes())[0])
+
+    def clear(self) -> None:
+        with self.file.open("r+b") as file:
+            file.write(_number.pack(0.0))
+
+
+async def _beat(place: mmap.mmap) -> None:
+    was, used = time.monotonic(), time.process_time()
+    while True:
+        await asyncio.sleep(_BEAT_S)
+        now, uses = time.monotonic(), time.process_time()
+        held = min(now - was - _BEAT_S, uses - used)
+        was, used = now, uses
+        if held > _number.unpack(place[:])[0]:
+            place[:] = _number.pack(held)
+
+
+def _watch(path: str) -> None:
+    start = Service.start
+    with open(path, "r+b") as file:
+        place = mmap.mmap(file.fileno(), _number.size)
+    tasks = []
+
+    def start_both(service: Service) -> None:
+        start(service)
+        tasks.append(asyncio.get_running_loop().create_task(_beat(place)))
+
+    Service.start = start_both  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _watch(sys.argv.pop(1).removeprefix("--watch="))
+    main(prog_name="mq")
