@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import browse, claim, purge, put, release
+from fsmq.spool import browse, purge, put, receive, release
 from fsmq.spool.census import _Folder
 from fsmq.spool.context import Context
 from fsmq.spool.draft import Draft
@@ -45,7 +45,7 @@ def give_back_any_claim(patch: Patch) -> None:
         found = context.tree.stat(context.tree.path(State.DELAY, queue, own))
         give_back(context, queue, own, found.st_mtime_ns if found is not None else mtime_ns)
 
-    for module in (release, claim):
+    for module in (release, receive):
         patch.setattr(module, "return_unseen", give_back_what_stands)
 
 

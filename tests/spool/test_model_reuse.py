@@ -60,8 +60,8 @@ class ReusingMachine(SpoolMachine):
         self.stalled: Reservation | None = None  # the consumer, between commit and removal
         self.doomed: list[tuple[str, list[Given]]] = []  # what it is about to remove
 
-    @initialize(is_ahead=st.booleans())
-    def open(self, is_ahead: bool) -> None:
+    @initialize(is_ahead=st.booleans(), has_batch=st.booleans())
+    def open(self, is_ahead: bool, has_batch: bool) -> None:
         super().open(is_ahead)
         for name in QUEUES[1:]:
             self.spool.create_queue(name)
@@ -69,6 +69,8 @@ class ReusingMachine(SpoolMachine):
         for own in PLAIN:
             self.put_own_id("a", own, b"first", None, HEADERS[0])
         self.deliver()
+        if has_batch:
+            self.take_batch("a", 1)
 
     def teardown(self) -> None:
         for one in self.unanswered:
@@ -104,13 +106,18 @@ class ReusingMachine(SpoolMachine):
         self, which: int, body: bytes, delay: float | None, is_claimed: bool, visibility: float
     ) -> None:
         """Someone removes a message, and puts another one of its id, which may soon be claimed."""
-        message_id = self.some_id(which, "a")
-        if message_id in self.model("a").messages:
-            self.remove("a", which)
-            self.put_own_id("a", names.siblings(message_id)[0], body, delay, HEADERS[0])
-            if is_claimed:
-                self.deliver()
-                self.claim("a", 3, visibility)
+        batches = [*self.batches, *self.doomed]
+        of_batches = [(name, claim.id) for name, given in batches for claim in given]
+        others = [("a", message_id) for message_id in sorted(self.model("a").messages)]
+        there = [(name, i) for name, i in of_batches + others if i in self.model(name).messages]
+        if not there:
+            return
+        name, message_id = there[which % len(there)]
+        self.remove(name, sorted(self.model(name).messages).index(message_id))
+        self.put_own_id(name, names.siblings(message_id)[0], body, delay, HEADERS[0])
+        if is_claimed:
+            self.deliver()
+            self.claim(name, 3, visibility)
 
     # -- a client that hangs up --------------------------------------------------------------------
 
