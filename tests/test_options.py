@@ -9,13 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from fsmq.daemons.options import (
-    MoverOptions,
-    MqOptions,
-    ReaperOptions,
-    UpOptions,
-    program,
-)
+from fsmq.daemons.options import MoverOptions, MqOptions, ReaperOptions, UpOptions, program
 from fsmq.daemons.settings import DIALECTS, SETTINGS
 
 PROGRAMS: dict[str, type[Any]] = {

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from fsmq.spool.errors import (
-    DuplicateMessage,
-    MessageTooLarge,
-    NoSuchQueue,
-    QueueFull,
-    Unavailable,
-)
+from fsmq.spool.errors import DuplicateMessage, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
 from fsmq.spool.put import MAX_BATCH
 from fsmq.spool.receive import MAX_CLAIMS
 

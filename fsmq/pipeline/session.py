@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from fsmq.pipeline import pruning
 from fsmq.pipeline.datasource import FsmqDataSource, PlannedDataSource
 from fsmq.pipeline.java import find_java
+from fsmq.pipeline.planner import planner as pruning
 
 # Filters reach the source only where this is on; without it Spark refuses the source.
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

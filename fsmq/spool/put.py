@@ -14,14 +14,7 @@ from functools import cache
 from .context import Context, Pending
 from .counts import Depths
 from .draft import Draft, drafts
-from .errors import (
-    DuplicateMessage,
-    InvalidValue,
-    NoSuchQueue,
-    Reserved,
-    Unavailable,
-    unavailable,
-)
+from .errors import DuplicateMessage, InvalidValue, NoSuchQueue, Reserved, Unavailable, unavailable
 from .message import NewMessage
 from .names import check_queue, siblings
 from .removal import remove_known

@@ -60,8 +60,8 @@ def test_a_spark_that_does_not_prune_reads_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from fsmq.pipeline import pruning
     from fsmq.pipeline.datasource import FsmqDataSource
+    from fsmq.pipeline.planner import planner as pruning
 
     assert pruning.install(spark), "it is there already"
     monkeypatch.setattr(pruning, "_CLASS", "fsmq.Unknown")

@@ -15,13 +15,7 @@ from typing import Any
 from aiohttp import hdrs
 from aiohttp.web import Response
 
-from fsmq.spool.errors import (
-    FsmqError,
-    InvalidValue,
-    MessageTooLarge,
-    NoSuchQueue,
-    Unavailable,
-)
+from fsmq.spool.errors import FsmqError, InvalidValue, MessageTooLarge, NoSuchQueue, Unavailable
 
 from ..problems import (
     STATUS,

@@ -15,15 +15,7 @@ from math import inf
 
 from ..compression import ZSTD_MAGIC, decompress
 from ..message import MAX_HEADER_BYTES, unpack
-from ..names import (
-    MAX_FILE_NAME_BYTES,
-    Facts,
-    entry,
-    facts,
-    is_id,
-    split_entry,
-    split_staged,
-)
+from ..names import MAX_FILE_NAME_BYTES, Facts, entry, facts, is_id, split_entry, split_staged
 from ..probe import is_scratch, remove_scratch
 from ..recovery import OVERDUE_AFTER_S, recover_one
 from ..reservation import is_reservation, is_stale
