@@ -30,9 +30,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from fsmq.pipeline.cancellation import cancellable
 from fsmq.pipeline.columns import SCHEMA
-from fsmq.pipeline.consumer import BATCH_COLUMN
-from fsmq.pipeline.finder import open_tree
-from fsmq.pipeline.listing import Queues
+from fsmq.pipeline.read.finder import open_tree
+from fsmq.pipeline.read.listing import Queues
+from fsmq.pipeline.read.stream import BATCH_COLUMN
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.compression import MAX_PLAIN_BYTES
 from fsmq.spool.errors import telling

@@ -19,8 +19,8 @@ from pyspark import RDD, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from fsmq.pipeline.finder import open_root
-from fsmq.pipeline.listing import Listing, Range
+from fsmq.pipeline.read.finder import open_root
+from fsmq.pipeline.read.listing import Listing, Range
 from fsmq.spool import Counts, InvalidValue, State
 from fsmq.spool.errors import telling
 from fsmq.spool.fsck import Fault, Links, Severity, Share, check_part, links_of, printable

@@ -35,7 +35,7 @@ def _told(findings: list[Finding]) -> list[tuple[Any, ...]]:
 def _by_tasks(root: Path) -> list[tuple[Any, ...]]:
     """What the tasks of an audit find, run one after the other in this process."""
     from fsmq.pipeline.audit import Plan, RangeShare, _checked, _rows
-    from fsmq.pipeline.listing import Range
+    from fsmq.pipeline.read.listing import Range
 
     edges = [Range().low, ("jobs", "a"), ("jobs", "b"), Range().high]
     plan = Plan(str(root), offline=True, bodies=True)

@@ -253,7 +253,7 @@ def test_options_that_do_not_fit_are_named(
 def test_a_consumer_that_is_at_work_is_named(
     spark: SparkSession, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsmq.pipeline.consumer._PATIENCE_S", 0.1)
+    monkeypatch.setattr("fsmq.pipeline.read.stream._PATIENCE_S", 0.1)
     with pytest.raises(NoSuchQueue, match="jobs"):
         _reader(spool).prepareForTriggerAvailableNow()
     spool.create_queue("jobs")

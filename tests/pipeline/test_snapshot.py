@@ -323,7 +323,7 @@ def in_this_process(
 ) -> tuple[list[Row], list[Any]]:
     """A snapshot without Spark: its rows, and the filters that are left to Spark."""
     from fsmq.pipeline.datasource import columns_of
-    from fsmq.pipeline.snapshot import PushingReader
+    from fsmq.pipeline.read.snapshot import PushingReader
 
     given = {"root": str(root), "queue": "*", **options}
     reading = PushingReader(columns_of(given), given)
@@ -413,10 +413,10 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 def _read_after(spool: Spool, change: Callable[[], Any]) -> list[tuple[str, str, bytes | None]]:
     """What a reader makes of messages that it listed before a change: id, state, body."""
-    from fsmq.pipeline.batches import Batches
     from fsmq.pipeline.columns import SCHEMA
-    from fsmq.pipeline.finder import Finder
-    from fsmq.pipeline.listing import Listing, Range
+    from fsmq.pipeline.read.arrow import Batches
+    from fsmq.pipeline.read.finder import Finder
+    from fsmq.pipeline.read.listing import Listing, Range
 
     everywhere = [State.NEW, State.READY, State.DELAY, State.REMOVE]
     groups = list(Listing(spool.tree, lambda queue: True, everywhere).groups(Range()))
@@ -475,7 +475,7 @@ def test_a_message_that_is_gone_is_left_out(spool: Spool) -> None:
 def test_a_message_that_goes_back_while_the_folders_are_listed_is_seen_once(
     spool: Spool,
 ) -> None:
-    from fsmq.pipeline.listing import Listing, Range
+    from fsmq.pipeline.read.listing import Listing, Range
     from fsmq.spool.tree import Tree
 
     queue = spool.queue("jobs")
@@ -575,10 +575,10 @@ def test_on_a_spool_at_work_every_message_is_read_once(spool: Spool) -> None:
 
 
 def test_a_batch_is_bounded_by_rows_and_by_what_bodies_unpack_to(spool: Spool) -> None:
-    from fsmq.pipeline.batches import Batches
     from fsmq.pipeline.columns import SCHEMA, Run
-    from fsmq.pipeline.finder import Finder
-    from fsmq.pipeline.listing import Group
+    from fsmq.pipeline.read.arrow import Batches
+    from fsmq.pipeline.read.finder import Finder
+    from fsmq.pipeline.read.listing import Group
 
     many = Batches(SCHEMA)
     run = Run("jobs", State.READY, [uuid7() for _ in range(1000)], [(0, 0, b"")] * 1000)
@@ -609,7 +609,7 @@ def test_a_batch_is_bounded_by_rows_and_by_what_bodies_unpack_to(spool: Spool) -
 
 
 def test_what_a_worker_has_loaded_is_not_searched_for_cycles_after_each_task() -> None:
-    from fsmq.pipeline.batches import no_collector
+    from fsmq.pipeline.read.arrow import no_collector
 
     with no_collector():
         assert not gc.isenabled()
@@ -621,7 +621,7 @@ def test_what_a_worker_has_loaded_is_not_searched_for_cycles_after_each_task() -
 
 
 def test_ranges_of_names_divide_a_queue_evenly(spool: Spool) -> None:
-    from fsmq.pipeline.listing import Listing
+    from fsmq.pipeline.read.listing import Listing
 
     spool.queue("jobs").put_many(NewMessage(b"", priority=n % 3) for n in range(2000))
     spool.deliver()

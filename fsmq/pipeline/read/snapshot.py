@@ -17,12 +17,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline.batches import Batches, no_collector
 from fsmq.pipeline.columns import OF_CONTENT, OF_FILE, RUN_MESSAGES, Run, check_schema
-from fsmq.pipeline.filters import Pushed
-from fsmq.pipeline.finder import Finder, open_tree
-from fsmq.pipeline.listing import Group, Listing, Queues, Range
 from fsmq.pipeline.options import Options
+from fsmq.pipeline.read.arrow import Batches, no_collector
+from fsmq.pipeline.read.finder import Finder, open_tree
+from fsmq.pipeline.read.listing import Group, Listing, Queues, Range
+from fsmq.pipeline.read.pushdown import Pushed
 from fsmq.spool import InvalidValue, State
 from fsmq.spool.compression import MAX_PLAIN_BYTES
 from fsmq.spool.errors import telling

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from fsmq.pipeline.columns import RUN_BYTES, RUN_MESSAGES, File, Run
-from fsmq.pipeline.listing import Group, removed_queues
+from fsmq.pipeline.read.listing import Group, removed_queues
 from fsmq.spool import InvalidValue, State, UnusableSpool
 from fsmq.spool.names import entry
 from fsmq.spool.transitions import MESSAGE_FOLDERS, QUEUES

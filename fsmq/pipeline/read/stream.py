@@ -25,11 +25,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline.batches import Batches, no_collector
 from fsmq.pipeline.columns import OF_CONTENT, Run, check_schema
-from fsmq.pipeline.finder import Finder, open_tree
-from fsmq.pipeline.listing import Group, Queues
 from fsmq.pipeline.options import Options
+from fsmq.pipeline.read.arrow import Batches, no_collector
+from fsmq.pipeline.read.finder import Finder, open_tree
+from fsmq.pipeline.read.listing import Group, Queues
 from fsmq.spool import FsmqError, Spool, State
 from fsmq.spool.alive import look
 from fsmq.spool.compression import MAX_PLAIN_BYTES
