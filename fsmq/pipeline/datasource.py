@@ -13,10 +13,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline import producer
 from fsmq.pipeline.columns import COLUMNS, SCHEMA
 from fsmq.pipeline.read import snapshot
 from fsmq.pipeline.read import stream as consumer
+from fsmq.pipeline.write import writer as producer
 from fsmq.spool import InvalidValue
 
 

@@ -13,8 +13,8 @@ from pyspark.sql import functions as f
 
 from fsmq.pipeline import archive
 from fsmq.pipeline.replay import Wish, replay
-from fsmq.pipeline.rows import check_columns
 from fsmq.pipeline.sending import Plan, send
+from fsmq.pipeline.write.rows import check_columns
 from fsmq.spool import InvalidValue, Message, NewMessage, Spool, State
 from fsmq.spool.browse import ids
 from fsmq.spool.look import look

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fsmq.pipeline.rows import check_columns
+from fsmq.pipeline.write.rows import check_columns
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.abandoned import ABANDONED_AFTER_S, Abandoned
 from tests.suite import eventually
@@ -98,8 +98,8 @@ def test_a_bad_row_goes_aside_with_what_is_wrong(
 
     import pyarrow as pa
 
-    from fsmq.pipeline.producer import BatchWriter, Target
-    from fsmq.pipeline.rows import BadRow
+    from fsmq.pipeline.write.rows import BadRow
+    from fsmq.pipeline.write.writer import BatchWriter, Target
     from fsmq.spool.staging import Job
 
     root = tmp_path / "mq"

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from fsmq.pipeline.options import Options
-from fsmq.pipeline.rows import IDS, BadRow, check_columns, rows
+from fsmq.pipeline.write.rows import IDS, BadRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.commit import abort, commit, is_committed
 from fsmq.spool.errors import telling
