@@ -61,7 +61,7 @@ def _times(row: Any) -> tuple[float | None, float | None]:
 
 
 def test_an_archive_has_all_that_a_message_is(spark: SparkSession, tmp_path: Path) -> None:
-    from fsmq.pipeline import archive
+    from fsmq.pipeline.jobs import archive
 
     root = spools.every_kind(tmp_path / "mq")
     folder = tmp_path / "archive"
@@ -99,7 +99,7 @@ def test_an_archive_has_all_that_a_message_is(spark: SparkSession, tmp_path: Pat
 def test_a_copy_adds_what_is_missing_and_acknowledges_nothing(
     spark: SparkSession, spool: Spool, tmp_path: Path
 ) -> None:
-    from fsmq.pipeline import archive
+    from fsmq.pipeline.jobs import archive
 
     jobs = spool.queue("jobs")
     jobs.put_many([NewMessage(b"%d" % n) for n in range(20)])

@@ -34,7 +34,7 @@ def _told(findings: list[Finding]) -> list[tuple[Any, ...]]:
 
 def _by_tasks(root: Path) -> list[tuple[Any, ...]]:
     """What the tasks of an audit find, run one after the other in this process."""
-    from fsmq.pipeline.audit import Plan, RangeShare, _checked, _rows
+    from fsmq.pipeline.jobs.audit import Plan, RangeShare, _checked, _rows
     from fsmq.pipeline.read.listing import Range
 
     edges = [Range().low, ("jobs", "a"), ("jobs", "b"), Range().high]
@@ -145,7 +145,7 @@ def test_a_clean_tree_a_dry_run_and_a_folder_of_someone_else(tmp_path: Path, run
 
 
 def test_a_place_that_cannot_be_a_table_is_refused(tmp_path: Path) -> None:
-    from fsmq.pipeline.audit import check_place
+    from fsmq.pipeline.jobs.audit import check_place
 
     (tmp_path / "file").touch()
     with pytest.raises(InvalidValue, match="is no folder"):

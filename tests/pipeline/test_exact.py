@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
-from fsmq.pipeline import archive
-from fsmq.pipeline.replay import Wish, replay
-from fsmq.pipeline.sending import Plan, send
+from fsmq.pipeline.jobs import archive
+from fsmq.pipeline.jobs.replay import Wish, replay
+from fsmq.pipeline.jobs.sending import Plan, send
 from fsmq.pipeline.write.rows import check_columns
 from fsmq.spool import InvalidValue, Message, NewMessage, Spool, State
 from fsmq.spool.browse import ids

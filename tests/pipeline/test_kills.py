@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fsmq.pipeline import archive, journal
+from fsmq.pipeline import journal
+from fsmq.pipeline.jobs import archive
 from fsmq.pipeline.tables import Tables
 from fsmq.spool import InvalidValue, NewMessage, Spool
 from fsmq.spool.consumers import overview

@@ -11,8 +11,8 @@ import pytest
 
 from fsmq.cli.failures import Exit
 from fsmq.cli.pipeline.problems import failure_of
-from fsmq.pipeline.load import load
-from fsmq.pipeline.sending import Plan
+from fsmq.pipeline.jobs.load import load
+from fsmq.pipeline.jobs.sending import Plan
 from fsmq.spool import InvalidValue, Spool
 
 if TYPE_CHECKING:

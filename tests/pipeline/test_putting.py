@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fsmq.pipeline.load import format_of, load
-from fsmq.pipeline.replay import Wish, replay
-from fsmq.pipeline.sending import Plan, name_of
+from fsmq.pipeline.jobs.load import format_of, load
+from fsmq.pipeline.jobs.replay import Wish, replay
+from fsmq.pipeline.jobs.sending import Plan, name_of
 from fsmq.spool import InvalidValue, NewMessage, Spool
 from tests.pipeline.spools import every_kind
 

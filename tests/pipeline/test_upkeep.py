@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fsmq.pipeline.upkeep import dedup, duplicates, rebalance, shares_of
+from fsmq.pipeline.jobs.upkeep import dedup, duplicates, rebalance, shares_of
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
 from fsmq.spool.fsck import check
 from fsmq.spool.maintenance import remove_ready

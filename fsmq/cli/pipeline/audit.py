@@ -54,7 +54,7 @@ def audit(
     while the programs run. Exits with 0 if there is no error, 1 if there is one.
     """
     with spark_session("audit", master) as spark:
-        from fsmq.pipeline import audit as job
+        from fsmq.pipeline.jobs import audit as job
 
         plan = job.Plan(str(root.resolve()), offline=offline, bodies=bodies)
         place = None if to is None else absolute(to)

@@ -40,7 +40,7 @@ def dedup(
     the columns of a message; where it is null the message stays.
     """
     with spark_session("dedup", master) as spark:
-        from fsmq.pipeline import upkeep
+        from fsmq.pipeline.jobs import upkeep
 
         with progress(spark, "removing"):
             found = upkeep.dedup(spark, str(root.resolve()), queues, key, dry_run=dry_run)

@@ -62,8 +62,8 @@ def load(
     told = dict(_pair(column) for column in columns)
     place = absolute(source)
     with spark_session("load", master) as spark:
-        from fsmq.pipeline import load as job_load
-        from fsmq.pipeline.sending import Plan, name_of
+        from fsmq.pipeline.jobs import load as job_load
+        from fsmq.pipeline.jobs.sending import Plan, name_of
 
         form = form or job_load.format_of(place)
         name = job or name_of("load", place, form, queue, sorted(told.items()))

@@ -34,7 +34,7 @@ def rebalance(
     the rest, and another changes nothing. What is in flight or delayed is left alone.
     """
     with spark_session("rebalance", master) as spark:
-        from fsmq.pipeline import upkeep
+        from fsmq.pipeline.jobs import upkeep
 
         shares = upkeep.shares_of(to)
         with progress(spark, "moving"):

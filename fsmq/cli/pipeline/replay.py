@@ -63,8 +63,8 @@ def replay(
     """
     place = absolute(archive)
     with spark_session("replay", master) as spark:
-        from fsmq.pipeline import replay as job_replay
-        from fsmq.pipeline.sending import Plan, name_of
+        from fsmq.pipeline.jobs import replay as job_replay
+        from fsmq.pipeline.jobs.sending import Plan, name_of
 
         wish = job_replay.Wish(queues, since, until, where, to, renew, rate)
         name = job or name_of("replay", place, wish)

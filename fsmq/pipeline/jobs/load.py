@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 
-from fsmq.pipeline.archive import NO_GLOB
-from fsmq.pipeline.sending import Plan, is_done, send
+from fsmq.pipeline.jobs.archive import NO_GLOB
+from fsmq.pipeline.jobs.sending import Plan, is_done, send
 from fsmq.pipeline.write.rows import BROKEN, WRITTEN, check_columns
 from fsmq.spool import InvalidValue
 

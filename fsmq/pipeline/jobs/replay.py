@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from fsmq.pipeline.archive import NO_GLOB, read
-from fsmq.pipeline.sending import Plan, is_done, send
+from fsmq.pipeline.jobs.archive import NO_GLOB, read
+from fsmq.pipeline.jobs.sending import Plan, is_done, send
 from fsmq.spool import InvalidValue
 from fsmq.spool.settings import MAX_DELAY_S
 
