@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsmq.pipeline import journal
-from fsmq.pipeline.tables import Tables
+from fsmq.pipeline.journal import job as journal
+from fsmq.pipeline.journal.tables import Tables
 from tests.pipeline.day import Tally
 
 if TYPE_CHECKING:

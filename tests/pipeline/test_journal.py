@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fsmq.pipeline import journal
-from fsmq.pipeline.tables import Progress, Tables
+from fsmq.pipeline.journal import job as journal
+from fsmq.pipeline.journal.tables import Progress, Tables
 from fsmq.spool import InvalidValue
 from tests.pipeline.journals import BEGIN_MS, life, segment, step
 from tests.suite import eventually

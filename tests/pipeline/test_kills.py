@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fsmq.pipeline import journal
 from fsmq.pipeline.jobs import archive
-from fsmq.pipeline.tables import Tables
+from fsmq.pipeline.journal import job as journal
+from fsmq.pipeline.journal.tables import Tables
 from fsmq.spool import InvalidValue, NewMessage, Spool
 from fsmq.spool.consumers import overview
 from tests.pipeline.archives import archived

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fsmq.pipeline.journal import start
+from fsmq.pipeline.journal.job import start
 from fsmq.pipeline.report import collect, page
 from tests.pipeline.journals import segment, step
 

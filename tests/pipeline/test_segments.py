@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fsmq.pipeline.columns import named, shown
-from fsmq.pipeline.segments import JournalSource, Offset, _read, advance, listing
+from fsmq.pipeline.journal.segments import JournalSource, Offset, _read, advance, listing
 from fsmq.spool import InvalidValue
 from tests.pipeline.journals import BEGIN_MS, segment, show, step
 

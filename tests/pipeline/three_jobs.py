@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 from fsmq.cli import main as fsmq
-from fsmq.pipeline import journal, session
+from fsmq.pipeline import session
+from fsmq.pipeline.journal import job as journal
 from tests.pipeline.driver import PER_BATCH, QUEUE, start
 from tests.pipeline.files import without_processes
 from tests.pipeline.victims import PATIENCE_S

@@ -75,7 +75,7 @@ def archive(
     place, spool = absolute(folder), str(root.resolve())
     with spark_session("archive", master) as spark:
         from fsmq.pipeline.jobs import archive as job
-        from fsmq.pipeline.journal import only_one
+        from fsmq.pipeline.journal.job import only_one
 
         if dry_run:
             found: dict[str, Any] = job.look(spool, queues)

@@ -21,7 +21,7 @@ from fsmq.cli.pipeline.running import (
 from fsmq.cli.place import root_option
 
 if TYPE_CHECKING:
-    from fsmq.pipeline.tables import Progress
+    from fsmq.pipeline.journal.tables import Progress
 
 
 @click.command("journal")
@@ -73,7 +73,7 @@ def journal(
     """
     place, spool = absolute(folder), str(root.resolve())
     with spark_session("journal", master) as spark:
-        from fsmq.pipeline import journal as job
+        from fsmq.pipeline.journal import job as job
 
         if dry_run:
             summary({**job.look(spark, spool, place), "tables": place}, as_json)

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from fsmq.pipeline.tables import Tables
+from fsmq.pipeline.journal.tables import Tables
 from fsmq.spool import InvalidValue
 
 DAYS = 7.0

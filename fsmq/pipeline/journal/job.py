@@ -20,9 +20,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fsmq.pipeline import lives, minutes, segments
 from fsmq.pipeline.cancellation import cancellable
-from fsmq.pipeline.tables import Progress, Tables
+from fsmq.pipeline.journal import lives, minutes, segments
+from fsmq.pipeline.journal.tables import Progress, Tables
 from fsmq.spool import InvalidValue
 
 LATE_S = 600.0

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from fsmq.pipeline import lives, minutes, segments
+from fsmq.pipeline.journal import lives, minutes, segments
 from fsmq.spool import InvalidValue
 
 TABLES = ("events", "messages", "minutes")
