@@ -23,15 +23,15 @@ from .spool import *  # noqa: F403
 if TYPE_CHECKING:
     from .client.aio import AsyncClient as AsyncClient
     from .client.aio import AsyncQueue as AsyncQueue
+    from .client.blocking_worker import Worker as Worker
     from .client.client import Client as Client
     from .client.client import ClientQueue as ClientQueue
     from .client.errors import AccessDenied as AccessDenied
     from .client.errors import ConnectionFailed as ConnectionFailed
     from .client.errors import UnexpectedAnswer as UnexpectedAnswer
-    from .client.threads import Worker as Worker
-    from .client.work import Bury as Bury
-    from .client.work import Claim as Claim
-    from .client.work import Retry as Retry
+    from .client.handlers import Bury as Bury
+    from .client.handlers import Claim as Claim
+    from .client.handlers import Retry as Retry
     from .client.worker import AsyncWorker as AsyncWorker
 
 # Imported when they are first asked for: who uses the spool alone needs no HTTP library.

@@ -18,10 +18,10 @@ from fsmq.spool.transitions import State
 
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb
+from .handlers import Claim, Pace, on_loop
 from .options import Options
 from .topics import AsyncClientTopic, TopicVerbs
 from .verbs import Verbs
-from .work import Claim, Pace, on_loop
 from .worker import AsyncWorker
 
 T = TypeVar("T")

@@ -30,9 +30,9 @@ from .options import Options
 from .verbs import Verbs
 
 if TYPE_CHECKING:
-    from .threads import Worker
+    from .blocking_worker import Worker
+    from .handlers import Claim
     from .topics import ClientTopic
-    from .work import Claim
 
 T = TypeVar("T")
 _CONNECT_S = 10.0
@@ -320,11 +320,11 @@ class ClientQueue:
     ) -> Worker:
         """A worker that calls ``handler(message, claim)`` for each message, in a thread of its own.
 
-        See :class:`~fsmq.client.threads.Worker`.
+        See :class:`~fsmq.client.blocking_worker.Worker`.
         """
         # It brings asyncio and aiohttp along, which who only puts and claims can do without.
-        from .threads import Worker
-        from .work import Pace
+        from .blocking_worker import Worker
+        from .handlers import Pace
 
         pace = Pace(concurrency, visibility, back_off, max_back_off, stop_timeout)
         return Worker(self.client.options, self.name, handler, pace)

@@ -11,9 +11,9 @@ from fsmq.spool.errors import NoSuchSubscription, NoSuchTopic
 from fsmq.spool.message import NewMessage
 from fsmq.spool.names import check_queue
 
-from .answers import member
 from .errors import error_of
 from .exchange import Verb
+from .incoming import member
 from .outgoing import headers_of
 from .verbs import Verbs
 

@@ -22,7 +22,8 @@ from fsmq.spool.names import check_id, check_queue
 from fsmq.spool.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
 from fsmq.spool.transitions import State
 
-from . import answers, outgoing
+from . import incoming as answers
+from . import outgoing
 from .errors import UnexpectedAnswer, error_of
 from .exchange import Answer, Outcome, Pause, Request, Verb
 from .options import Options

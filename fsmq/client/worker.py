@@ -19,8 +19,8 @@ from fsmq.spool.errors import FsmqError, InvalidValue, Unavailable
 from fsmq.spool.message import Message
 
 from .errors import ConnectionFailed
+from .handlers import Bury, Claim, Failed, Handler, Pace, Retry
 from .retry import back_off
-from .work import Bury, Claim, Failed, Handler, Pace, Retry
 
 if TYPE_CHECKING:
     from .aio import AsyncQueue

@@ -9,8 +9,8 @@ from dataclasses import replace
 from fsmq.spool.message import Message
 
 from .aio import AsyncClient
+from .handlers import Claim, Pace, in_thread
 from .options import MAX_CONNECTIONS, Options
-from .work import Claim, Pace, in_thread
 from .worker import AsyncWorker
 
 
