@@ -19,7 +19,7 @@ from typing import Any, Literal
 import click
 
 from fsmq.cli.output import bar, json_option
-from fsmq.cli.place import root_option
+from fsmq.cli.place.place import root_option
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.files import add_file
 from fsmq.spool.filesystem import mounts_below

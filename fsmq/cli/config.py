@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from fsmq.cli import output
 from fsmq.cli.kinds import queue_argument, seconds
 from fsmq.cli.output import json_option
-from fsmq.cli.place import at_option, open_place
+from fsmq.cli.place.place import at_option, open_place
 from fsmq.spool.settings import DEFAULTS
 
 _SECONDS = ("visibility_timeout", "retention", "default_delay", "max_partition_age")

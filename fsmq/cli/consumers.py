@@ -11,7 +11,7 @@ from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, tell
 from fsmq.cli.kinds import CONSUMER
 from fsmq.cli.output import json_option, many
-from fsmq.cli.place import Root, root_option
+from fsmq.cli.place.place import Root, root_option
 from fsmq.spool.consumers import Overview, drop, overview
 
 

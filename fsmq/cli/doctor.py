@@ -13,8 +13,8 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.output import json_option, many, span
-from fsmq.cli.place import Place, Root, at_option, open_place
-from fsmq.cli.server import Server
+from fsmq.cli.place.place import Place, Root, at_option, open_place
+from fsmq.cli.place.server import Server
 from fsmq.spool import QueueSettings
 from fsmq.spool.alive import look
 from fsmq.spool.fsck import printable

@@ -8,7 +8,7 @@ import click
 
 from fsmq.cli.failures import Exit
 from fsmq.cli.output import bar, json_option, many
-from fsmq.cli.place import root_option
+from fsmq.cli.place.place import root_option
 from fsmq.spool.fsck import Finding, Kind, Progress, Report, check, printable
 
 _SHOWN = 20  # findings of one kind that are listed; --json lists all

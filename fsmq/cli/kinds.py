@@ -52,7 +52,7 @@ class QueueName(click.ParamType[str]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """The queues that begin so; none where the place cannot be reached."""
-        from fsmq.cli.place import open_place
+        from fsmq.cli.place.place import open_place
 
         try:
             with open_place(ctx.params.get("at"), patience=1.0) as place:
@@ -70,7 +70,7 @@ class ConsumerName(click.ParamType[str]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """The consumers that begin so; none where there is no folder."""
-        from fsmq.cli.place import Root
+        from fsmq.cli.place.place import Root
         from fsmq.spool.consumers import overview
 
         try:

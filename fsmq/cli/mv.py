@@ -11,7 +11,7 @@ from fsmq.cli import output
 from fsmq.cli.failures import Exit, tell
 from fsmq.cli.kinds import QUEUE
 from fsmq.cli.output import bar, json_option, many
-from fsmq.cli.place import at_option, open_place
+from fsmq.cli.place.place import at_option, open_place
 
 
 @click.command("mv")

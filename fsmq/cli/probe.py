@@ -8,7 +8,7 @@ import click
 
 from fsmq.cli.failures import Exit
 from fsmq.cli.output import json_option
-from fsmq.cli.place import root_option
+from fsmq.cli.place.place import root_option
 from fsmq.spool.fsck import printable
 from fsmq.spool.probe import Level, fatal
 from fsmq.spool.probe import probe as try_out

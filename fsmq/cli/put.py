@@ -16,7 +16,7 @@ from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, failure, tell
 from fsmq.cli.kinds import SPAN, queue_argument
 from fsmq.cli.output import json_option
-from fsmq.cli.place import Queue, at_option, open_place
+from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import FsmqError, NewMessage
 
 # What one read of a file brings; of a pipe it is what stands in it, so that nothing waits there.

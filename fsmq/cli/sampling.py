@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
-from fsmq.cli.place import Place, Root
-from fsmq.cli.server import Server, ServerTraffic
+from fsmq.cli.place.place import Place, Root
+from fsmq.cli.place.server import Server, ServerTraffic
 from fsmq.spool.events import Events, Kind
 from fsmq.spool.names import split_entry
 from fsmq.spool.survey import Overview

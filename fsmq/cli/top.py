@@ -14,7 +14,7 @@ from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.kinds import SPAN
 from fsmq.cli.output import json_option, many, span
-from fsmq.cli.place import at_option, open_place
+from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.queues import as_dict
 from fsmq.cli.sampling import Row, Sampler
 from fsmq.http.wire import moment

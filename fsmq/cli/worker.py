@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from fsmq.cli.failures import Exit, tell
-from fsmq.cli.place import VARIABLE, Queue
+from fsmq.cli.place.place import VARIABLE, Queue
 from fsmq.http.wire import moment
 from fsmq.spool import FsmqError, InvalidValue, Message, NoSuchMessage, NoSuchQueue, Unavailable
 

@@ -39,7 +39,7 @@ def alone(root: Path) -> Command:
 
 def test_a_verb_loads_no_web_server() -> None:
     # It takes longer to load than all else together, and verbs run in loops of scripts.
-    load = "import sys, fsmq.cli.server; from fsmq.cli import main"
+    load = "import sys, fsmq.cli.place.server; from fsmq.cli import main"
     verbs = "[main.get_command(None, name) for name in main.list_commands(None)]"
     told = "print(*({'aiohttp', 'prometheus_client'} & sys.modules.keys()))"
     done = subprocess.run(

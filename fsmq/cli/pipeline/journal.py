@@ -18,7 +18,7 @@ from fsmq.cli.pipeline.running import (
     spark_session,
     summary,
 )
-from fsmq.cli.place import root_option
+from fsmq.cli.place.place import root_option
 
 if TYPE_CHECKING:
     from fsmq.pipeline.journal.tables import Progress

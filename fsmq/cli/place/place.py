@@ -236,7 +236,7 @@ def open_place(at: str | None, *, create: bool = False, patience: float | None =
     said = at or _variable(VARIABLE)
     if said is not None and is_url(said):
         # Only here: it brings an HTTP library along, which takes its time to load.
-        from fsmq.cli.server import Server
+        from fsmq.cli.place.server import Server
 
         return Server(said, patience)
     return Root(_folder(said), create=create)
