@@ -10,8 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from fsmq.cli import output
-from fsmq.cli.kinds import queue_argument, seconds
 from fsmq.cli.output import json_option
+from fsmq.cli.params import queue_argument, seconds
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.spool.settings import DEFAULTS
 

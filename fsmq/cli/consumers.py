@@ -9,8 +9,8 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, tell
-from fsmq.cli.kinds import CONSUMER
 from fsmq.cli.output import json_option, many
+from fsmq.cli.params import CONSUMER
 from fsmq.cli.place.place import Root, root_option
 from fsmq.spool.consumers import Overview, drop, overview
 

@@ -13,8 +13,8 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, tell
-from fsmq.cli.kinds import SPAN, queue_argument
 from fsmq.cli.output import json_option
+from fsmq.cli.params import SPAN, queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.cli.worker import Backoff, Worker
 from fsmq.spool import FsmqError, Message

@@ -9,8 +9,8 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, tell
-from fsmq.cli.kinds import QUEUE
 from fsmq.cli.output import bar, json_option, many
+from fsmq.cli.params import QUEUE
 from fsmq.cli.place.place import at_option, open_place
 
 

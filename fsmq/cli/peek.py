@@ -10,8 +10,8 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, tell
-from fsmq.cli.kinds import queue_argument
 from fsmq.cli.output import json_option, size, span
+from fsmq.cli.params import queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import Message
 from fsmq.spool.fsck import printable

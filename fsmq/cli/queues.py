@@ -13,8 +13,8 @@ import click
 from fsmq.cli import output
 from fsmq.cli.config import parsed, shown
 from fsmq.cli.failures import Exit, tell
-from fsmq.cli.kinds import QUEUE, queue_argument
 from fsmq.cli.output import bar, json_option, many, span
+from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool.survey import Overview
 

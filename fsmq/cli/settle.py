@@ -11,8 +11,8 @@ from click.shell_completion import CompletionItem
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, tell
-from fsmq.cli.kinds import SPAN, queue_argument
 from fsmq.cli.output import json_option
+from fsmq.cli.params import SPAN, queue_argument
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.http.wire import moment
 from fsmq.spool import FsmqError, NoSuchMessage, State

@@ -12,8 +12,8 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure
-from fsmq.cli.kinds import SPAN
 from fsmq.cli.output import json_option, many, span
+from fsmq.cli.params import SPAN
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.queues import as_dict
 from fsmq.cli.sampling import Row, Sampler

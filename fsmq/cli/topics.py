@@ -11,8 +11,8 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import tell
-from fsmq.cli.kinds import SPAN, queue_argument
 from fsmq.cli.output import json_option
+from fsmq.cli.params import SPAN, queue_argument
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.put import attributes_of, opened
 from fsmq.spool import InvalidValue

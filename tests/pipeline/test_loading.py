@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fsmq.cli.failures import Exit
-from fsmq.cli.pipeline.problems import failure_of
+from fsmq.cli.pipeline.spark_errors import failure_of
 from fsmq.pipeline.jobs.load import load
 from fsmq.pipeline.jobs.sending import Plan
 from fsmq.spool import InvalidValue, Spool

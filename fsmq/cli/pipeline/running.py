@@ -15,7 +15,7 @@ import click
 
 from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import bar, document, facts
-from fsmq.cli.pipeline.problems import AGAIN, failure_of
+from fsmq.cli.pipeline.spark_errors import AGAIN, failure_of
 from fsmq.cli.pipeline.stopping import handled, interrupt, stoppable
 
 if TYPE_CHECKING:
