@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsmq.daemons.settings import SETTINGS
+from fsmq.daemons.settings.settings import SETTINGS
 from fsmq.spool.metrics import METRICS
 from tests.suite import HOME
 

@@ -9,8 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from fsmq.daemons.options import MoverOptions, MqOptions, ReaperOptions, UpOptions, program
-from fsmq.daemons.settings import DIALECTS, SETTINGS
+from fsmq.daemons.settings.options import MoverOptions, MqOptions, ReaperOptions, UpOptions, program
+from fsmq.daemons.settings.settings import DIALECTS, SETTINGS
 
 PROGRAMS: dict[str, type[Any]] = {
     "mq": MqOptions,

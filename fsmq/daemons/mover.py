@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
-from fsmq.daemons.options import MoverOptions, program
+from fsmq.daemons.settings.options import MoverOptions, program
 from fsmq.daemons.start import open_journal, probed, refusal, settle_memory, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN
 from fsmq.spool.context import Context

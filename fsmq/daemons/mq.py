@@ -10,8 +10,8 @@ import uvloop
 
 from fsmq.daemons import logs
 from fsmq.daemons.notify import Notifier, listen_fds
-from fsmq.daemons.options import MqOptions, program
 from fsmq.daemons.protection import Protection, limits_of
+from fsmq.daemons.settings.options import MqOptions, program
 from fsmq.daemons.start import (
     open_journal,
     probed,

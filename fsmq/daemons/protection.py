@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 
 from fsmq.daemons.logs import get_logger
-from fsmq.daemons.options import MqOptions
+from fsmq.daemons.settings.options import MqOptions
 from fsmq.daemons.tls import Certificate
 from fsmq.http.access import Access
 from fsmq.http.keys import KeysError, load

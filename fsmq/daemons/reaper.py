@@ -7,8 +7,8 @@ from functools import partial
 
 from fsmq.daemons import logs
 from fsmq.daemons.loop import Loop
-from fsmq.daemons.options import ReaperOptions, program
-from fsmq.daemons.settings import DEFAULT_ROOT
+from fsmq.daemons.settings.options import ReaperOptions, program
+from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.daemons.start import open_journal, refusal, take_log_level
 from fsmq.daemons.supervise import EXIT_CLEAN
 from fsmq.spool.errors import UnusableSpool

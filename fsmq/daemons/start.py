@@ -9,8 +9,8 @@ import click
 
 from fsmq.daemons import logs
 from fsmq.daemons.logs import get_logger
-from fsmq.daemons.options import MoverOptions, MqOptions, ReaperOptions, parse
-from fsmq.daemons.settings import OnOff
+from fsmq.daemons.settings.options import MoverOptions, MqOptions, ReaperOptions, parse
+from fsmq.daemons.settings.settings import OnOff
 from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FAILED
 from fsmq.spool.errors import UnusableSpool, is_passing
 from fsmq.spool.journal import Journal, NoJournal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiohttp
 
-from fsmq.daemons.settings import DIALECTS as NAMES
+from fsmq.daemons.settings.settings import DIALECTS as NAMES
 from fsmq.http.dialects import DIALECTS
 from tests.http.helpers import PROBLEM, Wire, ask
 from tests.suite import Suite

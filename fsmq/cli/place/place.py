@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fsmq.cli.failures import Exit, Failure
-from fsmq.daemons.settings import DEFAULT_ROOT
+from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool import Counts, Message, Moved, NewMessage, QueueSettings, Spool, State
 from fsmq.spool.queue import Queue as SpoolQueue
 from fsmq.spool.survey import Overview

@@ -1,16 +1,16 @@
 """Every setting of every program: its unit, range, default and the sentence that `--help` shows.
 
 `SETTINGS` is the one place to add or change one; command lines, environment variables, the
-configuration file and the help text are made from it (see `fsmq.daemons.commandline`). The
-dataclasses of `fsmq.daemons.options` give a program its values with their types.
+configuration file and the help text are made from it (see `fsmq.daemons.settings.commandline`). The
+dataclasses of `fsmq.daemons.settings.options` give a program its values with their types.
 """
 
 from pathlib import Path
 from typing import Literal, get_args
 
-from fsmq.daemons.commandline import Setting
-from fsmq.daemons.kinds import Choice, Location, Number, Several, Text, Whole, WholeOr
-from fsmq.daemons.limits import LIMITS
+from fsmq.daemons.settings.commandline import Setting
+from fsmq.daemons.settings.kinds import Choice, Location, Number, Several, Text, Whole, WholeOr
+from fsmq.daemons.settings.limits import LIMITS
 from fsmq.spool.peers import host_name
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]

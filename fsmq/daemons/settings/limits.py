@@ -1,7 +1,7 @@
 """The settings that limit what clients can ask of mq."""
 
-from fsmq.daemons.commandline import Setting
-from fsmq.daemons.kinds import Number, Whole
+from fsmq.daemons.settings.commandline import Setting
+from fsmq.daemons.settings.kinds import Number, Whole
 from fsmq.http.limits import Limits
 
 _LIMITS = "Limits"

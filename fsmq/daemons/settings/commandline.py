@@ -8,7 +8,7 @@ A value is taken from the first of these that has one:
    program's own table goes before the top level, which holds for every program,
 4. the default.
 
-This module knows how; which settings there are stands in `fsmq.daemons.settings`.
+This module knows how; which settings there are stands in `fsmq.daemons.settings.settings`.
 """
 
 import difflib
@@ -25,7 +25,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from fsmq._version import __version__
-from fsmq.daemons.kinds import Choice, Kind, Location
+from fsmq.daemons.settings.kinds import Choice, Kind, Location
 
 
 @dataclass(frozen=True, slots=True)

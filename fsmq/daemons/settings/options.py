@@ -1,6 +1,6 @@
 """What a program is given: the values of its settings with their types, checked together.
 
-The settings themselves stand in `fsmq.daemons.settings`.
+The settings themselves stand in `fsmq.daemons.settings.settings`.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,8 +10,8 @@ from typing import Literal, Self
 
 import click
 
-from fsmq.daemons.commandline import O, Origin, Origins, Values, command, nearer
-from fsmq.daemons.settings import (
+from fsmq.daemons.settings.commandline import O, Origin, Origins, Values, command, nearer
+from fsmq.daemons.settings.settings import (
     COMMANDS,
     DEFAULT_ROOT,
     SETTINGS,
