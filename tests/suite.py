@@ -16,7 +16,7 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
-from fsmq.daemons.notify import Listener
+from fsmq.daemons.process.notify import Listener
 
 HOME = Path(__file__).resolve().parents[1]
 # On a loaded machine a start may take long; a test that waits so long has failed. An emulated

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.daemons.notify import Listener, Notifier, listen_fds
+from fsmq.daemons.process.notify import Listener, Notifier, listen_fds
 
 HOME = Path(__file__).resolve().parents[1]
 

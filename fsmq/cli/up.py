@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from fsmq.daemons import logs
+from fsmq.daemons.process import logs
+from fsmq.daemons.process.supervise import module_child, run
 from fsmq.daemons.settings.options import UpOptions, program
-from fsmq.daemons.supervise import module_child, run
 
 _GRACE = 5.0  # seconds: what the programs need to stop after their last request has been answered
 

@@ -8,11 +8,9 @@ import sys
 
 import uvloop
 
-from fsmq.daemons import logs
-from fsmq.daemons.notify import Notifier, listen_fds
-from fsmq.daemons.protection import Protection, limits_of
-from fsmq.daemons.settings.options import MqOptions, program
-from fsmq.daemons.start import (
+from fsmq.daemons.process import logs
+from fsmq.daemons.process.notify import Notifier, listen_fds
+from fsmq.daemons.process.start import (
     open_journal,
     probed,
     raise_file_limit,
@@ -20,8 +18,10 @@ from fsmq.daemons.start import (
     settle_memory,
     take_log_level,
 )
+from fsmq.daemons.process.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
+from fsmq.daemons.protection import Protection, limits_of
+from fsmq.daemons.settings.options import MqOptions, program
 from fsmq.daemons.statsd import Statsd
-from fsmq.daemons.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
 from fsmq.http.admin import Admin
 from fsmq.http.admission import Admission
 from fsmq.http.keys import KeysError

@@ -5,7 +5,7 @@ import resource
 import socket
 from collections.abc import Sequence
 
-from fsmq.daemons.logs import get_logger
+from fsmq.daemons.process.logs import get_logger
 from fsmq.daemons.settings.options import MqOptions
 from fsmq.daemons.tls import Certificate
 from fsmq.http.access import Access

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from fsmq.daemons import logs
-from fsmq.daemons.loop import Loop
+from fsmq.daemons.process import logs
+from fsmq.daemons.process.loop import Loop
+from fsmq.daemons.process.start import open_journal, refusal, take_log_level
+from fsmq.daemons.process.supervise import EXIT_CLEAN
 from fsmq.daemons.settings.options import ReaperOptions, program
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
-from fsmq.daemons.start import open_journal, refusal, take_log_level
-from fsmq.daemons.supervise import EXIT_CLEAN
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.events import Events
 from fsmq.spool.filesystem import is_network, kind_of

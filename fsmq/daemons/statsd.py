@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Literal
 
-from fsmq.daemons.logs import get_logger
+from fsmq.daemons.process.logs import get_logger
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.metrics import Key, Metrics
 from fsmq.spool.survey import Overview

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 
-from fsmq.daemons.notify import Listener
+from fsmq.daemons.process.notify import Listener
 from tests.hosts import Host
 from tests.suite import HOME, PATIENCE_S
 

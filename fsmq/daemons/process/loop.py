@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from fsmq.daemons.logs import get_logger
-from fsmq.daemons.notify import Notifier
+from fsmq.daemons.process.logs import get_logger
+from fsmq.daemons.process.notify import Notifier
 
 log = get_logger(__name__)
 

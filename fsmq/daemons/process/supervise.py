@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsmq.daemons.logs import get_logger
-from fsmq.daemons.notify import Listener, Notifier
-from fsmq.daemons.output import Prefixer
+from fsmq.daemons.process.logs import get_logger
+from fsmq.daemons.process.notify import Listener, Notifier
+from fsmq.daemons.process.output import Prefixer
 
 EXIT_CLEAN, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIGURATION = 0, 1, 2, 78
 
