@@ -40,14 +40,14 @@ _CLIENT = {
     "AsyncClient": "aio",
     "AsyncQueue": "aio",
     "AsyncWorker": "worker",
-    "Bury": "work",
-    "Claim": "work",
+    "Bury": "handlers",
+    "Claim": "handlers",
     "Client": "client",
     "ClientQueue": "client",
     "ConnectionFailed": "errors",
-    "Retry": "work",
+    "Retry": "handlers",
     "UnexpectedAnswer": "errors",
-    "Worker": "threads",
+    "Worker": "blocking_worker",
 }
 __all__ = [*_spool.__all__, *_CLIENT]
 

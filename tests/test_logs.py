@@ -14,7 +14,7 @@ import pytest
 HOME = Path(__file__).resolve().parents[1]
 START = """
 import logging, pathlib, sys, threading, warnings
-from fsmq.daemons import logs
+from fsmq.daemons.process import logs
 log = logs.get_logger("fsmq.test")
 """
 

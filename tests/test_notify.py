@@ -114,7 +114,7 @@ def test_a_listener_hears_a_notifier(listener: Listener) -> None:
 def test_a_listener_believes_no_other_user(listener: Listener) -> None:
     code = f"""
 import os
-from fsmq.daemons.notify import Notifier
+from fsmq.daemons.process.notify import Notifier
 os.setuid(65534)
 assert Notifier({{"NOTIFY_SOCKET": {listener.address!r}}}).ready()
 """
@@ -133,7 +133,7 @@ def test_sockets_are_taken_over() -> None:
     """A process that starts with a listening socket at 3 gets just that, once."""
     code = """
 import os, sys
-from fsmq.daemons.notify import listen_fds
+from fsmq.daemons.process.notify import listen_fds
 os.dup2(int(sys.argv[1]), 3)
 os.environ["LISTEN_PID"] = str(os.getpid())
 [taken] = listen_fds()

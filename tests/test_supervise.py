@@ -20,8 +20,8 @@ HOME = Path(__file__).resolve().parents[1]
 
 SUPERVISOR = """
 import json, os, sys
-from fsmq.daemons import logs
-from fsmq.daemons.supervise import Child, run
+from fsmq.daemons.process import logs
+from fsmq.daemons.process.supervise import Child, run
 told = json.loads(sys.argv[1])
 logs.setup("debug", "json", "up")
 children = [

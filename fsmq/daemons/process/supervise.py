@@ -68,7 +68,7 @@ def module_child(
         fds: open files that it gets.
     """
     env = {}
-    home = Path(__file__).resolve().parents[2]
+    home = Path(__file__).resolve().parents[3]
     if home != Path(sysconfig.get_path("purelib")).resolve():
         # A clone: the child must find this very one, wherever it is started.
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))

@@ -1,1 +1,4 @@
-"""ROOM."""
+"""Settings of the programs: one table; flags, environment and TOML files come from it.
+
+Start with `settings.py`, the table.
+"""

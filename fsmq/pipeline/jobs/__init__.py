@@ -1,1 +1,1 @@
-"""ROOM."""
+"""Spark jobs on whole queues: load, archive, replay, and upkeep."""

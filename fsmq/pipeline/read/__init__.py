@@ -1,1 +1,1 @@
-"""ROOM."""
+"""Messages as rows: snapshots of a queue, and streams."""

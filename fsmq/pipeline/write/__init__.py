@@ -1,1 +1,1 @@
-"""ROOM."""
+"""Rows as messages: validation, and the writers that run in tasks."""
