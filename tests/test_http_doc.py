@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fsmq.http.problems import STATUS
-from fsmq.spool.settings import DEFAULTS
+from fsmq.spool.settings import DEFAULTS, SETTINGS, Setting
 from tests.suite import HOME
 from website.reference import served_document
 
@@ -24,10 +24,32 @@ def test_every_type_of_error_is_in_the_document() -> None:
     assert documented == {(kind, str(status)) for status, kind, _ in STATUS.values()}
 
 
-def test_every_setting_of_a_queue_is_in_the_document() -> None:
-    text = DOCUMENT.read_text()
-    for name in DEFAULTS.as_dict():
-        assert re.search(rf"^\| `{name}` \|", text, re.MULTILINE), name
+def row(name: str, setting: Setting) -> str:
+    """The row of a setting in the documentation's table."""
+    kind = setting.kind
+    values = (kind.limits or kind.expected).replace(str(2**40), "2^40")
+    default = getattr(DEFAULTS, name)
+    cells = (
+        f"`{name}`",
+        kind.unit,
+        values + (", null" if setting.null else ""),
+        setting.null if default is None else f"{default:.0f}",
+        setting.means,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def test_the_settings_of_a_queue_are_told_as_they_are() -> None:
+    lines = DOCUMENT.read_text().splitlines()
+    begin = lines.index("| setting | unit | range | default | meaning |") + 2
+    rows = [row(name, setting) for name, setting in SETTINGS.items()]
+    assert lines[begin : begin + len(rows) + 1] == [*rows, ""]
+
+
+def test_the_format_has_the_same_settings() -> None:
+    text = (HOME / "docs" / "format.md").read_text()
+    table = text.partition("| setting | meaning |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(SETTINGS)
 
 
 @pytest.fixture(scope="module")

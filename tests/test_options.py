@@ -114,7 +114,10 @@ def test_an_empty_variable_counts_as_none() -> None:
         ("workers = true", "workers: expected a whole number from 1 to 256, not True"),
         ("workers = 1.5", "workers: expected a whole number from 1 to 256, not 1.5"),
         ("workers = 0", "workers: expected a whole number from 1 to 256, not '0'"),
-        ("[mover]\npoll-interval = inf", "[mover] poll-interval: expected a number from 0.01 to"),
+        (
+            "[mover]\npoll-interval = inf",
+            "[mover] poll-interval: expected a number of seconds from 0.01 to",
+        ),
         ("sync = 'always'", "sync: expected one of auto, fsync, syncfs, none, not 'always'"),
         ("root = 5", "root: expected a path, not 5"),
         ("mq = 5", "mq: expected a table"),

@@ -13,10 +13,8 @@ from fsmq.cli import output
 from fsmq.cli.output import json_option
 from fsmq.cli.params import queue_argument, seconds
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.spool.settings import DEFAULTS
+from fsmq.spool.settings import DEFAULTS, SETTINGS, Setting
 
-_SECONDS = ("visibility_timeout", "retention", "default_delay", "max_partition_age")
-_BYTES = ("max_message_bytes",)
 _SIZE = re.compile(r"([0-9]+) ?(|B|K|KiB|M|MiB|G|GiB)")
 _FACTORS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3}
 
@@ -37,34 +35,46 @@ class Change(click.ParamType[str]):
         return [CompletionItem(f"{n}=") for n in DEFAULTS.as_dict() if n.startswith(incomplete)]
 
 
-@click.command("config")
-@queue_argument
-@click.argument("changes", nargs=-1, type=Change(), metavar="[SETTING=VALUE]...")
-@at_option
-@json_option
-def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:
-    """Show the settings of a queue, or change some. Changes are in force at once.
+def _help() -> str:
+    """The text of ``fsmq config --help``, with a line for each setting."""
+    width = max(map(len, SETTINGS)) + 2
+    lines = [
+        f"{name:{width}}{setting.means}; default: {_default(name, setting)}"
+        for name, setting in SETTINGS.items()
+    ]
+    return """Show the settings of a queue, or change some. Changes are in force at once.
 
     \b
     fsmq config jobs visibility_timeout=5m max_deliveries=5 dead_letter_queue=jobs.dead
     fsmq config jobs retention=default
 
     \b
-    visibility_timeout  how long a claim holds                           30 s
-    max_deliveries      so many claims, then the dead letters            never
-    dead_letter_queue   where those go; set both or neither              none
-    retention           messages that are older expire                   never
-    default_delay       the delay of a put that names none               0 s
-    max_message_bytes   the largest body                                 the server's
-    max_depth           how many messages it may hold                    any number
-    compression         zlib or zstd: how new bodies are kept on disk    none
-    min_partitions      parts of the ids among programs, at least        1
-    max_partitions      and at most                                      10
-    max_partition_age   a program that gets nothing forgets its part     5d
+    {settings}
 
     Spans of time take units (500ms, 30s, 10m, 2h, 7d), bytes too (64K, 1M). "default" takes a
     setting back.
-    """
+    """.format(settings="\n    ".join(lines))
+
+
+def _default(name: str, setting: Setting) -> str:
+    value = getattr(DEFAULTS, name)
+    return setting.null if value is None else shown(name, value)
+
+
+def shown(name: str, value: Any) -> str:
+    """A setting's value for people, in a form that `parsed` understands."""
+    if value is None:
+        return "none"
+    return f"{value:g}s" if SETTINGS[name].kind.unit == "seconds" else str(value)
+
+
+@click.command("config", help=_help())
+@queue_argument
+@click.argument("changes", nargs=-1, type=Change(), metavar="[SETTING=VALUE]...")
+@at_option
+@json_option
+def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:
+    """Show the settings of a queue, or change some."""
     wanted = parsed(changes)
     with open_place(at) as place:
         opened = place.queue(queue)
@@ -88,24 +98,18 @@ def parsed(changes: Sequence[str]) -> dict[str, Any]:
     return result
 
 
-def shown(name: str, value: Any) -> str:
-    """A setting's value for people, in a form that `parsed` understands."""
-    if value is None:
-        return "none"
-    return f"{value:g}s" if name in _SECONDS else str(value)
-
-
 def _value(name: str, raw: str) -> Any:
     if raw == "default":
         return DEFAULTS.as_dict().get(name)
     if raw == "none":
         return None
-    if name == "dead_letter_queue":
+    unit = SETTINGS[name].kind.unit if name in SETTINGS else ""
+    if not unit:
         return raw
     try:
-        if name in _SECONDS:
+        if unit == "seconds":
             return seconds(raw)
-        if name in _BYTES and (match := _SIZE.fullmatch(raw)):
+        if unit == "bytes" and (match := _SIZE.fullmatch(raw)):
             return int(match[1]) * 1024 ** _FACTORS[match[2][:1]]
         return int(raw)
     except ValueError:

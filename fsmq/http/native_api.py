@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fsmq.spool.compression import METHODS
+from fsmq.kinds import Choice, Number, Whole
+from fsmq.spool import settings
 from fsmq.spool.errors import (
     DuplicateMessage,
     MessageTooLarge,
@@ -13,7 +14,7 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.names import MAX_FILE_NAME_BYTES, MAX_OWN_ID_BYTES, MAX_PRIORITY, MAX_QUEUE_BYTES
 from fsmq.spool.receive import MAX_CLAIMS
-from fsmq.spool.settings import DEFAULTS, MAX_DELAY_S, MAX_PARTITIONS, MAX_TTL_S, MAX_VISIBILITY_S
+from fsmq.spool.settings import DEFAULTS, MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S, Setting
 from fsmq.spool.stamps import MAX_COUNT
 
 from .describe import (
@@ -25,6 +26,7 @@ from .describe import (
     Header,
     Operation,
     Parameter,
+    Schema,
     array,
     integer,
     number,
@@ -81,38 +83,24 @@ NEW_MESSAGE = (
 MOMENT = text(format="date-time", description="RFC 3339 in UTC, with milliseconds")
 MESSAGE_ID = text(r"[A-Za-z0-9._@+=~,;!$&'()*%-]+", description="opaque, as a path takes it")
 STATE = text(enum=["new", "ready", "in_flight", "delayed"])
-QUEUE_SETTINGS = {
-    "visibility_timeout": number(
-        0, MAX_VISIBILITY_S, default=DEFAULTS.visibility_timeout, description="seconds of a claim"
-    ),
-    "max_deliveries": or_null(
-        integer(1, MAX_COUNT, description="claims after which a message goes to the dead letters")
-    ),
-    "dead_letter_queue": or_null(
-        {**QUEUE_NAME, "description": "created if missing; set it with `max_deliveries`"}
-    ),
-    "retention": or_null(
-        number(0, MAX_TTL_S, description="seconds after which any message expires")
-    ),
-    "default_delay": number(
-        0, MAX_DELAY_S, default=DEFAULTS.default_delay, description="seconds, for posts without one"
-    ),
-    "max_message_bytes": or_null(integer(1, 2**40, description="the largest body")),
-    "max_depth": or_null(integer(1, 2**40, description="messages in all states")),
-    "compression": {"enum": [*METHODS, None], "description": "of bodies put from now on, on disk"},
-    "min_partitions": integer(
-        1, MAX_PARTITIONS, default=DEFAULTS.min_partitions, description="parts of the ids"
-    ),
-    "max_partitions": integer(
-        1, MAX_PARTITIONS, default=DEFAULTS.max_partitions, description="parts of the ids"
-    ),
-    "max_partition_age": number(
-        0,
-        MAX_TTL_S,
-        default=DEFAULTS.max_partition_age,
-        description="seconds without a fetch until a process forgets its part",
-    ),
-}
+
+
+def _schema(name: str, setting: Setting) -> Schema:
+    match setting.kind:
+        case Whole() as kind:
+            schema = integer(kind.low, kind.high)
+        case Number() as kind:
+            schema = number(kind.low, kind.high)
+        case Choice() as kind:
+            schema = text(enum=[*kind.words, None] if setting.null else list(kind.words))
+        case _:
+            schema = QUEUE_NAME
+    default = getattr(DEFAULTS, name)
+    schema = {**schema, "description": setting.means}
+    return or_null(schema) if setting.null else {**schema, "default": default}
+
+
+QUEUE_SETTINGS = {name: _schema(name, setting) for name, setting in settings.SETTINGS.items()}
 SETTINGS = Component("QueueSettings", record(QUEUE_SETTINGS))
 COUNTS = Component(
     "Counts", record({state: integer(0) for state in STATE["enum"]}, description="by state")

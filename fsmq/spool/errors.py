@@ -21,11 +21,12 @@ class FsmqError(Exception):
 
 
 class InvalidValue(FsmqError, ValueError):
-    """A caller's value does not fit. ``field`` names it and the message names the limit."""
+    """A caller's value does not fit. ``field`` names it, ``problem`` says what is expected."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
+        self.problem = problem
 
 
 class NoSuchQueue(FsmqError, LookupError):

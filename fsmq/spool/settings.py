@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, cast
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, NamedTuple, cast
+
+from fsmq.kinds import Choice, Kind, Number, Raw, Whole
 
 from . import documents
 from .compression import METHODS, Method
@@ -20,37 +22,114 @@ MAX_DELAY_S = 366 * 86_400.0
 MAX_PARTITIONS = 10_000
 MAX_TTL_S = 100 * 366 * 86_400.0
 _MAX_SETTINGS_BYTES = 64 * 1024
+_METHODS = Choice(*METHODS)
+
+
+class Setting(NamedTuple):
+    """One setting: what values it takes, what it does, and what null stands for.
+
+    null: empty where there has to be a value.
+    """
+
+    kind: Kind
+    means: str
+    null: str = ""
+
+    @property
+    def expected(self) -> str:
+        return f"{self.kind.expected}, or null" if self.null else self.kind.expected
+
+
+class QueueName:
+    """The kind of a setting that names a queue."""
+
+    native: tuple[type, ...] = (str,)
+    unit = limits = ""
+    metavar = "QUEUE"
+    expected = "the name of a queue"
+
+    def parse(self, raw: Raw) -> str:
+        """The name. Raises InvalidValue."""
+        return check_queue(str(raw))
+
+
+def _about(kind: Kind, means: str, null: str = "") -> dict[str, Setting]:
+    return {"setting": Setting(kind, means, null)}
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """What can be set for a queue.
+    """The settings of a queue. `SETTINGS` describes each; all else that tells of them uses that."""
 
-    visibility_timeout: seconds that a claimed message stays hidden.
-    max_deliveries: claims (1 to 99) after which a message goes to the dead letters; None: never.
-    dead_letter_queue: the queue that takes those; set both or neither.
-    retention: seconds after which a message of any age expires; None keeps for ever.
-    default_delay: seconds that a put without a delay is hidden.
-    max_message_bytes: largest body; None leaves it to the server.
-    max_depth: most messages that the queue may hold in all states; None is no limit.
-    compression: how bodies that are put from now on are kept on disk, "zlib" or "zstd"; None: as
-        they are. Each message says for itself whether it is compressed.
-    min_partitions, max_partitions: into how many parts the ids are divided among the processes that
-        fetch from the queue: as many as there are processes, within these bounds.
-    max_partition_age: seconds after which a process that fetches nothing forgets its part.
-    """
-
-    visibility_timeout: float = 30.0
-    max_deliveries: int | None = None
-    dead_letter_queue: str | None = None
-    retention: float | None = None
-    default_delay: float = 0.0
-    max_message_bytes: int | None = None
-    max_depth: int | None = None
-    compression: Method | None = None
-    min_partitions: int = 1
-    max_partitions: int = 10
-    max_partition_age: float = 432_000.0
+    visibility_timeout: float = field(
+        default=30.0,
+        metadata=_about(Number(0, MAX_VISIBILITY_S, "seconds"), "how long a claim holds"),
+    )
+    max_deliveries: int | None = field(
+        default=None,
+        metadata=_about(
+            Whole(1, MAX_COUNT, "claims"),
+            "after so many claims a message goes to the dead-letter queue",
+            null="never",
+        ),
+    )
+    dead_letter_queue: str | None = field(
+        default=None,
+        metadata=_about(
+            QueueName(),
+            "where those messages go; created if missing; set both or neither",
+            null="none",
+        ),
+    )
+    retention: float | None = field(
+        default=None,
+        metadata=_about(
+            Number(0, MAX_TTL_S, "seconds"),
+            "older messages expire, whatever their ttl",
+            null="never",
+        ),
+    )
+    default_delay: float = field(
+        default=0.0,
+        metadata=_about(Number(0, MAX_DELAY_S, "seconds"), "the delay of a put that names none"),
+    )
+    max_message_bytes: int | None = field(
+        default=None,
+        metadata=_about(
+            Whole(1, 2**40, "bytes"), "the largest body", null="the server's limit alone"
+        ),
+    )
+    max_depth: int | None = field(
+        default=None,
+        metadata=_about(
+            Whole(1, 2**40, "messages"),
+            "how many messages it may hold in all states",
+            null="any number",
+        ),
+    )
+    compression: Method | None = field(
+        default=None,
+        metadata=_about(
+            _METHODS, "how bodies put from now on are kept on disk", null="as they are"
+        ),
+    )
+    min_partitions: int = field(
+        default=1,
+        metadata=_about(
+            Whole(1, MAX_PARTITIONS, "partitions"),
+            "parts of the ids among the processes that claim, at least",
+        ),
+    )
+    max_partitions: int = field(
+        default=10, metadata=_about(Whole(1, MAX_PARTITIONS, "partitions"), "the same, at most")
+    )
+    max_partition_age: float = field(
+        default=432_000.0,
+        metadata=_about(
+            Number(0, MAX_TTL_S, "seconds"),
+            "a process that claimed nothing for so long (or 15 minutes) forgets its part",
+        ),
+    )
 
     def changed(self, changes: Mapping[str, Any]) -> QueueSettings:
         """These settings with some changed.
@@ -58,12 +137,7 @@ class QueueSettings:
         Raises:
             InvalidValue: an unknown setting, a wrong type, or a value out of range.
         """
-        unknown = sorted(set(changes) - {f.name for f in fields(self)})
-        if unknown:
-            known = ", ".join(f.name for f in fields(self))
-            raise InvalidValue(unknown[0], f"is no setting of a queue; there are: {known}")
-        checked = {name: _RULES[name](name, value) for name, value in changes.items()}
-        result = replace(self, **checked)
+        result = replace(self, **{name: _checked(name, changes[name]) for name in sorted(changes)})
         if (result.max_deliveries is None) != (result.dead_letter_queue is None):
             raise InvalidValue(
                 "max_deliveries", "needs a dead_letter_queue, and the other way round: set both"
@@ -96,41 +170,25 @@ def check_number(field: str, value: Any, low: int, high: int) -> int:
     return value
 
 
-def _optional_seconds(field: str, value: Any) -> float | None:
-    return None if value is None else check_seconds(field, value, MAX_TTL_S)
-
-
-def _optional_number(high: int) -> Any:
-    return lambda field, value: None if value is None else check_number(field, value, 1, high)
-
-
-def _optional_queue(field: str, value: Any) -> str | None:
-    if value is None:
+def _checked(name: str, value: Any) -> Any:
+    """A setting's value, of the type that the setting has. Raises InvalidValue."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise InvalidValue(name, f"unknown setting; expected one of: {', '.join(SETTINGS)}")
+    if value is None and setting.null:
         return None
-    if not isinstance(value, str):
-        raise InvalidValue(field, "must be the name of a queue")
-    return check_queue(value, field)
+    problem = f"must be {setting.expected}"
+    if isinstance(value, bool) or not isinstance(value, setting.kind.native):
+        raise InvalidValue(name, problem)
+    try:
+        return setting.kind.parse(cast(Raw, value))
+    except InvalidValue as error:
+        raise InvalidValue(name, error.problem) from None
+    except (ValueError, OverflowError):
+        raise InvalidValue(name, problem) from None
 
 
-def _optional_method(field: str, value: Any) -> str | None:
-    if value is not None and value not in METHODS:
-        raise InvalidValue(field, f"must be one of {', '.join(METHODS)}, or null")
-    return cast("str | None", value)
-
-
-_RULES: dict[str, Any] = {
-    "visibility_timeout": lambda f, v: check_seconds(f, v, MAX_VISIBILITY_S),
-    "max_deliveries": _optional_number(MAX_COUNT),
-    "dead_letter_queue": _optional_queue,
-    "retention": _optional_seconds,
-    "default_delay": lambda f, v: check_seconds(f, v, MAX_DELAY_S),
-    "max_message_bytes": _optional_number(2**40),
-    "max_depth": _optional_number(2**40),
-    "compression": _optional_method,
-    "min_partitions": lambda f, v: check_number(f, v, 1, MAX_PARTITIONS),
-    "max_partitions": lambda f, v: check_number(f, v, 1, MAX_PARTITIONS),
-    "max_partition_age": lambda f, v: check_seconds(f, v, MAX_TTL_S),
-}
+SETTINGS: dict[str, Setting] = {f.name: f.metadata["setting"] for f in fields(QueueSettings)}
 DEFAULTS = QueueSettings()
 
 

@@ -25,7 +25,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from fsmq._version import __version__
-from fsmq.daemons.settings.kinds import Choice, Kind, Location
+from fsmq.kinds import Choice, Kind, Location
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The settings that limit what clients can ask of mq."""
 
 from fsmq.daemons.settings.commandline import Setting
-from fsmq.daemons.settings.kinds import Number, Whole
 from fsmq.http.limits import Limits
+from fsmq.kinds import Number, Whole
 
 _LIMITS = "Limits"
 _DEFAULTS = Limits()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from fsmq.daemons.settings.commandline import Setting
-from fsmq.daemons.settings.kinds import Choice, Location, Number, Several, Text, Whole, WholeOr
 from fsmq.daemons.settings.limits import LIMITS
+from fsmq.kinds import Choice, Location, Number, Several, Text, Whole, WholeOr
 from fsmq.spool.peers import host_name
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]

@@ -1,8 +1,8 @@
-"""The kinds of value a setting can have: what is accepted, and how it is told to a person.
+"""The kinds of value that a setting can have, of a program or of a queue.
 
 Each kind takes the text of a command line or an environment variable, or the native value of a
-TOML file, and returns the value or raises ``ValueError``. It says in words what it expects, so
-that ``--help`` and every error message use the same ones.
+TOML or JSON file, and returns the value or raises ``ValueError``. It describes in words what it
+expects, so that ``--help``, the documentation and every error use the same ones.
 """
 
 import math
@@ -22,8 +22,12 @@ class Kind(Protocol):
         """What stands for the value in ``--help``: mostly its unit."""
 
     @property
+    def unit(self) -> str:
+        """What numbers count; empty for what is no number."""
+
+    @property
     def expected(self) -> str:
-        """What is accepted, in words that follow "expected"."""
+        """What is accepted, in words that follow "expected" or "must be"."""
 
     @property
     def limits(self) -> str:
@@ -43,7 +47,7 @@ class Whole:
     native: tuple[type, ...] = (int,)
 
     def __init__(self, low: int, high: int, unit: str) -> None:
-        self.low, self.high = low, high
+        self.low, self.high, self.unit = low, high, unit
         self.metavar = unit.upper()
         self.limits = f"{low} to {high}"
         self.expected = f"a whole number from {self.limits}"
@@ -78,10 +82,10 @@ class Number:
     native: tuple[type, ...] = (int, float)
 
     def __init__(self, low: float, high: float, unit: str) -> None:
-        self.low, self.high = low, high
+        self.low, self.high, self.unit = low, high, unit
         self.metavar = unit.upper()
         self.limits = f"{low:g} to {high:.12g}"
-        self.expected = f"a number from {self.limits}"
+        self.expected = f"a number of {unit} from {self.limits}"
 
     def parse(self, raw: Raw) -> float:
         """Return the number; raise ``ValueError`` when it is none or out of range."""
@@ -95,6 +99,7 @@ class Choice:
     """One of a few words."""
 
     native: tuple[type, ...] = (str,)
+    unit = ""
     limits = ""
 
     def __init__(self, *words: str) -> None:
@@ -114,6 +119,7 @@ class Several:
     """Some of a few words, joined by commas; ``all`` of them, or ``none``."""
 
     native: tuple[type, ...] = (str,)
+    unit = ""
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -136,6 +142,7 @@ class Location:
     """The path of a file or folder, which need not be there."""
 
     native: tuple[type, ...] = (str,)
+    unit = ""
     limits = ""
     expected = "a path"
 
@@ -154,6 +161,7 @@ class Text:
     """Text of a given form."""
 
     native: tuple[type, ...] = (str,)
+    unit = ""
     limits = ""
 
     def __init__(self, metavar: str, pattern: str, expected: str) -> None:
