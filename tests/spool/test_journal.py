@@ -48,7 +48,7 @@ def test_each_step_of_a_message_is_noted(root: Path) -> None:
         jobs.release(first)
         assert [m.id for m in jobs.claim(2, wait=5)] == [first]
         jobs.bury(first)
-        second = jobs.put(b"later", delay=0.01)
+        second = jobs.put(b"later", delay=0.5)
         [late] = jobs.claim(wait=5)
         jobs.remove(late.id)
         spool.reap()
