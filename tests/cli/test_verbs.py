@@ -229,7 +229,7 @@ def test_settings_are_changed_taken_back_and_refused_by_name(alone: Command) -> 
     for wrong, says in {
         "max_deliveries=100": b"max_deliveries: must be a whole number from 1 to 99",
         "retention=often": b"retention: must be a number of seconds",
-        "visibility=3": b"visibility: is no setting",
+        "visibility=3": b"visibility: unknown setting; expected one of: visibility_timeout, ",
         "retention": b"Give SETTING=VALUE",
     }.items():
         assert says in alone("config", "jobs", wrong, code=2).stderr

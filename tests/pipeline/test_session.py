@@ -65,7 +65,7 @@ def test_a_spark_that_does_not_prune_reads_all_the_same(
 
     assert pruning.install(spark), "it is there already"
     monkeypatch.setattr(pruning, "_CLASS", "fsmq.Unknown")
-    monkeypatch.setattr(pruning, "_SOURCE", "columns.py")  # which is no Java
+    monkeypatch.setattr(pruning, "_SOURCE", "__init__.py")  # which is no Java
     assert not pruning.install(spark)
     assert "name them with the option columns" in caplog.text
 
