@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle, islice, product
 from pathlib import Path
 
@@ -28,14 +28,18 @@ from tests.replay.story import check_story, record
 from tests.replay.teller import VERBS
 
 ROUNDS_EACH = 25  # on one image
-CONFIGURATIONS = tuple(product(("ext4", "xfs"), ("auto", "fsync", "syncfs"), (1, 2)))
+FILESYSTEMS = ("ext4", "xfs")
+SYNCS = ("auto", "fsync", "syncfs")
 LOADS = (MIXED, CONTENDED)
 
 
-def cuts(rounds: int, seed: int, folder: Path) -> Iterator[tuple[str, Tally]]:
+def cuts(
+    rounds: int, seed: int, folder: Path, syncs: Sequence[str] = SYNCS
+) -> Iterator[tuple[str, Tally]]:
     """Cut the power so many times, in turn in each configuration; a tally after each image."""
     images = -(-rounds // ROUNDS_EACH)
-    for number, (kind, sync, processes) in enumerate(islice(cycle(CONFIGURATIONS), images)):
+    configurations = cycle(product(FILESYSTEMS, syncs, (1, 2)))
+    for number, (kind, sync, processes) in enumerate(islice(configurations, images)):
         name = f"{kind}, --sync {sync}, {processes} {'process' if processes == 1 else 'processes'}"
         here = folder / f"image-{number}"
         with Disk(here, kind) as disk, Nursery(here / "logs") as nursery:
@@ -45,12 +49,12 @@ def cuts(rounds: int, seed: int, folder: Path) -> Iterator[tuple[str, Tally]]:
             yield name, campaign.run(min(ROUNDS_EACH, rounds - number * ROUNDS_EACH))
 
 
-def run_cuts(rounds: int, seed: int, folder: Path) -> Tally:
+def run_cuts(rounds: int, seed: int, folder: Path, syncs: Sequence[str]) -> Tally:
     total = Tally()
     by_name: dict[str, Tally] = {}
     try:
         with click.progressbar(length=rounds, label="power cuts", file=sys.stderr) as bar:
-            for name, tally in cuts(rounds, seed, folder):
+            for name, tally in cuts(rounds, seed, folder, syncs):
                 by_name.setdefault(name, Tally()).add(tally)
                 total.add(tally)
                 bar.update(tally.rounds)
@@ -118,9 +122,10 @@ def run_replays() -> int:
 @click.command(help=__doc__)
 @click.option("--cuts", "rounds", default=2000, show_default=True, help="Power cuts.")
 @click.option("--kills", default=500, show_default=True, help="Rounds of kills.")
+@click.option("--sync", "syncs", type=click.Choice(SYNCS), multiple=True, help="Only with these.")
 @click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
 @click.option("--replay/--no-replay", default=True, show_default=True, help="Crash states.")
-def main(rounds: int, kills: int, seed: int | None, replay: bool) -> None:
+def main(rounds: int, kills: int, syncs: Sequence[str], seed: int | None, replay: bool) -> None:
     seed = int(time.time()) if seed is None else seed
     started = time.monotonic()
     print(f"seed {seed}")
@@ -128,7 +133,7 @@ def main(rounds: int, kills: int, seed: int | None, replay: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="fsmq-soak-") as folder:
         if rounds:
             try:
-                findings += len(run_cuts(rounds, seed, Path(folder)).findings)
+                findings += len(run_cuts(rounds, seed, Path(folder), syncs or SYNCS).findings)
             except CannotMount as error:
                 print(f"NO POWER CUTS: {error}")
         if kills:
