@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fsmq.spool.names import new_id
-from fsmq.spool.stamps import Stamps
+from fsmq.spool.layout.names import new_id
+from fsmq.spool.layout.stamps import Stamps
 
 from .bench import QUEUE
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsmq.spool.filesystem import has_journal, kind_of
+from fsmq.spool.layout.filesystem import has_journal, kind_of
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")

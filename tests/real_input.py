@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from fsmq.spool.uuids import uuid7
+from fsmq.spool.layout.uuids import uuid7
 from tests.suite import arbitrary_moment, eventually
 
 QUEUE = "real-input"

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool, transitions
+from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
 from fsmq.spool.abandoned import ABANDONED_AFTER_S
 from fsmq.spool.commit import commit
 from fsmq.spool.fsck import check
-from fsmq.spool.message import MAX_HEADER_BYTES, pack_header, unpack
-from fsmq.spool.names import (
+from fsmq.spool.layout import transitions
+from fsmq.spool.layout.message import MAX_HEADER_BYTES, pack_header, unpack
+from fsmq.spool.layout.names import (
     MAX_FILE_NAME_BYTES,
     MAX_OWN_ID_BYTES,
     MAX_PRIORITY,
@@ -29,11 +30,11 @@ from fsmq.spool.names import (
     split_entry,
     staged_entry,
 )
+from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
+from fsmq.spool.layout.stamps import MAX_COUNT, Stamps
 from fsmq.spool.recovery import COMPLETE_AFTER_S, OVERDUE_AFTER_S, TORN_AFTER_S
 from fsmq.spool.reservation import is_reservation
-from fsmq.spool.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.staging import Job, Part
-from fsmq.spool.stamps import MAX_COUNT, Stamps
 
 DOCUMENT = (Path(__file__).resolve().parents[1] / "docs" / "format.md").read_text()
 

@@ -21,8 +21,8 @@ import pytest
 from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
 from fsmq.spool.fsck import Kind, Progress, Report, Severity, check
 from fsmq.spool.fsck.check import MAX_LISTED
-from fsmq.spool.names import new_id
-from fsmq.spool.stamps import Stamps
+from fsmq.spool.layout.names import new_id
+from fsmq.spool.layout.stamps import Stamps
 from tests.busy import busy
 from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
 

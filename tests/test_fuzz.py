@@ -15,9 +15,9 @@ from fsmq.http.request import split_target
 from fsmq.http.router import Router
 from fsmq.http.wire import quote_id, unquote_id
 from fsmq.spool.errors import FsmqError, InvalidValue
-from fsmq.spool.message import pack_header, unpack
-from fsmq.spool.names import Facts, check_id, check_queue, new_id
-from fsmq.spool.stamps import Stamps
+from fsmq.spool.layout.message import pack_header, unpack
+from fsmq.spool.layout.names import Facts, check_id, check_queue, new_id
+from fsmq.spool.layout.stamps import Stamps
 from tests.certificates import HAS_OPENSSL
 from tests.fuzz import NAMES, fuzz
 

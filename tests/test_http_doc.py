@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fsmq.http.problems import STATUS
-from fsmq.spool.settings import DEFAULTS, SETTINGS, Setting
+from fsmq.spool.layout.settings import DEFAULTS, SETTINGS, Setting
 from tests.suite import HOME
 from website.reference import served_document
 

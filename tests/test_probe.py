@@ -14,8 +14,8 @@ import pytest
 
 from fsmq.spool import Spool, UnusableSpool
 from fsmq.spool.fsck import check
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.probe import Finding, Level, fatal, probe
-from fsmq.spool.tree import Tree
 from tests.busy import busy
 from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from fsmq.spool import transitions
+from fsmq.spool.layout import transitions
 from tests.suite import HOME
 
 SITE = HOME / "build" / "site"

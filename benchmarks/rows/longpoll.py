@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from fsmq.spool.names import new_id
+from fsmq.spool.layout.names import new_id
 
 from ..bench import QUEUE, Bench
 from ..http_client import Answer, Connection, run

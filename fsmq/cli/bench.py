@@ -21,9 +21,9 @@ import click
 from fsmq.cli.output import bar, json_option
 from fsmq.cli.place.place import root_option
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.files import add_file
-from fsmq.spool.filesystem import mounts_below
-from fsmq.spool.message import NewMessage
+from fsmq.spool.layout.files import add_file
+from fsmq.spool.layout.filesystem import mounts_below
+from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.spool import Spool
 from fsmq.spool.sync import SyncMode
 

@@ -23,7 +23,7 @@ from fsmq.http.keys import (
     parse,
     read_guarded,
 )
-from fsmq.spool.files import append_durably
+from fsmq.spool.layout.files import append_durably
 
 UNUSABLE = 78
 

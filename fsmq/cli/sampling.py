@@ -10,9 +10,9 @@ from typing import Protocol
 from fsmq.cli.place.place import Place, Root
 from fsmq.cli.place.server import Server, ServerTraffic
 from fsmq.spool.events import Events, Kind
-from fsmq.spool.names import split_entry
+from fsmq.spool.layout.names import split_entry
+from fsmq.spool.layout.transitions import NEW, REMOVE
 from fsmq.spool.survey import Overview
-from fsmq.spool.transitions import NEW, REMOVE
 
 # Counting may take this share of the time: with millions of messages it takes seconds.
 _SHARE = 0.2

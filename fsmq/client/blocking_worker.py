@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from fsmq.spool.message import Message
+from fsmq.spool.layout.message import Message
 
 from .aio import AsyncClient
 from .handlers import Claim, Pace, in_thread

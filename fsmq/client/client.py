@@ -20,9 +20,9 @@ from urllib3.exceptions import (
 )
 
 from fsmq.spool.counts import Counts
-from fsmq.spool.message import Message, NewMessage
-from fsmq.spool.settings import QueueSettings
-from fsmq.spool.transitions import State
+from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.layout.transitions import State
 
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb

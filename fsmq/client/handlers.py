@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.message import Message
-from fsmq.spool.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 
 MAX_CONCURRENCY = 1000
 _SHORTEST_VISIBILITY_S = 0.1

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from fsmq.http.wire import from_json
-from fsmq.spool.message import Message
-from fsmq.spool.settings import QueueSettings
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.settings import QueueSettings
 
 from .errors import UnexpectedAnswer
 from .exchange import Answer

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsmq.http.wire import unquote_id
 from fsmq.spool.errors import NoSuchSubscription, NoSuchTopic
-from fsmq.spool.message import NewMessage
-from fsmq.spool.names import check_queue
+from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.names import check_queue
 
 from .errors import error_of
 from .exchange import Verb

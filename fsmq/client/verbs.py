@@ -17,10 +17,10 @@ from urllib.parse import urlencode
 from fsmq.http.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 from fsmq.spool.counts import Counts
 from fsmq.spool.errors import DuplicateMessage, FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue
-from fsmq.spool.message import Message, NewMessage
-from fsmq.spool.names import check_id, check_queue
-from fsmq.spool.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
-from fsmq.spool.transitions import State
+from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
+from fsmq.spool.layout.transitions import State
 
 from . import incoming as answers
 from . import outgoing

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsmq.http.wire import MAX_WAIT_S
 from fsmq.spool.errors import FsmqError, InvalidValue, Unavailable
-from fsmq.spool.message import Message
+from fsmq.spool.layout.message import Message
 
 from .errors import ConnectionFailed
 from .handlers import Bury, Claim, Failed, Handler, Pace, Retry

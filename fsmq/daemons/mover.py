@@ -10,11 +10,11 @@ from fsmq.daemons.settings.options import MoverOptions, program
 from fsmq.spool.context import Context
 from fsmq.spool.delivery import Delivery
 from fsmq.spool.errors import FsmqError, UnusableSpool
-from fsmq.spool.filesystem import Filesystem
+from fsmq.spool.layout.filesystem import Filesystem
+from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reports import Reports
 from fsmq.spool.spool import open_context
-from fsmq.spool.transitions import DELAY, NEW, QUEUES
-from fsmq.spool.tree import Tree
 
 log = logs.get_logger(__name__)
 # Every message brings several events; to wake up for each costs as much as to deliver it.

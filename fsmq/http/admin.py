@@ -16,7 +16,7 @@ from dataclasses import replace
 from aiohttp import web
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
-from fsmq.spool.transitions import DELAY, NEW, QUEUES
+from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 
 from .listener import Listener
 from .protocol import ProblemServer

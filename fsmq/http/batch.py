@@ -9,7 +9,7 @@ from json import JSONDecoder
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.message import NewMessage
+from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.put import MAX_BATCH
 
 from .json_reader import LongText, Reader

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from aiohttp.web import Response
 
-from fsmq.spool.message import Message
-from fsmq.spool.steps import FEW, LARGE_BYTES
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.steps import FEW, LARGE_BYTES
 
 from .pieces import PIECE_BYTES, Pieces
 from .wire import as_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
-from fsmq.spool.names import check_queue
+from fsmq.spool.layout.names import check_queue
 
 from . import moves_api as api
 from .answers import json_answer

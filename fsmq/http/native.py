@@ -12,9 +12,9 @@ from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.message import Message, NewMessage
-from fsmq.spool.names import check_id, check_queue
-from fsmq.spool.settings import MAX_DELAY_S, check_number, check_seconds
+from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.layout.settings import MAX_DELAY_S, check_number, check_seconds
 
 from . import bodies
 from . import native_api as api

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fsmq.kinds import Choice, Number, Whole
-from fsmq.spool import settings
 from fsmq.spool.errors import (
     DuplicateMessage,
     MessageTooLarge,
@@ -12,10 +11,16 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.names import MAX_FILE_NAME_BYTES, MAX_OWN_ID_BYTES, MAX_PRIORITY, MAX_QUEUE_BYTES
+from fsmq.spool.layout import settings
+from fsmq.spool.layout.names import (
+    MAX_FILE_NAME_BYTES,
+    MAX_OWN_ID_BYTES,
+    MAX_PRIORITY,
+    MAX_QUEUE_BYTES,
+)
+from fsmq.spool.layout.settings import DEFAULTS, MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S, Setting
+from fsmq.spool.layout.stamps import MAX_COUNT
 from fsmq.spool.receive import MAX_CLAIMS
-from fsmq.spool.settings import DEFAULTS, MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S, Setting
-from fsmq.spool.stamps import MAX_COUNT
 
 from .describe import (
     ANY_BYTES,

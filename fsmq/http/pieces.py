@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 from aiohttp.web import Response
 
-from fsmq.spool.steps import FEW, portions
+from fsmq.spool.layout.steps import FEW, portions
 
 from .protocol import Connection
 

@@ -11,10 +11,10 @@ from typing import TypeAlias
 from fsmq.spool import browse
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import FsmqError, NoSuchQueue, unavailable
-from fsmq.spool.message import Message
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.steps import FEW, Steps
 from fsmq.spool.receive import claim_in
 from fsmq.spool.spool import Spool
-from fsmq.spool.steps import FEW, Steps
 
 from .admission import Admission
 from .request import Call

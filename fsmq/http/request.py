@@ -13,8 +13,8 @@ from aiohttp import HttpVersion11, hdrs, http_exceptions
 from aiohttp.web import BaseRequest, RequestPayloadError
 
 from fsmq.spool.errors import InvalidValue, MessageTooLarge
-from fsmq.spool.names import check_queue
-from fsmq.spool.steps import LARGE_BYTES
+from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.steps import LARGE_BYTES
 
 from .access import Access, Identity
 from .admission import Admission

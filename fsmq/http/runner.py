@@ -2,7 +2,7 @@
 
 What runs on the loop holds all others up, and a hand-off to a thread costs as much as a small
 request in all. So it is the size that decides, which is told, or found out on the way: see
-:mod:`fsmq.spool.steps`.
+:mod:`fsmq.spool.layout.steps`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fsmq.spool import listings
 from fsmq.spool.context import Pending
-from fsmq.spool.steps import LARGE_BYTES, Steps, finish, portions
+from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
 from fsmq.spool.sync import Syncer
 
 from .commit import Commits

@@ -10,14 +10,14 @@ from fsmq.spool import listings
 from fsmq.spool.context import Pending, join
 from fsmq.spool.counts import Uncounted
 from fsmq.spool.errors import telling
-from fsmq.spool.filters import Filter
-from fsmq.spool.message import NewMessage
+from fsmq.spool.layout.filters import Filter
+from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.layout.steps import FEW, LARGE_BYTES
 from fsmq.spool.put import Batch
 from fsmq.spool.receive import MAX_CLAIMS
 from fsmq.spool.reports import EVERY_S, Reports
-from fsmq.spool.settings import QueueSettings
 from fsmq.spool.spool import Spool
-from fsmq.spool.steps import FEW, LARGE_BYTES
 
 from .access import Access
 from .admission import Admission

@@ -7,11 +7,11 @@ import json
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import NoSuchSubscription
-from fsmq.spool.filters import MAX_FILTER_BYTES, Filter
-from fsmq.spool.message import NewMessage
-from fsmq.spool.names import MAX_PRIORITY, check_queue
-from fsmq.spool.settings import MAX_DELAY_S, MAX_TTL_S, check_number, check_seconds
-from fsmq.spool.topics import as_json
+from fsmq.spool.layout.filters import MAX_FILTER_BYTES, Filter
+from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.names import MAX_PRIORITY, check_queue
+from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, check_number, check_seconds
+from fsmq.spool.layout.topics import as_json
 
 from . import access
 from . import topics_api as api

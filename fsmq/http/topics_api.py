@@ -10,7 +10,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.filters import MAX_FILTER_BYTES
+from fsmq.spool.layout.filters import MAX_FILTER_BYTES
 
 from .describe import JSON, Answer, Body, Component, Operation, Parameter, array, or_null, record
 from .native_api import BYTES, MESSAGE_ID, NEW_MESSAGE, QUEUE, QUEUE_NAME

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from fsmq.spool.message import Message
+from fsmq.spool.layout.message import Message
 
 # A fetch waits no longer; who wants to wait longer asks again.
 MAX_WAIT_S = 20.0

@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 )
 
 from fsmq.spool import InvalidValue, State
-from fsmq.spool.names import MAX_EXPIRY_S, Facts
-from fsmq.spool.stamps import Stamp
+from fsmq.spool.layout.names import MAX_EXPIRY_S, Facts
+from fsmq.spool.layout.stamps import Stamp
 
 COLUMNS: dict[str, DataType] = {
     "queue": StringType(),

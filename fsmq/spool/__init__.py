@@ -16,12 +16,12 @@ from .errors import (
     Unavailable,
     UnusableSpool,
 )
-from .message import Message, NewMessage
+from .layout.message import Message, NewMessage
+from .layout.settings import QueueSettings
+from .layout.transitions import State
 from .queue import Queue
-from .settings import QueueSettings
 from .spool import Spool
 from .topic import Topic
-from .transitions import State
 
 __all__ = [
     "Counts",

@@ -11,11 +11,11 @@ import os
 import time
 from typing import NamedTuple
 
-from .names import ALIVE, entry
+from .layout.names import ALIVE, entry
+from .layout.transitions import NEW, PEERS, REMOVE
+from .layout.tree import Tree
+from .layout.uuids import uuid7
 from .peers import DEAD_AFTER_S
-from .transitions import NEW, PEERS, REMOVE
-from .tree import Tree
-from .uuids import uuid7
 
 _EXPIRED = ".x1"
 _LOOK_EVERY_S = 0.01

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from .context import Context
 from .errors import NoSuchQueue, Unavailable, unavailable
 from .events import Event, Kind
-from .names import split_entry
-from .transitions import DELAY, NEW
+from .layout.names import split_entry
+from .layout.transitions import DELAY, NEW
 
 # Keeping up costs some microseconds a message: it ends when nobody has asked for so long.
 _IDLE_S = 60.0

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from .context import Context, Pending
 from .errors import NoSuchMessage, unavailable
 from .hold import Held, IsWanted, anyone, hold, restamp
-from .names import check_id, check_queue, facts
-from .settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
-from .stamps import MAX_COUNT
-from .steps import FEW
+from .layout.names import check_id, check_queue, facts
+from .layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
+from .layout.stamps import MAX_COUNT
+from .layout.steps import FEW
+from .layout.transitions import CLAIM, DEFER, DELAY, DELIVER, NEW, QUEUES, REMOVE_READY, State
 from .sync import Work
-from .transitions import CLAIM, DEFER, DELAY, DELIVER, NEW, QUEUES, REMOVE_READY, State
 
 # How long a claim, which others wait behind, waits for another holder.
 _CLAIM_PATIENCE_S = 0.001

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .aside import gather
 from .errors import QueueFull, Unavailable, telling
 from .forward import Forward, Manifest, last, load, remove_gone, save
+from .layout.transitions import STAGING
 from .reservation import lock
 from .staging import (
     ASIDE,
@@ -29,11 +30,10 @@ from .staging import (
     lock_path,
     open_folder,
 )
-from .transitions import STAGING
 
 if TYPE_CHECKING:
+    from .layout.tree import Tree
     from .spool import Spool
-    from .tree import Tree
 
 # The mover may be bringing an earlier job of this name forward; that takes what it takes.
 _LOCK_PATIENCE_S = 300.0

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from .consumers import finish_committed, take_lock
 from .errors import FsmqError, NoSuchQueue, telling
+from .layout.names import check_queue
+from .layout.uuids import uuid7
 from .manifest import DONE, LOCK, Batch, batches, folder_of, path_of, save
-from .names import check_queue
 from .unread import Claimed, claim_ids, keep
-from .uuids import uuid7
 from .window import Window
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from typing import NamedTuple
 from . import removal
 from .context import Context
 from .errors import FsmqError, telling
+from .layout.names import check_queue, is_queue
+from .layout.transitions import CONSUMERS
+from .layout.tree import Tree
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
-from .names import check_queue, is_queue
 from .reservation import Reservation, lock
-from .transitions import CONSUMERS
-from .tree import Tree
 
 _RETRY_S = 0.05
 

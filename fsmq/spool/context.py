@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from .compression import MAX_PLAIN_BYTES
 from .errors import FsmqError, NoSuchQueue
 from .journal import NoJournal
-from .message import MAX_HEADER_BYTES
+from .layout.compression import MAX_PLAIN_BYTES
+from .layout.message import MAX_HEADER_BYTES
+from .layout.names import Facts
+from .layout.settings import QueueSettings, SettingsStore
+from .layout.stamps import Stamps
+from .layout.topics import Topics
+from .layout.tree import Tree
 from .metrics import Metrics
-from .names import Facts
 from .ready import Ready
-from .settings import QueueSettings, SettingsStore
-from .stamps import Stamps
 from .sync import Work
-from .topics import Topics
-from .tree import Tree
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from . import listings
 from .errors import FsmqError, QueueFull
-from .names import split_entry
-from .stamps import Stamps
-from .transitions import DELAY, NEW
-from .tree import Tree
+from .layout.names import split_entry
+from .layout.stamps import Stamps
+from .layout.transitions import DELAY, NEW
+from .layout.tree import Tree
 
 # A count is at most so old, or older where counting would take more than a twentieth of the time.
 _FRESH_S = 1.0

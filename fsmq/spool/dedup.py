@@ -20,15 +20,15 @@ from . import browse, put, receive
 from .context import Context, Pending, join
 from .counts import Depths
 from .errors import NoRoom, unavailable
+from .layout.message import Message, NewMessage
+from .layout.names import MAX_QUEUE_BYTES
+from .layout.steps import FEW, Steps, finish
+from .layout.transitions import DELIVER, NEW, PULL, QUEUES, State
+from .layout.uuids import uuid7
 from .look import Page
-from .message import Message, NewMessage
-from .names import MAX_QUEUE_BYTES
 from .put import Batch
 from .reading import Room
-from .steps import FEW, Steps, finish
 from .sync import Work
-from .transitions import DELIVER, NEW, PULL, QUEUES, State
-from .uuids import uuid7
 
 _WRITE, _READ = "__dedupq_write:", "__dedupq_read:"
 MAX_NAME_BYTES = MAX_QUEUE_BYTES - len(_WRITE)

@@ -15,11 +15,11 @@ from .arrivals import Arrivals
 from .context import Context
 from .events import Event, Events, Kind
 from .expiry import Sweeper
+from .layout.transitions import DELAY, NEW, QUEUES
 from .pace import Pace
 from .returns import Returns
 from .stuck import Stuck
 from .task import Task
-from .transitions import DELAY, NEW, QUEUES
 
 _MAX_WAIT_S = 1.0
 

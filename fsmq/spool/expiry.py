@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from .context import Context
-from .names import facts, is_id
-from .transitions import QUEUES, REMOVE_READY
+from .layout.names import facts, is_id
+from .layout.transitions import QUEUES, REMOVE_READY
 
 # Sweeping may take at most this share of the time.
 _SWEEP_SHARE = 0.01

@@ -16,16 +16,16 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from . import documents
 from .context import Context
 from .errors import Unavailable
 from .journal import NoJournal
-from .names import UUID7, siblings, split_entry
+from .layout import documents
+from .layout.names import UUID7, siblings, split_entry
+from .layout.transitions import NEW, REMOVE_NEW, STAGING
+from .layout.tree import Tree
 from .reservation import Reservations
 from .staging import Job, Sync, committed_folder, gone_folder
 from .sync import Work
-from .transitions import NEW, REMOVE_NEW, STAGING
-from .tree import Tree
 from .unfinished import stands
 
 MANIFEST = "commit.json"

@@ -23,9 +23,9 @@ from typing import NamedTuple, TypeAlias
 
 from .context import Context
 from .errors import Unavailable
-from .transitions import State, Transition
-from .tree import STRAY, Tree
-from .uuids import uuid7
+from .layout.transitions import State, Transition
+from .layout.tree import STRAY, Tree
+from .layout.uuids import uuid7
 
 _RETRY_S = 0.0001
 PATIENCE_S = 0.02

@@ -19,10 +19,10 @@ from contextvars import ContextVar
 from json.encoder import encode_basestring_ascii
 from typing import NamedTuple
 
+from .layout.names import ALIVE
+from .layout.transitions import JOURNAL
+from .layout.tree import Tree
 from .metrics import Metrics
-from .names import ALIVE
-from .transitions import JOURNAL
-from .tree import Tree
 
 VERSION = 1
 SUFFIX = ".jsonl"

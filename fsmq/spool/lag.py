@@ -6,8 +6,8 @@ from collections import Counter
 from typing import NamedTuple
 
 from .context import Context
-from .names import split_entry
-from .transitions import DELAY, NEW, REMOVE
+from .layout.names import split_entry
+from .layout.transitions import DELAY, NEW, REMOVE
 
 
 class Lag(NamedTuple):

@@ -7,14 +7,14 @@ import stat
 
 from .context import Context
 from .errors import NoRoom
-from .message import Message
-from .names import facts
+from .layout.message import Message
+from .layout.names import facts
+from .layout.stamps import Stamp
+from .layout.steps import finish
+from .layout.transitions import State
+from .layout.tree import STRAY
 from .reading import UNLIMITED, Budget, Room, read
 from .receive import MAX_CLAIM_BYTES
-from .stamps import Stamp
-from .steps import finish
-from .transitions import State
-from .tree import STRAY
 
 
 class Page:

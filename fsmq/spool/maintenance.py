@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from .context import Pending
 from .errors import telling
-from .names import check_queue, is_id
+from .layout.names import check_queue, is_id
+from .layout.transitions import QUEUES, REMOVE, REMOVE_READY
 from .spool import Spool
 from .sync import Work
-from .transitions import QUEUES, REMOVE, REMOVE_READY
 
 
 def remove_ready(spool: Spool, queue: str, message_ids: Sequence[str]) -> int:

@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from . import documents
-from .identity import Identity, identify
-from .names import UUID7, check_id, is_queue
-from .stamps import MAX_COUNT
-from .transitions import CONSUMERS
-from .tree import Tree
+from .layout import documents
+from .layout.identity import Identity, identify
+from .layout.names import UUID7, check_id, is_queue
+from .layout.stamps import MAX_COUNT
+from .layout.transitions import CONSUMERS
+from .layout.tree import Tree
 from .unread import Claimed
 
 LOCK, OPEN, DONE = ".lock", ".json", ".done"

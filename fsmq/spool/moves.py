@@ -18,14 +18,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from . import browse, documents
+from . import browse
 from .context import Context
 from .dedup import content_id, read_side, write_side
 from .errors import InvalidValue, NoSuchQueue, Unavailable, unavailable
-from .names import UUID7, check_queue, facts, fits, is_id
-from .reservation import lock, reserve
-from .sync import Syncer, Work
-from .transitions import (
+from .layout import documents
+from .layout.names import UUID7, check_queue, facts, fits, is_id
+from .layout.transitions import (
     DELAY,
     MOVE_DELAY,
     MOVE_NEW,
@@ -40,9 +39,11 @@ from .transitions import (
     State,
     Transition,
 )
-from .tree import Tree
+from .layout.tree import Tree
+from .layout.uuids import uuid7
+from .reservation import lock, reserve
+from .sync import Syncer, Work
 from .unfinished import stands
-from .uuids import uuid7
 
 Status = Literal["in_progress", "complete", "error"]
 _ref = re.compile(UUID7)

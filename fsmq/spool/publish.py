@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from .context import Context, Pending
 from .counts import Depths
 from .errors import FsmqError, NoSuchQueue
-from .filters import Filter
-from .message import NewMessage
+from .layout.filters import Filter
+from .layout.message import NewMessage
+from .layout.settings import QueueSettings
 from .put import Batch, put
-from .settings import QueueSettings
 
 
 def publish(

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from .context import Context, Pending
 from .errors import NoSuchQueue, is_full, unavailable
 from .events import Events, Kind
-from .names import check_queue, entry, split_entry
+from .layout.names import check_queue, entry, split_entry
+from .layout.transitions import DELAY, NEW, QUEUES, REMOVE
+from .layout.tree import Tree
+from .layout.uuids import uuid7
 from .removal import (
     PROGRESS_STEP,
     await_claims,
@@ -24,9 +27,6 @@ from .removal import (
     sync_afterwards,
 )
 from .sync import Work
-from .transitions import DELAY, NEW, QUEUES, REMOVE
-from .tree import Tree
-from .uuids import uuid7
 
 # With all events one look is enough. Without them (on a network, where no watches are left, or if
 # the kernel dropped some) two at least, and no more than this: others may put all the time.

@@ -15,14 +15,14 @@ from .context import Context, Pending
 from .counts import Depths
 from .draft import Draft, drafts
 from .errors import DuplicateMessage, InvalidValue, NoSuchQueue, Reserved, Unavailable, unavailable
-from .message import NewMessage
-from .names import check_queue, siblings
+from .layout.message import NewMessage
+from .layout.names import check_queue, siblings
+from .layout.settings import QueueSettings
+from .layout.transitions import NEW, State
+from .layout.tree import Tree
 from .removal import remove_known
 from .reservation import Reservations
-from .settings import QueueSettings
 from .sync import Work
-from .transitions import NEW, State
-from .tree import Tree
 from .unfinished import finish, stands
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.

@@ -12,11 +12,11 @@ from .browse import Moved
 from .context import Pending
 from .counts import Counts
 from .errors import FsmqError
-from .message import Message, NewMessage
+from .layout.message import Message, NewMessage
+from .layout.settings import QueueSettings, check_seconds
+from .layout.transitions import DELAY, NEW, QUEUES, State
 from .purge import purge
-from .settings import QueueSettings, check_seconds
 from .sync import Work
-from .transitions import DELAY, NEW, QUEUES, State
 
 if TYPE_CHECKING:
     from .spool import Spool
@@ -58,7 +58,7 @@ class Queue:
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> str:
-        """Put one message; its id. See :class:`~fsmq.spool.message.NewMessage` for the arguments.
+        """Put one message; its id. See :class:`~fsmq.spool.layout.message.NewMessage` for the arguments.
 
         Raises DuplicateMessage if ``id`` is given and stands in the spool already, MessageTooLarge,
         QueueFull.

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from . import listings
 from .errors import NoSuchQueue
 from .events import Event, Events, Kind
-from .names import is_id
+from .layout.names import is_id
+from .layout.settings import QueueSettings
+from .layout.transitions import QUEUES
+from .layout.tree import Tree
 from .ready_index import ReadyIndex
-from .settings import QueueSettings
 from .share import USUAL, WHOLE, Division, Share
-from .transitions import QUEUES
-from .tree import Tree
 
 # Announced when a queue was deleted or replaced: all that wait for it must look.
 EVERYONE = 1 << 30

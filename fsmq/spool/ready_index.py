@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, nsmallest
 
 from .apart import Apart
+from .layout.steps import portions
 from .share import Share
-from .steps import portions
 
 # How long an id that others prefer is left to them.
 GRACE_S = 0.05

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 
 from .apart import Apart
-from .transitions import REMOVE
-from .tree import Tree
-from .uuids import uuid7
+from .layout.transitions import REMOVE
+from .layout.tree import Tree
+from .layout.uuids import uuid7
 
 # What waits apart when the folder itself cannot be listed.
 _ALL = "."

@@ -8,14 +8,14 @@ from contextlib import closing
 from .claim import Taken, is_readable, win_in
 from .context import Context, Pending
 from .errors import FsmqError, NoRoom, unavailable
-from .message import Message
-from .names import check_queue, facts
+from .layout.message import Message
+from .layout.names import check_queue, facts
+from .layout.settings import check_number
+from .layout.steps import Steps
+from .layout.transitions import DELAY, QUEUES
 from .reading import Budget, Room, read
 from .release import claim_stamp, return_unseen
-from .settings import check_number
-from .steps import Steps
 from .sync import Work
-from .transitions import DELAY, QUEUES
 
 MAX_CLAIMS = 1000
 # A claim of many messages ends early when their bodies reach this many bytes.

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from .context import Context, Pending
 from .errors import InvalidValue, NoSuchMessage, NoSuchQueue, unavailable
 from .hold import Held, hold_patiently, restamp
-from .message import Message
-from .names import check_id, check_queue, fits, split_entry
-from .settings import MAX_DELAY_S, QueueSettings, check_seconds
+from .layout.message import Message
+from .layout.names import check_id, check_queue, fits, split_entry
+from .layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
+from .layout.transitions import BURY, DELAY, QUEUES, RELEASE, State
 from .sync import Work
-from .transitions import BURY, DELAY, QUEUES, RELEASE, State
 from .unfinished import stands
 
 

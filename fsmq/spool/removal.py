@@ -13,9 +13,8 @@ from itertools import islice
 from .context import Context, Pending
 from .errors import NoSuchQueue, Unavailable, is_full, unavailable
 from .hold import IsWanted, pin
-from .names import check_id, check_queue, entry, fits, split_entry, split_staged
-from .sync import Work
-from .transitions import (
+from .layout.names import check_id, check_queue, entry, fits, split_entry, split_staged
+from .layout.transitions import (
     DELAY,
     MESSAGE_FOLDERS,
     NEW,
@@ -28,9 +27,10 @@ from .transitions import (
     State,
     Transition,
 )
-from .tree import Tree
+from .layout.tree import Tree
+from .layout.uuids import uuid7
+from .sync import Work
 from .unfinished import stands
-from .uuids import uuid7
 
 # Where most messages are when they are acknowledged comes first. A message may travel on between
 # two tries, so the folders that it can reach from those already tried are tried again.

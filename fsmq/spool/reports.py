@@ -12,12 +12,12 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from . import documents
-from .files import write_all
+from .layout import documents
+from .layout.files import write_all
+from .layout.transitions import METRICS
+from .layout.tree import Tree
+from .layout.uuids import uuid7
 from .metrics import Metrics, Snapshot
-from .transitions import METRICS
-from .tree import Tree
-from .uuids import uuid7
 
 EVERY_S = 1.0
 # One that was not renewed for so long is that of a process that died.

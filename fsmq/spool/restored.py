@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .compression import compress
 from .context import Context
 from .draft import Draft
 from .errors import InvalidValue, MessageTooLarge
-from .message import CONTENT_TYPE, NewMessage, unpack
-from .names import check_id, facts, seal_of
-from .settings import MAX_DELAY_S, QueueSettings, check_seconds
+from .layout.compression import compress
+from .layout.message import CONTENT_TYPE, NewMessage, unpack
+from .layout.names import check_id, facts, seal_of
+from .layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 
 
 def restored(context: Context, queue: str, message: NewMessage, settings: QueueSettings) -> Draft:

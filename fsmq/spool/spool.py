@@ -17,21 +17,21 @@ from .counts import Counts, Depths, count
 from .delivery import Delivery
 from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, telling, unavailable
 from .events import Events
-from .filesystem import Filesystem, examine
-from .filters import Filter
 from .journal import Journal
+from .layout.filesystem import Filesystem, examine
+from .layout.filters import Filter
+from .layout.names import check_queue
+from .layout.settings import QueueSettings, SettingsStore
+from .layout.stamps import Stamps
+from .layout.topics import Topics
+from .layout.tree import Tree
 from .moves import Move
-from .names import check_queue
 from .queue import Queue
 from .ready import Ready
-from .settings import QueueSettings, SettingsStore
 from .share import WHOLE, Share
-from .stamps import Stamps
 from .survey import Overview, survey
 from .sync import Syncer, SyncMode
 from .topic import Topic
-from .topics import Topics
-from .tree import Tree
 from .verbs import Verbs
 
 T = TypeVar("T")

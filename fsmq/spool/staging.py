@@ -26,16 +26,16 @@ from typing import NamedTuple
 from .context import Context
 from .draft import Draft, draft
 from .errors import InvalidValue, NoSuchQueue, telling, unavailable
-from .files import write_all
-from .message import NewMessage
-from .names import UUID7, check_queue, entry
+from .layout.files import write_all
+from .layout.message import NewMessage
+from .layout.names import UUID7, check_queue, entry
+from .layout.settings import DEFAULTS, QueueSettings
+from .layout.transitions import STAGING
+from .layout.tree import Tree
+from .layout.uuids import uuid7
 from .reservation import Reservation, lock
 from .restored import restored
-from .settings import DEFAULTS, QueueSettings
 from .sync import Work
-from .transitions import STAGING
-from .tree import Tree
-from .uuids import uuid7
 
 # So many files share a sync; settings are read anew for each such group.
 _GROUP = 10_000

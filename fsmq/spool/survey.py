@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from .context import Context
 from .counts import Counts
-from .names import facts, split_entry
-from .transitions import DELAY, NEW
+from .layout.names import facts, split_entry
+from .layout.transitions import DELAY, NEW
 
 
 class Overview(NamedTuple):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 from .errors import InvalidValue, Unavailable, unavailable
-from .tree import Tree
+from .layout.tree import Tree
 
 T = TypeVar("T")
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .filters import Filter
-from .message import NewMessage
+from .layout.filters import Filter
+from .layout.message import NewMessage
 
 if TYPE_CHECKING:
     from .spool import Spool
@@ -29,7 +29,7 @@ class Topic:
     def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
         """Subscribe a queue, or replace its filter; False if it was subscribed already.
 
-        filter: which messages it takes by their attributes, see :mod:`fsmq.spool.filters`; None
+        filter: which messages it takes by their attributes, see :mod:`fsmq.spool.layout.filters`; None
             takes all.
 
         Raises NoSuchQueue.
@@ -58,7 +58,7 @@ class Topic:
     ) -> dict[str, str]:
         """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
 
-        See :class:`~fsmq.spool.message.NewMessage` for the arguments.
+        See :class:`~fsmq.spool.layout.message.NewMessage` for the arguments.
 
         Raises MessageTooLarge or QueueFull if one of the queues does not take it.
         """

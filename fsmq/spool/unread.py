@@ -15,11 +15,11 @@ from .claim import Taken, deadline_of, fetch, take, win
 from .context import Context, Pending
 from .errors import FsmqError, unavailable
 from .hold import PATIENCE_S, hold
-from .identity import UNKNOWN, Identity, identify
+from .layout.identity import UNKNOWN, Identity, identify
+from .layout.settings import check_number
+from .layout.transitions import DELAY, NEW, QUEUES, State
 from .release import return_unseen
-from .settings import check_number
 from .sync import Work
-from .transitions import DELAY, NEW, QUEUES, State
 from .window import Window
 
 MAX_BATCH = 1_000_000

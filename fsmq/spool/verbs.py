@@ -9,11 +9,11 @@ from . import publish as publishing
 from .context import Context, Pending
 from .counts import Depths
 from .errors import telling
-from .filters import Filter
-from .message import Message, NewMessage
+from .layout.filters import Filter
+from .layout.message import Message, NewMessage
+from .layout.settings import QueueSettings
+from .layout.steps import finish
 from .put import Batch
-from .settings import QueueSettings
-from .steps import finish
 
 
 class Verbs:

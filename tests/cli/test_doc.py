@@ -7,7 +7,7 @@ import re
 from fsmq.cli import COMMANDS
 from fsmq.cli.config import config
 from fsmq.cli.failures import Exit
-from fsmq.spool.settings import DEFAULTS
+from fsmq.spool.layout.settings import DEFAULTS
 from tests.suite import HOME
 
 DOCUMENT = HOME / "docs" / "cli.md"

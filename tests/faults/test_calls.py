@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fsmq.spool.names import seal_of, staged_entry
+from fsmq.spool.layout.names import seal_of, staged_entry
 from tests.faults.inject import RENAMES, SYNCS, WHOLE_DISK, injected
 from tests.faults.user import User, refused
 from tests.suite import Suite, eventually

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool.names import Facts, facts
+from fsmq.spool.layout.names import Facts, facts
 from tests.http.helpers import Wire
 from tests.suite import PATIENCE_S, Suite
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool.transitions import FOLDERS
+from fsmq.spool.layout.transitions import FOLDERS
 from tests.faults.user import User
 from tests.suite import eventually
 

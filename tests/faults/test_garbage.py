@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fsmq.spool import Spool
 from fsmq.spool.fsck import check
-from fsmq.spool.uuids import uuid7
+from fsmq.spool.layout.uuids import uuid7
 from tests.faults.left import leave_work
 from tests.http.helpers import Wire
 from tests.suite import Suite, eventually

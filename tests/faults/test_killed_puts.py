@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool.message import pack_header
-from fsmq.spool.names import seal_of, staged_entry
-from fsmq.spool.uuids import uuid7
+from fsmq.spool.layout.message import pack_header
+from fsmq.spool.layout.names import seal_of, staged_entry
+from fsmq.spool.layout.uuids import uuid7
 from tests.faults.inject import injected
 from tests.http.helpers import Answer, Wire
 from tests.suite import Suite

@@ -14,9 +14,9 @@ import pytest
 
 from fsmq.spool import Spool
 from fsmq.spool.alive import look
-from fsmq.spool.names import seal_of, staged_entry
-from fsmq.spool.tree import Tree
-from fsmq.spool.uuids import uuid7
+from fsmq.spool.layout.names import seal_of, staged_entry
+from fsmq.spool.layout.tree import Tree
+from fsmq.spool.layout.uuids import uuid7
 from tests.faults.inject import cpu_s
 from tests.faults.left import leave_work
 from tests.http.helpers import Answer, Wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsmq.spool.message import pack_header
+from fsmq.spool.layout.message import pack_header
 from tests.http.helpers import Wire
 from tests.http.stock import Stock, Stored
 from tests.suite import Suite

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.http.emodb.ids import encode
-from fsmq.spool.compression import compress
+from fsmq.spool.layout.compression import compress
 from tests.faults.inject import injected
 from tests.http.helpers import Wire
 from tests.http.stock import Stock, Stored

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool.compression import compress
+from fsmq.spool.layout.compression import compress
 from tests.http.helpers import Wire
 from tests.http.stock import Stock, Stored
 from tests.http.test_errors import is_problem

@@ -18,8 +18,8 @@ from fsmq.http.describe import Operation
 from fsmq.http.openapi import document
 from fsmq.http.router import Router
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.names import check_id, is_queue, new_id
-from fsmq.spool.settings import DEFAULTS
+from fsmq.spool.layout.names import check_id, is_queue, new_id
+from fsmq.spool.layout.settings import DEFAULTS
 from tests.http.helpers import Answer, ask, post
 from tests.suite import Suite
 

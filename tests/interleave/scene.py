@@ -14,7 +14,7 @@ from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.events import Event, Kind
 from fsmq.spool.fsck import Kind as FindingKind
 from fsmq.spool.fsck import check
-from fsmq.spool.names import UUID7, split_entry
+from fsmq.spool.layout.names import UUID7, split_entry
 from tests.interleave import model
 from tests.interleave.client import LONG_S, OTHER, Client, Q
 from tests.interleave.gate import Gate

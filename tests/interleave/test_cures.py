@@ -13,7 +13,7 @@ from fsmq.spool.census import _Folder
 from fsmq.spool.context import Context
 from fsmq.spool.draft import Draft
 from fsmq.spool.hold import Held
-from fsmq.spool.transitions import State, Transition
+from fsmq.spool.layout.transitions import State, Transition
 from fsmq.spool.unread import Claimed
 from tests.interleave.explore import Explorer, Plan
 

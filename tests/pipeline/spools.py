@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 from fsmq.spool import NewMessage, Spool
-from fsmq.spool.names import new_id
-from fsmq.spool.uuids import uuid7
+from fsmq.spool.layout.names import new_id
+from fsmq.spool.layout.uuids import uuid7
 
 QUEUES = ("jobs", "jobs:night", "mail@example.org")
 

@@ -17,8 +17,8 @@ from fsmq.pipeline.jobs.sending import Plan, send
 from fsmq.pipeline.write.rows import check_columns
 from fsmq.spool import InvalidValue, Message, NewMessage, Spool, State
 from fsmq.spool.browse import ids
+from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.look import look
-from fsmq.spool.uuids import uuid7
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ import pytest
 from inotify_simple import INotify, flags
 
 from fsmq.spool import NewMessage, Spool, State
-from fsmq.spool.names import entry
-from fsmq.spool.uuids import uuid7
+from fsmq.spool.layout.names import entry
+from fsmq.spool.layout.uuids import uuid7
 from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
 from tests.pipeline.spools import QUEUES, every_kind, strangers
 
@@ -476,7 +476,7 @@ def test_a_message_that_goes_back_while_the_folders_are_listed_is_seen_once(
     spool: Spool,
 ) -> None:
     from fsmq.pipeline.read.listing import Listing, Range
-    from fsmq.spool.tree import Tree
+    from fsmq.spool.layout.tree import Tree
 
     queue = spool.queue("jobs")
     queue.put_many([b"1", b"2", b"3"])

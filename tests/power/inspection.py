@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fsmq.spool.fsck import check
-from fsmq.spool.message import unpack
-from fsmq.spool.names import facts, split_entry
-from fsmq.spool.stamps import Stamps
+from fsmq.spool.layout.message import unpack
+from fsmq.spool.layout.names import facts, split_entry
+from fsmq.spool.layout.stamps import Stamps
 from tests.power import bodies, dedup
 from tests.power.clients import BUSY, MAIN
 from tests.power.dedup import DUPS, POLLS, READ, WRITE, Copy, DedupHistory

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fsmq.spool.names import siblings
+from fsmq.spool.layout.names import siblings
 from tests.power.ops import ACCURACY_S, DONE, NEVER, Op
 from tests.power.order import Step, first_unexplained
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.sync import Syncer
-from fsmq.spool.tree import Tree
 
 _EXCHANGE = 2
 

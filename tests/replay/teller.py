@@ -12,11 +12,11 @@ from unittest import mock
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool, dedup, removal
 from fsmq.spool.commit import commit, is_committed
 from fsmq.spool.consumer import Consumer
-from fsmq.spool.filters import Filter
-from fsmq.spool.names import reservation, seal_of, staged_entry
+from fsmq.spool.layout.filters import Filter
+from fsmq.spool.layout.names import reservation, seal_of, staged_entry
+from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.recovery import recover
 from fsmq.spool.staging import Job, Part
-from fsmq.spool.uuids import uuid7
 from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock
 

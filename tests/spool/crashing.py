@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fsmq.spool import NewMessage, Spool
-from fsmq.spool.tree import Tree
+from fsmq.spool.layout.tree import Tree
 
 MUTATING = ("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename")
 

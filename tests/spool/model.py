@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from fsmq.spool import State, names
+from fsmq.spool import State
+from fsmq.spool.layout import names
 
 NEW, READY, DELAY = State.NEW, State.READY, State.DELAY
 DEAD = "dead"  # the dead-letter queue of all that have one

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable
-from fsmq.spool.tree import Tree
+from fsmq.spool.layout.tree import Tree
 from tests.spool.helpers import Clock
 
 

@@ -12,9 +12,9 @@ import pytest
 import zstandard
 
 from fsmq.spool import InvalidValue, MessageTooLarge, Queue, Spool
-from fsmq.spool.compression import MAX_PLAIN_BYTES, METHODS, Method, compress, decompress
 from fsmq.spool.fsck import check
-from fsmq.spool.names import facts
+from fsmq.spool.layout.compression import MAX_PLAIN_BYTES, METHODS, Method, compress, decompress
+from fsmq.spool.layout.names import facts
 from tests.spool.helpers import visible
 
 TEXT = b"the same again and again; " * 400

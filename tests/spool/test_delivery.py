@@ -16,7 +16,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, State, Unavailable
 from fsmq.spool.delivery import Delivery
-from fsmq.spool.uuids import uuid7
+from fsmq.spool.layout.uuids import uuid7
 from tests.spool.helpers import Clock, tree_of
 from tests.suite import eventually
 

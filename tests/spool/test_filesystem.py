@@ -59,7 +59,7 @@ def test_an_old_kernel_forgets_what_it_could_not_write(
     root: Path, monkeypatch: pytest.MonkeyPatch, release: str, whole: bool
 ) -> None:
     Spool(root, sync="none").close()
-    monkeypatch.setattr("fsmq.spool.filesystem.kind_of", lambda path: "ext4")
+    monkeypatch.setattr("fsmq.spool.layout.filesystem.kind_of", lambda path: "ext4")
     monkeypatch.setattr(os, "uname", lambda: _Uname(release))
     for sync in ("auto", "syncfs"):
         with Spool(root, sync=sync) as spool:  # type: ignore[arg-type]

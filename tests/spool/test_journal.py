@@ -18,8 +18,8 @@ import pytest
 from fsmq.spool import Spool, dedup
 from fsmq.spool.alive import look
 from fsmq.spool.journal import Journal, close_abandoned, expire, via
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.metrics import Metrics
-from fsmq.spool.tree import Tree
 from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
 from tests.suite import HOME, eventually
 

@@ -30,9 +30,9 @@ from fsmq.spool import (
     Spool,
     State,
     Unavailable,
-    names,
 )
 from fsmq.spool.fsck import Finding, check
+from fsmq.spool.layout import names
 from tests.spool.helpers import Clock
 from tests.spool.model import DEAD, DELAY, NEW, READY, Fact, Model, Models
 

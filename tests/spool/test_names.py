@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uuid6 import uuid7
 
-from fsmq.spool import InvalidValue, names
+from fsmq.spool import InvalidValue
+from fsmq.spool.layout import names
 
 LATEST_MS = 4_000_000_000_000  # the year 2096
 

@@ -20,9 +20,9 @@ import pytest
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchQueue, Queue, Spool
 from fsmq.spool.commit import Outcome, commit, is_committed
 from fsmq.spool.consumer import Consumer
+from fsmq.spool.layout.transitions import DELIVER
 from fsmq.spool.reservation import reserve
 from fsmq.spool.staging import Job, Part, Written
-from fsmq.spool.transitions import DELIVER
 from tests.spool.helpers import Clock, visible
 from tests.spool.remembered import Memory
 

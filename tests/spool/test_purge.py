@@ -12,7 +12,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable, removal
 from fsmq.spool.events import Event, Events, Kind
-from fsmq.spool.tree import Tree
+from fsmq.spool.layout.tree import Tree
 from tests.spool import racing
 from tests.spool.helpers import tree_of, visible
 from tests.spool.racing import race

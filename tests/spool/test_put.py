@@ -23,9 +23,9 @@ from fsmq.spool import (
     QueueFull,
     Spool,
     Unavailable,
-    names,
 )
-from fsmq.spool.message import pack_header, unpack
+from fsmq.spool.layout import names
+from fsmq.spool.layout.message import pack_header, unpack
 from fsmq.spool.sync import SyncMode
 from tests.spool.helpers import Clock, tree_of, visible
 from tests.suite import eventually

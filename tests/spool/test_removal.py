@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State, Unavailable
+from fsmq.spool.layout.transitions import Transition
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import reap
-from fsmq.spool.transitions import Transition
-from fsmq.spool.tree import Tree
 from tests.spool.helpers import Clock, await_a_later_ctime, nest, tree_of, visible
 
 

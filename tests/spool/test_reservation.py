@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, State, Unavailable
+from fsmq.spool.layout.tree import Tree
+from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.recovery import recover
 from fsmq.spool.reservation import Reservations, reserve, settle
-from fsmq.spool.tree import Tree
-from fsmq.spool.uuids import uuid7
 from tests.spool import racing
 from tests.spool.crashing import leave
 from tests.spool.helpers import Clock, forked, tree_of, visible

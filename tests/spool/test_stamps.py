@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsmq.spool.stamps import MAX_COUNT, Stamp, Stamps
+from fsmq.spool.layout.stamps import MAX_COUNT, Stamp, Stamps
 
 MS = 1_000_000
 S = 1_000_000_000

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
-from fsmq.spool.names import seal_of, staged_entry
+from fsmq.spool.layout.names import seal_of, staged_entry
 
 NOBODY = 65534
 

@@ -17,9 +17,9 @@ from fsmq.spool import (
     Spool,
     Unavailable,
 )
-from fsmq.spool.filters import Filter
 from fsmq.spool.fsck import check
-from fsmq.spool.message import NewMessage
+from fsmq.spool.layout.filters import Filter
+from fsmq.spool.layout.message import NewMessage
 from tests.spool.helpers import visible
 
 

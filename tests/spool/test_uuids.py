@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 import uuid6
 
-from fsmq.spool.uuids import uuid7
+from fsmq.spool.layout.uuids import uuid7
 
 
 def test_it_is_a_uuid_of_version_7() -> None:

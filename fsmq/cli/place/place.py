@@ -14,9 +14,9 @@ from click.shell_completion import CompletionItem
 from fsmq.cli.failures import Exit, Failure
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool import Counts, Message, Moved, NewMessage, QueueSettings, Spool, State
+from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
 from fsmq.spool.survey import Overview
-from fsmq.spool.transitions import MESSAGE_FOLDERS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,9 +14,9 @@ from fsmq.daemons.settings.options import MoverOptions, MqOptions, ReaperOptions
 from fsmq.daemons.settings.settings import OnOff
 from fsmq.spool.errors import UnusableSpool, is_passing
 from fsmq.spool.journal import Journal, NoJournal
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.metrics import Metrics
 from fsmq.spool.probe import Level, probe
-from fsmq.spool.tree import Tree
 
 log = get_logger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Any
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
-from fsmq.spool.message import Message, NewMessage
-from fsmq.spool.names import check_id, check_queue
-from fsmq.spool.settings import QueueSettings
+from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.layout.settings import QueueSettings
 
 from .. import bodies
 from ..native import kept_headers

@@ -7,8 +7,8 @@ from functools import partial
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import NoSuchQueue, NoSuchTopic
-from fsmq.spool.message import NewMessage
-from fsmq.spool.names import check_queue
+from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.names import check_queue
 
 from .. import access
 from ..native import kept_headers

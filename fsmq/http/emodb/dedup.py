@@ -10,9 +10,9 @@ from fsmq.spool import dedup
 from fsmq.spool.context import Pending
 from fsmq.spool.dedup import read_side, write_side
 from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
-from fsmq.spool.message import Message
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.steps import Steps
 from fsmq.spool.put import Batch
-from fsmq.spool.steps import Steps
 
 from ..request import Call
 from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.message import Message
-from fsmq.spool.steps import LARGE_BYTES
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.steps import LARGE_BYTES
 
 from .. import bodies
 from ..access import Identity

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from uuid import UUID
 
-from fsmq.spool.names import MAX_FILE_NAME_BYTES, UUID7, is_id
+from fsmq.spool.layout.names import MAX_FILE_NAME_BYTES, UUID7, is_id
 
 from .errors import IllegalArgument
 

@@ -10,12 +10,12 @@ from typing import TypeVar
 from fsmq.spool import browse
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import NoSuchQueue
-from fsmq.spool.message import Message, NewMessage
+from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.names import MAX_QUEUE_BYTES
+from fsmq.spool.layout.steps import finish
 from fsmq.spool.moves import Move
-from fsmq.spool.names import MAX_QUEUE_BYTES
 from fsmq.spool.put import Batch
 from fsmq.spool.receive import claim_in
-from fsmq.spool.steps import finish
 
 from ..request import Call
 from ..service import Service

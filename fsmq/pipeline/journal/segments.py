@@ -35,7 +35,7 @@ from pyspark.sql.types import StructType
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue
 from fsmq.spool.journal import created_ms
-from fsmq.spool.transitions import JOURNAL
+from fsmq.spool.layout.transitions import JOURNAL
 
 NAME = "fsmq_journal"
 COLUMNS = (

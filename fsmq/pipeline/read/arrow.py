@@ -31,10 +31,10 @@ from fsmq.pipeline.columns import (
     visible_us,
 )
 from fsmq.spool import State
-from fsmq.spool.compression import MAX_PLAIN_BYTES
-from fsmq.spool.message import unpack
-from fsmq.spool.names import PLAIN, UUID7, Facts, facts
-from fsmq.spool.stamps import Stamp, Stamps
+from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
+from fsmq.spool.layout.message import unpack
+from fsmq.spool.layout.names import PLAIN, UUID7, Facts, facts
+from fsmq.spool.layout.stamps import Stamp, Stamps
 
 # Small, so that a batch is still in the processor's cache when it is sent, and Spark works on one
 # while the next is read. A run makes one.

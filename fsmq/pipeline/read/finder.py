@@ -14,9 +14,9 @@ from functools import partial
 from fsmq.pipeline.columns import RUN_BYTES, RUN_MESSAGES, File, Run
 from fsmq.pipeline.read.listing import Group, removed_queues
 from fsmq.spool import InvalidValue, State, UnusableSpool
-from fsmq.spool.names import entry
-from fsmq.spool.transitions import MESSAGE_FOLDERS, QUEUES
-from fsmq.spool.tree import STRAY, Tree
+from fsmq.spool.layout.names import entry
+from fsmq.spool.layout.transitions import MESSAGE_FOLDERS, QUEUES
+from fsmq.spool.layout.tree import STRAY, Tree
 
 # Neither a symbolic link nor a pipe at a message's place is followed, or waited for.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

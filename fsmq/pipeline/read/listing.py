@@ -17,9 +17,9 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from fsmq.spool import NoSuchQueue, State
-from fsmq.spool.names import check_queue, facts, is_id, split_entry
-from fsmq.spool.transitions import QUEUES
-from fsmq.spool.tree import Tree
+from fsmq.spool.layout.names import check_queue, facts, is_id, split_entry
+from fsmq.spool.layout.transitions import QUEUES
+from fsmq.spool.layout.tree import Tree
 
 Key = tuple[str, str]  # queue and id
 

@@ -43,8 +43,8 @@ from fsmq.pipeline.columns import (
     visible_us,
 )
 from fsmq.spool import State
-from fsmq.spool.names import Facts, facts
-from fsmq.spool.stamps import Stamp, Stamps
+from fsmq.spool.layout.names import Facts, facts
+from fsmq.spool.layout.stamps import Stamp, Stamps
 
 Test = Callable[[Any], bool | None]
 

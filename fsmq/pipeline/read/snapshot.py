@@ -24,13 +24,13 @@ from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Listing, Queues, Range
 from fsmq.pipeline.read.pushdown import Pushed
 from fsmq.spool import InvalidValue, State
-from fsmq.spool.compression import MAX_PLAIN_BYTES
 from fsmq.spool.errors import telling
-from fsmq.spool.filesystem import looks_coarse
-from fsmq.spool.message import MAX_HEADER_BYTES
-from fsmq.spool.names import facts
-from fsmq.spool.stamps import Stamps
-from fsmq.spool.tree import Tree
+from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
+from fsmq.spool.layout.filesystem import looks_coarse
+from fsmq.spool.layout.message import MAX_HEADER_BYTES
+from fsmq.spool.layout.names import facts
+from fsmq.spool.layout.stamps import Stamps
+from fsmq.spool.layout.tree import Tree
 
 OPTIONS = ("root", "queue", "columns", "partitions", "maxBodyBytes")
 

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from fsmq.pipeline.columns import named
 from fsmq.spool import FsmqError, InvalidValue, NewMessage
-from fsmq.spool.names import renewed
+from fsmq.spool.layout.names import renewed
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)

@@ -26,10 +26,10 @@ from fsmq.pipeline.write.rows import IDS, BadRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.commit import abort, commit, is_committed
 from fsmq.spool.errors import telling
-from fsmq.spool.names import check_queue
+from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging import Job, Part, Written, check_job
 from fsmq.spool.sync import sync_filesystem
-from fsmq.spool.uuids import uuid7
 
 OPTIONS = ("root", "queue", "createQueues", "badRows", "ids", "job", "batch", "journal")
 

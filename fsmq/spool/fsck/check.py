@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 from ..counts import Counts
 from ..errors import ADVICE, UnusableSpool
-from ..filesystem import examine
-from ..manifest import folder_of
-from ..names import is_id, is_queue, split_entry
-from ..stamps import Stamps
-from ..topics import Topics
-from ..transitions import (
+from ..layout.filesystem import examine
+from ..layout.names import is_id, is_queue, split_entry
+from ..layout.stamps import Stamps
+from ..layout.topics import Topics
+from ..layout.transitions import (
     CONFIG,
     CONSUMERS,
     DELAY,
@@ -32,7 +31,8 @@ from ..transitions import (
     TOPICS,
     State,
 )
-from ..tree import Tree
+from ..layout.tree import Tree
+from ..manifest import folder_of
 from .duplicates import Links, Seen, is_among, look_twice
 from .jobs import JobRules
 from .layout import LayoutRules

@@ -12,9 +12,9 @@ from array import array
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ..names import entry
-from ..transitions import State
-from ..tree import Tree
+from ..layout.names import entry
+from ..layout.transitions import State
+from ..layout.tree import Tree
 from .report import Fault, Finding, Kind, Severity
 
 _PARTS = 256

@@ -9,12 +9,12 @@ from ..abandoned import is_abandoned, take_over
 from ..commit import remove
 from ..context import Context
 from ..forward import last, load, remove_gone
+from ..layout.settings import SettingsStore
+from ..layout.topics import Topics
+from ..layout.transitions import STAGING
 from ..ready import Ready
 from ..reservation import is_held
-from ..settings import SettingsStore
 from ..staging import Job, check_job, is_draft, is_gone, is_lock, job_of, lock_path
-from ..topics import Topics
-from ..transitions import STAGING
 from .layout import left_draft
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity

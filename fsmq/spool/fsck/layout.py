@@ -7,12 +7,12 @@ import re
 import stat
 
 from ..errors import FsmqError
-from ..filesystem import mounts_below
+from ..layout.filesystem import mounts_below
+from ..layout.names import UUID7, is_queue
+from ..layout.settings import SettingsStore
+from ..layout.topics import Topics
+from ..layout.transitions import CONFIG, QUEUES, TOPICS
 from ..manifest import LOCK, NAME, folder_of, parse
-from ..names import UUID7, is_queue
-from ..settings import SettingsStore
-from ..topics import Topics
-from ..transitions import CONFIG, QUEUES, TOPICS
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 

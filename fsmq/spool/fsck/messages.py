@@ -13,16 +13,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from ..compression import ZSTD_MAGIC, decompress
-from ..message import MAX_HEADER_BYTES, unpack
-from ..names import MAX_FILE_NAME_BYTES, Facts, entry, facts, is_id, split_entry, split_staged
+from ..layout.compression import ZSTD_MAGIC, decompress
+from ..layout.message import MAX_HEADER_BYTES, unpack
+from ..layout.names import (
+    MAX_FILE_NAME_BYTES,
+    Facts,
+    entry,
+    facts,
+    is_id,
+    split_entry,
+    split_staged,
+)
+from ..layout.settings import MAX_DELAY_S
+from ..layout.stamps import Stamps
+from ..layout.transitions import DELAY, NEW, QUEUES, State
+from ..layout.tree import Tree
 from ..probe import is_scratch, remove_scratch
 from ..recovery import OVERDUE_AFTER_S, recover_one
 from ..reservation import is_reservation, is_stale
-from ..settings import MAX_DELAY_S
-from ..stamps import Stamps
-from ..transitions import DELAY, NEW, QUEUES, State
-from ..tree import Tree
 from ..unfinished import is_complete
 from .report import Fault, Finding, Kind, Severity
 

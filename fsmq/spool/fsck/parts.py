@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ..filesystem import looks_coarse
-from ..stamps import Stamps
-from ..tree import Tree
+from ..layout.filesystem import looks_coarse
+from ..layout.stamps import Stamps
+from ..layout.tree import Tree
 from .check import MAX_LISTED, Checker, opened
 from .duplicates import Links
 from .messages import Scene

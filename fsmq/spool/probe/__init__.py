@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..tree import Tree
+from ..layout.tree import Tree
 from .finding import Finding, Level, fatal
 from .scratch import is_scratch, remove_scratch
 from .trials import Trials

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-from ..names import UUID7
-from ..transitions import NEW
-from ..tree import Tree
-from ..uuids import uuid7
+from ..layout.names import UUID7
+from ..layout.transitions import NEW
+from ..layout.tree import Tree
+from ..layout.uuids import uuid7
 
 _scratch_name = re.compile(rf"\.probe-{UUID7}")
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, cast
 
 from fsmq.kinds import Choice, Kind, Number, Raw, Whole
 
+from ..errors import InvalidValue
 from . import documents
 from .compression import METHODS, Method
-from .errors import InvalidValue
 from .names import check_queue
 from .stamps import MAX_COUNT
 from .transitions import CONFIG

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..errors import InvalidValue
 from .compression import MAX_PLAIN_BYTES, decompress
-from .errors import InvalidValue
 from .names import Facts
 
 CONTENT_TYPE = "Content-Type"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import UnusableSpool
+from ..errors import UnusableSpool
 from .files import write_all
 from .names import entry, is_queue
 from .renameat2 import EXCHANGE, NOREPLACE, renameat2

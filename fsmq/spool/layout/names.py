@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
-from .errors import InvalidValue
+from ..errors import InvalidValue
 from .uuids import uuid7
 
 MAX_QUEUE_BYTES = 180

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ..errors import NoSuchQueue, NoSuchTopic, Unavailable
 from . import documents
-from .errors import NoSuchQueue, NoSuchTopic, Unavailable
 from .filters import MAX_FILTER_BYTES, Filter
 from .names import check_queue, entry, is_queue
 from .transitions import REMOVE, TOPICS

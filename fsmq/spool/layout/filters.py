@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from .errors import InvalidValue
+from ..errors import InvalidValue
 from .message import is_attribute_name
 
 MAX_FILTER_BYTES = 16 * 1024
