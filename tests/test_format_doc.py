@@ -14,6 +14,8 @@ import pytest
 from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
 from fsmq.spool.abandoned import ABANDONED_AFTER_S
 from fsmq.spool.commit import commit
+from fsmq.spool.durability.dotnames import COMPLETE_AFTER_S, OVERDUE_AFTER_S, TORN_AFTER_S
+from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import transitions
 from fsmq.spool.layout.message import MAX_HEADER_BYTES, pack_header, unpack
@@ -32,8 +34,6 @@ from fsmq.spool.layout.names import (
 )
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.layout.stamps import MAX_COUNT, Stamps
-from fsmq.spool.recovery import COMPLETE_AFTER_S, OVERDUE_AFTER_S, TORN_AFTER_S
-from fsmq.spool.reservation import is_reservation
 from fsmq.spool.staging import Job, Part
 
 DOCUMENT = (Path(__file__).resolve().parents[1] / "docs" / "format.md").read_text()

@@ -20,12 +20,12 @@ import click
 
 from fsmq.cli.output import bar, json_option
 from fsmq.cli.place.place import root_option
+from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.files import add_file
 from fsmq.spool.layout.filesystem import mounts_below
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.spool import Spool
-from fsmq.spool.sync import SyncMode
 
 _FAILED = 1
 _QUEUE = "bench"

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from fsmq.spool.context import Pending
+from fsmq.spool.durability.sync import Group, Syncer
 from fsmq.spool.errors import Unavailable
-from fsmq.spool.sync import Group, Syncer
 
 T = TypeVar("T")
 

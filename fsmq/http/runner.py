@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from fsmq.spool import listings
 from fsmq.spool.context import Pending
+from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
-from fsmq.spool.sync import Syncer
 
 from .commit import Commits
 from .threads import Threads

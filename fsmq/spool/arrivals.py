@@ -11,10 +11,10 @@ from .abandoned import Abandoned
 from .apart import Apart
 from .consumers import finish_abandoned
 from .context import Context
+from .durability.dotnames import RECOVER_EVERY_S, recover
 from .layout.names import entry, facts, split_entry
 from .layout.transitions import DEFER, DELIVER, NEW, REMOVE_NEW
 from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
-from .recovery import RECOVER_EVERY_S, recover
 from .stuck import Stuck
 from .task import Task
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from .aside import gather
+from .durability.locks import lock
 from .errors import QueueFull, Unavailable, telling
 from .forward import Forward, Manifest, last, load, remove_gone, save
 from .layout.transitions import STAGING
-from .reservation import lock
 from .staging import (
     ASIDE,
     Job,

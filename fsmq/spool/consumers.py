@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from . import removal
 from .context import Context
+from .durability.locks import Reservation, lock
 from .errors import FsmqError, telling
 from .layout.names import check_queue, is_queue
 from .layout.transitions import CONSUMERS
 from .layout.tree import Tree
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
-from .reservation import Reservation, lock
 
 _RETRY_S = 0.05
 

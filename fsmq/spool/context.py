@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue
 from .journal import NoJournal
 from .layout.compression import MAX_PLAIN_BYTES
@@ -18,7 +19,6 @@ from .layout.topics import Topics
 from .layout.tree import Tree
 from .metrics import Metrics
 from .ready import Ready
-from .sync import Work
 
 T = TypeVar("T")
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from . import browse, put, receive
 from .context import Context, Pending, join
 from .counts import Depths
+from .durability.sync import Work
 from .errors import NoRoom, unavailable
 from .layout.message import Message, NewMessage
 from .layout.names import MAX_QUEUE_BYTES
@@ -28,7 +29,6 @@ from .layout.uuids import uuid7
 from .look import Page
 from .put import Batch
 from .reading import Room
-from .sync import Work
 
 _WRITE, _READ = "__dedupq_write:", "__dedupq_read:"
 MAX_NAME_BYTES = MAX_QUEUE_BYTES - len(_WRITE)

@@ -17,16 +17,16 @@ from itertools import islice
 from typing import Any
 
 from .context import Context
+from .durability.locks import Reservations
+from .durability.sync import Work
+from .durability.unfinished import stands
 from .errors import Unavailable
 from .journal import NoJournal
 from .layout import documents
 from .layout.names import UUID7, siblings, split_entry
 from .layout.transitions import NEW, REMOVE_NEW, STAGING
 from .layout.tree import Tree
-from .reservation import Reservations
 from .staging import Job, Sync, committed_folder, gone_folder
-from .sync import Work
-from .unfinished import stands
 
 MANIFEST = "commit.json"
 # So many files share a lock of their own ids.

@@ -21,6 +21,9 @@ from typing import Any, Literal, get_args
 from . import browse
 from .context import Context
 from .dedup import content_id, read_side, write_side
+from .durability.locks import lock, reserve
+from .durability.sync import Syncer, Work
+from .durability.unfinished import stands
 from .errors import InvalidValue, NoSuchQueue, Unavailable, unavailable
 from .layout import documents
 from .layout.names import UUID7, check_queue, facts, fits, is_id
@@ -41,9 +44,6 @@ from .layout.transitions import (
 )
 from .layout.tree import Tree
 from .layout.uuids import uuid7
-from .reservation import lock, reserve
-from .sync import Syncer, Work
-from .unfinished import stands
 
 Status = Literal["in_progress", "complete", "error"]
 _ref = re.compile(UUID7)

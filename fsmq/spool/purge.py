@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .context import Context, Pending
+from .durability.sync import Work
 from .errors import NoSuchQueue, is_full, unavailable
 from .events import Events, Kind
 from .layout.names import check_queue, entry, split_entry
@@ -26,7 +27,6 @@ from .removal import (
     sweep_ready,
     sync_afterwards,
 )
-from .sync import Work
 
 # With all events one look is enough. Without them (on a network, where no watches are left, or if
 # the kernel dropped some) two at least, and no more than this: others may put all the time.

@@ -11,12 +11,12 @@ from . import browse
 from .browse import Moved
 from .context import Pending
 from .counts import Counts
+from .durability.sync import Work
 from .errors import FsmqError
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings, check_seconds
 from .layout.transitions import DELAY, NEW, QUEUES, State
 from .purge import purge
-from .sync import Work
 
 if TYPE_CHECKING:
     from .spool import Spool

@@ -7,6 +7,7 @@ from contextlib import closing
 
 from .claim import Taken, is_readable, win_in
 from .context import Context, Pending
+from .durability.sync import Work
 from .errors import FsmqError, NoRoom, unavailable
 from .layout.message import Message
 from .layout.names import check_queue, facts
@@ -15,7 +16,6 @@ from .layout.steps import Steps
 from .layout.transitions import DELAY, QUEUES
 from .reading import Budget, Room, read
 from .release import claim_stamp, return_unseen
-from .sync import Work
 
 MAX_CLAIMS = 1000
 # A claim of many messages ends early when their bodies reach this many bytes.

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from .context import Context, Pending
+from .durability.sync import Work
+from .durability.unfinished import stands
 from .errors import NoSuchQueue, Unavailable, is_full, unavailable
 from .hold import IsWanted, pin
 from .layout.names import check_id, check_queue, entry, fits, split_entry, split_staged
@@ -29,8 +31,6 @@ from .layout.transitions import (
 )
 from .layout.tree import Tree
 from .layout.uuids import uuid7
-from .sync import Work
-from .unfinished import stands
 
 # Where most messages are when they are acknowledged comes first. A message may travel on between
 # two tries, so the folders that it can reach from those already tried are tried again.

@@ -15,6 +15,7 @@ from .census import Census
 from .context import Context, Pending
 from .counts import Counts, Depths, count
 from .delivery import Delivery
+from .durability.sync import Syncer, SyncMode
 from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, telling, unavailable
 from .events import Events
 from .journal import Journal
@@ -30,7 +31,6 @@ from .queue import Queue
 from .ready import Ready
 from .share import WHOLE, Share
 from .survey import Overview, survey
-from .sync import Syncer, SyncMode
 from .topic import Topic
 from .verbs import Verbs
 
@@ -61,7 +61,7 @@ class Spool(Verbs):
     """An opened spool.
 
     root: the folder; it and its parts are created where missing (unless ``create`` is False).
-    sync: how changes become durable, see :class:`~fsmq.spool.sync.Syncer`.
+    sync: how changes become durable, see :class:`~fsmq.spool.durability.sync.Syncer`.
     workers: fsyncs that run side by side.
     delivers: whether this object does the mover's work whenever it claims. Leave it True in a
         script that runs alone; daemons do it for each other.

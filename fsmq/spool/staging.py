@@ -25,6 +25,8 @@ from typing import NamedTuple
 
 from .context import Context
 from .draft import Draft, draft
+from .durability.locks import Reservation, lock
+from .durability.sync import Work
 from .errors import InvalidValue, NoSuchQueue, telling, unavailable
 from .layout.files import write_all
 from .layout.message import NewMessage
@@ -33,9 +35,7 @@ from .layout.settings import DEFAULTS, QueueSettings
 from .layout.transitions import STAGING
 from .layout.tree import Tree
 from .layout.uuids import uuid7
-from .reservation import Reservation, lock
 from .restored import restored
-from .sync import Work
 
 # So many files share a sync; settings are read anew for each such group.
 _GROUP = 10_000

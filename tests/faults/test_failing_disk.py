@@ -12,7 +12,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.context import Pending
-from fsmq.spool.sync import Group
+from fsmq.spool.durability.sync import Group
 from tests.faults.failing import FailingDisk
 from tests.power.clients import FAN, MAIN
 from tests.power.disk import CannotMount, run

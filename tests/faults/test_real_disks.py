@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable, removal
+from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.recovery import recover
 from tests.http.helpers import Answer, Wire
 from tests.spool.crashing import leave
 from tests.suite import Suite, eventually

@@ -18,10 +18,10 @@ from typing import Any
 from inotify_simple import INotify
 
 from fsmq.spool import events
+from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.events import Events
 from fsmq.spool.layout import filesystem
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.sync import Syncer
 
 # Every call of `os` with which the spool looks at a tree or changes it.
 CALLS = (

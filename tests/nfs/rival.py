@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fsmq.spool import FsmqError, NewMessage, Spool
-from fsmq.spool.reservation import Reservation, reserve
+from fsmq.spool.durability.locks import Reservation, reserve
 from tests.suite import PATIENCE_S
 
 

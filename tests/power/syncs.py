@@ -10,7 +10,7 @@ import random
 import re
 import time
 
-from fsmq.spool.sync import Syncer
+from fsmq.spool.durability.sync import Syncer
 
 # Relative to the root, as the descriptor's path shows it.
 SYNCS = {

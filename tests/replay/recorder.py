@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.sync import Syncer
 
 _EXCHANGE = 2
 

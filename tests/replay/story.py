@@ -13,9 +13,9 @@ from pathlib import Path
 from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool, dedup
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.dedup import read_side, write_side
+from fsmq.spool.durability.sync import SyncMode
+from fsmq.spool.durability.unfinished import stands
 from fsmq.spool.fsck import check
-from fsmq.spool.sync import SyncMode
-from fsmq.spool.unfinished import stands
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.teller import (

@@ -12,10 +12,10 @@ from unittest import mock
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool, dedup, removal
 from fsmq.spool.commit import commit, is_committed
 from fsmq.spool.consumer import Consumer
+from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.names import reservation, seal_of, staged_entry
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.recovery import recover
 from fsmq.spool.staging import Job, Part
 from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool
+from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.fsck import check
-from fsmq.spool.recovery import recover
 from tests.spool.helpers import Clock, visible
 
 HOUR_S = 3600.0

@@ -14,8 +14,8 @@ import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.delivery import Delivery
+from fsmq.spool.durability.sync import Work
 from fsmq.spool.layout.names import seal_of, staged_entry
-from fsmq.spool.sync import Work
 from tests.spool.helpers import Clock, tree_of
 from tests.suite import eventually
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from fsmq.spool import DuplicateMessage, Queue, Spool, State
+from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import Finding, Kind
 from fsmq.spool.layout import names
 from fsmq.spool.layout.message import unpack
-from fsmq.spool.reservation import is_reservation
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import visible
 from tests.spool.model import DEAD, DELAY, NEW, READY, Fact, Model

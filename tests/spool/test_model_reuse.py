@@ -18,9 +18,9 @@ from fsmq.spool import Message, NoSuchMessage, NoSuchQueue, Spool
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.consumers import finish_abandoned, take_lock
 from fsmq.spool.context import Pending
+from fsmq.spool.durability.locks import Reservation
 from fsmq.spool.layout import names
 from fsmq.spool.manifest import DONE, folder_of, path_of
-from fsmq.spool.reservation import Reservation
 from tests.spool.model import DELAY, NEW, READY, Fact, Model
 from tests.spool.test_model import HEADERS, HOLDS, PLAIN, QUEUES, SpoolMachine
 

@@ -24,9 +24,9 @@ from fsmq.spool import (
     Spool,
     Unavailable,
 )
+from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.layout import names
 from fsmq.spool.layout.message import pack_header, unpack
-from fsmq.spool.sync import SyncMode
 from tests.spool.helpers import Clock, tree_of, visible
 from tests.suite import eventually
 

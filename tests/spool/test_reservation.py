@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, State, Unavailable
+from fsmq.spool.durability.dotnames import recover
+from fsmq.spool.durability.locks import Reservations, reserve, settle
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.recovery import recover
-from fsmq.spool.reservation import Reservations, reserve, settle
 from tests.spool import racing
 from tests.spool.crashing import leave
 from tests.spool.helpers import Clock, forked, tree_of, visible
@@ -358,7 +358,7 @@ def test_where_there_are_no_locks_messages_come_back_and_no_id_is_taken(
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("fsmq.spool.reservation.fcntl.flock", refuse)
+    monkeypatch.setattr("fsmq.spool.durability.locks.fcntl.flock", refuse)
     assert recover(spool.tree, clock(), at_start=True).promoted == 1
     with pytest.raises(Unavailable):
         jobs.put(b"x", id="one")

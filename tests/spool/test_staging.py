@@ -13,11 +13,11 @@ import pytest
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, QueueFull, Spool, Unavailable
 from fsmq.spool.abandoned import ABANDONED_AFTER_S
 from fsmq.spool.commit import Outcome, abort, commit, is_committed
+from fsmq.spool.durability.locks import reserve
+from fsmq.spool.durability.sync import Work
 from fsmq.spool.forward import Forward
 from fsmq.spool.fsck import check
-from fsmq.spool.reservation import reserve
 from fsmq.spool.staging import Job, Part, Written
-from fsmq.spool.sync import Work
 from tests.spool.helpers import Clock, visible
 
 JOB = Job("load-1")

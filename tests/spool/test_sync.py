@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable
+from fsmq.spool.durability.sync import Group, Syncer, SyncMode, Work
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.sync import Group, Syncer, SyncMode, Work
 from tests.spool.helpers import tree_of, visible
 from tests.suite import eventually
 

@@ -33,6 +33,7 @@ from fsmq.pipeline.read.listing import Group, Queues
 from fsmq.spool import FsmqError, Spool, State
 from fsmq.spool.alive import look
 from fsmq.spool.consumer import Consumer
+from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import telling
 from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
 from fsmq.spool.layout.filesystem import is_network, kind_of, looks_coarse
@@ -40,7 +41,6 @@ from fsmq.spool.layout.message import MAX_HEADER_BYTES
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.manifest import Batch
-from fsmq.spool.sync import sync_filesystem
 
 OPTIONS = (
     "root",

@@ -25,11 +25,11 @@ from fsmq.pipeline.options import Options
 from fsmq.pipeline.write.rows import IDS, BadRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.commit import abort, commit, is_committed
+from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import telling
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging import Job, Part, Written, check_job
-from fsmq.spool.sync import sync_filesystem
 
 OPTIONS = ("root", "queue", "createQueues", "badRows", "ids", "job", "batch", "journal")
 

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
+from ..durability.dotnames import OVERDUE_AFTER_S, recover_one
+from ..durability.locks import is_reservation, is_stale
+from ..durability.unfinished import is_complete
 from ..layout.compression import ZSTD_MAGIC, decompress
 from ..layout.message import MAX_HEADER_BYTES, unpack
 from ..layout.names import (
@@ -29,9 +32,6 @@ from ..layout.stamps import Stamps
 from ..layout.transitions import DELAY, NEW, QUEUES, State
 from ..layout.tree import Tree
 from ..probe import is_scratch, remove_scratch
-from ..recovery import OVERDUE_AFTER_S, recover_one
-from ..reservation import is_reservation, is_stale
-from ..unfinished import is_complete
 from .report import Fault, Finding, Kind, Severity
 
 # What the clocks of two hosts may differ by before a timer is called wrong.

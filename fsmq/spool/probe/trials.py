@@ -7,12 +7,12 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 
+from ..durability.sync import Syncer, Work
 from ..errors import ADVICE, Unavailable, is_full, is_passing
 from ..events import Events
 from ..layout.filesystem import Filesystem, examine, has_journal, mounts_below
 from ..layout.transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE
 from ..layout.tree import Tree
-from ..sync import Syncer, Work
 from .finding import Finding, Level, Stop
 from .room import inodes, space
 from .scratch import remove_scratch, scratch_name

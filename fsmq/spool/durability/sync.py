@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
-from .errors import InvalidValue, Unavailable, unavailable
-from .layout.tree import Tree
+from ..errors import InvalidValue, Unavailable, unavailable
+from ..layout.tree import Tree
 
 T = TypeVar("T")
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]

@@ -12,9 +12,9 @@ import os
 import stat
 from typing import NamedTuple
 
-from .layout.names import seal_of, siblings, split_entry, split_staged
-from .layout.transitions import NEW, State
-from .layout.tree import STRAY, Tree
+from ..layout.names import seal_of, siblings, split_entry, split_staged
+from ..layout.transitions import NEW, State
+from ..layout.tree import STRAY, Tree
 
 _CHUNK_BYTES = 1024 * 1024
 

@@ -19,9 +19,9 @@ from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from typing import ClassVar
 
-from .layout.names import reservation
-from .layout.transitions import NEW
-from .layout.tree import Tree
+from ..layout.names import reservation
+from ..layout.transitions import NEW
+from ..layout.tree import Tree
 from .unfinished import Recovered, finish, own_id
 
 # A file has as many names as it may have, or the filesystem knows no links: take another file.
