@@ -9,7 +9,7 @@ from typing import Protocol
 
 from fsmq.cli.place.place import Place, Root
 from fsmq.cli.place.server import Server, ServerTraffic
-from fsmq.spool.events import Events, Kind
+from fsmq.spool.index.events import Events, Kind
 from fsmq.spool.layout.names import split_entry
 from fsmq.spool.layout.transitions import NEW, REMOVE
 from fsmq.spool.survey import Overview

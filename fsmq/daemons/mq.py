@@ -29,7 +29,7 @@ from fsmq.http.server import Server
 from fsmq.http.service import Service
 from fsmq.spool import peers
 from fsmq.spool.errors import UnusableSpool
-from fsmq.spool.share import Share
+from fsmq.spool.index.share import Share
 from fsmq.spool.spool import Spool
 
 log = logs.get_logger(__name__)

@@ -12,7 +12,7 @@ from fsmq.daemons.process.supervise import EXIT_CLEAN
 from fsmq.daemons.settings.options import ReaperOptions, program
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool.errors import UnusableSpool
-from fsmq.spool.events import Events
+from fsmq.spool.index.events import Events
 from fsmq.spool.journal import NoJournal, close_abandoned, expire
 from fsmq.spool.layout.filesystem import is_network, kind_of
 from fsmq.spool.layout.transitions import REMOVE

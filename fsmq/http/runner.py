@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from fsmq.spool import listings
 from fsmq.spool.context import Pending
 from fsmq.spool.durability.sync import Syncer
+from fsmq.spool.index import listings
 from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
 
 from .commit import Commits

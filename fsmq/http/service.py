@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from fsmq.spool import listings
 from fsmq.spool.context import Pending, join
 from fsmq.spool.counts import Uncounted
 from fsmq.spool.errors import telling
+from fsmq.spool.index import listings
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings

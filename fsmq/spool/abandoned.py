@@ -10,13 +10,13 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .apart import LONGEST_S, Apart
 from .commit import let_go
 from .context import Context
 from .durability.dotnames import TORN_AFTER_S
 from .durability.locks import Reservation, clear_lock, is_held, lock
 from .durability.sync import Work
 from .forward import Forward, load, remove_gone
+from .index.apart import LONGEST_S, Apart
 from .layout.transitions import STAGING
 from .layout.tree import Tree
 from .staging import Job, is_draft, is_gone, is_lock, job_of, lock_path, open_folder

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 
 from .abandoned import Abandoned
-from .apart import Apart
 from .consumers import finish_abandoned
 from .context import Context
 from .durability.dotnames import RECOVER_EVERY_S, recover
+from .index.apart import Apart
 from .layout.names import entry, facts, split_entry
 from .layout.transitions import DEFER, DELIVER, NEW, REMOVE_NEW
 from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace

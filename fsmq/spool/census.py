@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from .context import Context
 from .errors import NoSuchQueue, Unavailable, unavailable
-from .events import Event, Kind
+from .index.events import Event, Kind
 from .layout.names import split_entry
 from .layout.transitions import DELAY, NEW
 

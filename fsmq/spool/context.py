@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue
+from .index.ready import Ready
 from .journal import NoJournal
 from .layout.compression import MAX_PLAIN_BYTES
 from .layout.message import MAX_HEADER_BYTES
@@ -18,7 +19,6 @@ from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.tree import Tree
 from .metrics import Metrics
-from .ready import Ready
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import listings
 from .errors import FsmqError, QueueFull
+from .index import listings
 from .layout.names import split_entry
 from .layout.stamps import Stamps
 from .layout.transitions import DELAY, NEW

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from .arrivals import Arrivals
 from .context import Context
-from .events import Event, Events, Kind
 from .expiry import Sweeper
+from .index.events import Event, Events, Kind
 from .layout.transitions import DELAY, NEW, QUEUES
 from .pace import Pace
 from .returns import Returns

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from .context import Context, Pending
 from .durability.sync import Work
 from .errors import NoSuchQueue, is_full, unavailable
-from .events import Events, Kind
+from .index.events import Events, Kind
 from .layout.names import check_queue, entry, split_entry
 from .layout.transitions import DELAY, NEW, QUEUES, REMOVE
 from .layout.tree import Tree

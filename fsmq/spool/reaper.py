@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
-from .apart import Apart
+from .index.apart import Apart
 from .layout.transitions import REMOVE
 from .layout.tree import Tree
 from .layout.uuids import uuid7

@@ -6,17 +6,17 @@ import os
 import time
 from collections.abc import Callable
 
-from .apart import Apart
 from .context import Context
 from .deadlines import Deadline, Deadlines
 from .hold import Held, hold, pin
+from .index.apart import Apart
+from .index.timers import Timers
 from .layout.names import facts, fits
 from .layout.transitions import DELAY, REDELIVER, REMOVE_DELAY
 from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
 from .release import bury, is_used_up
 from .stuck import Stuck
 from .task import Task
-from .timers import Timers
 
 _BUSY_MS = 2
 

@@ -17,7 +17,9 @@ from .counts import Counts, Depths, count
 from .delivery import Delivery
 from .durability.sync import Syncer, SyncMode
 from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, telling, unavailable
-from .events import Events
+from .index.events import Events
+from .index.ready import Ready
+from .index.share import WHOLE, Share
 from .journal import Journal
 from .layout.filesystem import Filesystem, examine
 from .layout.filters import Filter
@@ -28,8 +30,6 @@ from .layout.topics import Topics
 from .layout.tree import Tree
 from .moves import Move
 from .queue import Queue
-from .ready import Ready
-from .share import WHOLE, Share
 from .survey import Overview, survey
 from .topic import Topic
 from .verbs import Verbs

@@ -17,9 +17,9 @@ from typing import Any
 
 from inotify_simple import INotify
 
-from fsmq.spool import events
 from fsmq.spool.durability.sync import Syncer
-from fsmq.spool.events import Events
+from fsmq.spool.index import events
+from fsmq.spool.index.events import Events
 from fsmq.spool.layout import filesystem
 from fsmq.spool.layout.tree import Tree
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fsmq.spool import NoSuchQueue, Spool
-from fsmq.spool.events import Event, Kind
 from fsmq.spool.fsck import Kind as FindingKind
 from fsmq.spool.fsck import check
+from fsmq.spool.index.events import Event, Kind
 from fsmq.spool.layout.names import UUID7, split_entry
 from tests.interleave import model
 from tests.interleave.client import LONG_S, OTHER, Client, Q

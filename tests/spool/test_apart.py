@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from fsmq.spool.apart import FIRST_S, LONGEST_S, Apart
+from fsmq.spool.index.apart import FIRST_S, LONGEST_S, Apart
 
 BAD = OSError("bad")
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import QueueFull, Spool, listings
+from fsmq.spool import QueueFull, Spool
 from fsmq.spool.counts import Depths, Uncounted
+from fsmq.spool.index import listings
 from tests.suite import PATIENCE_S, eventually
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable, removal
-from fsmq.spool.events import Event, Events, Kind
+from fsmq.spool.index.events import Event, Events, Kind
 from fsmq.spool.layout.tree import Tree
 from tests.spool import racing
 from tests.spool.helpers import tree_of, visible

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsmq.spool import InvalidValue, NoSuchQueue, Queue, Spool
-from fsmq.spool.ready_index import GRACE_S, ReadyIndex
-from fsmq.spool.share import Share
+from fsmq.spool.index.ready_index import GRACE_S, ReadyIndex
+from fsmq.spool.index.share import Share
 from tests.spool.helpers import Clock
 from tests.suite import eventually
 

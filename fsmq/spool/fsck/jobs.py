@@ -10,10 +10,10 @@ from ..commit import remove
 from ..context import Context
 from ..durability.locks import is_held
 from ..forward import last, load, remove_gone
+from ..index.ready import Ready
 from ..layout.settings import SettingsStore
 from ..layout.topics import Topics
 from ..layout.transitions import STAGING
-from ..ready import Ready
 from ..staging import Job, check_job, is_draft, is_gone, is_lock, job_of, lock_path
 from .layout import left_draft
 from .messages import Scene, hidden, kind_of_file, stray

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ..durability.sync import Syncer, Work
 from ..errors import ADVICE, Unavailable, is_full, is_passing
-from ..events import Events
+from ..index.events import Events
 from ..layout.filesystem import Filesystem, examine, has_journal, mounts_below
 from ..layout.transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE
 from ..layout.tree import Tree

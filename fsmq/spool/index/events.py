@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from inotify_simple import INotify, flags
 
-from .layout.tree import Tree
+from ..layout.tree import Tree
 
 
 class Kind(Enum):

@@ -1,4 +1,4 @@
-"""One queue's ready ids in order: what :mod:`fsmq.spool.ready` keeps for each queue in use."""
+"""One queue's ready ids in order: what :mod:`fsmq.spool.index.ready` keeps for each queue in use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, nsmallest
 
+from ..layout.steps import portions
 from .apart import Apart
-from .layout.steps import portions
 from .share import Share
 
 # How long an id that others prefer is left to them.

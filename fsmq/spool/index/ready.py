@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from ..errors import NoSuchQueue
+from ..layout.names import is_id
+from ..layout.settings import QueueSettings
+from ..layout.transitions import QUEUES
+from ..layout.tree import Tree
 from . import listings
-from .errors import NoSuchQueue
 from .events import Event, Events, Kind
-from .layout.names import is_id
-from .layout.settings import QueueSettings
-from .layout.transitions import QUEUES
-from .layout.tree import Tree
 from .ready_index import ReadyIndex
 from .share import USUAL, WHOLE, Division, Share
 
@@ -53,7 +53,7 @@ class Ready:
     ``on_lost`` is called when events were dropped, and must see to it that :meth:`rescan` runs; by
     default that is done at once, which takes seconds where millions of messages wait.
 
-    Where a thread may list no folder (:mod:`fsmq.spool.listings`), another one has to :meth:`load`
+    Where a thread may list no folder (:mod:`fsmq.spool.index.listings`), another one has to :meth:`load`
     what :meth:`is_due` before an id can be popped.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from .layout.settings import QueueSettings
+from ..layout.settings import QueueSettings
 
 # A ready index that saw no use for so long is dropped, and its watch with it.
 IDLE_S = 900.0
