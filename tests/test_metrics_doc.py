@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsmq.daemons.settings.settings import SETTINGS
-from fsmq.spool.metrics import METRICS
+from fsmq.spool.records.metrics import METRICS
 from tests.suite import HOME
 
 TEXT = (HOME / "docs" / "metrics.md").read_text()

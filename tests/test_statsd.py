@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.daemons.statsd import Statsd
-from fsmq.spool.metrics import Metrics
+from fsmq.spool.records.metrics import Metrics
 from tests.http.helpers import Wire
 from tests.suite import PATIENCE_S, Suite
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fsmq.spool.metrics import Metrics
+from fsmq.spool.records.metrics import Metrics
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -16,10 +16,10 @@ from fsmq.cli.output import json_option, many, span
 from fsmq.cli.place.place import Place, Root, at_option, open_place
 from fsmq.cli.place.server import Server
 from fsmq.spool import QueueSettings
-from fsmq.spool.alive import look
 from fsmq.spool.fsck import printable
 from fsmq.spool.lag import Lag, measure
 from fsmq.spool.probe import Level, probe
+from fsmq.spool.records.alive import look
 from fsmq.spool.survey import Overview
 
 # A mover takes milliseconds; whatever waits longer than this stands still.

@@ -13,7 +13,7 @@ from fsmq.spool.errors import FsmqError, UnusableSpool
 from fsmq.spool.layout.filesystem import Filesystem
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.reports import Reports
+from fsmq.spool.records.reports import Reports
 from fsmq.spool.spool import open_context
 
 log = logs.get_logger(__name__)

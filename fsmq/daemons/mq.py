@@ -27,9 +27,9 @@ from fsmq.http.admission import Admission
 from fsmq.http.keys import KeysError
 from fsmq.http.server import Server
 from fsmq.http.service import Service
-from fsmq.spool import peers
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.index.share import Share
+from fsmq.spool.records import peers
 from fsmq.spool.spool import Spool
 
 log = logs.get_logger(__name__)

@@ -13,13 +13,13 @@ from fsmq.daemons.settings.options import ReaperOptions, program
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.index.events import Events
-from fsmq.spool.journal import NoJournal, close_abandoned, expire
 from fsmq.spool.layout.filesystem import is_network, kind_of
 from fsmq.spool.layout.transitions import REMOVE
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.metrics import Metrics
 from fsmq.spool.reaper import Reaper
-from fsmq.spool.reports import Reports
+from fsmq.spool.records.journal import NoJournal, close_abandoned, expire
+from fsmq.spool.records.metrics import Metrics
+from fsmq.spool.records.reports import Reports
 
 log = logs.get_logger(__name__)
 # Removals come in bursts: after one is reaped, so long is waited for more.

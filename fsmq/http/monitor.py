@@ -20,9 +20,9 @@ from prometheus_client.exposition import choose_encoder
 from fsmq._version import __version__
 from fsmq.spool.errors import Unavailable, telling
 from fsmq.spool.layout.steps import LARGE_BYTES
-from fsmq.spool.metrics import METRICS, Key, Snapshot
 from fsmq.spool.probe.scratch import try_to_store
-from fsmq.spool.reports import Report
+from fsmq.spool.records.metrics import METRICS, Key, Snapshot
+from fsmq.spool.records.reports import Report
 from fsmq.spool.survey import Overview
 
 from . import monitor_api as api

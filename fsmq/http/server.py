@@ -14,7 +14,7 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq._version import __version__
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
-from fsmq.spool.journal import via
+from fsmq.spool.records.journal import via
 
 from .dialect import Dialect
 from .dialects import DIALECTS, NativeDialect

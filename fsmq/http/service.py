@@ -16,7 +16,7 @@ from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
 from fsmq.spool.put import Batch
 from fsmq.spool.receive import MAX_CLAIMS
-from fsmq.spool.reports import EVERY_S, Reports
+from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
 
 from .access import Access

@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue
 from .index.ready import Ready
-from .journal import NoJournal
 from .layout.compression import MAX_PLAIN_BYTES
 from .layout.message import MAX_HEADER_BYTES
 from .layout.names import Facts
@@ -18,7 +17,8 @@ from .layout.settings import QueueSettings, SettingsStore
 from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.tree import Tree
-from .metrics import Metrics
+from .records.journal import NoJournal
+from .records.metrics import Metrics
 
 T = TypeVar("T")
 

@@ -21,11 +21,11 @@ from .durability.locks import Reservations
 from .durability.sync import Work
 from .durability.unfinished import stands
 from .errors import Unavailable
-from .journal import NoJournal
 from .layout import documents
 from .layout.names import UUID7, siblings, split_entry
 from .layout.transitions import NEW, REMOVE_NEW, STAGING
 from .layout.tree import Tree
+from .records.journal import NoJournal
 from .staging import Job, Sync, committed_folder, gone_folder
 
 MANIFEST = "commit.json"

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import moves, peers, reaper, removal
+from . import moves, reaper, removal
 from .census import Census
 from .context import Context, Pending
 from .counts import Counts, Depths, count
@@ -20,7 +20,6 @@ from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, telling
 from .index.events import Events
 from .index.ready import Ready
 from .index.share import WHOLE, Share
-from .journal import Journal
 from .layout.filesystem import Filesystem, examine
 from .layout.filters import Filter
 from .layout.names import check_queue
@@ -30,6 +29,8 @@ from .layout.topics import Topics
 from .layout.tree import Tree
 from .moves import Move
 from .queue import Queue
+from .records import peers
+from .records.journal import Journal
 from .survey import Overview, survey
 from .topic import Topic
 from .verbs import Verbs

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import Spool
-from fsmq.spool.alive import look
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.records.alive import look
 from tests.faults.inject import cpu_s
 from tests.faults.left import leave_work
 from tests.http.helpers import Answer, Wire

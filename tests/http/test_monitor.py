@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 
-from fsmq.spool.metrics import METRICS
+from fsmq.spool.records.metrics import METRICS
 from tests.http.helpers import Wire, ask, fetch, post
 from tests.http.monitoring import page, until
 from tests.suite import Suite, eventually, eventually_on_loop

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fsmq.spool import Queue, Spool
-from fsmq.spool.metrics import METRICS, Metrics, Snapshot
+from fsmq.spool.records.metrics import METRICS, Metrics, Snapshot
 from tests.spool.helpers import Clock
 
 

@@ -13,10 +13,10 @@ from fsmq.daemons.process.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_
 from fsmq.daemons.settings.options import MoverOptions, MqOptions, ReaperOptions, parse
 from fsmq.daemons.settings.settings import OnOff
 from fsmq.spool.errors import UnusableSpool, is_passing
-from fsmq.spool.journal import Journal, NoJournal
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.metrics import Metrics
 from fsmq.spool.probe import Level, probe
+from fsmq.spool.records.journal import Journal, NoJournal
+from fsmq.spool.records.metrics import Metrics
 
 log = get_logger(__name__)
 

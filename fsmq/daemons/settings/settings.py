@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from fsmq.daemons.settings.commandline import Setting
 from fsmq.daemons.settings.limits import LIMITS
 from fsmq.kinds import Choice, Location, Number, Several, Text, Whole, WholeOr
-from fsmq.spool.peers import host_name
+from fsmq.spool.records.peers import host_name
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
 OnOff = Literal["on", "off"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool import peers
 from fsmq.spool.errors import telling
+from fsmq.spool.records import peers
 
 from ..request import Call
 from ..service import Service

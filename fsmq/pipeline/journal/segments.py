@@ -34,8 +34,8 @@ from pyspark.sql.types import StructType
 
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue
-from fsmq.spool.journal import created_ms
 from fsmq.spool.layout.transitions import JOURNAL
+from fsmq.spool.records.journal import created_ms
 
 NAME = "fsmq_journal"
 COLUMNS = (

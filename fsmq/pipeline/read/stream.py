@@ -31,7 +31,6 @@ from fsmq.pipeline.read.arrow import Batches, no_collector
 from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Queues
 from fsmq.spool import FsmqError, Spool, State
-from fsmq.spool.alive import look
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import telling
@@ -41,6 +40,7 @@ from fsmq.spool.layout.message import MAX_HEADER_BYTES
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.manifest import Batch
+from fsmq.spool.records.alive import look
 
 OPTIONS = (
     "root",

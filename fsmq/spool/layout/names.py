@@ -50,7 +50,7 @@ class Facts(NamedTuple):
 
 
 PLAIN = Facts()
-# The queue of what asks whether programs live (`fsmq.spool.alive`). It does not have to exist: an
+# The queue of what asks whether programs live (`fsmq.spool.records.alive`). It does not have to exist: an
 # expired message never gets there.
 ALIVE = "__alive"
 

@@ -11,9 +11,9 @@ import re
 import socket
 from typing import NamedTuple
 
-from .index.share import Share
-from .layout.transitions import PEERS
-from .layout.tree import Tree
+from ..index.share import Share
+from ..layout.transitions import PEERS
+from ..layout.tree import Tree
 
 BEAT_S = 5.0
 DEAD_AFTER_S = 20.0

@@ -11,10 +11,10 @@ import os
 import time
 from typing import NamedTuple
 
-from .layout.names import ALIVE, entry
-from .layout.transitions import NEW, PEERS, REMOVE
-from .layout.tree import Tree
-from .layout.uuids import uuid7
+from ..layout.names import ALIVE, entry
+from ..layout.transitions import NEW, PEERS, REMOVE
+from ..layout.tree import Tree
+from ..layout.uuids import uuid7
 from .peers import DEAD_AFTER_S
 
 _EXPIRED = ".x1"

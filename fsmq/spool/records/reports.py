@@ -12,11 +12,11 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from .layout import documents
-from .layout.files import write_all
-from .layout.transitions import METRICS
-from .layout.tree import Tree
-from .layout.uuids import uuid7
+from ..layout import documents
+from ..layout.files import write_all
+from ..layout.transitions import METRICS
+from ..layout.tree import Tree
+from ..layout.uuids import uuid7
 from .metrics import Metrics, Snapshot
 
 EVERY_S = 1.0

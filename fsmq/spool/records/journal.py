@@ -19,9 +19,9 @@ from contextvars import ContextVar
 from json.encoder import encode_basestring_ascii
 from typing import NamedTuple
 
-from .layout.names import ALIVE
-from .layout.transitions import JOURNAL
-from .layout.tree import Tree
+from ..layout.names import ALIVE
+from ..layout.transitions import JOURNAL
+from ..layout.tree import Tree
 from .metrics import Metrics
 
 VERSION = 1
