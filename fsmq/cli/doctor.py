@@ -17,10 +17,10 @@ from fsmq.cli.place.place import Place, Root, at_option, open_place
 from fsmq.cli.place.server import Server
 from fsmq.spool import QueueSettings
 from fsmq.spool.fsck import printable
-from fsmq.spool.lag import Lag, measure
 from fsmq.spool.probe import Level, probe
 from fsmq.spool.records.alive import look
-from fsmq.spool.survey import Overview
+from fsmq.spool.views.lag import Lag, measure
+from fsmq.spool.views.survey import Overview
 
 # A mover takes milliseconds; whatever waits longer than this stands still.
 _STILL_S = 5.0

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import aiohttp
 from yarl import URL
 
-from fsmq.spool.counts import Counts
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.transitions import State
+from fsmq.spool.views.counts import Counts
 
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb

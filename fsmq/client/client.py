@@ -19,10 +19,10 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from fsmq.spool.counts import Counts
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.transitions import State
+from fsmq.spool.views.counts import Counts
 
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb

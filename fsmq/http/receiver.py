@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeAlias
 
-from fsmq.spool import browse
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import FsmqError, NoSuchQueue, unavailable
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, Steps
 from fsmq.spool.receive import claim_in
 from fsmq.spool.spool import Spool
+from fsmq.spool.views import browse
 
 from .admission import Admission
 from .request import Call

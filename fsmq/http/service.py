@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from fsmq.spool.context import Pending, join
-from fsmq.spool.counts import Uncounted
 from fsmq.spool.errors import telling
 from fsmq.spool.index import listings
 from fsmq.spool.layout.filters import Filter
@@ -18,6 +17,7 @@ from fsmq.spool.put import Batch
 from fsmq.spool.receive import MAX_CLAIMS
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
+from fsmq.spool.views.counts import Uncounted
 
 from .access import Access
 from .admission import Admission

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from fsmq.spool.counts import Counts
 from fsmq.spool.spool import Spool
+from fsmq.spool.views.counts import Counts
 
 from .threads import Threads
 

@@ -1,8 +1,6 @@
 """The spool: the on-disk format and every verb on it. Knows the disk and nothing else."""
 
-from .browse import Moved
 from .context import Pending
-from .counts import Counts
 from .errors import (
     DuplicateMessage,
     FsmqError,
@@ -22,6 +20,8 @@ from .layout.transitions import State
 from .queue import Queue
 from .spool import Spool
 from .topic import Topic
+from .views.browse import Moved
+from .views.counts import Counts
 
 __all__ = [
     "Counts",

@@ -16,9 +16,8 @@ import base64
 import hashlib
 from collections.abc import Sequence
 
-from . import browse, put, receive
+from . import put, receive
 from .context import Context, Pending, join
-from .counts import Depths
 from .durability.sync import Work
 from .errors import NoRoom, unavailable
 from .layout.message import Message, NewMessage
@@ -26,9 +25,11 @@ from .layout.names import MAX_QUEUE_BYTES
 from .layout.steps import FEW, Steps, finish
 from .layout.transitions import DELIVER, NEW, PULL, QUEUES, State
 from .layout.uuids import uuid7
-from .look import Page
 from .put import Batch
-from .reading import Room
+from .views import browse
+from .views.counts import Depths
+from .views.look import Page
+from .views.reading import Room
 
 _WRITE, _READ = "__dedupq_write:", "__dedupq_read:"
 MAX_NAME_BYTES = MAX_QUEUE_BYTES - len(_WRITE)

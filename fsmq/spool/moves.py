@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from . import browse
 from .context import Context
 from .dedup import content_id, read_side, write_side
 from .durability.locks import lock, reserve
@@ -44,6 +43,7 @@ from .layout.transitions import (
 )
 from .layout.tree import Tree
 from .layout.uuids import uuid7
+from .views import browse
 
 Status = Literal["in_progress", "complete", "error"]
 _ref = re.compile(UUID7)

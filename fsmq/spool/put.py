@@ -12,7 +12,6 @@ from collections.abc import Container, Sequence
 from functools import cache
 
 from .context import Context, Pending
-from .counts import Depths
 from .draft import Draft, drafts
 from .durability.locks import Reservations
 from .durability.sync import Work
@@ -24,6 +23,7 @@ from .layout.settings import QueueSettings
 from .layout.transitions import NEW, State
 from .layout.tree import Tree
 from .removal import remove_known
+from .views.counts import Depths
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000

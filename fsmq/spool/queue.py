@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from . import browse
-from .browse import Moved
 from .context import Pending
-from .counts import Counts
 from .durability.sync import Work
 from .errors import FsmqError
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings, check_seconds
 from .layout.transitions import DELAY, NEW, QUEUES, State
 from .purge import purge
+from .views import browse
+from .views.browse import Moved
+from .views.counts import Counts
 
 if TYPE_CHECKING:
     from .spool import Spool

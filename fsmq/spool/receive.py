@@ -14,8 +14,8 @@ from .layout.names import check_queue, facts
 from .layout.settings import check_number
 from .layout.steps import Steps
 from .layout.transitions import DELAY, QUEUES
-from .reading import Budget, Room, read
 from .release import claim_stamp, return_unseen
+from .views.reading import Budget, Room, read
 
 MAX_CLAIMS = 1000
 # A claim of many messages ends early when their bodies reach this many bytes.

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from . import moves, reaper, removal
-from .census import Census
 from .context import Context, Pending
-from .counts import Counts, Depths, count
 from .delivery import Delivery
 from .durability.sync import Syncer, SyncMode
 from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, telling, unavailable
@@ -31,9 +29,11 @@ from .moves import Move
 from .queue import Queue
 from .records import peers
 from .records.journal import Journal
-from .survey import Overview, survey
 from .topic import Topic
 from .verbs import Verbs
+from .views.census import Census
+from .views.counts import Counts, Depths, count
+from .views.survey import Overview, survey
 
 T = TypeVar("T")
 WatchMode = Literal["auto", "events", "poll"]

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from . import claim, dedup, put, receive, release, removal
 from . import publish as publishing
 from .context import Context, Pending
-from .counts import Depths
 from .errors import telling
 from .layout.filters import Filter
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.steps import finish
 from .put import Batch
+from .views.counts import Depths
 
 
 class Verbs:

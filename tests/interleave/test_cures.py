@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import browse, purge, put, receive, release
-from fsmq.spool.census import _Folder
+from fsmq.spool import purge, put, receive, release
 from fsmq.spool.context import Context
 from fsmq.spool.draft import Draft
 from fsmq.spool.hold import Held
 from fsmq.spool.layout.transitions import State, Transition
 from fsmq.spool.unread import Claimed
+from fsmq.spool.views import browse
+from fsmq.spool.views.census import _Folder
 from tests.interleave.explore import Explorer, Plan
 
 Patch = pytest.MonkeyPatch

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from fsmq.cli import main
 from fsmq.spool import InvalidValue, Message, NewMessage, Spool, State
-from fsmq.spool.browse import ids
-from fsmq.spool.look import look
+from fsmq.spool.views.browse import ids
+from fsmq.spool.views.look import look
 from tests.pipeline import spools
 from tests.pipeline.archives import archived
 from tests.spool.helpers import visible

@@ -16,9 +16,9 @@ from fsmq.pipeline.jobs.replay import Wish, replay
 from fsmq.pipeline.jobs.sending import Plan, send
 from fsmq.pipeline.write.rows import check_columns
 from fsmq.spool import InvalidValue, Message, NewMessage, Spool, State
-from fsmq.spool.browse import ids
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.look import look
+from fsmq.spool.views.browse import ids
+from fsmq.spool.views.look import look
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
-from fsmq.spool.browse import peek_all
+from fsmq.spool.views.browse import peek_all
 from tests.spool.helpers import Clock, tree_of, visible
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import QueueFull, Spool
-from fsmq.spool.counts import Depths, Uncounted
 from fsmq.spool.index import listings
+from fsmq.spool.views.counts import Depths, Uncounted
 from tests.suite import PATIENCE_S, eventually
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import Counts, NewMessage, Spool
-from fsmq.spool.lag import measure
+from fsmq.spool.views.lag import measure
 
 LATER_S = 100.0
 

@@ -16,7 +16,7 @@ from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool import Counts, Message, Moved, NewMessage, QueueSettings, Spool, State
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
-from fsmq.spool.survey import Overview
+from fsmq.spool.views.survey import Overview
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from fsmq.spool import browse
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.layout.message import Message, NewMessage
@@ -16,6 +15,7 @@ from fsmq.spool.layout.steps import finish
 from fsmq.spool.moves import Move
 from fsmq.spool.put import Batch
 from fsmq.spool.receive import claim_in
+from fsmq.spool.views import browse
 
 from ..request import Call
 from ..service import Service

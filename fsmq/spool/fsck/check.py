@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ..counts import Counts
 from ..errors import ADVICE, UnusableSpool
 from ..layout.filesystem import examine
 from ..layout.names import is_id, is_queue, split_entry
@@ -33,6 +32,7 @@ from ..layout.transitions import (
 )
 from ..layout.tree import Tree
 from ..manifest import folder_of
+from ..views.counts import Counts
 from .duplicates import Links, Seen, is_among, look_twice
 from .jobs import JobRules
 from .layout import LayoutRules

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from ..counts import Counts
+from ..views.counts import Counts
 
 
 class Severity(Enum):

@@ -9,13 +9,21 @@ from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
-from .context import Context
-from .errors import InvalidValue, NoSuchQueue, unavailable
-from .layout.message import Message
-from .layout.names import check_id, check_queue, fits, is_id, split_entry
-from .layout.steps import portions
-from .layout.transitions import MOVE_DELAY, MOVE_NEW, MOVE_READY, NEW, REMOVE_NEW, State, Transition
-from .layout.tree import Tree
+from ..context import Context
+from ..errors import InvalidValue, NoSuchQueue, unavailable
+from ..layout.message import Message
+from ..layout.names import check_id, check_queue, fits, is_id, split_entry
+from ..layout.steps import portions
+from ..layout.transitions import (
+    MOVE_DELAY,
+    MOVE_NEW,
+    MOVE_READY,
+    NEW,
+    REMOVE_NEW,
+    State,
+    Transition,
+)
+from ..layout.tree import Tree
 from .look import Page, state_name
 from .reading import Room
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import stat
 
-from .context import Context
-from .errors import NoRoom
-from .layout.message import Message
-from .layout.names import facts
-from .layout.stamps import Stamp
-from .layout.steps import finish
-from .layout.transitions import State
-from .layout.tree import STRAY
+from ..context import Context
+from ..errors import NoRoom
+from ..layout.message import Message
+from ..layout.names import facts
+from ..layout.stamps import Stamp
+from ..layout.steps import finish
+from ..layout.transitions import State
+from ..layout.tree import STRAY
+from ..receive import MAX_CLAIM_BYTES
 from .reading import UNLIMITED, Budget, Room, read
-from .receive import MAX_CLAIM_BYTES
 
 
 class Page:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from .context import Context
-from .layout.names import split_entry
-from .layout.transitions import DELAY, NEW, REMOVE
+from ..context import Context
+from ..layout.names import split_entry
+from ..layout.transitions import DELAY, NEW, REMOVE
 
 
 class Lag(NamedTuple):

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .errors import FsmqError, QueueFull
-from .index import listings
-from .layout.names import split_entry
-from .layout.stamps import Stamps
-from .layout.transitions import DELAY, NEW
-from .layout.tree import Tree
+from ..errors import FsmqError, QueueFull
+from ..index import listings
+from ..layout.names import split_entry
+from ..layout.stamps import Stamps
+from ..layout.transitions import DELAY, NEW
+from ..layout.tree import Tree
 
 # A count is at most so old, or older where counting would take more than a twentieth of the time.
 _FRESH_S = 1.0

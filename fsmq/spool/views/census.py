@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from .context import Context
-from .errors import NoSuchQueue, Unavailable, unavailable
-from .index.events import Event, Kind
-from .layout.names import split_entry
-from .layout.transitions import DELAY, NEW
+from ..context import Context
+from ..errors import NoSuchQueue, Unavailable, unavailable
+from ..index.events import Event, Kind
+from ..layout.names import split_entry
+from ..layout.transitions import DELAY, NEW
 
 # Keeping up costs some microseconds a message: it ends when nobody has asked for so long.
 _IDLE_S = 60.0

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Protocol
 
-from .context import Context
-from .layout.compression import decompress_in
-from .layout.files import read_all
-from .layout.message import MAX_HEADER_BYTES, NO_HEADER, header
-from .layout.names import Facts
-from .layout.steps import LARGE_BYTES, Steps
+from ..context import Context
+from ..layout.compression import decompress_in
+from ..layout.files import read_all
+from ..layout.message import MAX_HEADER_BYTES, NO_HEADER, header
+from ..layout.names import Facts
+from ..layout.steps import LARGE_BYTES, Steps
 
 # What a message takes in Python beside its body.
 _MESSAGE_BYTES = 1024

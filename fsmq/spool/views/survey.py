@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .context import Context
+from ..context import Context
+from ..layout.names import facts, split_entry
+from ..layout.transitions import DELAY, NEW
 from .counts import Counts
-from .layout.names import facts, split_entry
-from .layout.transitions import DELAY, NEW
 
 
 class Overview(NamedTuple):
