@@ -10,7 +10,7 @@ from typing import Any
 
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.put import MAX_BATCH
+from fsmq.spool.verbs.put import MAX_BATCH
 
 from .json_reader import LongText, Reader
 from .problems import UnreadableBody

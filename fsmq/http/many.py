@@ -7,7 +7,7 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.errors import DuplicateMessage, InvalidValue, MessageTooLarge
 from fsmq.spool.layout.settings import check_number
 from fsmq.spool.layout.transitions import State
-from fsmq.spool.receive import MAX_CLAIM_BYTES
+from fsmq.spool.verbs.receive import MAX_CLAIM_BYTES
 from fsmq.spool.views import browse
 
 from . import bodies

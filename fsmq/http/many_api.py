@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fsmq.spool.errors import DuplicateMessage, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
-from fsmq.spool.put import MAX_BATCH
-from fsmq.spool.receive import MAX_CLAIMS
+from fsmq.spool.verbs.put import MAX_BATCH
+from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from .describe import (
     JSON,

@@ -20,7 +20,7 @@ from fsmq.spool.layout.names import (
 )
 from fsmq.spool.layout.settings import DEFAULTS, MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S, Setting
 from fsmq.spool.layout.stamps import MAX_COUNT
-from fsmq.spool.receive import MAX_CLAIMS
+from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from .describe import (
     ANY_BYTES,

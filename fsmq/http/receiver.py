@@ -12,8 +12,8 @@ from fsmq.spool.context import Pending
 from fsmq.spool.errors import FsmqError, NoSuchQueue, unavailable
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, Steps
-from fsmq.spool.receive import claim_in
 from fsmq.spool.spool import Spool
+from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
 from .admission import Admission

@@ -13,10 +13,10 @@ from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
-from fsmq.spool.put import Batch
-from fsmq.spool.receive import MAX_CLAIMS
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
+from fsmq.spool.verbs.put import Batch
+from fsmq.spool.verbs.receive import MAX_CLAIMS
 from fsmq.spool.views.counts import Uncounted
 
 from .access import Access
@@ -109,7 +109,7 @@ class Service(Runner):
     ) -> list[str]:
         """Store messages in a queue of these settings; their ids.
 
-        Raises what :func:`fsmq.spool.put.put` raises.
+        Raises what :func:`fsmq.spool.verbs.put.put` raises.
         """
         few = len(messages) <= FEW
         try:
@@ -125,7 +125,7 @@ class Service(Runner):
     async def publish(self, topic: str, message: NewMessage) -> dict[str, str]:
         """Store a copy in every subscribed queue; their ids by queue.
 
-        Raises what :func:`fsmq.spool.publish.publish` raises.
+        Raises what :func:`fsmq.spool.verbs.publish.publish` raises.
         """
         with telling(f"cannot read the subscriptions of {topic!r}"):
             to = self.spool.context.topics.known(topic, FEW)
@@ -152,7 +152,7 @@ class Service(Runner):
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:
         """Remove messages; tells for each id whether it was there.
 
-        Raises what :func:`fsmq.spool.removal.remove` raises.
+        Raises what :func:`fsmq.spool.verbs.removal.remove` raises.
         """
         few = len(message_ids) <= FEW
         if few:

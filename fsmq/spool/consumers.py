@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import removal
 from .context import Context
 from .durability.locks import Reservation, lock
 from .errors import FsmqError, telling
@@ -24,6 +23,7 @@ from .layout.names import check_queue, is_queue
 from .layout.transitions import CONSUMERS
 from .layout.tree import Tree
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
+from .verbs import removal
 
 _RETRY_S = 0.05
 

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from .context import Context
-from .dedup import content_id, read_side, write_side
 from .durability.locks import lock, reserve
 from .durability.sync import Syncer, Work
 from .durability.unfinished import stands
@@ -43,6 +42,7 @@ from .layout.transitions import (
 )
 from .layout.tree import Tree
 from .layout.uuids import uuid7
+from .verbs.dedup import content_id, read_side, write_side
 from .views import browse
 
 Status = Literal["in_progress", "complete", "error"]

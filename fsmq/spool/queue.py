@@ -13,7 +13,7 @@ from .errors import FsmqError
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings, check_seconds
 from .layout.transitions import DELAY, NEW, QUEUES, State
-from .purge import purge
+from .verbs.purge import purge
 from .views import browse
 from .views.browse import Moved
 from .views.counts import Counts

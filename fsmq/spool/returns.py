@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 from .context import Context
 from .deadlines import Deadline, Deadlines
-from .hold import Held, hold, pin
 from .index.apart import Apart
 from .index.timers import Timers
 from .layout.names import facts, fits
 from .layout.transitions import DELAY, REDELIVER, REMOVE_DELAY
 from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
-from .release import bury, is_used_up
 from .stuck import Stuck
 from .task import Task
+from .verbs.latch import Held, hold, pin
+from .verbs.release import bury, is_used_up
 
 _BUSY_MS = 2
 

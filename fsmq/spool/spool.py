@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import moves, reaper, removal
+from . import moves, reaper
 from .context import Context, Pending
 from .delivery import Delivery
 from .durability.sync import Syncer, SyncMode
@@ -30,7 +30,8 @@ from .queue import Queue
 from .records import peers
 from .records.journal import Journal
 from .topic import Topic
-from .verbs import Verbs
+from .unsynced import Verbs
+from .verbs import removal
 from .views.census import Census
 from .views.counts import Counts, Depths, count
 from .views.survey import Overview, survey

@@ -24,7 +24,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from .context import Context
-from .draft import Draft, draft
 from .durability.locks import Reservation, lock
 from .durability.sync import Work
 from .errors import InvalidValue, NoSuchQueue, telling, unavailable
@@ -35,7 +34,8 @@ from .layout.settings import DEFAULTS, QueueSettings
 from .layout.transitions import STAGING
 from .layout.tree import Tree
 from .layout.uuids import uuid7
-from .restored import restored
+from .verbs.draft import Draft, draft
+from .verbs.restored import restored
 
 # So many files share a sync; settings are read anew for each such group.
 _GROUP = 10_000

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Spool, Unavailable, removal
+from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.verbs import removal
 from tests.http.helpers import Answer, Wire
 from tests.spool.crashing import leave
 from tests.suite import Suite, eventually

@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from fsmq.spool.dedup import read_side, write_side
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.layout.stamps import Stamps
+from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.http.routes import Request, document, every_request
 from tests.suite import Suite
 

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fsmq.spool import FsmqError, Message, NewMessage, Queue, Spool, dedup
+from fsmq.spool import FsmqError, Message, NewMessage, Queue, Spool
 from fsmq.spool.consumer import Consumer
 from fsmq.spool.consumers import finish_abandoned
 from fsmq.spool.context import Pending
 from fsmq.spool.manifest import Batch
-from fsmq.spool.purge import purge
+from fsmq.spool.verbs import dedup
+from fsmq.spool.verbs.purge import purge
 from tests.interleave import model
 from tests.interleave.judge import Log
 from tests.interleave.model import Clearing, Operation, Publishing

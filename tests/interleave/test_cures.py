@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import purge, put, receive, release
 from fsmq.spool.context import Context
-from fsmq.spool.draft import Draft
-from fsmq.spool.hold import Held
 from fsmq.spool.layout.transitions import State, Transition
 from fsmq.spool.unread import Claimed
+from fsmq.spool.verbs import purge, put, receive, release
+from fsmq.spool.verbs.draft import Draft
+from fsmq.spool.verbs.latch import Held
 from fsmq.spool.views import browse
 from fsmq.spool.views.census import _Folder
 from tests.interleave.explore import Explorer, Plan

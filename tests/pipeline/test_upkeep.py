@@ -11,7 +11,7 @@ import pytest
 from fsmq.pipeline.jobs.upkeep import dedup, duplicates, rebalance, shares_of
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
 from fsmq.spool.fsck import check
-from fsmq.spool.maintenance import remove_ready
+from fsmq.spool.verbs.maintenance import remove_ready
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fsmq.spool.dedup import read_side, write_side
+from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.power import bodies
 from tests.power.ops import ACCURACY_S, DONE, Op
 

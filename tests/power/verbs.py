@@ -21,8 +21,8 @@ from fsmq.spool import (
     Spool,
     Unavailable,
 )
-from fsmq.spool import dedup as spool_dedup
 from fsmq.spool.errors import Reserved
+from fsmq.spool.verbs import dedup as spool_dedup
 from tests.power import bodies, dedup
 from tests.power.ops import content
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 
-from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool, dedup
+from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool
 from fsmq.spool.consumer import Consumer
-from fsmq.spool.dedup import read_side, write_side
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.durability.unfinished import stands
 from fsmq.spool.fsck import check
+from fsmq.spool.verbs import dedup
+from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.teller import (

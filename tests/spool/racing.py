@@ -18,8 +18,8 @@ from fsmq.spool import (
     Queue,
     Spool,
     Unavailable,
-    removal,
 )
+from fsmq.spool.verbs import removal
 from tests.spool.helpers import visible
 
 # A child shares nothing with its parent but the tree.

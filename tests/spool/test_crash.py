@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, removal
+from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool
 from fsmq.spool.durability.dotnames import recover as recover_dot_names
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.verbs import removal
 from tests.spool.crashing import leave, run_and_die
 from tests.spool.helpers import Clock, visible
 

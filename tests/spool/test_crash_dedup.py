@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Queue, Spool, dedup
-from fsmq.spool.dedup import read_side, write_side
+from fsmq.spool import Queue, Spool
 from fsmq.spool.fsck import check
+from fsmq.spool.verbs import dedup
+from fsmq.spool.verbs.dedup import read_side, write_side
 from fsmq.spool.views.browse import peek_all
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock

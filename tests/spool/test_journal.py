@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import Spool, dedup
+from fsmq.spool import Spool
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.records.alive import look
 from fsmq.spool.records.journal import Journal, close_abandoned, expire, via
 from fsmq.spool.records.metrics import Metrics
+from fsmq.spool.verbs import dedup
 from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
 from tests.suite import HOME, eventually
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool, Unavailable, removal
+from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.index.events import Event, Events, Kind
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.verbs import removal
 from tests.spool import racing
 from tests.spool.helpers import tree_of, visible
 from tests.spool.racing import race

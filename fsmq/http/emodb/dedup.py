@@ -1,4 +1,4 @@
-"""The DedupQueueService over the spool; `fsmq.spool.dedup` says how equal messages meet."""
+"""The DedupQueueService over the spool; `fsmq.spool.verbs.dedup` says how equal messages meet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
-from fsmq.spool import dedup
 from fsmq.spool.context import Pending
-from fsmq.spool.dedup import read_side, write_side
 from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import Steps
-from fsmq.spool.put import Batch
+from fsmq.spool.verbs import dedup
+from fsmq.spool.verbs.dedup import read_side, write_side
+from fsmq.spool.verbs.put import Batch
 
 from ..request import Call
 from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues

@@ -13,8 +13,8 @@ from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import MAX_QUEUE_BYTES
 from fsmq.spool.layout.steps import finish
 from fsmq.spool.moves import Move
-from fsmq.spool.put import Batch
-from fsmq.spool.receive import claim_in
+from fsmq.spool.verbs.put import Batch
+from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
 from ..request import Call

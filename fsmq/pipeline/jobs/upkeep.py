@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from fsmq.pipeline.columns import named
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.maintenance import remove_ready
+from fsmq.spool.verbs.maintenance import remove_ready
 
 _PART = 10_000
 

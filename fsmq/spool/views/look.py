@@ -13,7 +13,7 @@ from ..layout.stamps import Stamp
 from ..layout.steps import finish
 from ..layout.transitions import State
 from ..layout.tree import STRAY
-from ..receive import MAX_CLAIM_BYTES
+from ..verbs.receive import MAX_CLAIM_BYTES
 from .reading import UNLIMITED, Budget, Room, read
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .context import Context, Pending
-from .errors import FsmqError, NoSuchQueue
-from .layout.filters import Filter
-from .layout.message import NewMessage
-from .layout.settings import QueueSettings
+from ..context import Context, Pending
+from ..errors import FsmqError, NoSuchQueue
+from ..layout.filters import Filter
+from ..layout.message import NewMessage
+from ..layout.settings import QueueSettings
+from ..views.counts import Depths
 from .put import Batch, put
-from .views.counts import Depths
 
 
 def publish(

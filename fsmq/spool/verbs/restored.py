@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .context import Context
+from ..context import Context
+from ..errors import InvalidValue, MessageTooLarge
+from ..layout.compression import compress
+from ..layout.message import CONTENT_TYPE, NewMessage, unpack
+from ..layout.names import check_id, facts, seal_of
+from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from .draft import Draft
-from .errors import InvalidValue, MessageTooLarge
-from .layout.compression import compress
-from .layout.message import CONTENT_TYPE, NewMessage, unpack
-from .layout.names import check_id, facts, seal_of
-from .layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 
 
 def restored(context: Context, queue: str, message: NewMessage, settings: QueueSettings) -> Draft:

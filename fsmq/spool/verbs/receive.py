@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
+from ..context import Context, Pending
+from ..durability.sync import Work
+from ..errors import FsmqError, NoRoom, unavailable
+from ..layout.message import Message
+from ..layout.names import check_queue, facts
+from ..layout.settings import check_number
+from ..layout.steps import Steps
+from ..layout.transitions import DELAY, QUEUES
+from ..views.reading import Budget, Room, read
 from .claim import Taken, is_readable, win_in
-from .context import Context, Pending
-from .durability.sync import Work
-from .errors import FsmqError, NoRoom, unavailable
-from .layout.message import Message
-from .layout.names import check_queue, facts
-from .layout.settings import check_number
-from .layout.steps import Steps
-from .layout.transitions import DELAY, QUEUES
 from .release import claim_stamp, return_unseen
-from .views.reading import Budget, Room, read
 
 MAX_CLAIMS = 1000
 # A claim of many messages ends early when their bodies reach this many bytes.

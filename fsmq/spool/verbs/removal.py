@@ -1,4 +1,4 @@
-"""Remove, delete a queue: how messages leave. (`fsmq.spool.purge` empties one.)
+"""Remove, delete a queue: how messages leave. (`fsmq.spool.verbs.purge` empties one.)
 
 A removal is a rename into ``remove/``, of a whole queue too; `fsmq.spool.reaper` unlinks.
 """
@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from .context import Context, Pending
-from .durability.sync import Work
-from .durability.unfinished import stands
-from .errors import NoSuchQueue, Unavailable, is_full, unavailable
-from .hold import IsWanted, pin
-from .layout.names import check_id, check_queue, entry, fits, split_entry, split_staged
-from .layout.transitions import (
+from ..context import Context, Pending
+from ..durability.sync import Work
+from ..durability.unfinished import stands
+from ..errors import NoSuchQueue, Unavailable, is_full, unavailable
+from ..layout.names import check_id, check_queue, entry, fits, split_entry, split_staged
+from ..layout.transitions import (
     DELAY,
     MESSAGE_FOLDERS,
     NEW,
@@ -29,8 +28,9 @@ from .layout.transitions import (
     State,
     Transition,
 )
-from .layout.tree import Tree
-from .layout.uuids import uuid7
+from ..layout.tree import Tree
+from ..layout.uuids import uuid7
+from .latch import IsWanted, pin
 
 # Where most messages are when they are acknowledged comes first. A message may travel on between
 # two tries, so the folders that it can reach from those already tried are tried again.

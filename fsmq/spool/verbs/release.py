@@ -6,15 +6,15 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 
-from .context import Context, Pending
-from .durability.sync import Work
-from .durability.unfinished import stands
-from .errors import InvalidValue, NoSuchMessage, NoSuchQueue, unavailable
-from .hold import Held, hold_patiently, restamp
-from .layout.message import Message
-from .layout.names import check_id, check_queue, fits, split_entry
-from .layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
-from .layout.transitions import BURY, DELAY, QUEUES, RELEASE, State
+from ..context import Context, Pending
+from ..durability.sync import Work
+from ..durability.unfinished import stands
+from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, unavailable
+from ..layout.message import Message
+from ..layout.names import check_id, check_queue, fits, split_entry
+from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
+from ..layout.transitions import BURY, DELAY, QUEUES, RELEASE, State
+from .latch import Held, hold_patiently, restamp
 
 
 def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:

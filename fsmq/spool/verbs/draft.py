@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .context import Context
-from .errors import InvalidValue, MessageTooLarge
-from .layout.compression import compress
-from .layout.files import write_all
-from .layout.message import NewMessage, pack_header
-from .layout.names import MAX_PRIORITY, can_carry, new_id, seal_of, staged_entry
-from .layout.settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
+from ..context import Context
+from ..errors import InvalidValue, MessageTooLarge
+from ..layout.compression import compress
+from ..layout.files import write_all
+from ..layout.message import NewMessage, pack_header
+from ..layout.names import MAX_PRIORITY, can_carry, new_id, seal_of, staged_entry
+from ..layout.settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 
 
 class Draft(NamedTuple):

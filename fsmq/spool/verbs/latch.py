@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from .context import Context
-from .errors import Unavailable
-from .layout.transitions import State, Transition
-from .layout.tree import STRAY, Tree
-from .layout.uuids import uuid7
+from ..context import Context
+from ..errors import Unavailable
+from ..layout.transitions import State, Transition
+from ..layout.tree import STRAY, Tree
+from ..layout.uuids import uuid7
 
 _RETRY_S = 0.0001
 PATIENCE_S = 0.02

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import claim, dedup, put, receive, release, removal
-from . import publish as publishing
 from .context import Context, Pending
 from .errors import telling
 from .layout.filters import Filter
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.steps import finish
-from .put import Batch
+from .verbs import claim, dedup, put, receive, release, removal
+from .verbs import publish as publishing
+from .verbs.put import Batch
 from .views.counts import Depths
 
 

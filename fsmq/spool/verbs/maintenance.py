@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .context import Pending
-from .durability.sync import Work
-from .errors import telling
-from .layout.names import check_queue, is_id
-from .layout.transitions import QUEUES, REMOVE, REMOVE_READY
-from .spool import Spool
+from ..context import Pending
+from ..durability.sync import Work
+from ..errors import telling
+from ..layout.names import check_queue, is_id
+from ..layout.transitions import QUEUES, REMOVE, REMOVE_READY
+from ..spool import Spool
 
 
 def remove_ready(spool: Spool, queue: str, message_ids: Sequence[str]) -> int:

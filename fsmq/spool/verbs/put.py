@@ -11,19 +11,19 @@ import resource
 from collections.abc import Container, Sequence
 from functools import cache
 
-from .context import Context, Pending
+from ..context import Context, Pending
+from ..durability.locks import Reservations
+from ..durability.sync import Work
+from ..durability.unfinished import finish, stands
+from ..errors import DuplicateMessage, InvalidValue, NoSuchQueue, Reserved, Unavailable, unavailable
+from ..layout.message import NewMessage
+from ..layout.names import check_queue, siblings
+from ..layout.settings import QueueSettings
+from ..layout.transitions import NEW, State
+from ..layout.tree import Tree
+from ..views.counts import Depths
 from .draft import Draft, drafts
-from .durability.locks import Reservations
-from .durability.sync import Work
-from .durability.unfinished import finish, stands
-from .errors import DuplicateMessage, InvalidValue, NoSuchQueue, Reserved, Unavailable, unavailable
-from .layout.message import NewMessage
-from .layout.names import check_queue, siblings
-from .layout.settings import QueueSettings
-from .layout.transitions import NEW, State
-from .layout.tree import Tree
 from .removal import remove_known
-from .views.counts import Depths
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000

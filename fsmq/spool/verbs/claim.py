@@ -13,15 +13,15 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from .context import Context, Pending
-from .durability.sync import Work
-from .errors import NoSuchMessage, unavailable
-from .hold import Held, IsWanted, anyone, hold, restamp
-from .layout.names import check_id, check_queue, facts
-from .layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
-from .layout.stamps import MAX_COUNT
-from .layout.steps import FEW
-from .layout.transitions import CLAIM, DEFER, DELAY, DELIVER, NEW, QUEUES, REMOVE_READY, State
+from ..context import Context, Pending
+from ..durability.sync import Work
+from ..errors import NoSuchMessage, unavailable
+from ..layout.names import check_id, check_queue, facts
+from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
+from ..layout.stamps import MAX_COUNT
+from ..layout.steps import FEW
+from ..layout.transitions import CLAIM, DEFER, DELAY, DELIVER, NEW, QUEUES, REMOVE_READY, State
+from .latch import Held, IsWanted, anyone, hold, restamp
 
 # How long a claim, which others wait behind, waits for another holder.
 _CLAIM_PATIENCE_S = 0.001

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .context import Context, Pending
-from .durability.sync import Work
-from .errors import NoSuchQueue, is_full, unavailable
-from .index.events import Events, Kind
-from .layout.names import check_queue, entry, split_entry
-from .layout.transitions import DELAY, NEW, QUEUES, REMOVE
-from .layout.tree import Tree
-from .layout.uuids import uuid7
+from ..context import Context, Pending
+from ..durability.sync import Work
+from ..errors import NoSuchQueue, is_full, unavailable
+from ..index.events import Events, Kind
+from ..layout.names import check_queue, entry, split_entry
+from ..layout.transitions import DELAY, NEW, QUEUES, REMOVE
+from ..layout.tree import Tree
+from ..layout.uuids import uuid7
 from .removal import (
     PROGRESS_STEP,
     await_claims,

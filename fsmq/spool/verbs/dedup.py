@@ -16,20 +16,20 @@ import base64
 import hashlib
 from collections.abc import Sequence
 
+from ..context import Context, Pending, join
+from ..durability.sync import Work
+from ..errors import NoRoom, unavailable
+from ..layout.message import Message, NewMessage
+from ..layout.names import MAX_QUEUE_BYTES
+from ..layout.steps import FEW, Steps, finish
+from ..layout.transitions import DELIVER, NEW, PULL, QUEUES, State
+from ..layout.uuids import uuid7
+from ..views import browse
+from ..views.counts import Depths
+from ..views.look import Page
+from ..views.reading import Room
 from . import put, receive
-from .context import Context, Pending, join
-from .durability.sync import Work
-from .errors import NoRoom, unavailable
-from .layout.message import Message, NewMessage
-from .layout.names import MAX_QUEUE_BYTES
-from .layout.steps import FEW, Steps, finish
-from .layout.transitions import DELIVER, NEW, PULL, QUEUES, State
-from .layout.uuids import uuid7
 from .put import Batch
-from .views import browse
-from .views.counts import Depths
-from .views.look import Page
-from .views.reading import Room
 
 _WRITE, _READ = "__dedupq_write:", "__dedupq_read:"
 MAX_NAME_BYTES = MAX_QUEUE_BYTES - len(_WRITE)
