@@ -12,7 +12,7 @@ from fsmq.cli.failures import Exit, Failure, tell
 from fsmq.cli.output import json_option, many
 from fsmq.cli.params import CONSUMER
 from fsmq.cli.place.place import Root, root_option
-from fsmq.spool.consumers import Overview, drop, overview
+from fsmq.spool.consumers.batches import Overview, drop, overview
 
 
 @click.command("consumers")

@@ -18,7 +18,7 @@ from fsmq.spool import (
     Unavailable,
     UnusableSpool,
 )
-from fsmq.spool.consumers import ConsumerInUse
+from fsmq.spool.consumers.batches import ConsumerInUse
 from fsmq.spool.fsck import printable
 
 

@@ -71,7 +71,7 @@ class ConsumerName(click.ParamType[str]):
     ) -> list[CompletionItem]:
         """The consumers that begin so; none where there is no folder."""
         from fsmq.cli.place.place import Root
-        from fsmq.spool.consumers import overview
+        from fsmq.spool.consumers.batches import overview
 
         try:
             with Root(ctx.params["root"]) as place:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from .abandoned import Abandoned
-from .consumers import finish_abandoned
+from .consumers.batches import finish_abandoned
 from .context import Context
 from .durability.dotnames import RECOVER_EVERY_S, recover
 from .index.apart import Apart

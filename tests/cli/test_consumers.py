@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import Spool
-from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers.consumer import Consumer
 from tests.cli.helpers import Command, completed
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool
 from fsmq.spool.commit import commit
-from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.forward import Forward
 from fsmq.spool.staging import Job, Part
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fsmq.spool import FsmqError, Message, NewMessage, Queue, Spool
-from fsmq.spool.consumer import Consumer
-from fsmq.spool.consumers import finish_abandoned
+from fsmq.spool.consumers.batches import finish_abandoned
+from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.context import Pending
-from fsmq.spool.manifest import Batch
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.purge import purge
 from tests.interleave import model

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fsmq.spool.consumers.claims import Claimed
 from fsmq.spool.context import Context
 from fsmq.spool.layout.transitions import State, Transition
-from fsmq.spool.unread import Claimed
 from fsmq.spool.verbs import purge, put, receive, release
 from fsmq.spool.verbs.draft import Draft
 from fsmq.spool.verbs.latch import Held

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fsmq.spool import NoSuchQueue
+from fsmq.spool.consumers.manifest import DONE, path_of
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.names import seal_of, staged_entry
-from fsmq.spool.manifest import DONE, path_of
 from tests.interleave import model
 from tests.interleave.client import (
     CONSUMER,

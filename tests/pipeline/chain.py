@@ -117,7 +117,7 @@ def main(folder: Path, place: Path, master: str, drain: bool) -> None:
 
 def _is_ours(spool: Spool) -> bool:
     """Whether all that is in flight belongs to open batches of the consumer."""
-    from fsmq.spool.consumers import overview
+    from fsmq.spool.consumers.batches import overview
 
     seen = overview(spool.context).get(CONSUMER)
     return spool.counts(QUEUE).in_flight <= (seen.messages if seen is not None else 0)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fsmq.spool import FsmqError, InvalidValue, NewMessage, NoSuchQueue, Spool
-from fsmq.spool.consumer import Consumer
-from fsmq.spool.consumers import overview
+from fsmq.spool.consumers.batches import overview
+from fsmq.spool.consumers.consumer import Consumer
 from tests.spool.helpers import visible
 from tests.suite import eventually
 

@@ -20,7 +20,7 @@ from fsmq.pipeline.jobs import archive
 from fsmq.pipeline.journal import job as journal
 from fsmq.pipeline.journal.tables import Tables
 from fsmq.spool import InvalidValue, NewMessage, Spool
-from fsmq.spool.consumers import overview
+from fsmq.spool.consumers.batches import overview
 from tests.pipeline.archives import archived
 from tests.pipeline.driver import QUEUE
 from tests.pipeline.journals import life, segment

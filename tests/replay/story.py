@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool
-from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.durability.unfinished import stands
 from fsmq.spool.fsck import check

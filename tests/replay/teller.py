@@ -11,7 +11,7 @@ from unittest import mock
 
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool
 from fsmq.spool.commit import commit, is_committed
-from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.names import reservation, seal_of, staged_entry

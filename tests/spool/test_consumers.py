@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, Queue, Spool
-from fsmq.spool.consumer import Consumer
-from fsmq.spool.consumers import ConsumerInUse, drop, overview
+from fsmq.spool.consumers.batches import ConsumerInUse, drop, overview
+from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.consumers.manifest import Batch
+from fsmq.spool.consumers.window import Window
 from fsmq.spool.fsck import check
-from fsmq.spool.manifest import Batch
-from fsmq.spool.window import Window
 from tests.spool.helpers import Clock, await_a_later_ctime, forked, visible
 from tests.suite import eventually
 

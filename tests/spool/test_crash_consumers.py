@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fsmq.spool import Spool
-from fsmq.spool.consumer import Consumer
-from fsmq.spool.consumers import drop
+from fsmq.spool.consumers.batches import drop
+from fsmq.spool.consumers.consumer import Consumer
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock, visible
 from tests.spool.test_crash import recover

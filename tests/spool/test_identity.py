@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, Spool, Unavailable
-from fsmq.spool import consumer as consumer_module
-from fsmq.spool.consumer import Consumer
-from fsmq.spool.consumers import finish_abandoned
+from fsmq.spool.consumers import consumer as consumer_module
+from fsmq.spool.consumers.batches import finish_abandoned
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.verbs import claim as claim_module
 from fsmq.spool.verbs.latch import Held
 from tests.spool.helpers import Clock, tree_of

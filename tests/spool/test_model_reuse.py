@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from fsmq.spool import Message, NoSuchMessage, NoSuchQueue, Spool
-from fsmq.spool.consumer import Consumer
-from fsmq.spool.consumers import finish_abandoned, take_lock
+from fsmq.spool.consumers.batches import finish_abandoned, take_lock
+from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.consumers.manifest import DONE, folder_of, path_of
 from fsmq.spool.context import Pending
 from fsmq.spool.durability.locks import Reservation
 from fsmq.spool.layout import names
-from fsmq.spool.manifest import DONE, folder_of, path_of
 from tests.spool.model import DELAY, NEW, READY, Fact, Model
 from tests.spool.test_model import HEADERS, HOLDS, PLAIN, QUEUES, SpoolMachine
 

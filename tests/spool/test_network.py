@@ -19,7 +19,7 @@ import pytest
 
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchQueue, Queue, Spool
 from fsmq.spool.commit import Outcome, commit, is_committed
-from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.locks import reserve
 from fsmq.spool.layout.transitions import DELIVER
 from fsmq.spool.staging import Job, Part, Written

@@ -1,7 +1,7 @@
 """``spark.readStream.format("fsmq")``: a query as a consumer.
 
 The offset that Spark keeps is the number of a batch. What a batch claimed is stored in the spool
-before Spark learns its number (see `fsmq.spool.consumers`), so a query that is started again after
+before Spark learns its number (see `fsmq.spool.consumers.batches`), so a query that is started again after
 whatever crash is given the same batch. Its messages are removed once Spark's log says that the
 batch is done: when it asks for what comes after it.
 
@@ -31,7 +31,8 @@ from fsmq.pipeline.read.arrow import Batches, no_collector
 from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Queues
 from fsmq.spool import FsmqError, Spool, State
-from fsmq.spool.consumer import Consumer
+from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import telling
 from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
@@ -39,7 +40,6 @@ from fsmq.spool.layout.filesystem import is_network, kind_of, looks_coarse
 from fsmq.spool.layout.message import MAX_HEADER_BYTES
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.manifest import Batch
 from fsmq.spool.records.alive import look
 
 OPTIONS = (

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ..consumers.manifest import folder_of
 from ..errors import ADVICE, UnusableSpool
 from ..layout.filesystem import examine
 from ..layout.names import is_id, is_queue, split_entry
@@ -31,7 +32,6 @@ from ..layout.transitions import (
     State,
 )
 from ..layout.tree import Tree
-from ..manifest import folder_of
 from ..views.counts import Counts
 from .duplicates import Links, Seen, is_among, look_twice
 from .jobs import JobRules

@@ -6,13 +6,13 @@ import os
 import re
 import stat
 
+from ..consumers.manifest import LOCK, NAME, folder_of, parse
 from ..errors import FsmqError
 from ..layout.filesystem import mounts_below
 from ..layout.names import UUID7, is_queue
 from ..layout.settings import SettingsStore
 from ..layout.topics import Topics
 from ..layout.transitions import CONFIG, QUEUES, TOPICS
-from ..manifest import LOCK, NAME, folder_of, parse
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 

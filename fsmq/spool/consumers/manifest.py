@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from .layout import documents
-from .layout.identity import Identity, identify
-from .layout.names import UUID7, check_id, is_queue
-from .layout.stamps import MAX_COUNT
-from .layout.transitions import CONSUMERS
-from .layout.tree import Tree
-from .unread import Claimed
+from ..layout import documents
+from ..layout.identity import Identity, identify
+from ..layout.names import UUID7, check_id, is_queue
+from ..layout.stamps import MAX_COUNT
+from ..layout.transitions import CONSUMERS
+from ..layout.tree import Tree
+from .claims import Claimed
 
 LOCK, OPEN, DONE = ".lock", ".json", ".done"
 NAME = rf"{UUID7}(?:\{OPEN}|\{DONE})"

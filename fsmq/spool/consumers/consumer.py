@@ -1,4 +1,4 @@
-"""One consumer at work: it claims batches, holds them, commits them; see `fsmq.spool.consumers`."""
+"""One consumer at work: it claims batches, holds them, commits them; see `fsmq.spool.consumers.batches`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .consumers import finish_committed, take_lock
-from .errors import FsmqError, NoSuchQueue, telling
-from .layout.names import check_queue
-from .layout.uuids import uuid7
+from ..errors import FsmqError, NoSuchQueue, telling
+from ..layout.names import check_queue
+from ..layout.uuids import uuid7
+from .batches import finish_committed, take_lock
+from .claims import Claimed, claim_ids, keep
 from .manifest import DONE, LOCK, Batch, batches, folder_of, path_of, save
-from .unread import Claimed, claim_ids, keep
 from .window import Window
 
 if TYPE_CHECKING:
-    from .spool import Spool
+    from ..spool import Spool
 
 # How many claims are renewed in one go.
 _PART = 1000

@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .context import Context
-from .durability.locks import Reservation, lock
-from .errors import FsmqError, telling
-from .layout.names import check_queue, is_queue
-from .layout.transitions import CONSUMERS
-from .layout.tree import Tree
+from ..context import Context
+from ..durability.locks import Reservation, lock
+from ..errors import FsmqError, telling
+from ..layout.names import check_queue, is_queue
+from ..layout.transitions import CONSUMERS
+from ..layout.tree import Tree
+from ..verbs import removal
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
-from .verbs import removal
 
 _RETRY_S = 0.05
 

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from .context import Context, Pending
-from .durability.sync import Work
-from .errors import FsmqError, unavailable
-from .layout.identity import UNKNOWN, Identity, identify
-from .layout.settings import check_number
-from .layout.transitions import DELAY, NEW, QUEUES, State
-from .verbs.claim import Taken, deadline_of, fetch, take, win
-from .verbs.latch import PATIENCE_S, hold
-from .verbs.release import return_unseen
+from ..context import Context, Pending
+from ..durability.sync import Work
+from ..errors import FsmqError, unavailable
+from ..layout.identity import UNKNOWN, Identity, identify
+from ..layout.settings import check_number
+from ..layout.transitions import DELAY, NEW, QUEUES, State
+from ..verbs.claim import Taken, deadline_of, fetch, take, win
+from ..verbs.latch import PATIENCE_S, hold
+from ..verbs.release import return_unseen
 from .window import Window
 
 MAX_BATCH = 1_000_000

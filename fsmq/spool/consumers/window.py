@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from .errors import NoSuchQueue
-from .layout.names import is_id
-from .layout.transitions import QUEUES
-from .layout.tree import Tree
+from ..errors import NoSuchQueue
+from ..layout.names import is_id
+from ..layout.transitions import QUEUES
+from ..layout.tree import Tree
 
 SIZE = 100_000
 # A listing may take at most this share of the time: with ids left of the last one, and without.
