@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
-from fsmq.spool.abandoned import ABANDONED_AFTER_S
-from fsmq.spool.commit import commit
 from fsmq.spool.durability.dotnames import COMPLETE_AFTER_S, OVERDUE_AFTER_S, TORN_AFTER_S
 from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import check
@@ -34,7 +32,9 @@ from fsmq.spool.layout.names import (
 )
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.layout.stamps import MAX_COUNT, Stamps
-from fsmq.spool.staging import Job, Part
+from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S
+from fsmq.spool.staging.commit import commit
+from fsmq.spool.staging.part import Job, Part
 
 DOCUMENT = (Path(__file__).resolve().parents[1] / "docs" / "format.md").read_text()
 
@@ -187,8 +187,8 @@ def test_a_staged_job_looks_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         re.sub(r"<part>|<uuid7>", uuid, shape).replace("<job>", "load").replace("<number>", "7")
         for shape in shapes
     }
-    monkeypatch.setattr("fsmq.spool.staging.uuid7", lambda: uuid)
-    monkeypatch.setattr("fsmq.spool.forward.Forward.run", lambda forward: None)
+    monkeypatch.setattr("fsmq.spool.staging.part.uuid7", lambda: uuid)
+    monkeypatch.setattr("fsmq.spool.staging.forward.Forward.run", lambda forward: None)
     with Spool(tmp_path / "mq", sync="none") as spool:
         spool.create_queue("jobs")
         part = Part(spool.context, spool.syncer.sync, Job("load", 7))

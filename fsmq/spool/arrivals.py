@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from .abandoned import Abandoned
 from .consumers.batches import finish_abandoned
 from .context import Context
 from .durability.dotnames import RECOVER_EVERY_S, recover
@@ -15,6 +14,7 @@ from .index.apart import Apart
 from .layout.names import entry, facts, split_entry
 from .layout.transitions import DEFER, DELIVER, NEW, REMOVE_NEW
 from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
+from .staging.abandoned import Abandoned
 from .stuck import Stuck
 from .task import Task
 

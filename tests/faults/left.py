@@ -7,10 +7,10 @@ import os
 import pytest
 
 from fsmq.spool import NewMessage, Spool
-from fsmq.spool.commit import commit
 from fsmq.spool.consumers.consumer import Consumer
-from fsmq.spool.forward import Forward
-from fsmq.spool.staging import Job, Part
+from fsmq.spool.staging.commit import commit
+from fsmq.spool.staging.forward import Forward
+from fsmq.spool.staging.part import Job, Part
 
 
 def leave_work(spool: Spool) -> list[str]:

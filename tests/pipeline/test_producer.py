@@ -12,7 +12,7 @@ import pytest
 
 from fsmq.pipeline.write.rows import check_columns
 from fsmq.spool import InvalidValue, Spool
-from fsmq.spool.abandoned import ABANDONED_AFTER_S, Abandoned
+from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S, Abandoned
 from tests.suite import eventually
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def test_a_bad_row_goes_aside_with_what_is_wrong(
 
     from fsmq.pipeline.write.rows import BadRow
     from fsmq.pipeline.write.writer import BatchWriter, Target
-    from fsmq.spool.staging import Job
+    from fsmq.spool.staging.part import Job
 
     root = tmp_path / "mq"
     with Spool(root, sync="none") as spool:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from unittest import mock
 
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool
-from fsmq.spool.commit import commit, is_committed
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.names import reservation, seal_of, staged_entry
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.staging import Job, Part
+from fsmq.spool.staging.commit import commit, is_committed
+from fsmq.spool.staging.part import Job, Part
 from fsmq.spool.verbs import dedup, removal
 from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock

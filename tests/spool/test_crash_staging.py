@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Spool
-from fsmq.spool.abandoned import ABANDONED_AFTER_S
-from fsmq.spool.commit import abort, commit
-from fsmq.spool.forward import Forward
-from fsmq.spool.staging import Job, Part
+from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S
+from fsmq.spool.staging.commit import abort, commit
+from fsmq.spool.staging.forward import Forward
+from fsmq.spool.staging.part import Job, Part
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock
 from tests.spool.test_crash import BODIES, crashes, prepare, recover

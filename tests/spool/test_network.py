@@ -18,11 +18,11 @@ from typing import NoReturn
 import pytest
 
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchQueue, Queue, Spool
-from fsmq.spool.commit import Outcome, commit, is_committed
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.locks import reserve
 from fsmq.spool.layout.transitions import DELIVER
-from fsmq.spool.staging import Job, Part, Written
+from fsmq.spool.staging.commit import Outcome, commit, is_committed
+from fsmq.spool.staging.part import Job, Part, Written
 from tests.spool.helpers import Clock, visible
 from tests.spool.remembered import Memory
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, QueueFull, Spool, Unavailable
-from fsmq.spool.abandoned import ABANDONED_AFTER_S
-from fsmq.spool.commit import Outcome, abort, commit, is_committed
 from fsmq.spool.durability.locks import reserve
 from fsmq.spool.durability.sync import Work
-from fsmq.spool.forward import Forward
 from fsmq.spool.fsck import check
-from fsmq.spool.staging import Job, Part, Written
+from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S
+from fsmq.spool.staging.commit import Outcome, abort, commit, is_committed
+from fsmq.spool.staging.forward import Forward
+from fsmq.spool.staging.part import Job, Part, Written
 from tests.spool.helpers import Clock, visible
 
 JOB = Job("load-1")
@@ -109,7 +109,7 @@ def test_abandoned_parts_leave_nothing(root: Path, spool: Spool, jobs: Queue) ->
 def test_a_group_is_synced_while_the_next_one_is_written(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsmq.spool.staging._GROUP", 2)
+    monkeypatch.setattr("fsmq.spool.staging.part._GROUP", 2)
     gone_on = threading.Event()
     groups = []
 
@@ -130,7 +130,7 @@ def test_a_group_is_synced_while_the_next_one_is_written(
 def test_a_group_that_cannot_be_synced_fails_the_part(
     root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsmq.spool.staging._GROUP", 2)
+    monkeypatch.setattr("fsmq.spool.staging.part._GROUP", 2)
 
     def refuse(work: Work) -> None:
         raise Unavailable("the disk says no")
@@ -176,7 +176,7 @@ def test_own_ids_that_stand_are_left_out(spool: Spool, jobs: Queue) -> None:
 def test_an_id_that_is_being_put_is_waited_for(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsmq.spool.forward._RESERVED_PATIENCE_S", 0.01)
+    monkeypatch.setattr("fsmq.spool.staging.forward._RESERVED_PATIENCE_S", 0.01)
     part = write(spool, JOB, [NewMessage(b"mine", id="wanted")])
     held = reserve(spool.tree, "jobs", "wanted")
     assert held is not None
@@ -243,7 +243,7 @@ def test_names_that_no_job_can_have(spool: Spool, name: str) -> None:
 def test_a_mover_brings_forward_what_its_committer_left(
     root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsmq.spool.abandoned._BUDGET", 3)
+    monkeypatch.setattr("fsmq.spool.staging.abandoned._BUDGET", 3)
     part = write(spool, JOB, [*some(10), NewMessage(b"later", delay=5)])
     with monkeypatch.context() as patched:
         patched.setattr(Forward, "run", _die)

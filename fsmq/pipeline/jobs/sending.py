@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from fsmq.spool import InvalidValue, Spool, Unavailable
-from fsmq.spool.commit import is_committed
-from fsmq.spool.forward import last
-from fsmq.spool.staging import Job, check_job
+from fsmq.spool.staging.commit import is_committed
+from fsmq.spool.staging.forward import last
+from fsmq.spool.staging.part import Job, check_job
 
 _DIGITS = 16
 

@@ -1,6 +1,6 @@
 """Writing: ``df.write`` and ``writeStream`` with ``format("fsmq")``.
 
-Tasks write parts of a staged job, the driver commits it; see fsmq/spool/staging.py. A micro-batch
+Tasks write parts of a staged job, the driver commits it; see fsmq/spool/staging/part.py. A micro-batch
 of a stream is the job that has the query's id for its name and the batch's id for its number, so
 that it is committed once, whatever dies.
 """
@@ -24,12 +24,12 @@ from pyspark.sql.types import StructType
 from fsmq.pipeline.options import Options
 from fsmq.pipeline.write.rows import IDS, BadRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
-from fsmq.spool.commit import abort, commit, is_committed
 from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import telling
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.staging import Job, Part, Written, check_job
+from fsmq.spool.staging.commit import abort, commit, is_committed
+from fsmq.spool.staging.part import Job, Part, Written, check_job
 
 OPTIONS = ("root", "queue", "createQueues", "badRows", "ids", "job", "batch", "journal")
 

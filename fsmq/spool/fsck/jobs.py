@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import stat
 
-from ..abandoned import is_abandoned, take_over
-from ..commit import remove
 from ..context import Context
 from ..durability.locks import is_held
-from ..forward import last, load, remove_gone
 from ..index.ready import Ready
 from ..layout.settings import SettingsStore
 from ..layout.topics import Topics
 from ..layout.transitions import STAGING
-from ..staging import Job, check_job, is_draft, is_gone, is_lock, job_of, lock_path
+from ..staging.abandoned import is_abandoned, take_over
+from ..staging.commit import remove
+from ..staging.forward import last, load, remove_gone
+from ..staging.part import Job, check_job, is_draft, is_gone, is_lock, job_of, lock_path
 from .layout import left_draft
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity

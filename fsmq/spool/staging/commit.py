@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..durability.locks import lock
+from ..errors import QueueFull, Unavailable, telling
+from ..layout.transitions import STAGING
 from .aside import gather
-from .durability.locks import lock
-from .errors import QueueFull, Unavailable, telling
 from .forward import Forward, Manifest, last, load, remove_gone, save
-from .layout.transitions import STAGING
-from .staging import (
+from .part import (
     ASIDE,
     Job,
     Written,
@@ -32,8 +32,8 @@ from .staging import (
 )
 
 if TYPE_CHECKING:
-    from .layout.tree import Tree
-    from .spool import Spool
+    from ..layout.tree import Tree
+    from ..spool import Spool
 
 # The mover may be bringing an earlier job of this name forward; that takes what it takes.
 _LOCK_PATIENCE_S = 300.0

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from .layout.tree import Tree
+from ..layout.tree import Tree
 
 
 def gather(tree: Tree, sources: Sequence[str], folder: Path, name: str) -> None:

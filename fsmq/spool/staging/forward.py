@@ -16,17 +16,17 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from .context import Context
-from .durability.locks import Reservations
-from .durability.sync import Work
-from .durability.unfinished import stands
-from .errors import Unavailable
-from .layout import documents
-from .layout.names import UUID7, siblings, split_entry
-from .layout.transitions import NEW, REMOVE_NEW, STAGING
-from .layout.tree import Tree
-from .records.journal import NoJournal
-from .staging import Job, Sync, committed_folder, gone_folder
+from ..context import Context
+from ..durability.locks import Reservations
+from ..durability.sync import Work
+from ..durability.unfinished import stands
+from ..errors import Unavailable
+from ..layout import documents
+from ..layout.names import UUID7, siblings, split_entry
+from ..layout.transitions import NEW, REMOVE_NEW, STAGING
+from ..layout.tree import Tree
+from ..records.journal import NoJournal
+from .part import Job, Sync, committed_folder, gone_folder
 
 MANIFEST = "commit.json"
 # So many files share a lock of their own ids.

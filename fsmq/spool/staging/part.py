@@ -23,19 +23,19 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from .context import Context
-from .durability.locks import Reservation, lock
-from .durability.sync import Work
-from .errors import InvalidValue, NoSuchQueue, telling, unavailable
-from .layout.files import write_all
-from .layout.message import NewMessage
-from .layout.names import UUID7, check_queue, entry
-from .layout.settings import DEFAULTS, QueueSettings
-from .layout.transitions import STAGING
-from .layout.tree import Tree
-from .layout.uuids import uuid7
-from .verbs.draft import Draft, draft
-from .verbs.restored import restored
+from ..context import Context
+from ..durability.locks import Reservation, lock
+from ..durability.sync import Work
+from ..errors import InvalidValue, NoSuchQueue, telling, unavailable
+from ..layout.files import write_all
+from ..layout.message import NewMessage
+from ..layout.names import UUID7, check_queue, entry
+from ..layout.settings import DEFAULTS, QueueSettings
+from ..layout.transitions import STAGING
+from ..layout.tree import Tree
+from ..layout.uuids import uuid7
+from ..verbs.draft import Draft, draft
+from ..verbs.restored import restored
 
 # So many files share a sync; settings are read anew for each such group.
 _GROUP = 10_000

@@ -10,16 +10,16 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..context import Context
+from ..durability.dotnames import TORN_AFTER_S
+from ..durability.locks import Reservation, clear_lock, is_held, lock
+from ..durability.sync import Work
+from ..index.apart import LONGEST_S, Apart
+from ..layout.transitions import STAGING
+from ..layout.tree import Tree
 from .commit import let_go
-from .context import Context
-from .durability.dotnames import TORN_AFTER_S
-from .durability.locks import Reservation, clear_lock, is_held, lock
-from .durability.sync import Work
 from .forward import Forward, load, remove_gone
-from .index.apart import LONGEST_S, Apart
-from .layout.transitions import STAGING
-from .layout.tree import Tree
-from .staging import Job, is_draft, is_gone, is_lock, job_of, lock_path, open_folder
+from .part import Job, is_draft, is_gone, is_lock, job_of, lock_path, open_folder
 
 # So long a job may have no writer at all: its tasks may wait for a free machine.
 ABANDONED_AFTER_S = 3600.0
