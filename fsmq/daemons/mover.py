@@ -8,11 +8,11 @@ from fsmq.daemons.process.start import open_journal, probed, refusal, settle_mem
 from fsmq.daemons.process.supervise import EXIT_CLEAN
 from fsmq.daemons.settings.options import MoverOptions, program
 from fsmq.spool.context import Context
-from fsmq.spool.delivery import Delivery
 from fsmq.spool.errors import FsmqError, UnusableSpool
 from fsmq.spool.layout.filesystem import Filesystem
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.mover.delivery import Delivery
 from fsmq.spool.records.reports import Reports
 from fsmq.spool.spool import open_context
 

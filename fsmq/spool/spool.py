@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar
 
 from . import moves, reaper
 from .context import Context, Pending
-from .delivery import Delivery
 from .durability.sync import Syncer, SyncMode
 from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, telling, unavailable
 from .index.events import Events
@@ -25,6 +24,7 @@ from .layout.settings import QueueSettings, SettingsStore
 from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.tree import Tree
+from .mover.delivery import Delivery
 from .moves import Move
 from .queue import Queue
 from .records import peers

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, State, Unavailable
-from fsmq.spool.delivery import Delivery
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.mover.delivery import Delivery
 from tests.spool.helpers import Clock, tree_of
 from tests.suite import eventually
 
@@ -190,8 +190,8 @@ def test_any_number_of_messages_wait_for_any_number_of_queues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Few are kept in memory, and few are told of; a listing finds the others."""
-    monkeypatch.setattr("fsmq.spool.stuck._MAX_KEPT", kept)
-    monkeypatch.setattr("fsmq.spool.stuck._MAX_QUEUES", 2)
+    monkeypatch.setattr("fsmq.spool.mover.retries._MAX_KEPT", kept)
+    monkeypatch.setattr("fsmq.spool.mover.retries._MAX_QUEUES", 2)
     told: list[tuple[str, str]] = []
     delivery = Delivery(
         spool.context,
@@ -222,7 +222,7 @@ def test_any_number_of_messages_wait_for_any_number_of_queues(
 def test_not_all_strays_are_told_of(
     spool: Spool, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsmq.spool.stuck._MAX_TOLD", 5)
+    monkeypatch.setattr("fsmq.spool.mover.retries._MAX_TOLD", 5)
     told: list[str] = []
     for number in range(20):
         (root / "new" / f"no-colon-{number}").touch()

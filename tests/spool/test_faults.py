@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable
-from fsmq.spool.delivery import Delivery
 from fsmq.spool.durability.sync import Work
 from fsmq.spool.layout.names import seal_of, staged_entry
+from fsmq.spool.mover.delivery import Delivery
 from tests.spool.helpers import Clock, tree_of
 from tests.suite import eventually
 
@@ -300,7 +300,7 @@ def test_a_slip_in_one_kind_of_work_keeps_no_other(
     told: list[str] = []
     jobs.put(b"x")
     delivery = Delivery(spool.context, on_fault=lambda name, error: told.append(name))
-    monkeypatch.setattr("fsmq.spool.arrivals.recover", lambda *of, **more: None)
+    monkeypatch.setattr("fsmq.spool.mover.new.recover", lambda *of, **more: None)
     assert delivery.step() == 1
     assert delivery.step() == 0
     assert told == ["recover new/"]

@@ -11,14 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from .arrivals import Arrivals
-from .context import Context
+from ..context import Context
+from ..index.events import Event, Events, Kind
+from ..layout.transitions import DELAY, NEW, QUEUES
+from .delay import Returns
 from .expiry import Sweeper
-from .index.events import Event, Events, Kind
-from .layout.transitions import DELAY, NEW, QUEUES
+from .new import Arrivals
 from .pace import Pace
-from .returns import Returns
-from .stuck import Stuck
+from .retries import Stuck
 from .task import Task
 
 _MAX_WAIT_S = 1.0

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from .layout.tree import Tree
+from ..layout.tree import Tree
 
 # So many entries are told of, then none for a while: fsck tells of all.
 _MAX_TOLD = 1000

@@ -7,10 +7,10 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from .layout.names import split_entry
-from .layout.stamps import Stamps
-from .layout.transitions import DELAY
-from .layout.tree import Tree
+from ..layout.names import split_entry
+from ..layout.stamps import Stamps
+from ..layout.transitions import DELAY
+from ..layout.tree import Tree
 
 _PART = 10_000
 # Of the time for a cold folder the kernel takes most, for reading inodes: it can use every core,

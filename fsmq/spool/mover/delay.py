@@ -6,17 +6,17 @@ import os
 import time
 from collections.abc import Callable
 
-from .context import Context
+from ..context import Context
+from ..index.apart import Apart
+from ..index.timers import Timers
+from ..layout.names import facts, fits
+from ..layout.transitions import DELAY, REDELIVER, REMOVE_DELAY
+from ..verbs.latch import Held, hold, pin
+from ..verbs.release import bury, is_used_up
 from .deadlines import Deadline, Deadlines
-from .index.apart import Apart
-from .index.timers import Timers
-from .layout.names import facts, fits
-from .layout.transitions import DELAY, REDELIVER, REMOVE_DELAY
 from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
-from .stuck import Stuck
+from .retries import Stuck
 from .task import Task
-from .verbs.latch import Held, hold, pin
-from .verbs.release import bury, is_used_up
 
 _BUSY_MS = 2
 

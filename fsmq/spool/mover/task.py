@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from .index.apart import FIRST_S, LONGEST_S
+from ..index.apart import FIRST_S, LONGEST_S
 
 
 class Task:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from .context import Context
-from .layout.names import facts, is_id
-from .layout.transitions import QUEUES, REMOVE_READY
+from ..context import Context
+from ..layout.names import facts, is_id
+from ..layout.transitions import QUEUES, REMOVE_READY
 
 # Sweeping may take at most this share of the time.
 _SWEEP_SHARE = 0.01

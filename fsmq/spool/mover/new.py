@@ -7,15 +7,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from .consumers.batches import finish_abandoned
-from .context import Context
-from .durability.dotnames import RECOVER_EVERY_S, recover
-from .index.apart import Apart
-from .layout.names import entry, facts, split_entry
-from .layout.transitions import DEFER, DELIVER, NEW, REMOVE_NEW
+from ..consumers.batches import finish_abandoned
+from ..context import Context
+from ..durability.dotnames import RECOVER_EVERY_S, recover
+from ..index.apart import Apart
+from ..layout.names import entry, facts, split_entry
+from ..layout.transitions import DEFER, DELIVER, NEW, REMOVE_NEW
+from ..staging.abandoned import Abandoned
 from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
-from .staging.abandoned import Abandoned
-from .stuck import Stuck
+from .retries import Stuck
 from .task import Task
 
 
