@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from fsmq.http.keys import KeysError, parse
 from fsmq.http.request import split_target
 from fsmq.http.router import Router
-from fsmq.http.wire import quote_id, unquote_id
 from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.spool.layout.message import pack_header, unpack
 from fsmq.spool.layout.names import Facts, check_id, check_queue, new_id
 from fsmq.spool.layout.stamps import Stamps
+from fsmq.wire import quote_id, unquote_id
 from tests.certificates import HAS_OPENSSL
 from tests.fuzz import NAMES, fuzz
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from fsmq.http.wire import as_json
 from fsmq.spool import Message
 from fsmq.spool.fsck import printable
+from fsmq.wire import as_json
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
 

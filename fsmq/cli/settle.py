@@ -14,8 +14,8 @@ from fsmq.cli.failures import Exit, tell
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, queue_argument
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.http.wire import moment
 from fsmq.spool import FsmqError, NoSuchMessage, State
+from fsmq.wire import moment
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -17,7 +17,7 @@ from fsmq.cli.params import SPAN
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.queues import as_dict
 from fsmq.cli.sampling import Row, Sampler
-from fsmq.http.wire import moment
+from fsmq.wire import moment
 
 # Columns behind the name, with their widths; at 80 columns 24 are left for the name.
 _COLUMNS = (

@@ -20,8 +20,8 @@ from types import FrameType
 
 from fsmq.cli.failures import Exit, tell
 from fsmq.cli.place.place import VARIABLE, Queue
-from fsmq.http.wire import moment
 from fsmq.spool import FsmqError, InvalidValue, Message, NoSuchMessage, NoSuchQueue, Unavailable
+from fsmq.wire import moment
 
 # How long one claim waits: a stop is noticed so late at most, where nothing comes.
 _LOOK_EVERY_S = 1.0

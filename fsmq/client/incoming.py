@@ -6,9 +6,9 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from fsmq.http.wire import from_json
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.settings import QueueSettings
+from fsmq.wire import from_json
 
 from .errors import UnexpectedAnswer
 from .exchange import Answer

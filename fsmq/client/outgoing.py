@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from fsmq.http.wire import MAX_BATCH_BYTES
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.message import NewMessage, pack_header
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.wire import MAX_BATCH_BYTES
 
 # Attributes that are more than this are too much for headers; JSON has no such limits.
 _HEADER_BYTES, _HEADERS = 4096, 50

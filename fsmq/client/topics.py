@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fsmq.http.wire import unquote_id
 from fsmq.spool.errors import NoSuchSubscription, NoSuchTopic
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
+from fsmq.wire import unquote_id
 
 from .errors import error_of
 from .exchange import Verb

@@ -14,13 +14,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from fsmq.http.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 from fsmq.spool.errors import DuplicateMessage, FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
 from fsmq.spool.layout.transitions import State
 from fsmq.spool.views.counts import Counts
+from fsmq.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 
 from . import incoming as answers
 from . import outgoing

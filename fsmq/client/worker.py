@@ -14,9 +14,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fsmq.http.wire import MAX_WAIT_S
 from fsmq.spool.errors import FsmqError, InvalidValue, Unavailable
 from fsmq.spool.layout.message import Message
+from fsmq.wire import MAX_WAIT_S
 
 from .errors import ConnectionFailed
 from .handlers import Bury, Claim, Failed, Handler, Pace, Retry

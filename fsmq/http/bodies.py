@@ -13,8 +13,8 @@ from aiohttp.web import Response
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
 
+from ..wire import as_json
 from .pieces import PIECE_BYTES, Pieces
-from .wire import as_json
 
 # What a client has stored may be a page with a script, which must not run as if it were ours.
 INERT: Mapping[str, str] = {
@@ -62,7 +62,7 @@ def _told(
 
 
 def tell(message: Message) -> Iterator[bytes]:
-    """A message as the native dialect tells it: :func:`fsmq.http.wire.as_json`."""
+    """A message as the native dialect tells it: :func:`fsmq.wire.as_json`."""
     if len(message.body) <= PIECE_BYTES:
         yield json.dumps(as_json(message)).encode()
         return

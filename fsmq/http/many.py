@@ -10,6 +10,7 @@ from fsmq.spool.layout.transitions import State
 from fsmq.spool.verbs.receive import MAX_CLAIM_BYTES
 from fsmq.spool.views import browse
 
+from ..wire import MAX_BATCH_BYTES, quote_id, unquote_id
 from . import bodies
 from . import many_api as api
 from .answers import json_answer
@@ -18,7 +19,6 @@ from .native import MESSAGES
 from .request import Call
 from .router import Router
 from .service import MAX_COUNT, Service
-from .wire import MAX_BATCH_BYTES, quote_id, unquote_id
 
 
 class Many:

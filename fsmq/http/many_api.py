@@ -6,6 +6,7 @@ from fsmq.spool.errors import DuplicateMessage, MessageTooLarge, NoSuchQueue, Qu
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
+from ..wire import MAX_BATCH_BYTES
 from .describe import (
     JSON,
     Answer,
@@ -21,7 +22,6 @@ from .describe import (
 from .native_api import MESSAGE, MESSAGE_ID, NEW_MESSAGE, QUEUE, STATE
 from .problem_answers import guarded
 from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
-from .wire import MAX_BATCH_BYTES
 
 PEEK_COUNT = 10
 _OF_BODIES = (

@@ -16,6 +16,7 @@ from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, check_number, check_seconds
 
+from ..wire import MAX_WAIT_S, moment, quote_id
 from . import bodies
 from . import native_api as api
 from .answers import json_answer
@@ -24,7 +25,6 @@ from .problems import UnreadableBody
 from .request import Call
 from .router import Router
 from .service import MAX_COUNT, Service
-from .wire import MAX_WAIT_S, moment, quote_id
 
 _ATTRIBUTE = "X-Message-Attribute-"
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.

@@ -22,6 +22,7 @@ from fsmq.spool.layout.settings import DEFAULTS, MAX_DELAY_S, MAX_TTL_S, MAX_VIS
 from fsmq.spool.layout.stamps import MAX_COUNT
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
+from ..wire import MAX_WAIT_S
 from .describe import (
     ANY_BYTES,
     JSON,
@@ -41,7 +42,6 @@ from .describe import (
 )
 from .problem_answers import guarded
 from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
-from .wire import MAX_WAIT_S
 
 MAX_SETTINGS_BYTES = 64 * 1024
 

@@ -13,6 +13,7 @@ from fsmq.spool.layout.names import MAX_PRIORITY, check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, check_number, check_seconds
 from fsmq.spool.layout.topics import as_json
 
+from ..wire import quote_id
 from . import access
 from . import topics_api as api
 from .access import Right
@@ -22,7 +23,6 @@ from .pieces import listed
 from .request import Call
 from .router import Router
 from .service import Service
-from .wire import quote_id
 
 
 class NativeTopics:

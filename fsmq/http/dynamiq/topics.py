@@ -10,12 +10,12 @@ from fsmq.spool.errors import NoSuchQueue, NoSuchTopic
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
 
+from ...wire import quote_id
 from .. import access
 from ..native import kept_headers
 from ..request import Call
 from ..service import Service
 from ..topics import topic_of
-from ..wire import quote_id
 from .answers import Refused, answer, answer_list
 
 
