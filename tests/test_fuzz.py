@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fsmq.http.keys import KeysError, parse
+from fsmq.http.guard.keys import KeysError, parse
 from fsmq.http.request import split_target
 from fsmq.http.router import Router
 from fsmq.spool.errors import FsmqError, InvalidValue

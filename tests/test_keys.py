@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fsmq.cli.keys import keys
-from fsmq.http.keys import KeysError, load, parse
+from fsmq.http.guard.keys import KeysError, load, parse
 from tests.http.keyfile import add_key
 
 HASH = "sha256:" + "0" * 64

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from fsmq.http.keys import (
+from fsmq.http.guard.keys import (
     MAX_TOKEN_CHARACTERS,
     MIN_TOKEN_CHARACTERS,
     RIGHTS,

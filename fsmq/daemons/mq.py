@@ -23,8 +23,8 @@ from fsmq.daemons.protection import Protection, limits_of
 from fsmq.daemons.settings.options import MqOptions, program
 from fsmq.daemons.statsd import Statsd
 from fsmq.http.admin import Admin
-from fsmq.http.admission import Admission
-from fsmq.http.keys import KeysError
+from fsmq.http.guard.admission import Admission
+from fsmq.http.guard.keys import KeysError
 from fsmq.http.server import Server
 from fsmq.http.service import Service
 from fsmq.spool.errors import UnusableSpool

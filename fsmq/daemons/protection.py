@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from fsmq.daemons.process.logs import get_logger
 from fsmq.daemons.settings.options import MqOptions
 from fsmq.daemons.tls import Certificate
-from fsmq.http.access import Access
-from fsmq.http.keys import KeysError, load
-from fsmq.http.limits import Limits
+from fsmq.http.guard.access import Access
+from fsmq.http.guard.keys import KeysError, load
+from fsmq.http.guard.limits import Limits
 from fsmq.http.service import Service
 
 log = get_logger(__name__)

@@ -3,7 +3,7 @@
 import ssl
 from pathlib import Path
 
-from fsmq.http.keys import KeysError, read_guarded
+from fsmq.http.guard.keys import KeysError, read_guarded
 
 # TLS 1.3 has suites of its own, all of them good.
 _CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"

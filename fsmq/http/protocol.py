@@ -13,7 +13,7 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq.spool.errors import FsmqError
 
-from .limits import Limits
+from .guard.limits import Limits
 from .problems import (
     HttpError,
     InternalError,

@@ -16,7 +16,7 @@ from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
-from .admission import Admission
+from .guard.admission import Admission
 from .request import Call
 from .runner import Runner
 from .waiters import Waiters

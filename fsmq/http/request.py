@@ -16,10 +16,10 @@ from fsmq.spool.errors import InvalidValue, MessageTooLarge
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.steps import LARGE_BYTES
 
-from .access import Access, Identity
-from .admission import Admission
 from .encodings import Decoder, decoder
-from .keys import Right
+from .guard.access import Access, Identity
+from .guard.admission import Admission
+from .guard.keys import Right
 from .pieces import FORM_BYTES, JSON_FACTOR
 from .problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
 from .protocol import Connection

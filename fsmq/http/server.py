@@ -18,9 +18,9 @@ from fsmq.spool.records.journal import via
 
 from .dialect import Dialect
 from .dialects import DIALECTS, NativeDialect
+from .guard.origin import Origins
 from .listener import Listener
 from .monitor import Monitor
-from .origin import Origins
 from .problems import (
     InternalError,
     Overloaded,

@@ -19,9 +19,9 @@ from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 from fsmq.spool.views.counts import Uncounted
 
-from .access import Access
-from .admission import Admission
-from .keys import KeyRing
+from .guard.access import Access
+from .guard.admission import Admission
+from .guard.keys import KeyRing
 from .move_maker import MoveMaker
 from .receiver import Receiver
 from .request import Call

@@ -14,10 +14,10 @@ from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, check_number, che
 from fsmq.spool.layout.topics import as_json
 
 from ..wire import quote_id
-from . import access
 from . import topics_api as api
-from .access import Right
 from .answers import json_answer
+from .guard import access
+from .guard.access import Right
 from .native import kept_headers
 from .pieces import listed
 from .request import Call

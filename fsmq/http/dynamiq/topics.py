@@ -11,7 +11,7 @@ from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
 
 from ...wire import quote_id
-from .. import access
+from ..guard import access
 from ..native import kept_headers
 from ..request import Call
 from ..service import Service

@@ -6,7 +6,7 @@ is made by the first send, so that needs no other right.
 
 from __future__ import annotations
 
-from ..access import Identity
+from ..guard.access import Identity
 from ..request import Call
 from .errors import QueueForbidden
 from .requests import Query

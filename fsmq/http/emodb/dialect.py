@@ -13,8 +13,8 @@ from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 
 from .. import bodies
-from ..access import Identity
 from ..dialect import Dialect
+from ..guard.access import Identity
 from ..problems import MethodNotAllowed
 from ..request import Call
 from ..router import Handler, Router

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from aiohttp import hdrs
 
-from .problems import CrossSite, UnknownHost
+from ..problems import CrossSite, UnknownHost
 
 _SEC_FETCH_SITE = "Sec-Fetch-Site"
 # "none": the person at the browser typed the address, or followed a bookmark.

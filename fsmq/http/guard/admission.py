@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..problems import Overloaded, TooManyRequests
 from .limits import Limits
-from .problems import Overloaded, TooManyRequests
 
 
 class Admission:

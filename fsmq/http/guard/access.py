@@ -16,8 +16,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from ..problems import Forbidden, Unauthorized
 from .keys import Grants, Key, KeyRing, Right
-from .problems import Forbidden, Unauthorized
 
 __all__ = ["Access", "Identity", "Right", "topic"]
 
