@@ -18,8 +18,8 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 
-from .listener import Listener
-from .protocol import ProblemServer
+from .connection.connection import ProblemServer
+from .connection.listener import Listener
 from .request import split_target
 from .service import Service
 

@@ -28,7 +28,7 @@ from fsmq.spool.views.survey import Overview
 from . import monitor_api as api
 from .answers import json_answer
 from .bodies import slices
-from .pieces import Pieces
+from .connection.pieces import Pieces
 from .request import Call
 from .router import Router
 from .service import Service

@@ -20,7 +20,7 @@ from ..wire import MAX_WAIT_S, moment, quote_id
 from . import bodies
 from . import native_api as api
 from .answers import json_answer
-from .pieces import listed
+from .connection.pieces import listed
 from .problems import UnreadableBody
 from .request import Call
 from .router import Router

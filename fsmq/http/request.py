@@ -16,13 +16,13 @@ from fsmq.spool.errors import InvalidValue, MessageTooLarge
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.steps import LARGE_BYTES
 
+from .connection.connection import Connection
+from .connection.pieces import FORM_BYTES, JSON_FACTOR
 from .encodings import Decoder, decoder
 from .guard.access import Access, Identity
 from .guard.admission import Admission
 from .guard.keys import Right
-from .pieces import FORM_BYTES, JSON_FACTOR
 from .problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
-from .protocol import Connection
 
 if TYPE_CHECKING:
     from .runner import Runner

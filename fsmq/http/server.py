@@ -16,10 +16,11 @@ from fsmq._version import __version__
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 from fsmq.spool.records.journal import via
 
+from .connection.connection import Connection, ProblemServer
+from .connection.listener import Listener
 from .dialect import Dialect
 from .dialects import DIALECTS, NativeDialect
 from .guard.origin import Origins
-from .listener import Listener
 from .monitor import Monitor
 from .problems import (
     InternalError,
@@ -29,7 +30,6 @@ from .problems import (
     UnreadableBody,
     UnsupportedEncoding,
 )
-from .protocol import Connection, ProblemServer
 from .request import Call, split_target
 from .service import Service
 from .system import System
@@ -207,6 +207,6 @@ def _raw_target(request: BaseRequest) -> str:
 
 def _quiet() -> logging.Logger:
     # What aiohttp logs as errors are requests that are no HTTP; a client can send those for ever.
-    quiet = logging.getLogger("fsmq.http.protocol")
+    quiet = logging.getLogger("fsmq.http.connection.connection")
     quiet.setLevel(logging.CRITICAL)
     return quiet

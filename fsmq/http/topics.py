@@ -16,10 +16,10 @@ from fsmq.spool.layout.topics import as_json
 from ..wire import quote_id
 from . import topics_api as api
 from .answers import json_answer
+from .connection.pieces import listed
 from .guard import access
 from .guard.access import Right
 from .native import kept_headers
-from .pieces import listed
 from .request import Call
 from .router import Router
 from .service import Service

@@ -10,7 +10,7 @@ from aiohttp.web import Response
 
 from fsmq.spool.errors import FsmqError, InvalidValue, NoSuchQueue
 
-from ..pieces import listed
+from ..connection.pieces import listed
 from ..problems import HttpError, UnreadableBody
 from ..problems import problem as native_problem
 
@@ -32,7 +32,7 @@ def answer(status: int, content: Any) -> Response:
 
 
 def answer_list(before: str, values: Collection[Any], behind: str) -> Response:
-    """What :func:`fsmq.http.pieces.listed` answers, in this form."""
+    """What :func:`fsmq.http.connection.pieces.listed` answers, in this form."""
     return listed(before, values, behind, dumps=_dumps, content_type=CONTENT_TYPE)
 
 

@@ -17,7 +17,7 @@ from aiohttp.web import Response
 
 from fsmq.spool.layout.steps import FEW, portions
 
-from .protocol import Connection
+from .connection import Connection
 
 # Bytes of a body in one piece; base64 takes them by three.
 PIECE_BYTES = 96 * 1024

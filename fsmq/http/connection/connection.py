@@ -13,8 +13,8 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq.spool.errors import FsmqError
 
-from .guard.limits import Limits
-from .problems import (
+from ..guard.limits import Limits
+from ..problems import (
     HttpError,
     InternalError,
     MalformedRequest,

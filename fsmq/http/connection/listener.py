@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 
-from .protocol import ProblemServer
+from .connection import ProblemServer
 
 log = logging.getLogger(__name__)
 # After an accept without a descriptor for it.
