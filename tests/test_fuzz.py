@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fsmq.http.guard.keys import KeysError, parse
-from fsmq.http.request import split_target
-from fsmq.http.router import Router
+from fsmq.http.routing.call import split_target
+from fsmq.http.routing.router import Router
 from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.spool.layout.message import pack_header, unpack
 from fsmq.spool.layout.names import Facts, check_id, check_queue, new_id

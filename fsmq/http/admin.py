@@ -20,7 +20,7 @@ from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 
 from .connection.connection import ProblemServer
 from .connection.listener import Listener
-from .request import split_target
+from .routing.call import split_target
 from .service import Service
 
 _BACKLOG = 128

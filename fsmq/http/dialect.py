@@ -15,7 +15,7 @@ from aiohttp.web import Response
 
 from fsmq.spool.errors import FsmqError
 
-from .router import Handler, Router
+from .routing.router import Handler, Router
 from .service import Service
 
 

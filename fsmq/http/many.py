@@ -11,13 +11,13 @@ from fsmq.spool.verbs.receive import MAX_CLAIM_BYTES
 from fsmq.spool.views import browse
 
 from ..wire import MAX_BATCH_BYTES, quote_id, unquote_id
-from . import bodies
 from . import many_api as api
 from .answers import json_answer
 from .batch import new_messages, some_ids
 from .native import MESSAGES
-from .request import Call
-from .router import Router
+from .routing import bodies
+from .routing.call import Call
+from .routing.router import Router
 from .service import MAX_COUNT, Service
 
 

@@ -27,10 +27,10 @@ from fsmq.spool.views.survey import Overview
 
 from . import monitor_api as api
 from .answers import json_answer
-from .bodies import slices
 from .connection.pieces import Pieces
-from .request import Call
-from .router import Router
+from .routing.bodies import slices
+from .routing.call import Call
+from .routing.router import Router
 from .service import Service
 
 # A survey is at most so old, or older where it would take more than a twentieth of the time.

@@ -10,8 +10,8 @@ from fsmq.spool.layout.names import check_queue
 from . import moves_api as api
 from .answers import json_answer
 from .problems import NotFound
-from .request import Call
-from .router import Router
+from .routing.call import Call
+from .routing.router import Router
 from .service import Service
 
 

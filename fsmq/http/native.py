@@ -17,13 +17,13 @@ from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, check_number, check_seconds
 
 from ..wire import MAX_WAIT_S, moment, quote_id
-from . import bodies
 from . import native_api as api
 from .answers import json_answer
 from .connection.pieces import listed
 from .problems import UnreadableBody
-from .request import Call
-from .router import Router
+from .routing import bodies
+from .routing.call import Call
+from .routing.router import Router
 from .service import MAX_COUNT, Service
 
 _ATTRIBUTE = "X-Message-Attribute-"

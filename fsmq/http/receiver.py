@@ -17,7 +17,7 @@ from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
 from .guard.admission import Admission
-from .request import Call
+from .routing.call import Call
 from .runner import Runner
 from .waiters import Waiters
 

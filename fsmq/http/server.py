@@ -30,9 +30,9 @@ from .problems import (
     UnreadableBody,
     UnsupportedEncoding,
 )
-from .request import Call, split_target
+from .routing.call import Call, split_target
+from .routing.system import System
 from .service import Service
-from .system import System
 
 log = logging.getLogger(__name__)
 # After an answer that refuses a body, so long is read on for the client to notice.

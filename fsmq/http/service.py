@@ -24,7 +24,7 @@ from .guard.admission import Admission
 from .guard.keys import KeyRing
 from .move_maker import MoveMaker
 from .receiver import Receiver
-from .request import Call
+from .routing.call import Call
 from .runner import Runner
 from .sizes import Sizes
 

@@ -20,8 +20,8 @@ from .connection.pieces import listed
 from .guard import access
 from .guard.access import Right
 from .native import kept_headers
-from .request import Call
-from .router import Router
+from .routing.call import Call
+from .routing.router import Router
 from .service import Service
 
 

@@ -15,8 +15,8 @@ import pytest
 from aiohttp.web import StreamResponse
 
 from fsmq.http.describe import Answer, Operation
-from fsmq.http.request import Call
-from fsmq.http.router import Router
+from fsmq.http.routing.call import Call
+from fsmq.http.routing.router import Router
 from tests.http import helpers
 from tests.http.helpers import Wire, ask
 from tests.http.keyfile import add_key, bearer

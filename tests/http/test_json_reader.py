@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fsmq.http.json_reader import LongText, Reader
+from fsmq.http.routing.json_reader import LongText, Reader
 
 # Longer than any number here: those have to fit in a part.
 portions = st.integers(32, 80)

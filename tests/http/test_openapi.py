@@ -15,8 +15,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from fsmq.http import native_api
 from fsmq.http.describe import Operation
-from fsmq.http.openapi import document
-from fsmq.http.router import Router
+from fsmq.http.routing.openapi import document
+from fsmq.http.routing.router import Router
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.names import check_id, is_queue, new_id
 from fsmq.spool.layout.settings import DEFAULTS

@@ -7,7 +7,7 @@ from aiohttp.web import Response
 from fsmq.spool.errors import FsmqError
 
 from ..dialect import Dialect
-from ..router import Handler
+from ..routing.router import Handler
 from ..service import Service
 from . import api
 from .answers import problem

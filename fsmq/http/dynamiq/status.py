@@ -7,7 +7,7 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.errors import telling
 from fsmq.spool.records import peers
 
-from ..request import Call
+from ..routing.call import Call
 from ..service import Service
 from .answers import answer, plain
 

@@ -13,7 +13,7 @@ from fsmq.spool.layout.names import check_queue
 from ...wire import quote_id
 from ..guard import access
 from ..native import kept_headers
-from ..request import Call
+from ..routing.call import Call
 from ..service import Service
 from ..topics import topic_of
 from .answers import Refused, answer, answer_list

@@ -7,7 +7,7 @@ is made by the first send, so that needs no other right.
 from __future__ import annotations
 
 from ..guard.access import Identity
-from ..request import Call
+from ..routing.call import Call
 from .errors import QueueForbidden
 from .requests import Query
 

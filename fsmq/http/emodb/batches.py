@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fsmq.spool.layout.steps import LARGE_BYTES
 
-from ..json_reader import LongText, Reader
+from ..routing.json_reader import LongText, Reader
 from .errors import EmptyBody, IllegalArgument, NotJson
 from .stored import MAX_STORED_BYTES, careful_decoder, parse, quick_decoder, store
 

@@ -14,7 +14,7 @@ from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from fsmq.spool.verbs.put import Batch
 
-from ..request import Call
+from ..routing.call import Call
 from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues
 
 # While an equal message is being stored, its send takes milliseconds; then it is told to wait.

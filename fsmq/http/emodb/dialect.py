@@ -12,12 +12,12 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 
-from .. import bodies
 from ..dialect import Dialect
 from ..guard.access import Identity
 from ..problems import MethodNotAllowed
-from ..request import Call
-from ..router import Handler, Router
+from ..routing import bodies
+from ..routing.call import Call
+from ..routing.router import Handler, Router
 from ..service import Service
 from . import api, ids, references
 from .access import identify, is_known, may_move, may_receive, may_see, may_send, require_send

@@ -10,8 +10,8 @@ import base64
 import json
 from collections.abc import Iterator
 
-from .. import bodies
-from ..json_reader import Reader
+from ..routing import bodies
+from ..routing.json_reader import Reader
 from .errors import NotJson
 from .stored import BOM, plain_decoder
 

@@ -17,7 +17,7 @@ from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
-from ..request import Call
+from ..routing.call import Call
 from ..service import Service
 
 T = TypeVar("T")

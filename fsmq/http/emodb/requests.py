@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
-from ..request import Call
+from ..routing.call import Call
 from .errors import BadParameter, IllegalArgument, NotAcceptable, NotConsumable
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from urllib.parse import unquote_to_bytes
 
 from aiohttp.web import StreamResponse
 
-from .describe import Operation
-from .problems import MethodNotAllowed, NotFound
+from ..describe import Operation
+from ..problems import MethodNotAllowed, NotFound
 
 if TYPE_CHECKING:
-    from .request import Call
+    from .call import Call
 
 Handler: TypeAlias = "Callable[[Call], Awaitable[StreamResponse]]"
 

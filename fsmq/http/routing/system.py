@@ -8,12 +8,12 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
-from .describe import JSON, Answer, Operation
+from ..describe import JSON, Answer, Operation
+from ..problem_answers import problems
+from ..runner import Runner
+from .call import Call
 from .openapi import document
-from .problem_answers import problems
-from .request import Call
 from .router import Router
-from .runner import Runner
 
 _OPENAPI = Operation(
     id="openapi",

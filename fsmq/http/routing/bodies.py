@@ -13,8 +13,8 @@ from aiohttp.web import Response
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
 
-from ..wire import as_json
-from .connection.pieces import PIECE_BYTES, Pieces
+from ...wire import as_json
+from ..connection.pieces import PIECE_BYTES, Pieces
 
 # What a client has stored may be a page with a script, which must not run as if it were ours.
 INERT: Mapping[str, str] = {

@@ -16,16 +16,16 @@ from fsmq.spool.errors import InvalidValue, MessageTooLarge
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.steps import LARGE_BYTES
 
-from .connection.connection import Connection
-from .connection.pieces import FORM_BYTES, JSON_FACTOR
+from ..connection.connection import Connection
+from ..connection.pieces import FORM_BYTES, JSON_FACTOR
+from ..guard.access import Access, Identity
+from ..guard.admission import Admission
+from ..guard.keys import Right
+from ..problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
 from .encodings import Decoder, decoder
-from .guard.access import Access, Identity
-from .guard.admission import Admission
-from .guard.keys import Right
-from .problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
 
 if TYPE_CHECKING:
-    from .runner import Runner
+    from ..runner import Runner
 
 # Less than float() takes: no nan, no infinity, no digits but 0 to 9.
 _seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from fsmq.spool.errors import MessageTooLarge
 
-from .problems import ENCODINGS, UnreadableBody, UnsupportedEncoding
+from ..problems import ENCODINGS, UnreadableBody, UnsupportedEncoding
 
 _GZIP, _ZLIB, _DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 _PART_BYTES = 1024 * 1024

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from fsmq._version import __version__
 
-from .describe import Answer, Component, Header, Operation, Parameter, Schema
+from ..describe import Answer, Component, Header, Operation, Parameter, Schema
 
 # Method, pattern such as ``/{queue}/messages``, and what was said about them.
 Route: TypeAlias = tuple[str, str, Operation]
