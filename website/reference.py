@@ -12,7 +12,7 @@ from typing import Any
 
 from fsmq.http.dialects import DIALECTS
 from fsmq.http.server import Server
-from fsmq.http.service import Service
+from fsmq.http.service.service import Service
 from fsmq.spool import Spool
 
 _LIMITS = {"minimum", "maximum", "minLength", "maxLength", "pattern", "default"}

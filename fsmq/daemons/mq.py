@@ -26,7 +26,7 @@ from fsmq.http.admin import Admin
 from fsmq.http.guard.admission import Admission
 from fsmq.http.guard.keys import KeysError
 from fsmq.http.server import Server
-from fsmq.http.service import Service
+from fsmq.http.service.service import Service
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.index.share import Share
 from fsmq.spool.records import peers

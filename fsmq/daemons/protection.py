@@ -11,7 +11,7 @@ from fsmq.daemons.tls import Certificate
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import KeysError, load
 from fsmq.http.guard.limits import Limits
-from fsmq.http.service import Service
+from fsmq.http.service.service import Service
 
 log = get_logger(__name__)
 # For the files of messages that are being written or read, and for what the process itself needs.

@@ -21,7 +21,7 @@ from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 from .connection.connection import ProblemServer
 from .connection.listener import Listener
 from .routing.call import split_target
-from .service import Service
+from .service.service import Service
 
 _BACKLOG = 128
 _CONNECTIONS = 128

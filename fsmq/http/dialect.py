@@ -16,7 +16,7 @@ from aiohttp.web import Response
 from fsmq.spool.errors import FsmqError
 
 from .routing.router import Handler, Router
-from .service import Service
+from .service.service import Service
 
 
 class Dialect(ABC):

@@ -15,7 +15,7 @@ from .many import Many
 from .moves import Moves
 from .native import Native
 from .problems import problem
-from .service import Service
+from .service.service import Service
 from .topics import NativeTopics
 
 

@@ -18,7 +18,7 @@ from .native import MESSAGES
 from .routing import bodies
 from .routing.call import Call
 from .routing.router import Router
-from .service import MAX_COUNT, Service
+from .service.service import MAX_COUNT, Service
 
 
 class Many:

@@ -31,7 +31,7 @@ from .connection.pieces import Pieces
 from .routing.bodies import slices
 from .routing.call import Call
 from .routing.router import Router
-from .service import Service
+from .service.service import Service
 
 # A survey is at most so old, or older where it would take more than a twentieth of the time.
 _FRESH_S = 1.0

@@ -12,7 +12,7 @@ from .answers import json_answer
 from .problems import NotFound
 from .routing.call import Call
 from .routing.router import Router
-from .service import Service
+from .service.service import Service
 
 
 class Moves:

@@ -24,7 +24,7 @@ from .problems import UnreadableBody
 from .routing import bodies
 from .routing.call import Call
 from .routing.router import Router
-from .service import MAX_COUNT, Service
+from .service.service import MAX_COUNT, Service
 
 _ATTRIBUTE = "X-Message-Attribute-"
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.

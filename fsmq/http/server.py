@@ -32,7 +32,7 @@ from .problems import (
 )
 from .routing.call import Call, split_target
 from .routing.system import System
-from .service import Service
+from .service.service import Service
 
 log = logging.getLogger(__name__)
 # After an answer that refuses a body, so long is read on for the client to notice.

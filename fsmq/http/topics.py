@@ -22,7 +22,7 @@ from .guard.access import Right
 from .native import kept_headers
 from .routing.call import Call
 from .routing.router import Router
-from .service import Service
+from .service.service import Service
 
 
 class NativeTopics:

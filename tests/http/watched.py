@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from fsmq.daemons.mq import main
-from fsmq.http.service import Service
+from fsmq.http.service.service import Service
 
 _BEAT_S = 0.002
 _number = struct.Struct("d")

@@ -8,7 +8,7 @@ from fsmq.spool.errors import FsmqError
 
 from ..dialect import Dialect
 from ..routing.router import Handler
-from ..service import Service
+from ..service.service import Service
 from . import api
 from .answers import problem
 from .queues import Queues

@@ -20,7 +20,7 @@ from ..native_api import MAX_SETTINGS_BYTES
 from ..problems import UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
-from ..service import MAX_COUNT, Service
+from ..service.service import MAX_COUNT, Service
 from .answers import CONTENT_TYPE, Refused, answer, answer_list, no_such_queue, plain
 
 _whole = re.compile(r"[+-]?[0-9]{1,18}")

@@ -8,7 +8,7 @@ from fsmq.spool.errors import telling
 from fsmq.spool.records import peers
 
 from ..routing.call import Call
-from ..service import Service
+from ..service.service import Service
 from .answers import answer, plain
 
 # An id's place among all of them, as Dynamiq counts.

@@ -14,7 +14,7 @@ from ...wire import quote_id
 from ..guard import access
 from ..native import kept_headers
 from ..routing.call import Call
-from ..service import Service
+from ..service.service import Service
 from ..topics import topic_of
 from .answers import Refused, answer, answer_list
 

@@ -18,7 +18,7 @@ from ..problems import MethodNotAllowed
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.router import Handler, Router
-from ..service import Service
+from ..service.service import Service
 from . import api, ids, references
 from .access import identify, is_known, may_move, may_receive, may_see, may_send, require_send
 from .batches import elements, parse_any, store_any, stored_batch, stored_batches

@@ -18,7 +18,7 @@ from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
 from ..routing.call import Call
-from ..service import Service
+from ..service.service import Service
 
 T = TypeVar("T")
 _FEW = 256

@@ -25,7 +25,7 @@ from ..problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
 from .encodings import Decoder, decoder
 
 if TYPE_CHECKING:
-    from ..runner import Runner
+    from ..service.runner import Runner
 
 # Less than float() takes: no nan, no infinity, no digits but 0 to 9.
 _seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")

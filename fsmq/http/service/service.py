@@ -19,12 +19,12 @@ from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 from fsmq.spool.views.counts import Uncounted
 
-from .guard.access import Access
-from .guard.admission import Admission
-from .guard.keys import KeyRing
-from .move_maker import MoveMaker
+from ..guard.access import Access
+from ..guard.admission import Admission
+from ..guard.keys import KeyRing
+from ..routing.call import Call
+from .move_runner import MoveMaker
 from .receiver import Receiver
-from .routing.call import Call
 from .runner import Runner
 from .sizes import Sizes
 

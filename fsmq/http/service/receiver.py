@@ -16,8 +16,8 @@ from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
-from .guard.admission import Admission
-from .routing.call import Call
+from ..guard.admission import Admission
+from ..routing.call import Call
 from .runner import Runner
 from .waiters import Waiters
 

@@ -16,7 +16,7 @@ from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.index import listings
 from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
 
-from .commit import Commits
+from .group_commit import Commits
 from .threads import Threads
 
 T = TypeVar("T")
