@@ -11,12 +11,12 @@ from fsmq.spool.errors import FsmqError
 from .dialect import Dialect
 from .dynamiq.dialect import Dynamiq
 from .emodb.dialect import EmoDb
-from .many import Many
-from .moves import Moves
-from .native import Native
+from .native.many import Many
+from .native.messages import Native
+from .native.moves import Moves
+from .native.topics import NativeTopics
 from .problems import problem
 from .service.service import Service
-from .topics import NativeTopics
 
 
 class NativeDialect(Dialect):

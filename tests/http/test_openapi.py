@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from fsmq.http import native_api
 from fsmq.http.describe import Operation
+from fsmq.http.native import native_api
 from fsmq.http.routing.openapi import document
 from fsmq.http.routing.router import Router
 from fsmq.spool.errors import InvalidValue

@@ -22,7 +22,7 @@ from ..describe import (
     record,
     text,
 )
-from ..native_api import BYTES, MESSAGE_ID, QUEUE, QUEUE_NAME
+from ..native.native_api import BYTES, MESSAGE_ID, QUEUE, QUEUE_NAME
 
 _ERROR = {JSON: record({"error": text()})}
 _WORDS = {JSON: text()}

@@ -15,8 +15,8 @@ from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import QueueSettings
 
 from ...wire import quote_id
-from ..native import kept_headers
-from ..native_api import MAX_SETTINGS_BYTES
+from ..native.messages import kept_headers
+from ..native.native_api import MAX_SETTINGS_BYTES
 from ..problems import UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call

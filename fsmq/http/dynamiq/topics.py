@@ -12,10 +12,10 @@ from fsmq.spool.layout.names import check_queue
 
 from ...wire import quote_id
 from ..guard import access
-from ..native import kept_headers
+from ..native.messages import kept_headers
+from ..native.topics import topic_of
 from ..routing.call import Call
 from ..service.service import Service
-from ..topics import topic_of
 from .answers import Refused, answer, answer_list
 
 

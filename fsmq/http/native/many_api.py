@@ -6,8 +6,8 @@ from fsmq.spool.errors import DuplicateMessage, MessageTooLarge, NoSuchQueue, Qu
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
-from ..wire import MAX_BATCH_BYTES
-from .describe import (
+from ...wire import MAX_BATCH_BYTES
+from ..describe import (
     JSON,
     Answer,
     Body,
@@ -19,9 +19,9 @@ from .describe import (
     record,
     text,
 )
+from ..problem_answers import guarded
+from ..problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
 from .native_api import MESSAGE, MESSAGE_ID, NEW_MESSAGE, QUEUE, STATE
-from .problem_answers import guarded
-from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
 
 PEEK_COUNT = 10
 _OF_BODIES = (

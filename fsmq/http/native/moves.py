@@ -7,12 +7,12 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
 from fsmq.spool.layout.names import check_queue
 
+from ..answers import json_answer
+from ..problems import NotFound
+from ..routing.call import Call
+from ..routing.router import Router
+from ..service.service import Service
 from . import moves_api as api
-from .answers import json_answer
-from .problems import NotFound
-from .routing.call import Call
-from .routing.router import Router
-from .service.service import Service
 
 
 class Moves:

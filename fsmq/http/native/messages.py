@@ -16,15 +16,15 @@ from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, check_number, check_seconds
 
-from ..wire import MAX_WAIT_S, moment, quote_id
+from ...wire import MAX_WAIT_S, moment, quote_id
+from ..answers import json_answer
+from ..connection.pieces import listed
+from ..problems import UnreadableBody
+from ..routing import bodies
+from ..routing.call import Call
+from ..routing.router import Router
+from ..service.service import MAX_COUNT, Service
 from . import native_api as api
-from .answers import json_answer
-from .connection.pieces import listed
-from .problems import UnreadableBody
-from .routing import bodies
-from .routing.call import Call
-from .routing.router import Router
-from .service.service import MAX_COUNT, Service
 
 _ATTRIBUTE = "X-Message-Attribute-"
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.

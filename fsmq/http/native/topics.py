@@ -13,16 +13,16 @@ from fsmq.spool.layout.names import MAX_PRIORITY, check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, check_number, check_seconds
 from fsmq.spool.layout.topics import as_json
 
-from ..wire import quote_id
+from ...wire import quote_id
+from ..answers import json_answer
+from ..connection.pieces import listed
+from ..guard import access
+from ..guard.access import Right
+from ..routing.call import Call
+from ..routing.router import Router
+from ..service.service import Service
 from . import topics_api as api
-from .answers import json_answer
-from .connection.pieces import listed
-from .guard import access
-from .guard.access import Right
-from .native import kept_headers
-from .routing.call import Call
-from .routing.router import Router
-from .service.service import Service
+from .messages import kept_headers
 
 
 class NativeTopics:

@@ -12,10 +12,10 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.filters import MAX_FILTER_BYTES
 
-from .describe import JSON, Answer, Body, Component, Operation, Parameter, array, or_null, record
+from ..describe import JSON, Answer, Body, Component, Operation, Parameter, array, or_null, record
+from ..problem_answers import guarded
+from ..problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
 from .native_api import BYTES, MESSAGE_ID, NEW_MESSAGE, QUEUE, QUEUE_NAME
-from .problem_answers import guarded
-from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
 
 _BODY = (UnreadableBody, SlowBody, MessageTooLarge, UnsupportedEncoding, ExpectationFailed)
 _TOPIC = Parameter("topic", "the topic's name, formed as a queue's", QUEUE_NAME, "path")

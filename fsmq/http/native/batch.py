@@ -12,8 +12,8 @@ from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.verbs.put import MAX_BATCH
 
-from .problems import UnreadableBody
-from .routing.json_reader import LongText, Reader
+from ..problems import UnreadableBody
+from ..routing.json_reader import LongText, Reader
 
 _FIELDS = (
     "body",

@@ -10,15 +10,15 @@ from fsmq.spool.layout.transitions import State
 from fsmq.spool.verbs.receive import MAX_CLAIM_BYTES
 from fsmq.spool.views import browse
 
-from ..wire import MAX_BATCH_BYTES, quote_id, unquote_id
+from ...wire import MAX_BATCH_BYTES, quote_id, unquote_id
+from ..answers import json_answer
+from ..routing import bodies
+from ..routing.call import Call
+from ..routing.router import Router
+from ..service.service import MAX_COUNT, Service
 from . import many_api as api
-from .answers import json_answer
 from .batch import new_messages, some_ids
-from .native import MESSAGES
-from .routing import bodies
-from .routing.call import Call
-from .routing.router import Router
-from .service.service import MAX_COUNT, Service
+from .messages import MESSAGES
 
 
 class Many:

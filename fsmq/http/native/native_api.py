@@ -22,8 +22,8 @@ from fsmq.spool.layout.settings import DEFAULTS, MAX_DELAY_S, MAX_TTL_S, MAX_VIS
 from fsmq.spool.layout.stamps import MAX_COUNT
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
-from ..wire import MAX_WAIT_S
-from .describe import (
+from ...wire import MAX_WAIT_S
+from ..describe import (
     ANY_BYTES,
     JSON,
     Answer,
@@ -40,8 +40,8 @@ from .describe import (
     record,
     text,
 )
-from .problem_answers import guarded
-from .problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
+from ..problem_answers import guarded
+from ..problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
 
 MAX_SETTINGS_BYTES = 64 * 1024
 
