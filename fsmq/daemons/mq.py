@@ -22,7 +22,7 @@ from fsmq.daemons.process.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, modul
 from fsmq.daemons.protection import Protection, limits_of
 from fsmq.daemons.settings.options import MqOptions, program
 from fsmq.daemons.statsd import Statsd
-from fsmq.http.admin import Admin
+from fsmq.http.emodb.admin import Admin
 from fsmq.http.guard.admission import Admission
 from fsmq.http.guard.keys import KeysError
 from fsmq.http.server import Server

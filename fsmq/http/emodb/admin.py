@@ -18,10 +18,10 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 
-from .connection.connection import ProblemServer
-from .connection.listener import Listener
-from .routing.call import split_target
-from .service.service import Service
+from ..connection.connection import ProblemServer
+from ..connection.listener import Listener
+from ..routing.call import split_target
+from ..service.service import Service
 
 _BACKLOG = 128
 _CONNECTIONS = 128
@@ -79,6 +79,6 @@ class Admin:
 
 
 def _quiet() -> logging.Logger:
-    quiet = logging.getLogger("fsmq.http.admin")
+    quiet = logging.getLogger("fsmq.http.emodb.admin")
     quiet.setLevel(logging.CRITICAL)
     return quiet
