@@ -58,7 +58,7 @@ class Queue:
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> str:
-        """Put one message; its id. See :class:`~fsmq.spool.layout.message.NewMessage` for the arguments.
+        """Put one message; its id. The arguments: :class:`~fsmq.spool.layout.message.NewMessage`.
 
         Raises DuplicateMessage if ``id`` is given and stands in the spool already, MessageTooLarge,
         QueueFull.

@@ -29,8 +29,8 @@ class Topic:
     def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
         """Subscribe a queue, or replace its filter; False if it was subscribed already.
 
-        filter: which messages it takes by their attributes, see :mod:`fsmq.spool.layout.filters`; None
-            takes all.
+        filter: which messages it takes by their attributes, see
+            :mod:`fsmq.spool.layout.filters`; None takes all.
 
         Raises NoSuchQueue.
         """

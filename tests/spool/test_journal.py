@@ -224,10 +224,10 @@ def test_readers_meet_whole_segments_only(root: Path, tree: Tree) -> None:
 
 _WRITER = """
 import signal, sys
-from fsmq.spool.alive import look
-from fsmq.spool.journal import Journal
-from fsmq.spool.metrics import Metrics
-from fsmq.spool.tree import Tree
+from fsmq.spool.records.alive import look
+from fsmq.spool.records.journal import Journal
+from fsmq.spool.records.metrics import Metrics
+from fsmq.spool.layout.tree import Tree
 from tests.suite import eventually
 metrics = Metrics()
 journal = Journal(Tree(sys.argv[1]), metrics, host="a", program="test", segment_s=3600)

@@ -1,1 +1,1 @@
-"""ROOM."""
+"""Connections and their bytes, below the requests."""

@@ -1,1 +1,1 @@
-"""ROOM."""
+"""Who gets in, and how much: keys, rights, limits, admission, origins."""

@@ -1,1 +1,1 @@
-"""ROOM."""
+"""The native dialect: docs/http.md."""

@@ -160,7 +160,7 @@ class Call:
         self._held += size
 
     def take(self, size: int, *, is_first: bool) -> None:
-        """Hold bytes of a message to answer with (as :class:`fsmq.spool.views.reading.Room` has it).
+        """Hold bytes of a message to answer with (see :class:`fsmq.spool.views.reading.Room`).
 
         With them goes what they become in JSON, as far as that is there at a time.
 

@@ -1,4 +1,4 @@
-"""One consumer at work: it claims batches, holds them, commits them; see `fsmq.spool.consumers.batches`."""
+"""One consumer at work: it claims batches, renews and commits them; see `batches.py`."""
 
 from __future__ import annotations
 

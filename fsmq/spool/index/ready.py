@@ -53,8 +53,8 @@ class Ready:
     ``on_lost`` is called when events were dropped, and must see to it that :meth:`rescan` runs; by
     default that is done at once, which takes seconds where millions of messages wait.
 
-    Where a thread may list no folder (:mod:`fsmq.spool.index.listings`), another one has to :meth:`load`
-    what :meth:`is_due` before an id can be popped.
+    Where a thread may list no folder (:mod:`fsmq.spool.index.listings`), another one has to
+    :meth:`load` what :meth:`is_due` before an id can be popped.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One queue's ready ids in order: what :mod:`fsmq.spool.index.ready` keeps for each queue in use."""
+"""The ready ids of one queue in order; `fsmq.spool.index.ready` keeps one for each queue in use."""
 
 from __future__ import annotations
 

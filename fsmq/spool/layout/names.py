@@ -50,8 +50,8 @@ class Facts(NamedTuple):
 
 
 PLAIN = Facts()
-# The queue of what asks whether programs live (`fsmq.spool.records.alive`). It does not have to exist: an
-# expired message never gets there.
+# The queue of what asks whether programs live (`fsmq.spool.records.alive`). It does not have to
+# exist: an expired message never gets there.
 ALIVE = "__alive"
 
 

@@ -1,1 +1,4 @@
-"""ROOM."""
+"""What is noted of the work, and never needed for it: journal, metrics, reports, peers.
+
+Folders: `journal/`, `metrics/`, `peers/`.
+"""

@@ -1,1 +1,4 @@
-"""ROOM."""
+"""The verbs, one file each: put, publish, claim, renew, release, bury, remove, purge, dedup.
+
+Each changes the tree and returns a `Pending`, which is to be made durable.
+"""

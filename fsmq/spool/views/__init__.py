@@ -1,1 +1,1 @@
-"""ROOM."""
+"""What looks at the tree and changes nothing: browsing, counting."""
