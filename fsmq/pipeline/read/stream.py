@@ -2,8 +2,8 @@
 
 The offset that Spark keeps is the number of a batch. What a batch claimed is stored in the spool
 before Spark learns its number (see `fsmq.spool.consumers.batches`), so a query that is started
-again after whatever crash is given the same batch. Its messages are removed once Spark's log says that the
-batch is done: when it asks for what comes after it.
+again after whatever crash is given the same batch. Its messages are removed once Spark's log says
+that the batch is done: when it asks for what comes after it.
 
 One object of this class answers Spark, in a process of its own beside the driver; others, in the
 tasks, only read.

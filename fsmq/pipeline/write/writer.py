@@ -1,8 +1,8 @@
 """Writing: ``df.write`` and ``writeStream`` with ``format("fsmq")``.
 
 Tasks write parts of a staged job, the driver commits it; see fsmq/spool/staging/part.py. A
-micro-batch of a stream is the job that has the query's id for its name and the batch's id for its number, so
-that it is committed once, whatever dies.
+micro-batch of a stream is the job that has the query's id for its name and the batch's id for its
+number, so that it is committed once, whatever dies.
 """
 
 from __future__ import annotations
