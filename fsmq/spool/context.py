@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from .durability.sync import Work
+from .durability.sync import Syncer, Work
 from .errors import FsmqError, NoSuchQueue
 from .index.ready import Ready
 from .layout.compression import MAX_PLAIN_BYTES
@@ -88,6 +88,19 @@ class Pending(Generic[T]):
     work: Work
     finish: Callable[[], T]
     abandon: Callable[[], None] = _nothing
+
+
+class OpenSpool(Protocol):
+    """A spool, as far as what stands above the verbs needs one."""
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def syncer(self) -> Syncer: ...
+
+    def complete(self, pending: Pending[T]) -> T:
+        """Make a verb durable and give its result. Raises Unavailable."""
 
 
 def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:

@@ -11,7 +11,7 @@ import pytest
 from fsmq.pipeline.jobs.upkeep import dedup, duplicates, rebalance, shares_of
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
 from fsmq.spool.fsck import check
-from fsmq.spool.verbs.maintenance import remove_ready
+from fsmq.spool.verbs.removal import remove_ready
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def test_what_is_claimed_meanwhile_is_left(spark: SparkSession, root: Path) -> N
         spool.deliver()
         found = [row["id"] for row in duplicates(spark, str(root), "jobs", "body").collect()]
         assert len(jobs.claim(2)) == 2
-        assert remove_ready(spool, "jobs", found) == 1
+        assert spool.complete(remove_ready(spool.context, "jobs", found)) == 1
         assert jobs.counts().in_flight == 2
 
 

@@ -7,8 +7,8 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.errors import DuplicateMessage, InvalidValue, MessageTooLarge
 from fsmq.spool.layout.settings import check_number
 from fsmq.spool.layout.transitions import State
-from fsmq.spool.verbs.receive import MAX_CLAIM_BYTES
 from fsmq.spool.views import browse
+from fsmq.spool.views.reading import MAX_ANSWER_BYTES
 
 from ...wire import MAX_BATCH_BYTES, quote_id, unquote_id
 from ..answers import json_answer
@@ -46,7 +46,7 @@ class Many:
         if state == State.READY.value:
             await self._service.receiver.load(queue)
         messages = await self._service.listing(
-            browse.peek, self._spool.context, queue, state, count, after, MAX_CLAIM_BYTES, call
+            browse.peek, self._spool.context, queue, state, count, after, MAX_ANSWER_BYTES, call
         )
         return bodies.in_json(messages, bodies.tell, MESSAGES)
 

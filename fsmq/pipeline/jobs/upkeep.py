@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from fsmq.pipeline.columns import named
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.verbs.maintenance import remove_ready
+from fsmq.spool.verbs.removal import remove_ready
 
 _PART = 10_000
 
@@ -52,7 +52,7 @@ def dedup(
     def remove(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with _open(root) as spool:
             for queue, ids in _groups(batches, "queue"):
-                done = remove_ready(spool, queue, ids)
+                done = spool.complete(remove_ready(spool.context, queue, ids))
                 yield _counts(found=len(ids), removed=done)
 
     done = _sum(found.mapInArrow(remove, "found long, removed long"))

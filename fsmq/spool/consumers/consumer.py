@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from ..context import OpenSpool
 from ..errors import FsmqError, NoSuchQueue, telling
 from ..layout.names import check_queue
 from ..layout.uuids import uuid7
@@ -15,9 +15,6 @@ from .batches import finish_committed, take_lock
 from .claims import Claimed, claim_ids, keep
 from .manifest import DONE, LOCK, Batch, batches, folder_of, path_of, save
 from .window import Window
-
-if TYPE_CHECKING:
-    from ..spool import Spool
 
 # How many claims are renewed in one go.
 _PART = 1000
@@ -42,7 +39,7 @@ class Consumer:
 
     def __init__(
         self,
-        spool: Spool,
+        spool: OpenSpool,
         name: str,
         *,
         visibility: float | None = None,
@@ -53,7 +50,7 @@ class Consumer:
         self.name = check_queue(name, "consumer")
         self._spool = spool
         self._context = spool.context
-        self._tree = spool.tree
+        self._tree = spool.context.tree
         self._visibility = visibility
         self._on_lost = on_lost
         self._on_problem = on_problem

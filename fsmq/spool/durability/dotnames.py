@@ -13,10 +13,9 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from ..layout.names import reservation
+from ..layout.names import is_scratch, reservation
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
-from ..probe.scratch import is_scratch
 from .locks import is_reservation, reserve, settle
 from .unfinished import Recovered, is_complete, own_id, promote
 

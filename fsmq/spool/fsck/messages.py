@@ -24,6 +24,7 @@ from ..layout.names import (
     entry,
     facts,
     is_id,
+    is_scratch,
     split_entry,
     split_staged,
 )
@@ -31,7 +32,7 @@ from ..layout.settings import MAX_DELAY_S
 from ..layout.stamps import Stamps
 from ..layout.transitions import DELAY, NEW, QUEUES, State
 from ..layout.tree import Tree
-from ..probe import is_scratch, remove_scratch
+from ..probe import remove_scratch
 from .report import Fault, Finding, Kind, Severity
 
 # What the clocks of two hosts may differ by before a timer is called wrong.

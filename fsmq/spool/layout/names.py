@@ -36,6 +36,7 @@ _our_id = re.compile(
     r"(?:\.x(?P<expires>[0-9a-f]{1,10}))?(?P<headed>\.h)?(?P<packed>\.z)?"
 )
 _UUID_LENGTH = 36
+_scratch_name = re.compile(rf"\.probe-{UUID7}")
 _staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<seal>[0-9a-f]{8})")
 
 
@@ -238,3 +239,13 @@ def reservation(queue: str, message_id: str) -> str:
     # Of an id that nobody can put but who restores it.
     digest = hashlib.sha256(os.fsencode(message_id)).hexdigest()[:32]
     return f".{queue}:{digest}:own"
+
+
+def scratch_name() -> str:
+    """A name for a file of the probe, which nobody takes for a message."""
+    return f".probe-{uuid7()}"
+
+
+def is_scratch(name: str) -> bool:
+    """Whether a name is one of the probe's own."""
+    return _scratch_name.fullmatch(name) is not None

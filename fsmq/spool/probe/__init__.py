@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ..layout.tree import Tree
 from .finding import Finding, Level, fatal
-from .scratch import is_scratch, remove_scratch
+from .scratch import remove_scratch
 from .trials import Trials
 
-__all__ = ["Finding", "Level", "fatal", "is_scratch", "probe", "remove_scratch"]
+__all__ = ["Finding", "Level", "fatal", "probe", "remove_scratch"]
 
 
 def probe(

@@ -1,25 +1,12 @@
-"""The probe's scratch names, which nobody takes for a message."""
+"""The probe's scratch files, which nobody takes for messages."""
 
 from __future__ import annotations
 
 import os
-import re
 
-from ..layout.names import UUID7
+from ..layout.names import scratch_name
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
-from ..layout.uuids import uuid7
-
-_scratch_name = re.compile(rf"\.probe-{UUID7}")
-
-
-def scratch_name() -> str:
-    return f".probe-{uuid7()}"
-
-
-def is_scratch(name: str) -> bool:
-    """Whether a name is one of the probe's own."""
-    return _scratch_name.fullmatch(name) is not None
 
 
 def try_to_store(tree: Tree) -> None:

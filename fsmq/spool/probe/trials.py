@@ -11,11 +11,12 @@ from ..durability.sync import Syncer, Work
 from ..errors import ADVICE, Unavailable, is_full, is_passing
 from ..index.events import Events
 from ..layout.filesystem import Filesystem, examine, has_journal, mounts_below
+from ..layout.names import scratch_name
 from ..layout.transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE
 from ..layout.tree import Tree
 from .finding import Finding, Level, Stop
 from .room import inodes, space
-from .scratch import remove_scratch, scratch_name
+from .scratch import remove_scratch
 
 _MESSAGE_WAY = (NEW, QUEUES, DELAY, REMOVE)
 _EVENT_WAIT_MS = 1000

@@ -12,11 +12,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..context import Context, OpenSpool
 from ..durability.locks import lock
 from ..errors import QueueFull, Unavailable, telling
 from ..layout.transitions import STAGING
+from ..layout.tree import Tree
+from ..views.counts import count
 from .aside import gather
 from .forward import Forward, Manifest, last, load, remove_gone, save
 from .part import (
@@ -30,10 +33,6 @@ from .part import (
     lock_path,
     open_folder,
 )
-
-if TYPE_CHECKING:
-    from ..layout.tree import Tree
-    from ..spool import Spool
 
 # The mover may be bringing an earlier job of this name forward; that takes what it takes.
 _LOCK_PATIENCE_S = 300.0
@@ -53,7 +52,7 @@ class Outcome(NamedTuple):
 
 
 def commit(
-    spool: Spool,
+    spool: OpenSpool,
     job: Job,
     parts: Sequence[Written],
     *,
@@ -73,7 +72,7 @@ def commit(
         Unavailable: the disk refuses, and nothing was put; or, if the text says so, the job is
             committed and the mover will bring it forward.
     """
-    tree = spool.tree
+    tree = spool.context.tree
     check_job(job.name)
     with telling(f"cannot commit the job {job.name!r}"), _locked(tree, job.name):
         _finish_earlier(spool, job.name)
@@ -86,7 +85,7 @@ def commit(
         manifest = Manifest(spool.context.now_ms(), keeps, {p.part: _told(p) for p in counting})
         try:
             _check_parts(tree, job, counting)
-            _admit(spool, counting, create_queues)
+            _admit(spool.context, counting, create_queues)
             if aside is not None:
                 _gather(tree, job, counting, aside)
             if not manifest.messages:
@@ -107,16 +106,16 @@ def commit(
         return Outcome(manifest.messages, forward.repeated)
 
 
-def abort(spool: Spool, job: Job) -> None:
+def abort(spool: OpenSpool, job: Job) -> None:
     """Remove a job that was not committed, with whatever writes to it. Raises Unavailable."""
-    with telling(f"cannot remove the job {job.name!r}"), _locked(spool.tree, job.name):
-        remove(spool.tree, job)
+    with telling(f"cannot remove the job {job.name!r}"), _locked(spool.context.tree, job.name):
+        remove(spool.context.tree, job)
 
 
-def is_committed(spool: Spool, job: Job) -> bool:
+def is_committed(spool: OpenSpool, job: Job) -> bool:
     """Whether a job, or one of its name with a greater number, counts. Raises Unavailable."""
     with telling(f"cannot look for the job {job.name!r}"):
-        tree = spool.tree
+        tree = spool.context.tree
         if tree.is_folder(committed_folder(tree, job)):
             return True
         known = last(tree, job.name)
@@ -152,9 +151,9 @@ def _locked(tree: Tree, name: str) -> Iterator[None]:
         held.free()
 
 
-def _finish_earlier(spool: Spool, name: str) -> None:
+def _finish_earlier(spool: OpenSpool, name: str) -> None:
     """Bring forward what a committer of this name that died has left."""
-    tree = spool.tree
+    tree = spool.context.tree
     for found in tree.names(tree.folder(STAGING)):
         job = job_of(found)
         if job is None or job.name != name or found[0] == ".":
@@ -186,16 +185,19 @@ def _check_parts(tree: Tree, job: Job, parts: Sequence[Written]) -> None:
             )
 
 
-def _admit(spool: Spool, parts: Sequence[Written], create_queues: bool) -> None:
+def _admit(context: Context, parts: Sequence[Written], create_queues: bool) -> None:
     """See whether the queues are there and have room for the whole job."""
     totals: Counter[str] = Counter()
     for part in parts:
         totals.update(part.queues)
     for queue, number in totals.items():
         if create_queues:
-            spool.create_queue(queue)
-        limit = spool.context.settings_of(queue).max_depth
-        if limit is not None and spool.counts(queue).total + number > limit:
+            context.tree.make_queue(queue)
+        limit = context.settings_of(queue).max_depth
+        if limit is None:
+            continue
+        counts = count(context.tree, context.stamps, queue, context.now_ms())
+        if counts.total + number > limit:
             raise QueueFull(queue, limit)
 
 

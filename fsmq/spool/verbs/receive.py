@@ -13,13 +13,11 @@ from ..layout.names import check_queue, facts
 from ..layout.settings import check_number
 from ..layout.steps import Steps
 from ..layout.transitions import DELAY, QUEUES
-from ..views.reading import Budget, Room, read
+from ..views.reading import MAX_ANSWER_BYTES, Budget, Room, read
 from .claim import Taken, is_readable, win_in
 from .release import claim_stamp, return_unseen
 
 MAX_CLAIMS = 1000
-# A claim of many messages ends early when their bodies reach this many bytes.
-MAX_CLAIM_BYTES = 64 * 1024 * 1024
 
 
 def claim_in(
@@ -87,7 +85,7 @@ class _Claim:
                 message = yield from self._read(taken)
                 self.messages.append(message)
                 size += max(taken.size, len(message.body))
-                if len(self.messages) == count or size >= MAX_CLAIM_BYTES:
+                if len(self.messages) == count or size >= MAX_ANSWER_BYTES:
                     break
 
     def give_out(self) -> list[Message]:

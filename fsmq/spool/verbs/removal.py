@@ -13,8 +13,8 @@ from itertools import islice
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..durability.unfinished import stands
-from ..errors import NoSuchQueue, Unavailable, is_full, unavailable
-from ..layout.names import check_id, check_queue, entry, fits, split_entry, split_staged
+from ..errors import NoSuchQueue, Unavailable, is_full, telling, unavailable
+from ..layout.names import check_id, check_queue, entry, fits, is_id, split_entry, split_staged
 from ..layout.transitions import (
     DELAY,
     MESSAGE_FOLDERS,
@@ -139,6 +139,26 @@ def remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWan
         finally:
             os.close(pinned.fd)
     return False
+
+
+def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[int]:
+    """Remove messages that are ready; how many. Others are left where they are.
+
+    Raises:
+        InvalidValue, Unavailable
+    """
+    check_queue(queue)
+    tree = context.tree
+    work = Work(folders={tree.folder(QUEUES, queue), tree.folder(REMOVE)})
+    removed = 0
+    with telling(f"cannot remove from {queue!r}"):
+        for message_id in message_ids:
+            # A claimer that is quicker has taken it away: then it is in flight.
+            if is_id(message_id) and tree.move(REMOVE_READY, queue, message_id):
+                removed += 1
+                context.journal.note("removed", queue, message_id)
+    context.metrics.count(("remove", queue), removed)
+    return Pending(work, lambda: removed)
 
 
 def delete_queue(context: Context, queue: str) -> Pending[None]:

@@ -13,8 +13,7 @@ from ..layout.stamps import Stamp
 from ..layout.steps import finish
 from ..layout.transitions import State
 from ..layout.tree import STRAY
-from ..verbs.receive import MAX_CLAIM_BYTES
-from .reading import UNLIMITED, Budget, Room, read
+from .reading import MAX_ANSWER_BYTES, UNLIMITED, Budget, Room, read
 
 
 class Page:
@@ -25,7 +24,7 @@ class Page:
     """
 
     def __init__(
-        self, limit: int, room: Room | None = None, max_bytes: int | None = MAX_CLAIM_BYTES
+        self, limit: int, room: Room | None = None, max_bytes: int | None = MAX_ANSWER_BYTES
     ) -> None:
         self.messages: list[Message] = []
         self._limit = self._left = limit

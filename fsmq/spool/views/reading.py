@@ -16,6 +16,8 @@ from ..layout.message import MAX_HEADER_BYTES, NO_HEADER, header
 from ..layout.names import Facts
 from ..layout.steps import LARGE_BYTES, Steps
 
+# An answer of many messages ends early when their bodies reach this many bytes.
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
 # What a message takes in Python beside its body.
 _MESSAGE_BYTES = 1024
 
