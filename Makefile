@@ -65,9 +65,10 @@ java: setup ## install Java, which Spark needs, where that can be done
 	    echo "The tests of the pipeline will be skipped." >&2
 
 .PHONY: lint
-lint: setup ## check style and formatting
+lint: setup ## check style, formatting, and that no room imports what stands above it
 	$(BIN)/ruff check . $(PROGRAMS)
 	$(BIN)/ruff format --check . $(PROGRAMS)
+	$(BIN)/lint-imports --no-cache
 
 .PHONY: types
 types: setup ## check types

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from fsmq.spool.layout.names import MAX_QUEUE_BYTES
+
 Schema: TypeAlias = "Mapping[str, Any] | Component"
 JSON = "application/json"
 ANY_BYTES = "application/octet-stream"
@@ -125,3 +127,18 @@ def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _short(value: float) -> float:
     return int(value) if value == int(value) else value
+
+
+# -- what dialects have in common ------------------------------------------------------------------
+
+MAX_SETTINGS_BYTES = 64 * 1024
+
+QUEUE_NAME = text(
+    r"([A-Za-z0-9:@-]|__)[A-Za-z0-9._:@-]*",
+    minLength=1,
+    maxLength=MAX_QUEUE_BYTES,
+    description="does not begin with `.` or with a single `_`",
+)
+QUEUE = Parameter("queue", "the queue's name", QUEUE_NAME, "path")
+MESSAGE_ID = text(r"[A-Za-z0-9._@+=~,;!$&'()*%-]+", description="opaque, as a path takes it")
+BYTES = {ANY_BYTES: text(format="binary", description="the body as it was posted")}

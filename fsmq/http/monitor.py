@@ -25,9 +25,10 @@ from fsmq.spool.records.metrics import METRICS, Key, Snapshot
 from fsmq.spool.records.reports import Report
 from fsmq.spool.views.survey import Overview
 
-from . import monitor_api as api
 from .answers import json_answer
 from .connection.pieces import Pieces
+from .describe import JSON, Answer, Operation, record, text
+from .problem_answers import guarded, problems
 from .routing.bodies import slices
 from .routing.call import Call
 from .routing.router import Router
@@ -40,6 +41,35 @@ _SURVEY_SHARE = 0.05
 _DISK_PATIENCE_S = 5.0
 # What a mover may serve; each has to be served by one that lives.
 WORKS = ("new", "timers")
+
+
+_METRICS = Operation(
+    id="metrics",
+    tag="System",
+    summary="Metrics of all processes of this host, for Prometheus",
+    answers={
+        200: Answer(
+            "The text format, or OpenMetrics where that is asked for",
+            {"text/plain": text(), "application/openmetrics-text": text()},
+        ),
+        **guarded(Unavailable),
+    },
+)
+_LIVE = Operation(
+    id="live",
+    tag="System",
+    summary="Whether the process answers",
+    answers={200: Answer("It does", {JSON: record({"live": {"const": True}})}), **problems()},
+)
+_READY = Operation(
+    id="ready",
+    tag="System",
+    summary="Whether messages can be stored and will be delivered",
+    answers={
+        200: Answer("They can", {JSON: record({"ready": {"const": True}})}),
+        **problems(Unavailable),
+    },
+)
 
 
 class Monitor:
@@ -55,9 +85,9 @@ class Monitor:
 
     def add_routes(self, router: Router) -> None:
         for method in ("GET", "HEAD"):
-            router.add(method, "/_metrics", self.metrics, api.METRICS)
-            router.add(method, "/_health/live", self.live, api.LIVE)
-            router.add(method, "/_health/ready", self.ready, api.READY)
+            router.add(method, "/_metrics", self.metrics, _METRICS)
+            router.add(method, "/_health/live", self.live, _LIVE)
+            router.add(method, "/_health/ready", self.ready, _READY)
 
     async def metrics(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()

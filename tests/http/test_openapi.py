@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
+from fsmq.http import describe
 from fsmq.http.describe import Operation
-from fsmq.http.native import native_api
+from fsmq.http.native import api as native_api
 from fsmq.http.routing.openapi import document
 from fsmq.http.routing.router import Router
 from fsmq.spool.errors import InvalidValue
@@ -144,7 +145,7 @@ def fits(schema: dict[str, Any], value: str) -> bool:
 @example("_")
 @example("_.")
 def test_a_name_of_a_queue_fits_the_document_as_it_fits_the_code(name: str) -> None:
-    assert fits(native_api.QUEUE_NAME, name) is is_queue(name)
+    assert fits(describe.QUEUE_NAME, name) is is_queue(name)
 
 
 @given(st.text("aZ09._:@+=~-/ \n\u00e9", max_size=4) | st.text("a.", min_size=62, max_size=66))

@@ -9,7 +9,11 @@ from typing import NamedTuple
 from fsmq.spool.layout.settings import MAX_PARTITIONS, MAX_TTL_S, MAX_VISIBILITY_S
 
 from ..describe import (
+    BYTES,
     JSON,
+    MESSAGE_ID,
+    QUEUE,
+    QUEUE_NAME,
     Answer,
     Body,
     Header,
@@ -22,7 +26,6 @@ from ..describe import (
     record,
     text,
 )
-from ..native.native_api import BYTES, MESSAGE_ID, QUEUE, QUEUE_NAME
 
 _ERROR = {JSON: record({"error": text()})}
 _WORDS = {JSON: text()}

@@ -15,11 +15,11 @@ from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import QueueSettings
 
 from ...wire import quote_id
-from ..native.messages import kept_headers
-from ..native.native_api import MAX_SETTINGS_BYTES
+from ..describe import MAX_SETTINGS_BYTES
 from ..problems import UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
+from ..routing.headers import kept_headers
 from ..service.service import MAX_COUNT, Service
 from .answers import CONTENT_TYPE, Refused, answer, answer_list, no_such_queue, plain
 

@@ -12,9 +12,8 @@ from fsmq.spool.layout.names import check_queue
 
 from ...wire import quote_id
 from ..guard import access
-from ..native.messages import kept_headers
-from ..native.topics import topic_of
 from ..routing.call import Call
+from ..routing.headers import kept_headers
 from ..service.service import Service
 from .answers import Refused, answer, answer_list
 
@@ -32,21 +31,21 @@ class Topics:
         return answer_list('{"topics":[', names, "]}")
 
     async def show(self, call: Call) -> StreamResponse:
-        topic = topic_of(call)
+        topic = call.topic()
         try:
             return await self._queues(topic)
         except NoSuchTopic:
             raise Refused(404, "Topic did not exist.") from None
 
     async def create(self, call: Call) -> StreamResponse:
-        topic = topic_of(call, "admin")
+        topic = call.topic("admin")
         await call.discard_body(self._service.read_timeout)
         if not await self._service.in_thread(self._spool.create_topic, topic):
             raise Refused(422, "Topic already exists.")
         return answer(201, {"Queues": []})
 
     async def delete(self, call: Call) -> StreamResponse:
-        topic = topic_of(call, "admin")
+        topic = call.topic("admin")
         try:
             await self._service.listing(self._spool.delete_topic, topic)
         except NoSuchTopic:
@@ -54,7 +53,7 @@ class Topics:
         return answer(200, {"Deleted": True})
 
     async def subscribe(self, call: Call) -> StreamResponse:
-        topic, queue = topic_of(call, "admin"), call.queue("admin")
+        topic, queue = call.topic("admin"), call.queue("admin")
         await call.discard_body(self._service.read_timeout)
         try:
             # One that is subscribed stays as it is: the native dialect may have given it a filter.
@@ -67,13 +66,13 @@ class Topics:
             raise Refused(422, "Queue does not exist. Please create it first") from None
 
     async def unsubscribe(self, call: Call) -> StreamResponse:
-        topic, queue = topic_of(call, "admin"), check_queue(call.names["queue"])
+        topic, queue = call.topic("admin"), check_queue(call.names["queue"])
         await self._service.in_thread(self._spool.create_topic, topic)
         await self._service.in_thread(self._spool.unsubscribe, topic, queue)
         return await self._queues(topic)
 
     async def publish(self, call: Call) -> StreamResponse:
-        topic = topic_of(call, "send")
+        topic = call.topic("send")
         limit = self._spool.context.max_message_bytes
         body = await call.body(limit, self._service.read_timeout)
         content_type, attributes = kept_headers(call.request.headers)

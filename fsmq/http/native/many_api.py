@@ -9,6 +9,8 @@ from fsmq.spool.verbs.receive import MAX_CLAIMS
 from ...wire import MAX_BATCH_BYTES
 from ..describe import (
     JSON,
+    MESSAGE_ID,
+    QUEUE,
     Answer,
     Body,
     Operation,
@@ -21,7 +23,7 @@ from ..describe import (
 )
 from ..problem_answers import guarded
 from ..problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
-from .native_api import MESSAGE, MESSAGE_ID, NEW_MESSAGE, QUEUE, STATE
+from .api import MESSAGE, NEW_MESSAGE, STATE
 
 PEEK_COUNT = 10
 _OF_BODIES = (

@@ -19,17 +19,14 @@ from fsmq.spool.layout.settings import MAX_DELAY_S, check_number, check_seconds
 from ...wire import MAX_WAIT_S, moment, quote_id
 from ..answers import json_answer
 from ..connection.pieces import listed
+from ..describe import MAX_SETTINGS_BYTES
 from ..problems import UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
+from ..routing.headers import ATTRIBUTE, kept_headers
 from ..routing.router import Router
 from ..service.service import MAX_COUNT, Service
-from . import native_api as api
-
-_ATTRIBUTE = "X-Message-Attribute-"
-# What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
-_NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
-
+from . import api
 
 # What stands around messages in JSON.
 MESSAGES = (b'{"messages": [', b", ", b"]}\n")
@@ -86,7 +83,7 @@ class Native:
     async def configure_queue(self, call: Call) -> StreamResponse:
         queue = call.queue("admin")
         call.expect()
-        body = await call.body(api.MAX_SETTINGS_BYTES, self._service.read_timeout)
+        body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         try:
             changes = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -204,7 +201,7 @@ def _headers(message: Message) -> dict[str, str]:
     if message.priority:
         headers["X-Message-Priority"] = str(message.priority)
     for name, value in message.attributes.items():
-        headers[_ATTRIBUTE + name] = _one_line(value)
+        headers[ATTRIBUTE + name] = _one_line(value)
     headers[hdrs.CONTENT_TYPE] = _one_line(message.content_type or "application/octet-stream")
     return headers
 
@@ -212,17 +209,3 @@ def _headers(message: Message) -> dict[str, str]:
 def _one_line(value: str) -> str:
     # A file that someone wrote by hand can hold anything.
     return "".join(c if c.isprintable() else " " for c in value)
-
-
-def kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
-    content_type = headers.get(hdrs.CONTENT_TYPE, "").strip()
-    attributes: dict[str, str] = {}
-    seen = set()
-    for header, value in headers.items():
-        if header[: len(_ATTRIBUTE)].lower() == _ATTRIBUTE.lower():
-            name = header[len(_ATTRIBUTE) :]
-            if name.lower() in seen:
-                raise InvalidValue("attributes", f"{name[:200]!r} is given twice")
-            seen.add(name.lower())
-            attributes[name] = value
-    return (None if content_type.lower() in _NO_TYPE else content_type), attributes

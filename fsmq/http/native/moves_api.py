@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from fsmq.spool.errors import NoSuchQueue, Unavailable
 
-from ..describe import JSON, Answer, Header, Operation, Parameter, integer, or_null, record, text
+from ..describe import (
+    JSON,
+    QUEUE,
+    QUEUE_NAME,
+    Answer,
+    Header,
+    Operation,
+    Parameter,
+    integer,
+    or_null,
+    record,
+    text,
+)
 from ..problem_answers import guarded
 from ..problems import NotFound
-from .native_api import QUEUE, QUEUE_NAME
 
 _REF = text(description="the move's reference")
 MOVE = Operation(

@@ -16,13 +16,11 @@ from fsmq.spool.layout.topics import as_json
 from ...wire import quote_id
 from ..answers import json_answer
 from ..connection.pieces import listed
-from ..guard import access
-from ..guard.access import Right
 from ..routing.call import Call
+from ..routing.headers import kept_headers
 from ..routing.router import Router
 from ..service.service import Service
 from . import topics_api as api
-from .messages import kept_headers
 
 
 class NativeTopics:
@@ -48,7 +46,7 @@ class NativeTopics:
         return listed('{"topics": [', names, "]}\n")
 
     async def show(self, call: Call) -> StreamResponse:
-        topic = topic_of(call)
+        topic = call.topic()
         call.expect()
         call.admit()
         subscriptions = await self._service.listing(self._spool.subscriptions, topic)
@@ -56,20 +54,20 @@ class NativeTopics:
         return listed(before, as_json(subscriptions), "]}\n")
 
     async def create(self, call: Call) -> StreamResponse:
-        topic = topic_of(call, "admin")
+        topic = call.topic("admin")
         call.expect()
         await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_topic, topic)
         return json_answer(201 if created else 200, {"topic": topic, "created": created})
 
     async def delete(self, call: Call) -> StreamResponse:
-        topic = topic_of(call, "admin")
+        topic = call.topic("admin")
         call.expect()
         await self._service.listing(self._spool.delete_topic, topic)
         return json_answer(200, {"topic": topic, "deleted": True})
 
     async def subscribe(self, call: Call) -> StreamResponse:
-        topic, queue = topic_of(call, "admin"), call.queue("admin")
+        topic, queue = call.topic("admin"), call.queue("admin")
         call.expect()
         body = await call.body(MAX_FILTER_BYTES, self._service.read_timeout)
         filter = Filter.parse(body)
@@ -78,14 +76,14 @@ class NativeTopics:
         return json_answer(201 if added else 200, answer)
 
     async def unsubscribe(self, call: Call) -> StreamResponse:
-        topic, queue = topic_of(call, "admin"), check_queue(call.names["queue"])
+        topic, queue = call.topic("admin"), check_queue(call.names["queue"])
         call.expect()
         if not await self._service.in_thread(self._spool.unsubscribe, topic, queue):
             raise NoSuchSubscription(topic, queue)
         return json_answer(200, {"topic": topic, "queue": queue, "deleted": True})
 
     async def publish(self, call: Call) -> StreamResponse:
-        topic = topic_of(call, "send")
+        topic = call.topic("send")
         call.expect("delay", "priority", "ttl")
         priority = check_number("priority", call.number("priority") or 0, 0, MAX_PRIORITY)
         delay, ttl = call.seconds("delay"), call.seconds("ttl")
@@ -101,17 +99,3 @@ class NativeTopics:
         quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}
         before = f'{{"topic": {json.dumps(topic)}, "messages": {{'
         return listed(before, quoted, "}}\n", status=201)
-
-
-def topic_of(call: Call, right: Right | None = None) -> str:
-    """The topic of the path, on which the sender has a right; None means any.
-
-    What is published goes to all subscribed queues; so to subscribe one needs admin on both.
-    """
-    identity = call.identify_bearer()
-    topic = check_queue(call.names["topic"], "topic")
-    if right is None:
-        identity.require_sight(access.topic(topic))
-    else:
-        identity.require(right, access.topic(topic))
-    return topic

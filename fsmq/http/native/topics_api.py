@@ -12,10 +12,24 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.filters import MAX_FILTER_BYTES
 
-from ..describe import JSON, Answer, Body, Component, Operation, Parameter, array, or_null, record
+from ..describe import (
+    BYTES,
+    JSON,
+    MESSAGE_ID,
+    QUEUE,
+    QUEUE_NAME,
+    Answer,
+    Body,
+    Component,
+    Operation,
+    Parameter,
+    array,
+    or_null,
+    record,
+)
 from ..problem_answers import guarded
 from ..problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
-from .native_api import BYTES, MESSAGE_ID, NEW_MESSAGE, QUEUE, QUEUE_NAME
+from .api import NEW_MESSAGE
 
 _BODY = (UnreadableBody, SlowBody, MessageTooLarge, UnsupportedEncoding, ExpectationFailed)
 _TOPIC = Parameter("topic", "the topic's name, formed as a queue's", QUEUE_NAME, "path")

@@ -18,6 +18,7 @@ from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..connection.connection import Connection
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR
+from ..guard import access
 from ..guard.access import Access, Identity
 from ..guard.admission import Admission
 from ..guard.keys import Right
@@ -25,7 +26,7 @@ from ..problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
 from .encodings import Decoder, decoder
 
 if TYPE_CHECKING:
-    from ..service.runner import Runner
+    from ..running.runner import Runner
 
 # Less than float() takes: no nan, no infinity, no digits but 0 to 9.
 _seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
@@ -134,6 +135,20 @@ class Call:
         else:
             identity.require(right, queue)
         return queue
+
+    def topic(self, right: Right | None = None) -> str:
+        """The topic of the path, on which the sender has a right; None means any right.
+
+        What is published goes to all subscribed queues; so to subscribe one needs admin on both.
+        Raises what :meth:`queue` raises.
+        """
+        identity = self.identify_bearer()
+        topic = check_queue(self.names["topic"], "topic")
+        if right is None:
+            identity.require_sight(access.topic(topic))
+        else:
+            identity.require(right, access.topic(topic))
+        return topic
 
     # -- limits ----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from aiohttp.web import Response, StreamResponse
 
 from ..describe import JSON, Answer, Operation
 from ..problem_answers import problems
-from ..service.runner import Runner
+from ..running.runner import Runner
 from .call import Call
 from .openapi import document
 from .router import Router

@@ -9,7 +9,7 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.moves import Move
 from fsmq.spool.spool import Spool
 
-from .threads import Threads
+from ..running.threads import Threads
 
 log = logging.getLogger(__name__)
 # How often moves are looked for that another process left.

@@ -18,7 +18,7 @@ from fsmq.spool.views import browse
 
 from ..guard.admission import Admission
 from ..routing.call import Call
-from .runner import Runner
+from ..running.runner import Runner
 from .waiters import Waiters
 
 # Claims once each time that it is called.

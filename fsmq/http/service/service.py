@@ -23,9 +23,9 @@ from ..guard.access import Access
 from ..guard.admission import Admission
 from ..guard.keys import KeyRing
 from ..routing.call import Call
+from ..running.runner import Runner
 from .move_runner import MoveMaker
 from .receiver import Receiver
-from .runner import Runner
 from .sizes import Sizes
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import asyncio
 from fsmq.spool.spool import Spool
 from fsmq.spool.views.counts import Counts
 
-from .threads import Threads
+from ..running.threads import Threads
 
 # A count is at most so old, or older where counting would take more than a twentieth of the time.
 _FRESH_S = 0.2

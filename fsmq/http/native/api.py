@@ -16,7 +16,6 @@ from fsmq.spool.layout.names import (
     MAX_FILE_NAME_BYTES,
     MAX_OWN_ID_BYTES,
     MAX_PRIORITY,
-    MAX_QUEUE_BYTES,
 )
 from fsmq.spool.layout.settings import DEFAULTS, MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S, Setting
 from fsmq.spool.layout.stamps import MAX_COUNT
@@ -24,8 +23,12 @@ from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ...wire import MAX_WAIT_S
 from ..describe import (
-    ANY_BYTES,
+    BYTES,
     JSON,
+    MAX_SETTINGS_BYTES,
+    MESSAGE_ID,
+    QUEUE,
+    QUEUE_NAME,
     Answer,
     Body,
     Component,
@@ -43,17 +46,8 @@ from ..describe import (
 from ..problem_answers import guarded
 from ..problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedEncoding
 
-MAX_SETTINGS_BYTES = 64 * 1024
-
 # -- what requests name ----------------------------------------------------------------------------
 
-QUEUE_NAME = text(
-    r"([A-Za-z0-9:@-]|__)[A-Za-z0-9._:@-]*",
-    minLength=1,
-    maxLength=MAX_QUEUE_BYTES,
-    description="does not begin with `.` or with a single `_`",
-)
-QUEUE = Parameter("queue", "the queue's name", QUEUE_NAME, "path")
 ID = Parameter(
     "id",
     "the id as an answer told it: already percent-encoded where that is needed."
@@ -86,7 +80,6 @@ NEW_MESSAGE = (
 # -- what answers hold -----------------------------------------------------------------------------
 
 MOMENT = text(format="date-time", description="RFC 3339 in UTC, with milliseconds")
-MESSAGE_ID = text(r"[A-Za-z0-9._@+=~,;!$&'()*%-]+", description="opaque, as a path takes it")
 STATE = text(enum=["new", "ready", "in_flight", "delayed"])
 
 
@@ -140,7 +133,6 @@ MESSAGE = Component(
         oneOf=[{"required": ["body"]}, {"required": ["body_base64"]}],
     ),
 )
-BYTES = {ANY_BYTES: text(format="binary", description="the body as it was posted")}
 MESSAGE_HEADERS = {
     "X-Message-Id": Header("delete, renew and release with it", MESSAGE_ID, always=True),
     "X-Message-Deliveries": Header(

@@ -1,0 +1,30 @@
+"""The modules: small, and found by name. `make lint` checks who may import whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.suite import HOME
+
+MODULES = sorted((HOME / "fsmq").rglob("*.py"))
+# A file of each dialect may have the name of its counterpart in another.
+DIALECTS = ("native", "emodb", "dynamiq")
+NAMELESS = ("__init__.py", "__main__.py")
+
+
+def test_no_module_has_more_than_400_lines() -> None:
+    lines = {str(path): path.read_text().count("\n") for path in MODULES}
+    assert {path: number for path, number in lines.items() if number > 400} == {}
+
+
+@pytest.mark.parametrize("package", ["cli", "client", "daemons", "http", "pipeline", "spool"])
+def test_a_name_leads_to_one_module_of_a_package(package: str) -> None:
+    def is_counted(path: Path) -> bool:
+        return path.name not in NAMELESS and path.parent.name not in DIALECTS
+
+    folder = HOME / "fsmq" / package
+    names = Counter(path.name for path in MODULES if folder in path.parents and is_counted(path))
+    assert [name for name, number in names.items() if number > 1] == []
