@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from typing import NamedTuple
 
 from pyspark.sql.types import (
@@ -25,7 +26,7 @@ from pyspark.sql.types import (
 
 from fsmq.spool import InvalidValue, State
 from fsmq.spool.layout.names import MAX_EXPIRY_S, Facts
-from fsmq.spool.layout.stamps import Stamp
+from fsmq.spool.layout.stamps import Stamp, hidden_state
 
 COLUMNS: dict[str, DataType] = {
     "queue": StringType(),
@@ -119,9 +120,9 @@ def named(text: str) -> str:
 
 
 def state_of(place: State, stamp: Stamp | None) -> str:
-    """What the column ``state`` says of a message in a folder with such a stamp."""
+    """What the column ``state`` says now of a message in a folder with such a stamp."""
     if place is State.DELAY:
-        return "delayed" if stamp is not None and stamp.deliveries == 0 else "in_flight"
+        return hidden_state(stamp, time.time_ns() // 1_000_000)
     return "removed" if place is State.REMOVE else str(place.value)
 
 

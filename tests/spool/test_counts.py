@@ -79,3 +79,17 @@ def test_who_may_not_list_claims_what_was_listed(tmp_path: Path, in_a_hurry: Non
         assert eventually(lambda: ready.is_due("jobs"))
         listings.allow()
         assert [message.id for message in queue.claim(10)] == ["two"]
+
+
+def test_all_agree_about_a_delay_that_has_ended(root: Path) -> None:
+    now = [1_800_000_000.0]
+    with Spool(root, sync="none", clock=lambda: now[0]) as spool:
+        jobs = spool.queue("jobs")
+        waiting = jobs.put(b"x", delay=5)
+        spool.deliver()
+        for moment, state in ((0.0, "delayed"), (10.0, "in_flight")):  # and no mover came by
+            now[0] += moment
+            counts = jobs.counts()
+            assert getattr(counts, state) == counts.total == 1
+            assert [(m.id, m.state) for m in jobs.peek(state=state)] == [(waiting, state)]
+            assert spool.survey()["jobs"].counts == counts

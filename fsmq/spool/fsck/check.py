@@ -249,9 +249,8 @@ class Checker:
         queue, message_id = message
         name = state.value
         if state is State.DELAY:
-            stamp = self._scene.stamps.decode(message_id, found.st_mtime_ns)
-            ahead = stamp is not None and stamp.deadline_ms > self._scene.clock() * 1000
-            name = "delayed" if ahead and stamp and stamp.deliveries == 0 else "in_flight"
+            now_ms = round(self._scene.clock() * 1000)
+            name = self._scene.stamps.hidden_state(message_id, found.st_mtime_ns, now_ms)
         self._counts.setdefault(queue, Counter())[name] += 1
 
     def _find_twins(self, places: list[_Place]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 MAX_COUNT = 99
 _NS_PER_MS = 1_000_000
@@ -27,6 +27,15 @@ class Stamp(NamedTuple):
 
     deadline_ms: int  # Unix milliseconds
     deliveries: int | None  # 0 to 99, where 99 means "99 or more"; None: unknown (coarse)
+
+
+HiddenState = Literal["in_flight", "delayed"]
+
+
+def hidden_state(stamp: Stamp | None, now_ms: int) -> HiddenState:
+    """The state of a message in ``delay/`` with this stamp."""
+    is_delayed = stamp is not None and stamp.deliveries == 0 and stamp.deadline_ms > now_ms
+    return "delayed" if is_delayed else "in_flight"
 
 
 class Stamps:
@@ -51,6 +60,13 @@ class Stamps:
         if mtime_ns % 10_000 != _check(message_id, deadline_ms, count):  # which is never 0
             return None
         return Stamp(deadline_ms, count)
+
+    def hidden_state(self, message_id: str, mtime_ns: int, now_ms: int) -> HiddenState:
+        """Whether a message in ``delay/`` is claimed, or waits for the end of a delay.
+
+        One whose delay has ended is as good as claimed, until a mover makes it ready.
+        """
+        return hidden_state(self.decode(message_id, mtime_ns), now_ms)
 
     def deliveries(self, message_id: str, mtime_ns: int) -> int:
         """The count of deliveries; 0 where none is known."""

@@ -24,7 +24,7 @@ from ..layout.transitions import (
     Transition,
 )
 from ..layout.tree import Tree
-from .look import Page, state_name
+from .look import Page
 from .reading import Room
 
 _PROGRESS_STEP = 1000
@@ -301,5 +301,4 @@ def _is_of(context: Context, queue: str, message_id: str, kind: str | None) -> b
     found = context.tree.stat(context.tree.path(State.DELAY, queue, message_id))
     if found is None:
         return False
-    stamp = context.stamps.decode(message_id, found.st_mtime_ns)
-    return state_name(State.DELAY, stamp) == kind
+    return context.stamps.hidden_state(message_id, found.st_mtime_ns, context.now_ms()) == kind

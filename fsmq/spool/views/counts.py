@@ -41,8 +41,7 @@ def count(tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> Counts:
         found = tree.stat(tree.folder(DELAY, f"{queue}:{message_id}"))
         if found is None:
             continue
-        stamp = stamps.decode(message_id, found.st_mtime_ns)
-        if stamp is not None and stamp.deliveries == 0 and stamp.deadline_ms > now_ms:
+        if stamps.hidden_state(message_id, found.st_mtime_ns, now_ms) == "delayed":
             delayed += 1
         else:
             in_flight += 1

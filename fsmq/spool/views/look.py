@@ -9,7 +9,7 @@ from ..context import Context
 from ..errors import NoRoom
 from ..layout.message import Message
 from ..layout.names import facts
-from ..layout.stamps import Stamp
+from ..layout.stamps import hidden_state
 from ..layout.steps import finish
 from ..layout.transitions import State
 from ..layout.tree import STRAY
@@ -110,12 +110,5 @@ def look(
         priority=known.priority,
         created_at=None if known.created_ms is None else known.created_ms / 1000,
         expires_at=known.expires_s,
-        state=state_name(state, stamp),
+        state=hidden_state(stamp, context.now_ms()) if state is State.DELAY else state.value,
     )
-
-
-def state_name(state: State, stamp: Stamp | None) -> str:
-    """The name of a message's state, by where it stands and what its stamp says."""
-    if state is not State.DELAY:
-        return str(state.value)
-    return "delayed" if stamp is not None and stamp.deliveries == 0 else "in_flight"

@@ -42,9 +42,8 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         found = tree.stat(tree.folder(DELAY, entry))
         if found is None:
             continue
-        stamp = context.stamps.decode(parts[1], found.st_mtime_ns)
-        waits = stamp is not None and stamp.deliveries == 0 and stamp.deadline_ms > now_ms
-        (delayed if waits else in_flight)[parts[0]] += 1
+        state = context.stamps.hidden_state(parts[1], found.st_mtime_ns, now_ms)
+        (delayed if state == "delayed" else in_flight)[parts[0]] += 1
     result = {}
     for name in names:
         try:
