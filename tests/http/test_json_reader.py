@@ -131,3 +131,27 @@ def test_half_of_a_pair_is_no_text() -> None:
     found = Reader(b'"' + b"\\ud83d" * 20 + b'"', JSONDecoder(), 32).value()
     with pytest.raises(UnicodeEncodeError):
         found.encode()
+
+
+class _Counting(JSONDecoder):
+    """Counts the characters that it looks at in vain, at most."""
+
+    in_vain = 0
+
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        try:
+            return super().raw_decode(s, idx)
+        except ValueError:
+            self.in_vain += len(s) - idx
+            raise
+
+
+@pytest.mark.parametrize("opening", ["[", '[0, {"a":'])
+def test_deep_brackets_cost_no_more_than_their_length(opening: str) -> None:
+    closing = "]" if opening == "[" else "}]"
+    raw = f"{opening * 100}[{', '.join(['1.5'] * 20_000)}]{closing * 100}".encode()
+    decoder = _Counting()
+    reader = Reader(raw, decoder, 16 * 1024)
+    assert plain(reader.value()) == json.loads(raw)
+    reader.end()
+    assert decoder.in_vain < 10 * len(raw)

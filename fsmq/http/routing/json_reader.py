@@ -27,6 +27,8 @@ _LONGEST_EXPONENT_START = 3
 # So many values one value may be made of, beyond those of one portion: to throw away what has more
 # takes as long as to read it, and nothing that can be stored has.
 _MAX_VALUES = 250_000
+# So many portions' worth of a text are decoded in vain before its brackets are followed one by one.
+_TRIES = 4
 
 _BOM = b"\xef\xbb\xbf"
 _space = re.compile(r"[ \t\n\r]*")
@@ -77,6 +79,7 @@ class Reader:
         self._before = 0  # characters in front of the text
         self._broken: UnicodeDecodeError | None = None
         self._values = 0
+        self._in_vain = 0  # characters that were decoded to no end since the last portion came
 
     def first(self) -> str:
         """The next character that is no white space; nothing at the end."""
@@ -117,9 +120,10 @@ class Reader:
         first, problem = self.first(), "Expecting a number that is shorter"
         while True:
             try:
-                value, end = self._decoder.raw_decode(self._text, self._at)
+                value, end = self._decode(first)
             except JSONDecodeError as error:
                 problem = error.msg
+                self._in_vain += len(self._text) - self._at
             else:
                 if end + _LONGEST_EXPONENT_START <= len(self._text) or self._is_last:
                     if keep:
@@ -141,6 +145,15 @@ class Reader:
             )
             return dict(members) if keep else deque(members, maxlen=0)
         return self._fail(problem)
+
+    def _decode(self, first: str) -> tuple[Any, int]:
+        """The next value, if the text has all of it, and where it ends. Raises JSONDecodeError.
+
+        Where a text ends within many brackets each of them would be tried, all to its end.
+        """
+        if first in ("[", "{") and self._in_vain > _TRIES * self._portion_bytes:
+            raise JSONDecodeError("Expecting a value that is shorter", self._text, self._at)
+        return self._decoder.raw_decode(self._text, self._at)
 
     def _count(self, value: object, characters: int) -> None:
         self._values += characters // 2 if isinstance(value, list | dict) else 1
@@ -213,6 +226,7 @@ class Reader:
         self._before += self._at
         self._text = self._text[self._at :] + text
         self._at = 0
+        self._in_vain = 0
         return True
 
     def _fail(self, problem: str) -> NoReturn:
