@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Iterable
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq._version import __version__
@@ -18,6 +18,7 @@ from fsmq.spool.records.journal import via
 
 from .connection.connection import Connection, ProblemServer
 from .connection.listener import Listener
+from .connection.pieces import Pieces
 from .dialect import Dialect
 from .dialects import DIALECTS, NativeDialect
 from .guard.origin import Origins
@@ -193,6 +194,9 @@ def _end_when_written(call: Call, response: StreamResponse) -> None:
     body = response.body if isinstance(response, Response) else None
     if isinstance(body, bytes | bytearray):
         call.answer_with(len(body))
+    elif isinstance(body, Pieces) and body.size is None and call.request.version < HttpVersion11:
+        # It cannot be chunked: where it ends, only the end of the connection tells.
+        response.force_close()
     connection = call.request.protocol
     if isinstance(connection, Connection):
         connection.on_written = call.end

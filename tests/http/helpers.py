@@ -162,6 +162,10 @@ class Wire:
         except ConnectionResetError:
             return True
 
+    def rest(self) -> bytes:
+        """All that the server says until it closes the connection."""
+        return self._reader.read()
+
     def _body(self, headers: Headers) -> bytes:
         length = headers["Content-Length"]
         if headers["Transfer-Encoding"] == "chunked":

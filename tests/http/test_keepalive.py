@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.http.helpers import Wire
@@ -29,6 +31,17 @@ def test_http_1_0(suite: Suite, queue: str) -> None:
         wire.send(f"POST /{queue}/messages HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi")
         assert wire.answer().status == 201
         assert wire.is_closed()
+
+
+def test_http_1_0_learns_where_a_large_answer_ends(suite: Suite, queue: str) -> None:
+    with Wire(suite.url) as wire:
+        assert wire.ask("POST", f"/{queue}/messages", {}, b"x" * 200_000).status == 201
+        wire.send(
+            f"GET /{queue}/messages?count=1&wait=15 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+        )
+        assert wire.answer().headers["Content-Length"] is None
+        told = json.loads(wire.rest())
+        assert [message["body"] for message in told["messages"]] == ["x" * 200_000]
 
 
 def test_requests_in_a_pipeline_are_answered_in_turn(suite: Suite, queue: str) -> None:
