@@ -118,6 +118,32 @@ async def test_a_message_in_json(client: aiohttp.ClientSession, queue: str) -> N
     assert timedelta(seconds=3600) <= lifetime < timedelta(seconds=3601)
 
 
+@pytest.mark.parametrize(
+    ("accept", "is_json"),
+    [
+        ("application/json", True),
+        ("text/plain;q=0.5, Application/JSON;q=0.9", True),
+        ("application/json, text/plain, */*", False),  # what takes anything gets what was posted
+        ("application/jsonl", False),
+        ("*/*", False),
+        ("", False),
+    ],
+)
+async def test_accept_chooses_the_form(
+    client: aiohttp.ClientSession, queue: str, accept: str, is_json: bool
+) -> None:
+    message_id = await post(client, queue, b"hello")
+    headers = {"Accept": accept}
+    fetched = await ask(client, "GET", f"/{queue}/messages?wait=10", headers=headers)
+    seen = await ask(client, "GET", f"/{queue}/messages/{message_id}", headers=headers)
+    if is_json:
+        assert [m["body"] for m in fetched.json["messages"]] == ["hello"]
+        assert seen.json["id"] == message_id
+    else:
+        assert (fetched.body, seen.body) == (b"hello", b"hello")
+        assert fetched.id == seen.id == message_id
+
+
 async def test_bytes_that_are_no_text_come_in_base64(
     client: aiohttp.ClientSession, queue: str
 ) -> None:

@@ -179,7 +179,7 @@ def test_every_setting_of_a_queue_is_in_the_document(served: dict[str, Any]) -> 
 def test_what_contradicts_itself_is_refused() -> None:
     async def nothing(call: object) -> Any: ...
 
-    look = Operation("look", "Tag", "Look", {}, parameters=(native_api.QUEUE,))
+    look = Operation("look", "Tag", "Look", {}, parameters=(describe.QUEUE,))
     router = Router()
     router.add("GET", "/{queue}", nothing, look)
     with pytest.raises(ValueError, match="served already"):

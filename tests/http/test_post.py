@@ -16,6 +16,18 @@ from tests.suite import Suite
 MAX_BYTES = 16 * 1024 * 1024
 
 
+async def test_the_answer_says_the_id_and_where_the_message_is(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    for own in ("", "?id=a%3Db~1", "?id=order-4711"):
+        answer = await ask(client, "POST", f"/{queue}/messages{own}", data=b"x")
+        assert answer.status == 201
+        assert answer.headers["Content-Type"] == "application/json"
+        assert answer.json == {"id": answer.id}
+        found = await ask(client, "GET", answer.headers["Location"])
+        assert (found.status, found.id, found.body) == (200, answer.id, b"x")
+
+
 async def test_a_delayed_message_is_hidden_until_then(
     client: aiohttp.ClientSession, queue: str
 ) -> None:

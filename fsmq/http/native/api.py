@@ -255,7 +255,11 @@ POST = Operation(
     answers={
         201: Answer(
             "It is on stable media",
-            headers={"X-Message-Id": Header("its id", MESSAGE_ID, always=True)},
+            {JSON: record({"id": MESSAGE_ID})},
+            {
+                "X-Message-Id": Header("its id", MESSAGE_ID, always=True),
+                "Location": Header("the path of the message", text(), always=True),
+            },
         ),
         **guarded(
             UnreadableBody,
@@ -287,8 +291,8 @@ FETCH = Operation(
     ),
     answers={
         200: Answer(
-            "One message, or with `count` the JSON of 1 to `count`. The headers"
-            " are those of a message as it was posted; its content type may be any",
+            "One message, or with `count` or `Accept: application/json` the JSON of 1 to `count`."
+            " The headers are those of a message as it was posted; its content type may be any",
             {
                 **BYTES,
                 "*/*": {},
@@ -315,8 +319,8 @@ LOOK = Operation(
     ),
     answers={
         200: Answer(
-            "The message as it was posted, or with `json` in JSON. The headers are those of the"
-            " first form",
+            "The message as it was posted, or with `json` or `Accept: application/json` in JSON."
+            " The headers are those of the first form",
             {**BYTES, "*/*": {}, JSON: MESSAGE},
             {
                 **{n: Header(h.description, h.schema) for n, h in MESSAGE_HEADERS.items()},

@@ -112,7 +112,16 @@ class Native:
         content_type, attributes = kept_headers(call.request.headers)
         message = NewMessage(body, delay, priority, ttl, own_id, content_type, attributes)
         [message_id] = await self._service.put(queue, [message], settings)
-        return Response(status=201, headers={"X-Message-Id": quote_id(message_id)})
+        name = quote_id(message_id)  # whose characters stand for themselves in JSON, too
+        return Response(
+            status=201,
+            body=f'{{"id": "{name}"}}\n'.encode(),
+            headers={
+                "Content-Type": "application/json",
+                "Location": f"/{queue}/messages/{name}",
+                "X-Message-Id": name,
+            },
+        )
 
     async def fetch(self, call: Call) -> StreamResponse:
         queue = call.queue("receive")
@@ -122,11 +131,11 @@ class Native:
         count = call.number("count")
         if count is not None:
             check_number("count", count, 1, MAX_COUNT)
-        call.in_json = count is not None
+        call.in_json = count is not None or call.wants_json
         messages = await self._service.receiver.fetch(call, queue, count or 1, visibility, wait)
         if not messages:
             return Response(status=204)
-        if count is not None:
+        if call.in_json:
             return bodies.in_json(messages, bodies.tell, MESSAGES)
         return bodies.raw(messages[0], _headers(messages[0]))
 
@@ -135,7 +144,7 @@ class Native:
         call.expect("json")
         if call.text("json") not in (None, "true"):
             raise InvalidValue("json", "can only be true")
-        call.in_json = call.text("json") is not None
+        call.in_json = call.text("json") is not None or call.wants_json
         message = await self._service.receiver.find(call, queue, message_id)
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")

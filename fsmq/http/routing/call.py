@@ -150,6 +150,15 @@ class Call:
             identity.require(right, access.topic(topic))
         return topic
 
+    @property
+    def wants_json(self) -> bool:
+        """Whether ``Accept`` asks for JSON, and would not take a message as it was posted."""
+        accept = self.request.headers.get(hdrs.ACCEPT, "*/*")
+        if accept == "*/*":
+            return False
+        types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+        return "application/json" in types and "*/*" not in types
+
     # -- limits ----------------------------------------------------------------------------------
 
     @property
