@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from .durability.sync import Syncer, Work
 from .errors import FsmqError, NoSuchQueue
+from .index.coming import Coming
 from .index.ready import Ready
 from .layout.compression import MAX_PLAIN_BYTES
 from .layout.message import MAX_HEADER_BYTES
@@ -28,7 +29,7 @@ class Context:
     """An opened spool.
 
     clock: gives Unix seconds. keeps_inodes: a file has the same inode number as long as it lives,
-    for everyone who asks.
+    for everyone who asks. coming: knows what was put a moment ago, where someone asks for that.
     """
 
     tree: Tree
@@ -41,6 +42,7 @@ class Context:
     max_message_bytes: int = 16 * 1024 * 1024
     metrics: Metrics = field(default_factory=Metrics)
     journal: NoJournal = field(default_factory=NoJournal)
+    coming: Coming | None = None
 
     @property
     def max_plain_bytes(self) -> int:

@@ -409,3 +409,12 @@ async def test_the_native_dialect_sees_the_same_messages(
     put = await ask(client, "PUT", f"/queues/{queue}/message", data=b"across")
     found = await fetch(client, queue)
     assert (found.id, found.body) == (put.body.decode(), b"across")
+
+
+async def test_what_was_just_put_is_in_the_next_batch(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    for number in range(30):
+        await ask(client, "PUT", f"/queues/{queue}/message", data=b"%d" % number)
+        [found] = told(await ask(client, "GET", f"/queues/{queue}/messages/1"))
+        assert found["body"] == str(number)

@@ -369,3 +369,28 @@ async def wait_until_ready(client: aiohttp.ClientSession, queue: str, number: in
         return bool(found["ready"] == number and found["new"] == 0)
 
     await eventually_on_loop(are_ready)
+
+
+async def test_who_has_just_stored_a_message_finds_it(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    for number in range(50):
+        posted = await post(client, queue, b"%d" % number)
+        assert (await fetch(client, queue, wait=0)).id == posted
+    several = [{"body": str(number)} for number in range(20)]
+    assert (await ask(client, "POST", f"/{queue}/batch", json=several)).status == 201
+    found = await ask(client, "GET", f"/{queue}/messages?count=20")
+    assert [m["body"] for m in found.json["messages"]] == [str(n) for n in range(20)]
+
+
+async def test_a_message_that_does_not_come_holds_up_a_fetch_only_for_a_moment(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    await post(client, queue, b"later", delay=60)
+    took = time.monotonic()
+    assert (await fetch(client, queue, wait=0)).status == 204
+    await post(client, queue, b"now")
+    assert (await fetch(client, queue, wait=0)).body == b"now"
+    # Nobody waits for 30 messages: the one that was stored is there.
+    assert (await ask(client, "GET", f"/{queue}/messages?count=30")).status == 204
+    assert time.monotonic() - took < 5

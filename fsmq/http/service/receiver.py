@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import FsmqError, NoSuchQueue, unavailable
+from fsmq.spool.index.coming import Coming
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, Steps
 from fsmq.spool.spool import Spool
@@ -21,6 +22,8 @@ from ..routing.call import Call
 from ..running.runner import Runner
 from .waiters import Waiters
 
+# How often is looked whether a message that was just stored has been delivered.
+_LOOK_S = 0.002
 # Claims once each time that it is called.
 Claim: TypeAlias = Callable[[], Steps[Pending[list[Message]]]]
 
@@ -41,6 +44,7 @@ class Receiver:
         self._runner = runner
         self._admission = admission
         self._poll_interval = poll_interval
+        self._coming = Coming(spool.tree)
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -48,6 +52,7 @@ class Receiver:
     def start(self) -> None:
         """Begin to notice arrivals; call it on the loop."""
         self._loop = asyncio.get_running_loop()
+        self._spool.context.coming = self._coming
         ready = self._spool.context.ready
         ready.on_arrival = self._arrived
         ready.on_lost = self.rescan
@@ -109,6 +114,7 @@ class Receiver:
         queue = queues[0]
         end = time.monotonic() + wait
         again = woken = False
+        await self._delivery(queues, count)
         try:
             while True:
                 messages = await self._claim(call, queues, claim)
@@ -133,6 +139,24 @@ class Receiver:
             if woken:
                 # It has gone, or was refused: what woke it is for the next in line.
                 self.waiters.wake(queue, 1)
+
+    async def _delivery(self, queues: Sequence[str], count: int) -> None:
+        """Wait for what this process has stored, and a mover is about to deliver: 50 ms at most.
+
+        Else who has just been told that a message is stored would not find it.
+        """
+        ready = self._spool.context.ready
+        for queue in queues:
+            put = self._coming.last(queue)
+            if put is None or ready.count(queue) >= count:
+                continue
+            await self.load(queue)
+            while (
+                ready.count(queue) < count
+                and self._coming.is_new(queue, put)
+                and not self._stopping
+            ):
+                await asyncio.sleep(_LOOK_S)
 
     async def _claim(self, call: Call, queues: Sequence[str], claim: Claim) -> list[Message]:
         while True:

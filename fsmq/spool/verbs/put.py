@@ -147,6 +147,11 @@ class _Staging:
         self._context.metrics.count(("put", self._queue), len(self._drafts))
         for draft, _ in self._drafts:
             self._context.journal.note("accepted", self._queue, draft.message_id, size=draft.size)
+        if self._context.coming is not None:
+            for draft, _ in reversed(self._drafts):
+                if draft.delay_ms is None:
+                    self._context.coming.note(self._queue, draft.message_id)
+                    break
         return [draft.message_id for draft, _ in self._drafts]
 
     def abandon(self) -> None:

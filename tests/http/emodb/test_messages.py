@@ -339,3 +339,10 @@ def _deadline(emo: Emo) -> int:
     queue = sides(emo.service, emo.name)[-1]
     [entry] = [e for e in (emo.suite.root / "delay").iterdir() if e.name.startswith(queue + ":")]
     return entry.stat().st_mtime_ns
+
+
+async def test_who_has_just_sent_a_batch_gets_all_of_it(emo: Emo) -> None:
+    for first in range(0, 300, 30):
+        batch = list(range(first, first + 30))
+        assert (await emo.post("sendbatch", batch)).body == SUCCESS
+        assert sorted(payloads(await emo.poll(limit=30))) == batch

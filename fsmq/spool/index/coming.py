@@ -1,0 +1,44 @@
+"""What this process has put a moment ago, and a mover is about to deliver."""
+
+from __future__ import annotations
+
+import time
+
+from ..layout.transitions import State
+from ..layout.tree import Tree
+
+# A mover takes a few milliseconds. Whoever waits for one that does not run waits no longer.
+_WITHIN_S = 0.05
+_MAX_QUEUES = 10_000
+
+
+class Coming:
+    """The last put of each queue. Movers deliver in order, so when it came, all have come.
+
+    Safe in threads: each step is one of a dict.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._last: dict[str, tuple[str, float]] = {}
+
+    def note(self, queue: str, message_id: str) -> None:
+        """A message was put, without a delay."""
+        if len(self._last) >= _MAX_QUEUES:
+            self._last = {}  # they are kept to save someone another try
+        self._last[queue] = message_id, time.monotonic() + _WITHIN_S
+
+    def last(self, queue: str) -> tuple[str, float] | None:
+        """The last put of a queue, if it may be new still: for :meth:`is_new`."""
+        known = self._last.get(queue)
+        if known is None or self.is_new(queue, known):
+            return known
+        self._last.pop(queue, None)
+        return None
+
+    def is_new(self, queue: str, put: tuple[str, float]) -> bool:
+        """Whether a put may be waited for: it was a moment ago, and is not delivered."""
+        message_id, until = put
+        if time.monotonic() >= until:
+            return False
+        return self._tree.stat(self._tree.path(State.NEW, queue, message_id)) is not None
