@@ -24,6 +24,8 @@ _IN_TURN = (
     ("delete queue", "create queue, put"),
     ("move away", "move back"),
     ("move away", "put and deliver"),
+    ("remove, put, deliver", "reap"),
+    ("remove, put, deliver, claim", "reap"),
 )
 # Single verbs, which are stopped in their own middle.
 _SINGLE = (
@@ -53,6 +55,7 @@ _QUICK_MORE = {
     "extend": ("remove, put delayed",),
     "keep batch": ("remove, put delayed",),
 }
+_QUICK_IN_TURN = {"commit batch": (("remove, put, deliver, claim", "reap"),)}
 _SHARING = tuple(name for name, verb in VERBS.items() if verb.others == "queue")
 
 
@@ -88,6 +91,7 @@ def quick(name: str) -> Iterator[Plan]:
     else:
         stories = _QUICK + (_QUICK_LOOKING if name in _LOOKING else ())
     yield from (Plan(name, story) for story in (*stories, *_QUICK_MORE.get(name, ())))
+    yield from (Plan(name, first, second) for first, second in _QUICK_IN_TURN.get(name, ()))
 
 
 ALL = {"pairs": pairs, "in turn": in_turn, "crossed": crossed, "nested": nested}

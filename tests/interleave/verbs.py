@@ -330,6 +330,7 @@ _QUEUE: dict[str, Step] = {
     "claim and give back": lambda s: s.other.hang_up(),
     "acknowledge": acknowledge,
     "remove": steps(remove, reap),
+    "reap": reap,
     "put": lambda s: s.other.put(X),
     "put and deliver": put_again,
     "put, deliver, claim": steps(put_again, claim),

@@ -19,13 +19,14 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from ..context import Context
 from ..errors import Unavailable
-from ..layout.transitions import State, Transition
+from ..layout.names import scratch_name
+from ..layout.transitions import NEW, State, Transition
 from ..layout.tree import STRAY, Tree
-from ..layout.uuids import uuid7
 
 _RETRY_S = 0.0001
 PATIENCE_S = 0.02
@@ -87,12 +88,11 @@ class Held(NamedTuple):
             OSError
         """
         tree = context.tree
-        # What is removed gets a name of its own: under its id another removal, of the next message
-        # that had it, could come between the rename and the look.
-        to_id = uuid7() if how.target is State.REMOVE else message_id
-        if not tree.move(how, queue, message_id, to_queue, to_id):
+        if how.target is State.REMOVE:
+            return self._remove(tree, how.source, queue, message_id)
+        if not tree.move(how, queue, message_id, to_queue):
             return None
-        target = tree.path(how.target, to_queue or queue, to_id)
+        target = tree.path(how.target, to_queue or queue, message_id)
         here = tree.stat(target)
         if here is None:
             return self.found
@@ -104,6 +104,28 @@ class Held(NamedTuple):
             return None
         # This one was removed meanwhile, and its id used again: what was renamed goes back.
         _move_back(context, tree.path(how.source, queue, message_id), target, here)
+        return None
+
+    def _remove(
+        self, tree: Tree, state: State, queue: str, message_id: str
+    ) -> os.stat_result | None:
+        """The same to ``remove/``, where a reaper may be quicker than a look.
+
+        So the look comes before, at a name at which nobody acts. A crash leaves it to recovery,
+        which removes it after a minute.
+        """
+        source, aside = tree.path(state, queue, message_id), tree.folder(NEW, scratch_name())
+        if state is State.READY and not tree.has_queue(queue):
+            return None
+        if not tree.rename(source, aside, replace=True):
+            return None
+        here = tree.stat(aside)
+        if here is None or here.st_ino == self.found.st_ino:
+            tree.rename(aside, tree.path(State.REMOVE, queue, message_id), replace=True)
+            return self.found
+        # This one was removed meanwhile, and its id used again: what was renamed goes back.
+        with suppress(FileExistsError):  # a third one of the id stands there
+            tree.rename(aside, source)
         return None
 
 
