@@ -6,20 +6,20 @@ claims of those that are worked on. The main thread waits for signals.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
 
 from fsmq.cli.failures import Exit, tell
 from fsmq.cli.place.place import VARIABLE, Queue
+from fsmq.daemons.process.tie import tied_to
 from fsmq.spool import FsmqError, InvalidValue, Message, NoSuchMessage, NoSuchQueue, Unavailable
 from fsmq.wire import moment
 
@@ -31,8 +31,6 @@ _FEED_PATIENCE = 3
 _RENEWALS = 3
 _MAX_DOUBLINGS = 30
 _STOPPING = b"fsmq: stopping when what runs has finished; a second signal ends it\n"
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,9 @@ class Worker:
                 env={**os.environ, VARIABLE: self._at, **_facts(message)},
                 # Out of our group: Ctrl-C is for us, and the command may finish.
                 process_group=0,
-                preexec_fn=_tied_to(os.getpid()),
+                # It must not outlive a worker that is killed: its message comes back, and someone
+                # else works on it. This thread lives until the command has ended.
+                preexec_fn=tied_to(os.getpid()),
             )
         except OSError as error:
             tell(f"{message.id}: cannot run the command: {error.strerror}")
@@ -266,21 +266,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGTERM)
     except ProcessLookupError:
         pass
-
-
-def _tied_to(parent: int) -> Callable[[], None]:
-    """What a command does before it begins: it must not outlive a worker that is killed, whose
-    message comes back and is worked on by someone else.
-
-    The kernel ties it to the thread that started it; that one lives until the command has ended.
-    """
-
-    def tie() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return tie
 
 
 def _facts(message: Message) -> Mapping[str, str]:

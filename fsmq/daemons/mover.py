@@ -9,7 +9,7 @@ from fsmq.daemons.process.supervise import EXIT_CLEAN
 from fsmq.daemons.settings.options import MoverOptions, program
 from fsmq.spool.context import Context
 from fsmq.spool.errors import FsmqError, UnusableSpool
-from fsmq.spool.layout.filesystem import Filesystem
+from fsmq.spool.index.events import must_poll
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.mover.delivery import Delivery
@@ -33,11 +33,12 @@ def main(options: MoverOptions) -> int:
     logs.setup(options.log_level, options.log_format, "mq-mover")
     try:
         context, filesystem = open_context(_open(options))
+        polls = must_poll(options.watch, filesystem.network)
     except UnusableSpool as error:
         return refusal(error)
     if options.root is not None and (code := probed(options.root)):
         return code
-    return _run(options, context, filesystem)
+    return _run(options, context, polls)
 
 
 def _open(options: MoverOptions) -> Tree:
@@ -71,9 +72,8 @@ def _serves_arrivals(options: MoverOptions) -> bool:
     return destination.name == QUEUES and options.source.absolute() == destination.parent / NEW
 
 
-def _run(options: MoverOptions, context: Context, filesystem: Filesystem) -> int:
+def _run(options: MoverOptions, context: Context, polls: bool) -> int:
     tree = context.tree
-    polls = options.watch == "poll" or (options.watch == "auto" and filesystem.network)
     if options.root is not None:
         context.journal = open_journal(
             tree, context.metrics, options.journal, "mover", options.node

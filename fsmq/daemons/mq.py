@@ -5,8 +5,7 @@ import os
 import signal
 import socket
 import sys
-
-import uvloop
+from collections.abc import Callable
 
 from fsmq.daemons.process import logs
 from fsmq.daemons.process.notify import Notifier, listen_fds
@@ -75,7 +74,9 @@ def main(options: MqOptions) -> int:
     if not options.process_index and (code := probed(options.root)):
         return code
     with spool:
-        return uvloop.run(_Daemon(options, spool, listening, admin, protection).run())
+        daemon = _Daemon(options, spool, listening, admin, protection)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(daemon.run())
 
 
 class _Daemon:
@@ -219,6 +220,15 @@ class _Daemon:
                 peers.leave(self._spool.tree, self._options.node)
             except OSError:
                 pass  # the others will notice by our silence
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop; None for Python's own, where the quicker one is not installed."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:  # it comes with fsmq on Linux only
+        return None
+    return new_event_loop
 
 
 def _name(options: MqOptions) -> str:

@@ -12,7 +12,7 @@ from fsmq.daemons.process.supervise import EXIT_CLEAN
 from fsmq.daemons.settings.options import ReaperOptions, program
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool.errors import UnusableSpool
-from fsmq.spool.index.events import Events
+from fsmq.spool.index.events import Events, must_poll
 from fsmq.spool.layout.filesystem import is_network, kind_of
 from fsmq.spool.layout.transitions import REMOVE
 from fsmq.spool.layout.tree import Tree
@@ -36,9 +36,10 @@ def main(options: ReaperOptions) -> int:
     logs.setup(options.log_level, options.log_format, "mq-reaper")
     try:
         tree = _open(options)
+        polls = must_poll(options.watch, is_network(kind_of(tree.root)))
     except UnusableSpool as error:
         return refusal(error)
-    return _run(options, tree)
+    return _run(options, tree, polls)
 
 
 def _open(options: ReaperOptions) -> Tree:
@@ -51,9 +52,7 @@ def _open(options: ReaperOptions) -> Tree:
     return Tree(source.parent, create=False, folders={REMOVE: str(source)})
 
 
-def _run(options: ReaperOptions, tree: Tree) -> int:
-    network = is_network(kind_of(tree.root))
-    polls = options.watch == "poll" or (options.watch == "auto" and network)
+def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
     events = None if polls else Events(tree)
 
     def reload() -> None:

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from . import moves, reaper
 from .context import Context, Pending
 from .durability.sync import Syncer, SyncMode
 from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, telling, unavailable
-from .index.events import Events
+from .index.events import Events, WatchMode, must_poll
 from .index.ready import Ready
 from .index.share import WHOLE, Share
 from .layout.filesystem import Filesystem, examine
@@ -37,7 +37,6 @@ from .views.counts import Counts, Depths, count
 from .views.survey import Overview, survey
 
 T = TypeVar("T")
-WatchMode = Literal["auto", "events", "poll"]
 
 
 def open_context(tree: Tree) -> tuple[Context, Filesystem]:
@@ -67,7 +66,8 @@ class Spool(Verbs):
     workers: fsyncs that run side by side.
     delivers: whether this object does the mover's work whenever it claims. Leave it True in a
         script that runs alone; daemons do it for each other.
-    watch: "events" or "poll"; "auto" polls on network filesystems, whose events do not cross hosts.
+    watch: "events" or "poll"; "auto" polls on network filesystems, whose events do not cross
+        hosts, and where the system has no events: on any but Linux.
     poll_interval: seconds between two listings where it polls.
     max_message_bytes: the largest body that any queue takes.
     journal: whether each step of each message is noted in the lifecycle journal.
@@ -77,7 +77,7 @@ class Spool(Verbs):
     Close it, or use it in a ``with``.
 
     Raises:
-        UnusableSpool: the root cannot be opened or created.
+        UnusableSpool: the root cannot be opened or created, or has not the events demanded.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Spool(Verbs):
         self.tree = Tree(root, create=create)
         try:
             self.context, self.filesystem = open_context(self.tree)
+            self.polls = must_poll(watch, self.filesystem.network)
         except BaseException:
             self.tree.close()
             raise
-        self.polls = watch == "poll" or (watch == "auto" and self.filesystem.network)
         self._poll_interval = poll_interval
         self._events = None if self.polls else Events(self.tree)
         self.syncer = Syncer(self.tree, sync, workers, whole=self.filesystem.whole_sync)

@@ -61,7 +61,7 @@ class Notifier:
         line = "STATUS=" + re.sub(r"[\x00-\x1f\x7f]+", " ", status) if status else ""
         datagram = "\n".join(part for part in (message, line) if part)
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.settimeout(_SEND_SECONDS)
                 sender.sendto(datagram.encode("utf-8", "replace"), self._address)
         except (OSError, ValueError):  # a socket that is gone; a name too long for one
@@ -74,9 +74,8 @@ class Listener:
 
     def __init__(self) -> None:
         """Make the socket; raises ``OSError`` where the system has none left."""
-        self._socket = socket.socket(
-            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-        )
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.bind("")  # the system chooses an abstract name: no file, so none is left over
         self.address: str = "@" + self._socket.getsockname()[1:].decode("ascii")

@@ -29,7 +29,7 @@ class Prefixer:
             label = f"\x1b[{_COLOURS[index % len(_COLOURS)]}m{label}\x1b[0m"
         self._label = label.encode()
         self._rest = b""
-        self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        self._reader, self.writer = os.pipe()
         os.set_blocking(self._reader, False)
 
     def fileno(self) -> int:

@@ -13,7 +13,6 @@ one. Nothing here waits by looking again: signals, exits, messages and timers wa
 """
 
 import asyncio
-import ctypes
 import os
 import signal
 import subprocess
@@ -27,16 +26,15 @@ from pathlib import Path
 from fsmq.daemons.process.logs import get_logger
 from fsmq.daemons.process.notify import Listener, Notifier
 from fsmq.daemons.process.output import Prefixer
+from fsmq.daemons.process.tie import tied_to
 
 EXIT_CLEAN, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIGURATION = 0, 1, 2, 78
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _SETTLED = 0.1, 5.0, 10.0  # seconds
-_PR_SET_PDEATHSIG = 1
 # What belongs to the supervisor's own relation to the service manager.
 _OWN_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS")
 
 log = get_logger(__name__)
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass
@@ -211,7 +209,7 @@ class _Process:
                 pass_fds=self.child.fds,
                 # Out of our group: Ctrl-C must reach a child once, by us, and not twice.
                 process_group=0,
-                preexec_fn=_end_with(os.getpid()),
+                preexec_fn=tied_to(os.getpid()),
             )
         finally:
             if self._output:
@@ -377,14 +375,3 @@ def _how(code: int) -> str:
         return f"exit code {code}"
     names = {number.value: number.name for number in signal.Signals}
     return names.get(-code, f"signal {-code}")
-
-
-def _end_with(supervisor: int) -> Callable[[], None]:
-    """Make what a child does before it becomes its program: tie its life to the supervisor's."""
-
-    def tie() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != supervisor:  # it died before the tie was made
-            os._exit(EXIT_FAILED)
-
-    return tie

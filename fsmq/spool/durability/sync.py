@@ -8,6 +8,7 @@ lone client waits for one sync, a thousand share it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import threading
 import time
@@ -23,7 +24,7 @@ from ..layout.tree import Tree
 T = TypeVar("T")
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # only Linux has it
 # Seconds between two looks at the method that is not in use; doubled while it keeps losing.
 _FIRST_LOOK_S = 5.0
 _LONGEST_LOOK_S = 600.0
@@ -220,7 +221,9 @@ def sync_filesystem(path: str | Path) -> None:
 
 
 def _syncfs(fd: int) -> None:
-    if _libc.syncfs(fd):
+    if _call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if _call(fd):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 

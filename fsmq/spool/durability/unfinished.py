@@ -64,7 +64,8 @@ def is_complete(tree: Tree, staged: str, *, durably: bool = False) -> bool:
             os.fsync(fd)
             # Its writer's fsync may have failed, and could not take it back. The next one says yes
             # all the same, and what the memory holds is not what the disk holds: ask the disk.
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if hasattr(os, "posix_fadvise"):  # macOS has none
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         found = 0
         while chunk := os.read(fd, _CHUNK_BYTES):
             found = seal_of(chunk, found)

@@ -1,7 +1,7 @@
 """File events: one inotify instance for all folders that a process watches.
 
 Events only wake and point; the folder is the truth. After an overflow, or where events do not
-arrive (network filesystems), a scan tells the same.
+arrive (network filesystems) or do not exist (any system but Linux), a scan tells the same.
 """
 
 from __future__ import annotations
@@ -10,11 +10,29 @@ import errno
 import os
 import time
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from inotify_simple import INotify, flags
-
+from ..errors import UnusableSpool
 from ..layout.tree import Tree
+
+try:
+    from inotify_simple import INotify, flags
+except ImportError:  # only Linux has inotify
+    HAS_EVENTS = False
+else:
+    HAS_EVENTS = True
+    # CREATE of a file is left out on purpose: a file that someone still writes to has not arrived;
+    # CLOSE_WRITE comes when it has. Folders have no CLOSE_WRITE, so their CREATE counts.
+    _ARRIVALS = int(flags.MOVED_TO | flags.CLOSE_WRITE | flags.CREATE)
+    _DEPARTURES = int(flags.MOVED_FROM | flags.DELETE)
+    _CHANGES = int(flags.ATTRIB)
+    _OVERFLOW = int(flags.Q_OVERFLOW)
+    # The watched folder itself was removed, or is called something else now.
+    _GONE = int(flags.IGNORED | flags.MOVE_SELF)
+
+WatchMode = Literal["auto", "events", "poll"]
+# A folder of the layout that was removed is looked for so often.
+_LOOK_S = 0.25
 
 
 class Kind(Enum):
@@ -30,22 +48,27 @@ class Event(NamedTuple):
     name: str
 
 
-# CREATE of a file is left out on purpose: a file that someone still writes to has not arrived;
-# CLOSE_WRITE comes when it has. Folders have no CLOSE_WRITE, so their CREATE counts.
-_ARRIVALS = int(flags.MOVED_TO | flags.CLOSE_WRITE | flags.CREATE)
-_DEPARTURES = int(flags.MOVED_FROM | flags.DELETE)
-_CHANGES = int(flags.ATTRIB)
-_OVERFLOW = int(flags.Q_OVERFLOW)
-# The watched folder itself was removed, or is called something else now.
-_GONE = int(flags.IGNORED | flags.MOVE_SELF)
-# A folder of the layout that was removed is looked for so often.
-_LOOK_S = 0.25
+def must_poll(watch: WatchMode, network: bool) -> bool:
+    """Whether folders are listed now and then, for want of events or by choice.
+
+    Raises:
+        UnusableSpool: events are demanded, and this system has none.
+    """
+    if watch == "events" and not HAS_EVENTS:
+        raise UnusableSpool("this system has no file events (inotify): set watch to auto or poll")
+    return watch == "poll" or not HAS_EVENTS or (watch == "auto" and network)
 
 
 class Events:
-    """Watches folders of a tree; ``fileno()`` becomes readable when something happened."""
+    """Watches folders of a tree; ``fileno()`` becomes readable when something happened.
+
+    Raises:
+        OSError: the user has no instances left, or (ENOSYS) the system has no events.
+    """
 
     def __init__(self, tree: Tree) -> None:
+        if not HAS_EVENTS:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._tree = tree
         self._inotify = INotify(nonblocking=True)
         self._folders: dict[int, str] = {}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ..durability.sync import Syncer, Work
 from ..errors import ADVICE, Unavailable, is_full, is_passing
-from ..index.events import Events
+from ..index.events import HAS_EVENTS, Events
 from ..layout.filesystem import Filesystem, examine, has_journal, mounts_below
 from ..layout.names import scratch_name
 from ..layout.transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE
@@ -238,6 +238,8 @@ class Trials:
 
     def _events(self) -> str:
         polling = "the folders are polled"
+        if not HAS_EVENTS:
+            raise Stop(Level.WARNING, f"this system has no inotify: {polling}")
         try:
             events = Events(self._tree)
         except OSError as error:

@@ -29,6 +29,7 @@ from ..layout.transitions import NEW, State, Transition
 from ..layout.tree import STRAY, Tree
 
 _RETRY_S = 0.0001
+_LOOK_ONLY = getattr(os, "O_PATH", os.O_RDONLY)  # only Linux opens what one may not read
 PATIENCE_S = 0.02
 
 # Tells of an open file, and what fstat says of it, whether it is the message that is meant.
@@ -204,7 +205,7 @@ def pin(context: Context, path: str) -> Held | None:
     try:
         fd = _open(context.tree, path, os.O_RDONLY)
     except PermissionError:
-        fd = _open(context.tree, path, os.O_PATH)
+        fd = _open(context.tree, path, _LOOK_ONLY)
     if fd is None:
         return None
     found = _look(fd)

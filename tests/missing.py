@@ -1,0 +1,29 @@
+"""Python as it is where some packages are not installed; see `tests/without/sitecustomize.py`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+
+from tests.suite import HOME
+
+
+def environment(packages: Iterable[str]) -> dict[str, str]:
+    """The environment of a Python, and of its children, that cannot import these packages."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "PYTEST_"))}
+    folders = (str(HOME / "tests" / "without"), str(HOME), clean.get("PYTHONPATH", ""))
+    path = os.pathsep.join(filter(None, folders))
+    return {**clean, "PYTHONPATH": path, "TEST_WITHOUT": ",".join(packages)}
+
+
+def run_without(packages: Iterable[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on these arguments, to its end."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=HOME,
+        env=environment(packages),
+        capture_output=True,
+        text=True,
+    )

@@ -1,0 +1,26 @@
+"""Hides from every program what TEST_WITHOUT names, as where that is not installed.
+
+Python imports this module by itself when it starts, if its folder is in PYTHONPATH; so the programs
+that a test starts, and their children, lack the same.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+_MISSING = frozenset(filter(None, os.environ.get("TEST_WITHOUT", "").split(",")))
+
+
+class _Finder(PathFinder):
+    """Finds what is on the path, but for these."""
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return None if name.partition(".")[0] in _MISSING else super().find_spec(name, path, target)
+
+
+sys.meta_path[:] = [_Finder if finder is PathFinder else finder for finder in sys.meta_path]
