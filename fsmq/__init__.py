@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from . import spool as _spool
 from ._version import __version__ as __version__
 from .spool import *  # noqa: F403
+from .spool import Queue as Queue
+from .spool import Topic as Topic
 
 if TYPE_CHECKING:
     from .client.aio import AsyncClient as AsyncClient
@@ -49,7 +51,10 @@ _CLIENT = {
     "UnexpectedAnswer": "errors",
     "Worker": "blocking_worker",
 }
-__all__ = [*_spool.__all__, *_CLIENT]
+# What programs are given, and name in annotations alone.
+_GIVEN = {"AsyncQueue", "AsyncWorker", "ClientQueue", "Worker"}
+# What programs make or catch: `from fsmq import *` has no more than that.
+__all__ = [*_spool.__all__, *sorted(_CLIENT.keys() - _GIVEN)]
 
 
 def __getattr__(name: str) -> Any:

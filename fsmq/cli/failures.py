@@ -8,6 +8,7 @@ from typing import IO, Any
 import click
 
 from fsmq.spool import (
+    ConsumerInUse,
     DuplicateMessage,
     FsmqError,
     InvalidValue,
@@ -18,7 +19,6 @@ from fsmq.spool import (
     Unavailable,
     UnusableSpool,
 )
-from fsmq.spool.consumers.batches import ConsumerInUse
 from fsmq.spool.fsck import printable
 
 

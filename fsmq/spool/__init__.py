@@ -1,7 +1,7 @@
 """The spool: the on-disk format and every verb on it. Knows the disk and nothing else."""
 
-from .context import Pending
 from .errors import (
+    ConsumerInUse,
     DuplicateMessage,
     FsmqError,
     InvalidValue,
@@ -16,33 +16,30 @@ from .errors import (
 )
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
-from .layout.transitions import State
-from .queue import Queue
+from .layout.transitions import State as State
+from .queue import Queue as Queue
 from .spool import Spool
-from .topic import Topic
-from .views.browse import Moved
+from .topic import Topic as Topic
+from .views.browse import Moved as Moved
 from .views.counts import Counts
 
+# What programs make or catch; what they are given (Queue, Topic) can be imported, too.
 __all__ = [
+    "ConsumerInUse",
     "Counts",
     "DuplicateMessage",
     "FsmqError",
     "InvalidValue",
     "Message",
     "MessageTooLarge",
-    "Moved",
     "NewMessage",
     "NoSuchMessage",
     "NoSuchQueue",
     "NoSuchSubscription",
     "NoSuchTopic",
-    "Pending",
-    "Queue",
     "QueueFull",
     "QueueSettings",
     "Spool",
-    "State",
-    "Topic",
     "Unavailable",
     "UnusableSpool",
 ]

@@ -79,6 +79,17 @@ class Reserved(FsmqError):
         super().__init__(f"another put of the id {message_id!r} is under way")
 
 
+class ConsumerInUse(FsmqError):
+    """Someone else works as this consumer; ``consumer`` is its name."""
+
+    def __init__(self, consumer: str) -> None:
+        super().__init__(
+            f"another program works as the consumer {consumer!r}: stop it, or take another name;"
+            " consumers of different names share a queue"
+        )
+        self.consumer = consumer
+
+
 class MessageTooLarge(FsmqError):
     """A body is larger than the limit of the queue or of the server."""
 

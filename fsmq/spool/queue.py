@@ -64,7 +64,7 @@ class Queue:
         QueueFull.
         """
         message = NewMessage(body, delay, priority, ttl, id, content_type, attributes or {})
-        [message_id] = self.spool.complete(self.spool.put(self.name, [message]))
+        [message_id] = self.spool.complete(self.spool.unsynced.put(self.name, [message]))
         return message_id
 
     def put_many(self, messages: Iterable[bytes | NewMessage]) -> list[str]:
@@ -76,7 +76,7 @@ class Queue:
         ids: list[str] = []
         while part := list(islice(waiting, _PART)):
             try:
-                stored = self.spool.complete(self.spool.put(self.name, part))
+                stored = self.spool.complete(self.spool.unsynced.put(self.name, part))
             except FsmqError as error:
                 if error.index is not None:
                     error.index += len(ids)
@@ -96,7 +96,7 @@ class Queue:
         end = time.monotonic() + wait
         while True:
             self.spool.deliver()
-            messages = self.spool.complete(self.spool.claim(self.name, count, visibility))
+            messages = self.spool.complete(self.spool.unsynced.claim(self.name, count, visibility))
             left = end - time.monotonic()
             if messages or left <= 0:
                 return messages
@@ -108,22 +108,22 @@ class Queue:
 
         Raises NoSuchMessage.
         """
-        return self.spool.complete(self.spool.renew(self.name, message_id, visibility))
+        return self.spool.complete(self.spool.unsynced.renew(self.name, message_id, visibility))
 
     def release(self, message_id: str, delay: float = 0.0) -> None:
         """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
-        self.spool.complete(self.spool.release(self.name, message_id, delay))
+        self.spool.complete(self.spool.unsynced.release(self.name, message_id, delay))
 
     def bury(self, message_id: str) -> None:
         """Send a claimed message to the dead-letter queue now, with its count started again.
 
         Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no dead letters.
         """
-        self.spool.complete(self.spool.bury(self.name, message_id))
+        self.spool.complete(self.spool.unsynced.bury(self.name, message_id))
 
     def remove(self, *message_ids: str) -> int:
         """Remove (acknowledge) messages in whatever state they are; how many were there."""
-        found = self.spool.complete(self.spool.remove(self.name, message_ids))
+        found = self.spool.complete(self.spool.unsynced.remove(self.name, message_ids))
         return sum(found)
 
     def purge(self, *, progress: Callable[[int], None] = lambda done: None) -> None:

@@ -30,7 +30,7 @@ from .queue import Queue
 from .records import peers
 from .records.journal import Journal
 from .topic import Topic
-from .unsynced import Verbs
+from .unsynced import Unsynced
 from .verbs import removal
 from .views.census import Census
 from .views.counts import Counts, Depths, count
@@ -58,7 +58,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
     return context, filesystem
 
 
-class Spool(Verbs):
+class Spool:
     """An opened spool.
 
     root: the folder; it and its parts are created where missing (unless ``create`` is False).
@@ -72,6 +72,8 @@ class Spool(Verbs):
     max_message_bytes: the largest body that any queue takes.
     journal: whether each step of each message is noted in the lifecycle journal.
     program: what the journal says that a step came through, where nothing else is known.
+
+    Its attribute ``unsynced`` has the verbs in two steps, for programs that group their syncs.
 
     Safe in threads, but not on both sides of a fork: what the disk refuses, one of them is told.
     Close it, or use it in a ``with``.
@@ -120,6 +122,7 @@ class Spool(Verbs):
             )
         self.context.max_message_bytes = max_message_bytes
         self.depths = Depths(lambda queue: self.counts(queue).total)
+        self.unsynced = Unsynced(self.context, self.depths)
         self.census = Census(self.context)
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None

@@ -63,7 +63,7 @@ class Topic:
         Raises MessageTooLarge or QueueFull if one of the queues does not take it.
         """
         message = NewMessage(body, delay, priority, ttl, None, content_type, attributes or {})
-        return self.spool.complete(self.spool.publish(self.name, message))
+        return self.spool.complete(self.spool.unsynced.publish(self.name, message))
 
     def delete(self) -> None:
         """Delete the topic and its subscriptions; the queues and their messages stay."""

@@ -16,15 +16,17 @@ from .verbs.put import Batch
 from .views.counts import Depths
 
 
-class Verbs:
-    """What :class:`~fsmq.spool.spool.Spool` offers to those who group their syncs.
+class Unsynced:
+    """The attribute ``unsynced`` of a spool, for those who group their syncs.
 
-    Give what a verb returns to ``complete``, or to a group commit of your own. Each raises what
-    the function of its name raises, see the modules of the verbs.
+    Nothing is durable when one of these returns. Give what it returns to ``Spool.complete``, or to
+    a group commit of your own. Each raises what the function of its name raises, see the modules
+    of the verbs.
     """
 
-    context: Context
-    depths: Depths
+    def __init__(self, context: Context, depths: Depths) -> None:
+        self.context = context
+        self.depths = depths
 
     def put(
         self,

@@ -20,8 +20,8 @@ from fsmq import (
     NoSuchQueue,
     QueueFull,
     Spool,
-    State,
 )
+from fsmq.spool import State
 from tests.suite import Suite, eventually, eventually_on_loop
 
 ARRIVAL_S = 15.0

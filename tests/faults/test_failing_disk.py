@@ -98,21 +98,21 @@ def left(spool: Spool) -> list[str]:
 
 
 def test_an_error_that_another_group_was_told_is_no_secret(told: Told, disk: FailingDisk) -> None:
-    first, second = told.put("q", some()), []
-    told.meanwhile(lambda: second.append(told.put("q", some())))
+    first, second = told.unsynced.put("q", some()), []
+    told.meanwhile(lambda: second.append(told.unsynced.put("q", some())))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
     with pytest.raises(Unavailable, match=r"^fsync"):
         told.complete(second[0])
     assert left(told) == []
     disk.take()
-    [stored] = told.complete(told.put("q", some()))
+    [stored] = told.complete(told.unsynced.put("q", some()))
     assert left(told) == [f"q:{stored}"]
 
 
 def test_nor_where_files_are_too_many_to_be_asked(told: Told, disk: FailingDisk) -> None:
-    first, second = told.put("q", some()), []
-    told.meanwhile(lambda: second.append(told.put("q", some(1100))))
+    first, second = told.unsynced.put("q", some()), []
+    told.meanwhile(lambda: second.append(told.unsynced.put("q", some(1100))))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
     disk.take()  # what it has refused is lost all the same
@@ -122,8 +122,8 @@ def test_nor_where_files_are_too_many_to_be_asked(told: Told, disk: FailingDisk)
 
 
 def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
-    first, claimed = told.put("q", some()), []
-    told.meanwhile(lambda: claimed.append(told.claim("q", 1, 60.0)))
+    first, claimed = told.unsynced.put("q", some()), []
+    told.meanwhile(lambda: claimed.append(told.unsynced.claim("q", 1, 60.0)))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
     [message] = told.complete(claimed[0])
@@ -132,7 +132,7 @@ def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
 
 def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
     """The mover of queues syncs beside the requests."""
-    first, second = told.put("q", some()), told.put("q", some())
+    first, second = told.unsynced.put("q", some()), told.unsynced.put("q", some())
     other = Thread(target=lambda: outcome.append(_outcome(told, second)))
     outcome: list[str] = []
     told.meanwhile(other.start)

@@ -86,7 +86,7 @@ class Client:
             messages = [
                 NewMessage(body, delay or None, id=i) for body, i in zip(bodies, ids, strict=True)
             ]
-            found = self.complete(self.spool.put(queue, messages))
+            found = self.complete(self.spool.unsynced.put(queue, messages))
             op.answer = "stored"
             op.must = [
                 model.stores(op, queue, i, body, round(delay * 1000))
@@ -122,7 +122,9 @@ class Client:
 
     def claim(self, count: int = 1, seconds: float = LONG_S, queue: str = Q) -> list[Message]:
         with self.asking(f"claim {count} of {queue} for {seconds:g} s") as op:
-            return self._claimed(op, self.complete(self.spool.claim(queue, count, seconds)))
+            return self._claimed(
+                op, self.complete(self.spool.unsynced.claim(queue, count, seconds))
+            )
         return []
 
     def _claimed(self, op: Operation, messages: list[Message]) -> list[Message]:
@@ -141,7 +143,7 @@ class Client:
     def give_back(self, message: Message) -> None:
         back = model.gives_back
         with self.asking(f"give back {message.id}") as op:
-            self.complete(self.spool.give_back(message))
+            self.complete(self.spool.unsynced.give_back(message))
             op.must = [back(op, self.claims[message.id], message.id)]
             return
         op.once = [back(op, self.claims[message.id], message.id)]
@@ -150,7 +152,7 @@ class Client:
         """Claim, and give it up when the sync has failed, after a time."""
         pending = None
         with self.asking(f"claim for {seconds:g} s, whose sync fails") as op:
-            pending = self.spool.claim(Q, 1, seconds)
+            pending = self.spool.unsynced.claim(Q, 1, seconds)
             self.spool.syncer.sync(pending.work)
             messages = self._claimed(op, pending.finish())
         if pending is not None:
@@ -162,13 +164,13 @@ class Client:
 
     def renew(self, message_id: str, seconds: float = LONG_S) -> None:
         with self.asking(f"renew {message_id} for {seconds:g} s") as op:
-            until = self.complete(self.spool.renew(Q, message_id, seconds))
+            until = self.complete(self.spool.unsynced.renew(Q, message_id, seconds))
             op.must = [model.renews(op, Q, message_id, round(until * 1000))]
 
     def extend(self, *ids: str, seconds: float = LONG_S) -> None:
         with self.asking(f"extend {ids} to {seconds:g} s") as op:
             op.often = [model.delivers_early(op)]
-            held = self.complete(self.spool.extend(Q, ids, seconds))
+            held = self.complete(self.spool.unsynced.extend(Q, ids, seconds))
             op.answer = str(held)
             op.must = [
                 model.extends(op, Q, i, round(seconds * 1000))
@@ -178,24 +180,24 @@ class Client:
 
     def release(self, message_id: str, delay: float = 0.0) -> None:
         with self.asking(f"release {message_id} after {delay:g} s") as op:
-            self.complete(self.spool.release(Q, message_id, delay))
+            self.complete(self.spool.unsynced.release(Q, message_id, delay))
             op.must = [model.releases(op, Q, message_id, round(delay * 1000))]
 
     def release_all(self, *ids: str) -> None:
         with self.asking(f"release {ids or 'all'}") as op:
             op.often = [model.frees_any(Q)]
-            self.complete(self.spool.release_many(Q, ids or None))
+            self.complete(self.spool.unsynced.release_many(Q, ids or None))
 
     def bury(self, message_id: str) -> None:
         with self.asking(f"bury {message_id}") as op:
-            self.complete(self.spool.bury(Q, message_id))
+            self.complete(self.spool.unsynced.bury(Q, message_id))
             op.must = [model.buries(Q, message_id)]
 
     # -- remove ----------------------------------------------------------------------------------
 
     def remove(self, *ids: str, queue: str = Q) -> None:
         with self.asking(f"remove {ids} from {queue}") as op:
-            found = self.complete(self.spool.remove(queue, ids))
+            found = self.complete(self.spool.unsynced.remove(queue, ids))
             op.answer = str(found)
             op.must = [
                 model.goes(queue, i) if was_there else model.absent(queue, i)
@@ -282,7 +284,7 @@ class Client:
         body = self.body()
         with self.asking(f"publish {body.decode()}", Publishing) as op:
             op.topic = TOPIC
-            told = self.complete(self.spool.publish(TOPIC, NewMessage(body)))
+            told = self.complete(self.spool.unsynced.publish(TOPIC, NewMessage(body)))
             op.answer = str(sorted(told))
             op.told = frozenset(told)
             op.must = [model.stores(op, queue, i, body) for queue, i in told.items()]
@@ -297,7 +299,7 @@ class Client:
     def dedup_send(self, body: bytes) -> None:
         content = dedup.content_id(body)
         with self.asking(f"send {body.decode()}") as op:
-            self.complete(self.spool.dedup_send(DUPS, [body]))
+            self.complete(self.spool.unsynced.dedup_send(DUPS, [body]))
             store = model.stores(op, WRITE, content, body)
             op.must = [model.either(store, model.stands(WRITE, content))]
             return

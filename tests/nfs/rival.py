@@ -59,12 +59,14 @@ class Rival:
         return self._spool.unsubscribe(topic, queue)
 
     def publish(self, topic: str) -> list[str]:
-        return sorted(self._spool.complete(self._spool.publish(topic, NewMessage(b"x"))))
+        return sorted(self._spool.complete(self._spool.unsynced.publish(topic, NewMessage(b"x"))))
 
     # -- messages --------------------------------------------------------------------------------
 
     def put(self, queue: str, id: str, body: str = "x") -> str:
-        [stored] = self._spool.complete(self._spool.put(queue, [NewMessage(body.encode(), id=id)]))
+        [stored] = self._spool.complete(
+            self._spool.unsynced.put(queue, [NewMessage(body.encode(), id=id)])
+        )
         return stored
 
     def deliver(self) -> int:
@@ -91,16 +93,16 @@ class Rival:
         """Claim one; tried for so many seconds, since folders that are polled are listed seldom."""
         end = time.monotonic() + patience
         while True:
-            got = self._spool.complete(self._spool.claim(queue, 1, visibility))
+            got = self._spool.complete(self._spool.unsynced.claim(queue, 1, visibility))
             if got or time.monotonic() >= end:
                 return [(message.id, message.body.decode()) for message in got]
             time.sleep(0.1)
 
     def renew(self, queue: str, id: str, visibility: float) -> float:
-        return self._spool.complete(self._spool.renew(queue, id, visibility))
+        return self._spool.complete(self._spool.unsynced.renew(queue, id, visibility))
 
     def remove(self, queue: str, id: str) -> bool:
-        [was_there] = self._spool.complete(self._spool.remove(queue, [id]))
+        [was_there] = self._spool.complete(self._spool.unsynced.remove(queue, [id]))
         return was_there
 
     def look(self, *paths: str) -> list[bool]:

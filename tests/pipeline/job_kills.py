@@ -102,7 +102,9 @@ class Jobs:
     def release(self) -> int:
         """Give back all that is in flight, as its timers would; how many messages."""
         with Spool(self.root, delivers=False) as spool:
-            return sum(spool.complete(spool.release_many(queue)) for queue in spool.queues())
+            return sum(
+                spool.complete(spool.unsynced.release_many(queue)) for queue in spool.queues()
+            )
 
     def stages(self, *, committed: bool) -> bool:
         """Whether a job is being written, or is committed."""

@@ -88,7 +88,7 @@ def test_an_archive_that_is_stopped_goes_on(
         assert 0 < len(visible(root)) <= AMOUNT
         if json.loads(do(root, *archive).stdout)["hidden"]:
             # It was stopped between a claim and its note: timers give that back.
-            spool.complete(spool.release_many("jobs"))
+            spool.complete(spool.unsynced.release_many("jobs"))
             do(root, *archive)
         assert visible(root) == []
     assert Counter(row["id"] for row in archived(folder)) == Counter(posted)

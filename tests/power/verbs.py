@@ -275,7 +275,7 @@ class InProcess:
         """Claim, and give back once it is synced, as mq does when its client has gone."""
 
         def claim() -> None:
-            pending = self._spool.claim(queue, 1, visibility)
+            pending = self._spool.unsynced.claim(queue, 1, visibility)
             self._spool.syncer.sync(pending.work)
             pending.abandon()
 
@@ -302,7 +302,7 @@ class InProcess:
 
     def dedup_send(self, sent: Sequence[str]) -> int:
         stored = [json.dumps(text).encode() for text in sent]
-        verb = self._spool.dedup_send
+        verb = self._spool.unsynced.dedup_send
         return self._status(lambda: self._spool.complete(verb(dedup.DUPS, stored)), 200)
 
     def dedup_poll(self, count: int, visibility: float) -> list[Got]:

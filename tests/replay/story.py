@@ -82,7 +82,7 @@ def first_tree(wide: bool) -> tuple[Files, float]:
             jobs.put(LATER, id="later", delay=HOLD_S)
             if wide:
                 spool.queue(HERE).put(MOVING["new"], id="new")
-                spool.complete(spool.dedup_send(DUPS, [WAITS]))
+                spool.complete(spool.unsynced.dedup_send(DUPS, [WAITS]))
         return Files.of(root), clock()
 
 
@@ -90,7 +90,7 @@ def _fill_dedup_queue(spool: Spool) -> None:
     for side in (read_side(DUPS), write_side(DUPS)):
         spool.create_queue(side)
     for body in (CLAIMED, SHOWN):
-        spool.complete(spool.dedup_send(DUPS, [body]))
+        spool.complete(spool.unsynced.dedup_send(DUPS, [body]))
         spool.deliver()
         if body == CLAIMED:
             spool.complete(dedup.poll(spool.context, DUPS, 1, HOLD_S))

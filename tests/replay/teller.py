@@ -123,7 +123,7 @@ class Teller:
         self._posted += 1
         body = b"put in the story, number %d" % self._posted
         self.begin(lambda p: p.may.add(body))
-        pending = self.spool.put(JOBS, [NewMessage(body)])
+        pending = self.spool.unsynced.put(JOBS, [NewMessage(body)])
         recover(self.spool.tree, self.clock(), at_start=True)
         self.spool.complete(pending)
         self.end(lambda p: p.must.add(body))
@@ -179,7 +179,7 @@ class Teller:
         self._posted += 2
         self.begin(lambda p: p.may.update(bodies))
         messages = [NewMessage(body, id=f"own-{n}-{self._posted}") for n, body in enumerate(bodies)]
-        self.spool.complete(self.spool.put(JOBS, messages))
+        self.spool.complete(self.spool.unsynced.put(JOBS, messages))
         self.end(lambda p: p.must.update(bodies))
 
     def deliver(self) -> None:
@@ -187,7 +187,7 @@ class Teller:
 
     def claim(self) -> None:
         self.begin(lambda p: p.free.clear())
-        messages = self.spool.complete(self.spool.claim(JOBS, 1, HOLD_S))
+        messages = self.spool.complete(self.spool.unsynced.claim(JOBS, 1, HOLD_S))
         deadline = self.clock() + HOLD_S
 
         def claimed(p: Promised) -> None:
@@ -324,7 +324,7 @@ class Teller:
             p.side_may.add(body)
 
         self.begin(begin)
-        copies = self.spool.complete(self.spool.publish("news", NewMessage(body)))
+        copies = self.spool.complete(self.spool.unsynced.publish("news", NewMessage(body)))
 
         def end(p: Promised) -> None:
             if JOBS in copies:
@@ -407,7 +407,7 @@ class Teller:
 
     def _dedup_send(self, body: bytes) -> None:
         self.begin(lambda p: p.dups_may.update([body]))
-        self.spool.complete(self.spool.dedup_send(DUPS, [body]))
+        self.spool.complete(self.spool.unsynced.dedup_send(DUPS, [body]))
         self.end(lambda p: p.dups_must.add(body))
 
     def dedup_poll(self) -> None:

@@ -62,7 +62,7 @@ def leave(root: Path, *messages: NewMessage) -> None:
     child = os.fork()
     if child == 0:
         killed = Spool(root, sync="none", delivers=False)
-        killed.put("jobs", messages)
+        killed.unsynced.put("jobs", messages)
         os.kill(os.getpid(), signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL

@@ -138,7 +138,7 @@ def put_own_batches(root: Path, number: int, count: int, size: int) -> list[str]
             messages = [NewMessage(b"by %d" % number, id=one) for one in ids]
             while True:
                 try:
-                    won += spool.complete(spool.put("jobs", messages))
+                    won += spool.complete(spool.unsynced.put("jobs", messages))
                 except Unavailable:
                     continue
                 except DuplicateMessage:
@@ -246,7 +246,9 @@ def _use_the_last(spool: Spool) -> None:
     """Claim and give back in the queue that was made last, as fast as can be."""
     while _OVER not in (queues := spool.queues()):
         try:
-            for message in spool.complete(spool.claim(queues[-1], 1, 600.0)) if queues else ():
-                spool.complete(spool.release(queues[-1], message.id))
+            if not queues:
+                continue
+            for message in spool.complete(spool.unsynced.claim(queues[-1], 1, 600.0)):
+                spool.complete(spool.unsynced.release(queues[-1], message.id))
         except (NoSuchQueue, NoSuchMessage):
             continue

@@ -381,5 +381,5 @@ def test_a_file_that_is_too_large_for_the_memory_holds_up_no_other(
     jobs.put(b"small")
     assert [m.body for m in jobs.claim(2)] == [b"small"]
     with pytest.raises(Unavailable, match="larger than this program may have it"):
-        spool.complete(spool.claim("jobs"))
+        spool.complete(spool.unsynced.claim("jobs"))
     assert tree_of(root)["queues/jobs"] == ["0-first"]

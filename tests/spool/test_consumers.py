@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, Queue, Spool
-from fsmq.spool.consumers.batches import ConsumerInUse, drop, overview
+from fsmq.spool import ConsumerInUse, InvalidValue, NewMessage, Queue, Spool
+from fsmq.spool.consumers.batches import drop, overview
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.consumers.window import Window

@@ -138,7 +138,7 @@ def test_who_finishes_what_a_killed_put_has_left_may_die_as_well(
 
     def retry(spool: Spool) -> None:
         with suppress(DuplicateMessage):
-            spool.complete(spool.put("jobs", [message("2")]))
+            spool.complete(spool.unsynced.put("jobs", [message("2")]))
 
     def look(spool: Spool) -> None:
         recover_dot_names(spool.tree, clock())
@@ -165,7 +165,7 @@ def test_a_batch_that_is_tried_again_with_other_attributes_is_stored_once(
         with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
             for message in batch("2"):
                 with suppress(DuplicateMessage):
-                    spool.complete(spool.put("jobs", [message]))
+                    spool.complete(spool.unsynced.put("jobs", [message]))
             assert jobs(spool).remove(*(f"{one}.h" for one in ids)) == 3
         assert recover(tree, clock) == BODIES
 
@@ -182,7 +182,7 @@ def test_a_batch_is_stored_once_acknowledged(root: Path, clock: Clock) -> None:
 @pytest.mark.parametrize(
     "verb",
     [
-        pytest.param(lambda spool: spool.complete(spool.claim("jobs")), id="claim"),
+        pytest.param(lambda spool: spool.complete(spool.unsynced.claim("jobs")), id="claim"),
         pytest.param(lambda spool: jobs(spool).renew("one", 60), id="renew"),
         pytest.param(lambda spool: jobs(spool).renew("two", 60), id="renew-what-is-ready"),
         pytest.param(lambda spool: jobs(spool).release("one"), id="release"),

@@ -26,7 +26,7 @@ BEFORE = Counter([SHOWN, CLAIMED, *WAITING])
 
 
 def send(spool: Spool, name: str, *bodies: bytes) -> None:
-    spool.complete(spool.dedup_send(name, bodies))
+    spool.complete(spool.unsynced.dedup_send(name, bodies))
 
 
 def poll(spool: Spool, name: str, count: int = 9) -> list[bytes]:

@@ -283,7 +283,7 @@ def test_an_id_that_is_ready_already_is_not_overwritten(
 def test_a_complete_dot_name_of_a_crash_is_promoted_at_the_start(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
-    spool.put("jobs", [NewMessage(b"whole")])
+    spool.unsynced.put("jobs", [NewMessage(b"whole")])
     with Spool(root, sync="none") as again:
         assert [m.body for m in again.queue("jobs").claim()] == [b"whole"]
 
@@ -291,7 +291,7 @@ def test_a_complete_dot_name_of_a_crash_is_promoted_at_the_start(
 def test_a_dot_name_of_full_length_with_other_bytes_is_torn(root: Path, spool: Spool) -> None:
     """What ext4 leaves when the power fails during the sync: the length is there, the bytes not."""
     spool.create_queue("jobs")
-    pending = spool.put("jobs", [NewMessage(b"whole")])
+    pending = spool.unsynced.put("jobs", [NewMessage(b"whole")])
     [staged] = (root / "new").iterdir()
     staged.write_bytes(b"\0" * 5)
     with Spool(root, sync="none") as again:

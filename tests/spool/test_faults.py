@@ -76,7 +76,7 @@ def test_a_message_that_reached_no_one_was_not_delivered(spool: Spool, jobs: Que
     for _ in range(3):
         [message] = jobs.claim()
         assert message.deliveries == 1
-        spool.complete(spool.give_back(message))
+        spool.complete(spool.unsynced.give_back(message))
     assert spool.counts("dead").total == 0
     assert [m.deliveries for m in jobs.claim()] == [1]
 
@@ -89,7 +89,7 @@ def test_a_claim_that_fails_is_no_delivery(
     (root / "delay" / f"jobs:{message_id}").write_bytes(b"the same id")
     for _ in range(3):
         spool.context.ready.forget("jobs")
-        assert spool.complete(spool.claim("jobs")) == []
+        assert spool.complete(spool.unsynced.claim("jobs")) == []
     (root / "delay" / f"jobs:{message_id}").unlink()
     spool.context.ready.forget("jobs")
     assert [m.deliveries for m in jobs.claim()] == [1]
@@ -195,7 +195,7 @@ def test_a_mover_that_polls_remembers_each_failure_once(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(20):
-        spool.complete(spool.put("jobs", [NewMessage(b"x")]))
+        spool.complete(spool.unsynced.put("jobs", [NewMessage(b"x")]))
     delivery = Delivery(spool.context, events=False, poll_interval=0.0)
     with monkeypatch.context() as patched:
         refuse(spool, patched, "rename", "queues/jobs")

@@ -93,7 +93,7 @@ def test_a_claimer_whose_message_was_removed_at_once_takes_no_other_claim_away(
 
     with monkeypatch.context() as patched:
         after(patched, spool.tree, "move", use_again_and_claim)
-        assert spool.complete(spool.claim("jobs", 1, 60.0)) == []
+        assert spool.complete(spool.unsynced.claim("jobs", 1, 60.0)) == []
     assert everything(spool) == []
 
 
@@ -112,7 +112,7 @@ def test_a_claimer_stamps_no_claim_of_the_message_that_came_after_its_own(
     with monkeypatch.context() as patched:
         after(patched, spool.tree, "move", lambda: other.queue("jobs").remove("report"))
         before(patched, spool.tree, "stamp", put_and_claim)
-        assert spool.complete(spool.claim("jobs", 1, 10.0)) == []
+        assert spool.complete(spool.unsynced.claim("jobs", 1, 10.0)) == []
     if not claimed:
         put_and_claim()
     [found] = jobs.peek(state="in_flight")
@@ -130,15 +130,15 @@ def test_an_extension_shortens_no_claim(
     claimed: list[object] = []
     with monkeypatch.context() as patched:
         before(patched, claim_module, "restamp", lambda: claimed.extend(everything(other)))
-        assert spool.complete(spool.extend("jobs", ["report"], 30.0)) == [True]
+        assert spool.complete(spool.unsynced.extend("jobs", ["report"], 30.0)) == [True]
     assert claimed == [(b"x", 2)]
     clock.advance(30)
     assert everything(spool) == []
 
 
 def test_an_extension_cuts_no_delay(jobs: Queue, spool: Spool, clock: Clock) -> None:
-    spool.complete(spool.put("jobs", [NewMessage(b"x", id="report", delay=60.0)]))
-    assert spool.complete(spool.extend("jobs", ["report"], 10.0)) == [True]
+    spool.complete(spool.unsynced.put("jobs", [NewMessage(b"x", id="report", delay=60.0)]))
+    assert spool.complete(spool.unsynced.extend("jobs", ["report"], 10.0)) == [True]
     clock.advance(10)
     assert everything(spool) == []
     clock.advance(50)
@@ -204,9 +204,9 @@ def test_who_hung_up_gives_back_its_own_claim_only(
     clock.advance(1)
     [theirs] = other.queue("jobs").claim(visibility=60)
     with pytest.raises(NoSuchMessage):
-        spool.complete(spool.give_back(mine))
+        spool.complete(spool.unsynced.give_back(mine))
     assert spool.queue("jobs").claim() == []
-    other.complete(other.give_back(theirs))
+    other.complete(other.unsynced.give_back(theirs))
     assert everything(spool) == [(b"x", 2)]
 
 
@@ -215,7 +215,7 @@ def test_a_claim_whose_sync_failed_late_is_not_taken_from_the_next(
 ) -> None:
     jobs.put(b"x", id="report")
     spool.deliver()
-    pending = spool.claim("jobs", 1, 1.0)
+    pending = spool.unsynced.claim("jobs", 1, 1.0)
     clock.advance(1)
     assert everything(other) == [(b"x", 2)]
     pending.work.close()
@@ -302,7 +302,7 @@ def test_a_consumer_cuts_no_delay_of_another_message(
     consumer: Consumer, jobs: Queue, spool: Spool, other: Spool, clock: Clock
 ) -> None:
     assert jobs.remove("report")
-    spool.complete(spool.put("jobs", [NewMessage(b"NEW", id="report", delay=60.0)]))
+    spool.complete(spool.unsynced.put("jobs", [NewMessage(b"NEW", id="report", delay=60.0)]))
     with consumer:
         [batch] = consumer.batches("s", 0)
         assert consumer.keep(batch).claims == {"jobs": []}
@@ -329,8 +329,8 @@ def test_a_renewal_that_changes_nothing_waits_for_the_sync_of_the_claim(
 ) -> None:
     jobs.put(b"x", id="report")
     spool.deliver()
-    claim = spool.claim("jobs", 1, 60.0)
-    renewal = other.extend("jobs", ["report"], 30.0)
+    claim = spool.unsynced.claim("jobs", 1, 60.0)
+    renewal = other.unsynced.extend("jobs", ["report"], 30.0)
     assert len(renewal.work.files) == 1
     assert renewal.work.folders == {"new", "delay", "queues/jobs"}
     assert other.complete(renewal) == [True]
@@ -350,7 +350,7 @@ def test_a_delay_is_set_on_no_message_that_was_given_to_others(
     with Spool(root, sync="none", delivers=False) as writer, monkeypatch.context() as patched:
         before(patched, os, "utime", promote_and_claim)
         with pytest.raises(Unavailable):
-            writer.put("jobs", [NewMessage(b"x", delay=1.0)])
+            writer.unsynced.put("jobs", [NewMessage(b"x", delay=1.0)])
     assert claimed == [b"x"]
 
 

@@ -237,9 +237,9 @@ class SpoolMachine(RuleBasedStateMachine):
         spool = self.spool
         if name not in self.queues:
             with pytest.raises(NoSuchQueue):
-                spool.claim(name)
+                spool.unsynced.claim(name)
             return
-        claimed = spool.complete(spool.claim(name, count, visibility))
+        claimed = spool.complete(spool.unsynced.claim(name, count, visibility))
         assert [m.id for m in claimed] == self.models.claim(name, count, visibility)
         for message in claimed:
             fact = self.model(name).messages[message.id]

@@ -233,7 +233,10 @@ class CrashingMachine(SpoolMachine):
         if not ready or any(self.models.is_expired(message_id) for message_id in ready):
             return
         self.die_at_taking(
-            lambda spool: spool.complete(spool.claim(name, 1, VISIBILITY_S)), name, ready[0], at
+            lambda spool: spool.complete(spool.unsynced.claim(name, 1, VISIBILITY_S)),
+            name,
+            ready[0],
+            at,
         )
 
     @rule(name=SpoolMachine.existing, at=st.integers(0, 7), which=SpoolMachine.which)

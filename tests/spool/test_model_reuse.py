@@ -128,7 +128,7 @@ class ReusingMachine(SpoolMachine):
         if name not in self.queues:
             return
         spool = self.spool
-        pending = spool.claim(name, count, visibility)
+        pending = spool.unsynced.claim(name, count, visibility)
         given = self.given(name, self.models.claim(name, count, visibility))
         self.unanswered.append(Unanswered(spool, name, pending, given))
 
@@ -144,7 +144,7 @@ class ReusingMachine(SpoolMachine):
         else:
             for message in spool.complete(pending):
                 with suppress(NoSuchMessage, NoSuchQueue):
-                    spool.complete(spool.give_back(message))
+                    spool.complete(spool.unsynced.give_back(message))
         for claim in given:
             if self.models.is_claim(name, *claim):
                 claim.fact.state = READY

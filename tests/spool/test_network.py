@@ -82,7 +82,7 @@ def test_a_claim_is_lost_and_the_message_is_back_at_once(
     message_id = jobs.put(b"x")
     spool.deliver()
     answers.lost = "delay/"
-    assert spool.complete(spool.claim("jobs", 1, 10.0)) == []
+    assert spool.complete(spool.unsynced.claim("jobs", 1, 10.0)) == []
     spool.deliver()
     [again] = jobs.claim()
     assert (again.id, again.deliveries) == (message_id, 1)
@@ -290,7 +290,7 @@ def test_a_put_into_a_queue_that_another_host_has_deleted_is_refused(
     network: Spool, other: Spool, memory: Memory, root: Path
 ) -> None:
     network.create_queue("brief")
-    written = network.put("brief", [NewMessage(b"x")])
+    written = network.unsynced.put("brief", [NewMessage(b"x")])
     memory.keep("queues/brief")
     other.delete_queue("brief")
     with pytest.raises(NoSuchQueue):

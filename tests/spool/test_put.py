@@ -185,7 +185,7 @@ def test_an_error_in_a_batch_tells_which_message_it_is_about(jobs: Queue) -> Non
 
 def test_a_batch_has_a_limit(spool: Spool, jobs: Queue) -> None:
     with pytest.raises(InvalidValue, match="100000"):
-        spool.put("jobs", [NewMessage(b"")] * 100_001)
+        spool.unsynced.put("jobs", [NewMessage(b"")] * 100_001)
 
 
 @pytest.mark.parametrize("mode", ["fsync", "syncfs"])
@@ -193,7 +193,7 @@ def test_a_large_batch_keeps_few_files_open(root: Path, mode: SyncMode) -> None:
     with Spool(root, sync=mode) as spool:
         spool.create_queue("jobs")
         before = len(os.listdir("/proc/self/fd"))
-        pending = spool.put("jobs", [NewMessage(b"%d" % n) for n in range(1600)])
+        pending = spool.unsynced.put("jobs", [NewMessage(b"%d" % n) for n in range(1600)])
         assert len(os.listdir("/proc/self/fd")) - before < 1050
         ids = spool.complete(pending)
         assert len(os.listdir("/proc/self/fd")) == before
@@ -253,9 +253,9 @@ def test_a_put_leaves_nothing_but_its_message(jobs: Queue, root: Path) -> None:
 
 
 def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue) -> None:
-    pending = spool.put("jobs", [NewMessage(b"first", id="one")])
+    pending = spool.unsynced.put("jobs", [NewMessage(b"first", id="one")])
     with pytest.raises(Unavailable):
-        spool.put("jobs", [NewMessage(b"second", id="one")])
+        spool.unsynced.put("jobs", [NewMessage(b"second", id="one")])
     assert spool.complete(pending) == ["one"]
     with pytest.raises(DuplicateMessage):
         jobs.put(b"third", id="one")
@@ -263,7 +263,7 @@ def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue)
 
 def test_a_shell_users_file_is_not_overwritten(spool: Spool, root: Path) -> None:
     spool.create_queue("jobs")
-    pending = spool.put("jobs", [NewMessage(b"ours", id="one")])
+    pending = spool.unsynced.put("jobs", [NewMessage(b"ours", id="one")])
     (root / "new" / "jobs:one").write_bytes(b"theirs")
     with pytest.raises(DuplicateMessage):
         spool.complete(pending)
@@ -275,7 +275,7 @@ def test_a_staged_message_is_not_visible_before_it_is_durable(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     spool.deliver()  # its start, which takes every dot-name for left over, is behind it
-    pending = spool.put("jobs", [NewMessage(b"x")])
+    pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
     spool.deliver()
     assert visible(root) == []
     [message_id] = spool.complete(pending)
@@ -283,7 +283,7 @@ def test_a_staged_message_is_not_visible_before_it_is_durable(
 
 
 def test_an_abandoned_put_leaves_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
-    spool.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")]).abandon()
+    spool.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")]).abandon()
     assert tree_of(root)["new"] == []
 
 
@@ -291,7 +291,7 @@ def test_an_abandoned_put_takes_back_what_a_mover_took_for_left_over(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
     # A sync that hangs for a minute and fails: meanwhile a mover starts and promotes the file.
-    pending = spool.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
+    pending = spool.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
     with Spool(root, sync="none") as mover:
         mover.deliver()
     assert len(visible(root)) == 1  # the own id is reserved, which tells that its writer lives
@@ -302,7 +302,7 @@ def test_an_abandoned_put_takes_back_what_a_mover_took_for_left_over(
 def test_an_abandoned_put_leaves_another_message_of_its_id_alone(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
-    pending = spool.put("jobs", [NewMessage(b"ours", id="one")])
+    pending = spool.unsynced.put("jobs", [NewMessage(b"ours", id="one")])
     for path in (root / "new").glob(".*"):
         path.unlink()  # as recovery does when a writer was stopped for long
     with Spool(root, sync="none") as other:
@@ -314,7 +314,7 @@ def test_an_abandoned_put_leaves_another_message_of_its_id_alone(
 def test_a_batch_that_cannot_be_shown_whole_is_taken_back(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
-    pending = spool.put("jobs", [NewMessage(b"a"), NewMessage(b"b", id="one")])
+    pending = spool.unsynced.put("jobs", [NewMessage(b"a"), NewMessage(b"b", id="one")])
     (root / "new" / "jobs:one").write_bytes(b"a shell user was quicker")
     with pytest.raises(DuplicateMessage):
         spool.complete(pending)
@@ -322,7 +322,7 @@ def test_a_batch_that_cannot_be_shown_whole_is_taken_back(
 
 
 def test_a_put_that_a_mover_finished_is_acknowledged(root: Path, spool: Spool, jobs: Queue) -> None:
-    pending = spool.put("jobs", [NewMessage(b"x")])
+    pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
     with Spool(root, sync="none") as mover:
         mover.deliver()
     [message_id] = spool.complete(pending)
@@ -331,12 +331,12 @@ def test_a_put_that_a_mover_finished_is_acknowledged(root: Path, spool: Spool, j
 
 def test_a_queue_that_is_missing_takes_nothing(spool: Spool, root: Path) -> None:
     with pytest.raises(NoSuchQueue):
-        spool.put("nowhere", [NewMessage(b"x")])
+        spool.unsynced.put("nowhere", [NewMessage(b"x")])
     assert tree_of(root)["new"] == []
 
 
 def test_a_queue_deleted_during_a_put_takes_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
-    pending = spool.put("jobs", [NewMessage(b"x")])
+    pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
     spool.delete_queue("jobs")
     with pytest.raises(NoSuchQueue):
         spool.complete(pending)

@@ -32,7 +32,7 @@ def test_a_message_is_removed_in_every_state(
 
 def test_remove_tells_which_messages_were_there(spool: Spool, jobs: Queue) -> None:
     one, two = jobs.put_many([b"1", b"2"])
-    removal = spool.remove("jobs", [one, "not-there", two])
+    removal = spool.unsynced.remove("jobs", [one, "not-there", two])
     assert spool.complete(removal) == [True, False, True]
 
 
@@ -75,7 +75,7 @@ def test_purge_removes_messages_of_every_state_and_keeps_the_queue(
 
 
 def test_purge_leaves_no_unfinished_put_behind(spool: Spool, jobs: Queue, root: Path) -> None:
-    spool.put("jobs", [NewMessage(b"whole and not shown when its writer died")])
+    spool.unsynced.put("jobs", [NewMessage(b"whole and not shown when its writer died")])
     jobs.purge()
     with Spool(root, sync="none") as again:
         again.deliver()

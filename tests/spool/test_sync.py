@@ -175,7 +175,7 @@ def test_no_verb_leaks_a_descriptor(root: Path) -> None:
             jobs.remove(message_id)
             jobs.counts()
             jobs.purge()
-            spool.put("jobs", [NewMessage(b"x", id="one")]).abandon()
+            spool.unsynced.put("jobs", [NewMessage(b"x", id="one")]).abandon()
             spool.reap()
         assert len(os.listdir("/proc/self/fd")) == before
 

@@ -182,7 +182,7 @@ def test_nothing_is_left_where_the_sync_fails(spool: Spool, root: Path) -> None:
     for queue in ("a", "b"):
         spool.queue(queue)
         spool.topic("news").subscribe(queue)
-    pending = spool.publish("news", NewMessage(b"x"))
+    pending = spool.unsynced.publish("news", NewMessage(b"x"))
     assert len(list((root / "new").iterdir())) == 2
     pending.work.close()
     pending.abandon()
@@ -193,7 +193,7 @@ def test_nothing_is_left_where_the_last_rename_fails(spool: Spool, root: Path) -
     for queue in ("a", "b"):
         spool.queue(queue)
         spool.topic("news").subscribe(queue)
-    pending = spool.publish("news", NewMessage(b"x"))
+    pending = spool.unsynced.publish("news", NewMessage(b"x"))
     [path] = [p for p in (root / "new").iterdir() if p.name.startswith(".b:")]
     path.unlink()  # as a mover whose clock is far off would
     pending.work.close()
@@ -207,7 +207,7 @@ def test_a_queue_deleted_during_a_publish_is_left_out(spool: Spool) -> None:
     for queue in ("a", "b"):
         spool.queue(queue)
         spool.topic("news").subscribe(queue)
-    pending = spool.publish("news", NewMessage(b"x"))
+    pending = spool.unsynced.publish("news", NewMessage(b"x"))
     spool.queue("a").delete()
     pending.work.close()
     assert list(pending.finish()) == ["b"]

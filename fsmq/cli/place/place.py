@@ -127,12 +127,12 @@ class RootQueue(SpoolQueue):
 
         That lists the folders, and as a rule a mover runs.
         """
-        ready = self.spool.complete(self.spool.claim(self.name, count, visibility))
+        ready = self.spool.complete(self.spool.unsynced.claim(self.name, count, visibility))
         return ready or super().claim(count, visibility, wait)
 
     def remove_each(self, message_ids: Sequence[str]) -> list[bool]:
         """Remove messages with one sync; tells for each whether it was there."""
-        return self.spool.complete(self.spool.remove(self.name, message_ids))
+        return self.spool.complete(self.spool.unsynced.remove(self.name, message_ids))
 
 
 class Root:

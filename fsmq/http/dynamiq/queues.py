@@ -124,7 +124,7 @@ class Queues:
         queue, message_id = call.queue("receive"), call.names["id"]
         if not _can_be(queue, message_id):
             return answer(200, False)
-        [found] = await self._service.complete(self._spool.remove(queue, [message_id]))
+        [found] = await self._service.complete(self._spool.unsynced.remove(queue, [message_id]))
         return answer(200, found)
 
     async def remove_many(self, call: Call) -> StreamResponse:

@@ -97,7 +97,7 @@ class DedupQueues(PlainQueues):
         await super().purge(read_side(queue))
 
     def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
-        return self._spool.dedup_send(queue, bodies, batch)
+        return self._spool.unsynced.dedup_send(queue, bodies, batch)
 
     async def _make(self, queue: str) -> None:
         for side in (read_side(queue), write_side(queue)):

@@ -95,14 +95,14 @@ class PlainQueues:
         """Hold messages for ``ttl`` seconds at least; with a ttl of 0 release them."""
         try:
             if ttl:
-                await self._complete(self._spool.extend, queue, message_ids, ttl)
+                await self._complete(self._spool.unsynced.extend, queue, message_ids, ttl)
             else:
                 await self._release(queue, message_ids)
         except NoSuchQueue:
             return
 
     async def acknowledge(self, queue: str, message_ids: Sequence[str]) -> None:
-        await self._complete(self._spool.remove, queue, message_ids)
+        await self._complete(self._spool.unsynced.remove, queue, message_ids)
 
     async def unclaim_all(self, queue: str) -> None:
         try:
@@ -120,7 +120,7 @@ class PlainQueues:
             return
 
     async def _release(self, queue: str, message_ids: Sequence[str] | None = None) -> None:
-        pending = await self._service.listing(self._spool.release_many, queue, message_ids)
+        pending = await self._service.listing(self._spool.unsynced.release_many, queue, message_ids)
         await self._service.complete(pending)
 
     async def move(self, source: str, target: str) -> Move:
@@ -144,7 +144,7 @@ class PlainQueues:
         return await self._service.complete(pending, light=few)
 
     def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
-        return self._spool.put(queue, [NewMessage(body) for body in bodies], batch=batch)
+        return self._spool.unsynced.put(queue, [NewMessage(body) for body in bodies], batch=batch)
 
     async def _make(self, queue: str) -> None:
         if not self._spool.has_queue(queue):

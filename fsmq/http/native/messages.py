@@ -164,12 +164,12 @@ class Native:
         if bury is not None:
             if bury != "true":
                 raise InvalidValue("bury", "can only be true")
-            await self._service.complete(self._spool.bury(queue, message_id))
+            await self._service.complete(self._spool.unsynced.bury(queue, message_id))
         elif delay is not None or visibility == 0:
             delay = check_seconds("release", delay or 0.0, MAX_DELAY_S)
-            await self._service.complete(self._spool.release(queue, message_id, delay))
+            await self._service.complete(self._spool.unsynced.release(queue, message_id, delay))
         else:
-            renewal = self._spool.renew(queue, message_id, visibility)
+            renewal = self._spool.unsynced.renew(queue, message_id, visibility)
             deadline = await self._service.complete(renewal)
             return Response(status=204, headers={"X-Message-Deadline": moment(deadline)})
         return Response(status=204)
@@ -177,7 +177,7 @@ class Native:
     async def remove(self, call: Call) -> StreamResponse:
         queue, message_id = self._target(call)
         call.expect()
-        [found] = await self._service.complete(self._spool.remove(queue, [message_id]))
+        [found] = await self._service.complete(self._spool.unsynced.remove(queue, [message_id]))
         if not found:
             raise NoSuchMessage(queue, message_id, "in new, queues or delay")
         return Response(status=202)

@@ -114,9 +114,9 @@ class Service(Runner):
         few = len(messages) <= FEW
         try:
             if few and sum(len(message.body) for message in messages) <= LARGE_BYTES:
-                pending = self.spool.put(queue, messages, settings)
+                pending = self.spool.unsynced.put(queue, messages, settings)
             else:
-                pending = await self.in_thread(self.spool.put, queue, messages, settings)
+                pending = await self.in_thread(self.spool.unsynced.put, queue, messages, settings)
         except Uncounted:
             await self.listings.share(self.spool.depths.learn, queue)
             return await self.put(queue, messages, settings)
@@ -147,7 +147,7 @@ class Service(Runner):
             to = spool.subscriptions(topic)
         with telling(f"cannot read the settings of the queues of {topic!r}"):
             settings = {queue: spool.context.settings.get(queue) for queue in to}
-        return spool.publish(topic, message, to, settings)
+        return spool.unsynced.publish(topic, message, to, settings)
 
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:
         """Remove messages; tells for each id whether it was there.
@@ -156,9 +156,9 @@ class Service(Runner):
         """
         few = len(message_ids) <= FEW
         if few:
-            pending = self.spool.remove(queue, message_ids)
+            pending = self.spool.unsynced.remove(queue, message_ids)
         else:
-            pending = await self.in_thread(self.spool.remove, queue, message_ids)
+            pending = await self.in_thread(self.spool.unsynced.remove, queue, message_ids)
         return await self.complete(pending, light=few)
 
     async def store(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ..context import Context
 from ..durability.locks import Reservation, lock
-from ..errors import FsmqError, telling
+from ..errors import ConsumerInUse, FsmqError, telling
 from ..layout.names import check_queue, is_queue
 from ..layout.transitions import CONSUMERS
 from ..layout.tree import Tree
@@ -26,17 +26,6 @@ from ..verbs import removal
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
 
 _RETRY_S = 0.05
-
-
-class ConsumerInUse(FsmqError):
-    """Someone else works as this consumer; ``consumer`` is its name."""
-
-    def __init__(self, consumer: str) -> None:
-        super().__init__(
-            f"another program works as the consumer {consumer!r}: stop it, or take another name;"
-            " consumers of different names share a queue"
-        )
-        self.consumer = consumer
 
 
 class Overview(NamedTuple):
