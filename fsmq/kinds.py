@@ -115,6 +115,21 @@ class Choice:
         return word
 
 
+class Switch(Choice):
+    """Off or on, by the two words that name them, or by false and true."""
+
+    native: tuple[type, ...] = (bool, str)
+
+    def __init__(self, off: str, on: str) -> None:
+        super().__init__(off, on)
+        self.expected = f"true or false, or one of {off}, {on}"
+
+    def parse(self, raw: Raw) -> str:
+        """Return the word; raise ``ValueError`` for anything else."""
+        off, on = self.words
+        return super().parse({"false": off, "true": on}.get(str(raw).lower(), raw))
+
+
 class Several:
     """Some of a few words, joined by commas; ``all`` of them, or ``none``."""
 

@@ -132,6 +132,38 @@ def test_a_wrong_file_is_refused_by_every_program(config: Config, text: str, tol
         assert f"{path}: {told}" in ran.output
 
 
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("journal = true\nlet-anyone-in = true", ("on", "yes")),
+        ("journal = false\nlet-anyone-in = false", ("off", "no")),
+        ("journal = 'off'\nlet-anyone-in = 'yes'", ("off", "yes")),
+    ],
+)
+def test_booleans_are_booleans_in_a_file(
+    config: Config, text: str, chosen: tuple[str, str]
+) -> None:
+    options = Ran("mq", "--config", config(text)).options
+    assert (options.journal, options.let_anyone_in) == chosen
+
+
+def test_a_switch_takes_booleans_everywhere_and_nothing_else(config: Config) -> None:
+    assert Ran("mq", "--journal=false", FSMQ_LET_ANYONE_IN="True").options.let_anyone_in == "yes"
+    assert Ran("mq", "--journal=false").options.journal == "off"
+    for refused in (Ran("mq", "--journal=yes"), Ran("mq", "--config", config("journal = 1"))):
+        assert refused.result.exit_code == 2
+        assert "expected true or false, or one of off, on" in refused.output
+    assert "sync: expected one of" in Ran("mq", "--config", config("sync = true")).output
+
+
+def test_a_root_is_given_by_whoever_names_it(config: Config) -> None:
+    for name in ("mq", "up"):
+        assert not Ran(name).options.root_is_given
+        assert Ran(name, "--root=/tmp/mq").options.root_is_given
+        assert Ran(name, FSMQ_ROOT="/tmp/mq").options.root_is_given
+        assert Ran(name, "--config", config('root = "/tmp/mq"')).options.root_is_given
+
+
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "No such file" in Ran("mq", f"--config={tmp_path}/none").output
     (tmp_path / "latin").write_bytes(b'root = "\xe9"')
@@ -236,5 +268,8 @@ def test_help_tells_all(name: str) -> None:
 def test_the_table_and_the_options_agree(name: str) -> None:
     """A setting that no field takes, or the other way round, would end every start."""
     listed = [setting.field for setting in SETTINGS if name in setting.programs]
-    fields = {field.name for field in dataclasses.fields(PROGRAMS[name])} - {"given"}
+    fields = {field.name for field in dataclasses.fields(PROGRAMS[name])} - {
+        "given",
+        "root_is_given",
+    }
     assert sorted(listed) == sorted(fields)

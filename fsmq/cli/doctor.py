@@ -13,11 +13,11 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.output import json_option, many, span
-from fsmq.cli.place.place import Place, Root, at_option, open_place
+from fsmq.cli.place.place import Place, Root, at_option, is_default, open_place
 from fsmq.cli.place.server import Server
 from fsmq.spool import QueueSettings
 from fsmq.spool.fsck import printable
-from fsmq.spool.probe import Level, probe
+from fsmq.spool.probe import Level, cleaned_at_boot, probe
 from fsmq.spool.records.alive import look
 from fsmq.spool.views.lag import Lag, measure
 from fsmq.spool.views.survey import Overview
@@ -78,7 +78,7 @@ def doctor(at: str | None, as_json: bool) -> None:
     errors; 69 if the server cannot be reached, 78 if the folder is no spool.
     """
     with open_place(at) as place:
-        findings = list(_findings(place))
+        findings = [*_place(place, is_default(at)), *_findings(place)]
     worst = max((finding.health for finding in findings), key=lambda health: health.code)
     if as_json:
         listed = [{**f._asdict(), "health": f.health.value} for f in findings]
@@ -86,6 +86,13 @@ def doctor(at: str | None, as_json: bool) -> None:
     else:
         _show(findings)
     sys.exit(worst.code)
+
+
+def _place(place: Place, nobody_chose: bool) -> Iterator[Finding]:
+    cleaned = cleaned_at_boot(place.path) if isinstance(place, Root) and nobody_chose else None
+    if cleaned is not None:
+        text = f"{place.where} may be empty after the next boot: many systems empty {cleaned} then"
+        yield Finding("root", Health.WARNING, text, "give the programs one: --root=/var/lib/fsmq")
 
 
 def _findings(place: Place) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fsmq.daemons.process import logs
+from fsmq.daemons.process.start import warn_of_root
 from fsmq.daemons.process.supervise import module_child, run
 from fsmq.daemons.settings.options import UpOptions, program
 
@@ -24,6 +25,7 @@ def up(options: UpOptions) -> int:
     """
     form = logs.chosen_format(options.log_format)
     logs.setup(options.log_level, form, "up")
+    warn_of_root(options.root, options.root_is_given)
     root = str(options.root)
     common = [f"--log-format={form}", *_passed_on(options, ("config", "log_level", "journal"))]
     serving = _passed_on(options, _MQ_ONLY)

@@ -16,6 +16,7 @@ from fsmq.daemons.process.start import (
     refusal,
     settle_memory,
     take_log_level,
+    warn_of_root,
 )
 from fsmq.daemons.process.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
 from fsmq.daemons.protection import Protection, limits_of
@@ -71,8 +72,10 @@ def main(options: MqOptions) -> int:
         )
     except UnusableSpool as error:
         return refusal(error)
-    if not options.process_index and (code := probed(options.root)):
-        return code
+    if not options.process_index:
+        warn_of_root(options.root, options.root_is_given)
+        if code := probed(options.root):
+            return code
     with spool:
         daemon = _Daemon(options, spool, listening, admin, protection)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

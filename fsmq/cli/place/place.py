@@ -247,6 +247,11 @@ def is_url(at: str) -> bool:
     return at.startswith(("http://", "https://"))
 
 
+def is_default(at: str | None) -> bool:
+    """Whether nobody has said where the spool is."""
+    return not (at or _variable(VARIABLE) or _variable("FSMQ_ROOT"))
+
+
 def _folders(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
     return [CompletionItem(begun, type="dir")]  # the shell knows them
 

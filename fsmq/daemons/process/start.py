@@ -14,7 +14,7 @@ from fsmq.daemons.settings.options import MoverOptions, MqOptions, ReaperOptions
 from fsmq.daemons.settings.settings import OnOff
 from fsmq.spool.errors import UnusableSpool, is_passing
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.probe import Level, probe
+from fsmq.spool.probe import Level, cleaned_at_boot, probe
 from fsmq.spool.records.journal import Journal, NoJournal
 from fsmq.spool.records.metrics import Metrics
 
@@ -42,6 +42,20 @@ def probed(root: Path) -> int:
         else:
             log.debug("probe", check=finding.name, found=finding.text)
     return code
+
+
+def warn_of_root(root: Path, is_given: bool) -> None:
+    """Say loudly that a root which nobody has chosen may be empty after the next boot.
+
+    Of one in memory, chosen or not, the probe tells.
+    """
+    if not is_given and (cleaned := cleaned_at_boot(root)) is not None:
+        log.warning(
+            "MESSAGES MAY BE LOST AT THE NEXT BOOT: no root was given",
+            root=root,
+            why=f"many systems empty {cleaned} then",
+            advice="give one, such as --root=/var/lib/fsmq",
+        )
 
 
 def open_journal(

@@ -148,8 +148,8 @@ class ConfigFile:
         if setting is None:
             near = difflib.get_close_matches(key, known, 1) or sorted(known)
             raise self._error(where, f"unknown key; expected {' or '.join(near)}")
-        # bool is an int in Python; in a file it is a mistake.
-        if isinstance(raw, bool) or not isinstance(raw, setting.kind.native):
+        # bool is an int in Python; in a file it is no number.
+        if type(raw) not in setting.kind.native:
             raise self._error(where, f"expected {setting.kind.expected}, not {raw!r}")
         try:
             setting.value(raw)

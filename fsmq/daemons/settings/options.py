@@ -70,11 +70,13 @@ class MqOptions:
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None
+    root_is_given: bool
+    """Whether somebody has chosen the root."""
 
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
         """Make the options; raise ``click.UsageError`` where values contradict each other."""
-        options = cls(**values)
+        options = cls(**values, root_is_given=origins["root"] is not Origin.DEFAULT)
         if options.process_index is not None and options.process_index >= options.processes:
             raise click.UsageError("--process-index must be below --processes")
         if (options.tls_cert is None) != (options.tls_key is None):
@@ -155,6 +157,8 @@ class UpOptions:
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None
+    root_is_given: bool
+    """Whether somebody has chosen the root."""
     given: frozenset[str]
     """The fields that stood on the command line: the programs find the others themselves."""
 
@@ -162,7 +166,8 @@ class UpOptions:
     def resolve(cls, values: Values, origins: Origins) -> Self:
         """Make the options."""
         given = (name for name, origin in origins.items() if origin is Origin.COMMAND_LINE)
-        return cls(**values, given=frozenset(given))
+        root_is_given = origins["root"] is not Origin.DEFAULT
+        return cls(**values, root_is_given=root_is_given, given=frozenset(given))
 
 
 def program(

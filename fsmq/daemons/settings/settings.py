@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from fsmq.daemons.settings.commandline import Setting
 from fsmq.daemons.settings.limits import LIMITS
-from fsmq.kinds import Choice, Location, Number, Several, Text, Whole, WholeOr
+from fsmq.kinds import Choice, Location, Number, Several, Switch, Text, Whole, WholeOr
 from fsmq.spool.records.peers import host_name
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
@@ -216,7 +216,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "let-anyone-in",
-        Choice("no", "yes"),
+        Switch("no", "yes"),
         "no",
         "Serve without --keys on an address that other hosts can reach.",
         _ACCESS,
@@ -298,7 +298,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "journal",
-        Choice(*get_args(OnOff)),
+        Switch("off", "on"),
         "on",
         "Whether each step of each message is noted in the lifecycle journal.",
         _JOURNAL,

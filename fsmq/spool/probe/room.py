@@ -6,12 +6,20 @@ None at all is a warning, too: what is stored can still be fetched and deleted, 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from .finding import Level, Stop
 
 _LOW_SHARE = 0.05
 _LOW_BYTES = 1 << 30
 _LOW_INODES = 100_000
+_CLEANED = ("/tmp", "/var/tmp", "/dev/shm")
+
+
+def cleaned_at_boot(root: Path) -> str | None:
+    """The folder around a root that many systems empty when they start, or None."""
+    real = Path(os.path.realpath(root))
+    return next((folder for folder in _CLEANED if real.is_relative_to(folder)), None)
 
 
 def space(fd: int) -> str:

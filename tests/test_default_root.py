@@ -1,0 +1,93 @@
+"""Who has not said where the spool is hears that its folder may be emptied at boot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from fsmq.cli import main
+from fsmq.cli.place import place
+from fsmq.spool import Spool
+from fsmq.spool.probe import cleaned_at_boot
+from tests.suite import HOME
+
+# Nobody's real /tmp/mq: the default is another folder there.
+_START = """
+import sys
+from pathlib import Path
+from fsmq.daemons.settings.settings import SETTINGS
+for setting in SETTINGS:
+    if setting.name == "root" and setting.default is not None:
+        object.__setattr__(setting, "default", Path(sys.argv[1]))
+from {module} import {command}
+{command}(sys.argv[2:])
+"""
+_PROGRAMS = {"mq": ("fsmq.daemons.mq", "main"), "up": ("fsmq.cli.up", "up")}
+
+
+@pytest.fixture
+def passing() -> Iterator[Path]:
+    """A root where systems clean up when they start."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder) / "mq"
+
+
+def warnings(program: str, default: Path, *options: str) -> list[str]:
+    """What a program warns of until it serves."""
+    module, command = _PROGRAMS[program]
+    script = _START.format(module=module, command=command)
+    arguments = [str(default), "--port=0", "--log-format=json", *options]
+    found = []
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], cwd=HOME, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            event = json.loads(line)
+            found += [event["event"]] if event["level"] == "warning" else []
+            if event["event"] == "started" and event["program"] == "mq":
+                process.terminate()
+                process.stderr.read()
+                break
+    return [event for event in found if event != "probe"]
+
+
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_a_program_without_a_root_says_that_messages_may_be_lost(
+    program: str, passing: Path
+) -> None:
+    told = "MESSAGES MAY BE LOST AT THE NEXT BOOT: no root was given"
+    assert warnings(program, passing).count(told) == 1
+    assert told not in warnings(program, passing, f"--root={passing}")
+
+
+def test_the_doctor_says_so(passing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "DEFAULT_ROOT", passing)
+    Spool(passing).close()
+    clean: dict[str, str | None] = {place.VARIABLE: None, "FSMQ_ROOT": None}
+
+    def findings(*arguments: str, **env: str) -> list[str]:
+        command: click.Command = main
+        ran = CliRunner().invoke(command, ["doctor", "--json", *arguments], env={**clean, **env})
+        return [f["text"] for f in json.loads(ran.stdout)["findings"] if f["name"] == "root"]
+
+    assert findings() == [
+        f"{passing} may be empty after the next boot: many systems empty /tmp then"
+    ]
+    assert findings(f"--at={passing}") == findings(FSMQ_ROOT=str(passing)) == []
+
+
+def test_a_link_hides_nothing(passing: Path) -> None:
+    passing.mkdir()
+    (passing / "link").symlink_to("/var/tmp")
+    assert cleaned_at_boot(passing / "link" / "mq") == "/var/tmp"
+    assert cleaned_at_boot(Path("/var/lib/fsmq")) is None
+    assert cleaned_at_boot(Path("/tmpfs")) is None
