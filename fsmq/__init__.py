@@ -3,9 +3,8 @@
 >>> from fsmq import Spool
 >>> jobs = Spool("/var/lib/fsmq").queue("jobs")
 >>> jobs.put(b"hello")
->>> for message in jobs.claim(count=10, visibility=60):
+>>> with jobs.claim_one(wait=5) as message:
 ...     print(message.body)
-...     jobs.remove(message.id)
 
 Or over HTTP, with the same words:
 

@@ -169,7 +169,7 @@ class _Bodies:
 
 def _claimed(
     queue: Queue, count: int, visibility: float | None, wait: float
-) -> Iterator[list[Message]]:
+) -> Iterator[Sequence[Message]]:
     """Claim until ``count`` are there or nothing comes; waits for the first alone."""
     end = time.monotonic() + wait
     while count > 0:

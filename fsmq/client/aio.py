@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import aiohttp
 from yarl import URL
 
+from fsmq.spool.claimed import AsyncClaimed, AsyncClaimsOne, id_of
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.transitions import State
@@ -191,7 +192,7 @@ class _Once:
         return await handler(request)
 
 
-class AsyncQueue:
+class AsyncQueue(AsyncClaimsOne):
     """One queue of a server, for coroutines; otherwise as :class:`~fsmq.client.ClientQueue`."""
 
     def __init__(self, client: AsyncClient, name: str) -> None:
@@ -231,29 +232,39 @@ class AsyncQueue:
 
     async def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[Message]:
+    ) -> list[AsyncClaimed]:
         """See :meth:`fsmq.client.ClientQueue.claim`.
 
         Cancelled while it waits, it takes no message with it (in rare moments one, which comes back
         at its deadline).
         """
-        return await self._run(self._verbs.claim(self.name, count, visibility, wait))
+        messages = await self._run(self._verbs.claim(self.name, count, visibility, wait))
+        return AsyncClaimed.all(self, messages)
 
-    async def renew(self, message_id: str, visibility: float | None = None) -> float:
+    async def renew(self, message: Message | str, visibility: float | None = None) -> float:
         """See :meth:`fsmq.client.ClientQueue.renew`."""
-        return await self._run(self._verbs.renew(self.name, message_id, visibility))
+        return await self._run(self._verbs.renew(self.name, id_of(message), visibility))
 
-    async def release(self, message_id: str, delay: float = 0.0) -> None:
+    async def release(self, message: Message | str, delay: float = 0.0) -> None:
         """See :meth:`fsmq.client.ClientQueue.release`."""
-        await self._run(self._verbs.release(self.name, message_id, delay))
+        await self._run(self._verbs.release(self.name, id_of(message), delay))
 
-    async def bury(self, message_id: str) -> None:
+    async def bury(self, message: Message | str) -> None:
         """See :meth:`fsmq.client.ClientQueue.bury`."""
-        await self._run(self._verbs.bury(self.name, message_id))
+        await self._run(self._verbs.bury(self.name, id_of(message)))
 
-    async def remove(self, *message_ids: str) -> int:
-        """See :meth:`fsmq.client.ClientQueue.remove`."""
-        return await self._run(self._verbs.remove(self.name, message_ids))
+    async def ack(self, *messages: Message | str) -> int:
+        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
+        return await self.remove(*messages)
+
+    async def remove(self, *messages: Message | str) -> int:
+        """Remove messages, or ids of them, in whatever state they are; how many were there."""
+        return sum(await self.remove_each(messages))
+
+    async def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
+        """Remove messages, or ids of them; for each whether it was there."""
+        ids = [id_of(message) for message in messages]
+        return await self._run(self._verbs.remove_each(self.name, ids))
 
     async def purge(self) -> None:
         """Remove all messages."""

@@ -19,6 +19,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
+from fsmq.spool.claimed import Claimed, ClaimsOne, id_of
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.transitions import State
@@ -200,7 +201,7 @@ def _reason(error: HTTPError) -> str:
     return cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)
 
 
-class ClientQueue:
+class ClientQueue(ClaimsOne):
     """One queue of a server; every verb is durable when it returns."""
 
     def __init__(self, client: Client, name: str) -> None:
@@ -248,39 +249,45 @@ class ClientQueue:
 
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[Message]:
+    ) -> list[Claimed]:
         """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
 
         visibility: seconds until an unacknowledged message comes back; None: the queue's setting.
         wait: seconds to wait for a first message.
         """
-        return self._run(self._verbs.claim(self.name, count, visibility, wait))
+        messages = self._run(self._verbs.claim(self.name, count, visibility, wait))
+        return Claimed.all(self, messages)
 
-    def renew(self, message_id: str, visibility: float | None = None) -> float:
+    def renew(self, message: Message | str, visibility: float | None = None) -> float:
         """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
 
         Raises NoSuchMessage.
         """
-        return self._run(self._verbs.renew(self.name, message_id, visibility))
+        return self._run(self._verbs.renew(self.name, id_of(message), visibility))
 
-    def release(self, message_id: str, delay: float = 0.0) -> None:
+    def release(self, message: Message | str, delay: float = 0.0) -> None:
         """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
-        self._run(self._verbs.release(self.name, message_id, delay))
+        self._run(self._verbs.release(self.name, id_of(message), delay))
 
-    def bury(self, message_id: str) -> None:
+    def bury(self, message: Message | str) -> None:
         """Send a claimed message to the dead-letter queue now, with its count started again.
 
         Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no dead letters.
         """
-        self._run(self._verbs.bury(self.name, message_id))
+        self._run(self._verbs.bury(self.name, id_of(message)))
 
-    def remove(self, *message_ids: str) -> int:
-        """Remove (acknowledge) messages in whatever state they are; how many were there."""
-        return self._run(self._verbs.remove(self.name, message_ids))
+    def ack(self, *messages: Message | str) -> int:
+        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
+        return self.remove(*messages)
 
-    def remove_each(self, message_ids: Iterable[str]) -> list[bool]:
-        """Remove (acknowledge) messages; for each whether it was there."""
-        return self._run(self._verbs.remove_each(self.name, message_ids))
+    def remove(self, *messages: Message | str) -> int:
+        """Remove messages, or ids of them, in whatever state they are; how many were there."""
+        return sum(self.remove_each(messages))
+
+    def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
+        """Remove messages, or ids of them; for each whether it was there."""
+        ids = [id_of(message) for message in messages]
+        return self._run(self._verbs.remove_each(self.name, ids))
 
     def purge(self) -> None:
         """Remove all messages."""

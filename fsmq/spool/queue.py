@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from .claimed import Claimed, ClaimsOne, id_of
 from .context import Pending
 from .durability.sync import Work
 from .errors import FsmqError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _PART = 250
 
 
-class Queue:
+class Queue(ClaimsOne):
     """One queue of a spool, with every verb durable when it returns.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
@@ -86,7 +87,7 @@ class Queue:
 
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[Message]:
+    ) -> list[Claimed]:
         """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
 
         visibility: seconds until an unacknowledged message comes back; None: the queue's setting.
@@ -99,32 +100,41 @@ class Queue:
             messages = self.spool.complete(self.spool.unsynced.claim(self.name, count, visibility))
             left = end - time.monotonic()
             if messages or left <= 0:
-                return messages
+                return Claimed.all(self, messages)
             ripens_in = self.spool.context.ready.ripens_in(self.name)
             self.spool.wait(left if ripens_in is None else min(left, ripens_in))
 
-    def renew(self, message_id: str, visibility: float | None = None) -> float:
+    def renew(self, message: Message | str, visibility: float | None = None) -> float:
         """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
 
         Raises NoSuchMessage.
         """
-        return self.spool.complete(self.spool.unsynced.renew(self.name, message_id, visibility))
+        renewal = self.spool.unsynced.renew(self.name, id_of(message), visibility)
+        return self.spool.complete(renewal)
 
-    def release(self, message_id: str, delay: float = 0.0) -> None:
+    def release(self, message: Message | str, delay: float = 0.0) -> None:
         """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
-        self.spool.complete(self.spool.unsynced.release(self.name, message_id, delay))
+        self.spool.complete(self.spool.unsynced.release(self.name, id_of(message), delay))
 
-    def bury(self, message_id: str) -> None:
+    def bury(self, message: Message | str) -> None:
         """Send a claimed message to the dead-letter queue now, with its count started again.
 
         Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no dead letters.
         """
-        self.spool.complete(self.spool.unsynced.bury(self.name, message_id))
+        self.spool.complete(self.spool.unsynced.bury(self.name, id_of(message)))
 
-    def remove(self, *message_ids: str) -> int:
-        """Remove (acknowledge) messages in whatever state they are; how many were there."""
-        found = self.spool.complete(self.spool.unsynced.remove(self.name, message_ids))
-        return sum(found)
+    def ack(self, *messages: Message | str) -> int:
+        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
+        return self.remove(*messages)
+
+    def remove(self, *messages: Message | str) -> int:
+        """Remove messages, or ids of them, in whatever state they are; how many were there."""
+        return sum(self.remove_each(messages))
+
+    def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
+        """Remove messages, or ids of them, with one sync; for each whether it was there."""
+        ids = [id_of(message) for message in messages]
+        return self.spool.complete(self.spool.unsynced.remove(self.name, ids))
 
     def purge(self, *, progress: Callable[[int], None] = lambda done: None) -> None:
         """Remove all messages. ``progress`` is told the number of those removed, now and then."""

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from fsmq.cli.failures import Exit, Failure
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool import Counts, Message, Moved, NewMessage, QueueSettings, Spool, State
+from fsmq.spool.claimed import Claimed
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
 from fsmq.spool.views.survey import Overview
@@ -45,11 +46,11 @@ class Queue(Protocol):
     def put_many(self, messages: Iterable[bytes | NewMessage]) -> list[str]: ...
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[Message]: ...
-    def renew(self, message_id: str, visibility: float | None = None) -> float: ...
-    def release(self, message_id: str, delay: float = 0.0) -> None: ...
-    def bury(self, message_id: str) -> None: ...
-    def remove_each(self, message_ids: Sequence[str]) -> list[bool]:
+    ) -> list[Claimed]: ...
+    def renew(self, message: Message | str, visibility: float | None = None) -> float: ...
+    def release(self, message: Message | str, delay: float = 0.0) -> None: ...
+    def bury(self, message: Message | str) -> None: ...
+    def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages; tells for each whether it was there."""
 
     def purge(self, *, progress: Callable[[int], None] = ...) -> None: ...
@@ -122,17 +123,13 @@ class RootQueue(SpoolQueue):
 
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[Message]:
+    ) -> list[Claimed]:
         """Claim what is ready; only where that is nothing, do the mover's work first.
 
         That lists the folders, and as a rule a mover runs.
         """
         ready = self.spool.complete(self.spool.unsynced.claim(self.name, count, visibility))
-        return ready or super().claim(count, visibility, wait)
-
-    def remove_each(self, message_ids: Sequence[str]) -> list[bool]:
-        """Remove messages with one sync; tells for each whether it was there."""
-        return self.spool.complete(self.spool.unsynced.remove(self.name, message_ids))
+        return Claimed.all(self, ready) if ready else super().claim(count, visibility, wait)
 
 
 class Root:

@@ -1,0 +1,218 @@
+"""Claimed messages: they know their queue, so that one can acknowledge, renew or release them.
+
+The server has no use for them: it makes a plain :class:`Message` of each claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar
+
+from .errors import FsmqError
+from .layout.message import Message
+
+M = TypeVar("M", bound="Of")
+# All that a message says, in the order in which it is made.
+_values: Callable[[Message], tuple[Any, ...]] = attrgetter(*(f.name for f in fields(Message)))
+
+
+def id_of(message: Message | str) -> str:
+    """The id of a message, or what was given as an id."""
+    return message.id if isinstance(message, Message) else message
+
+
+class Keeper(Protocol):
+    """The queue of a claimed message."""
+
+    def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[Claimed]: ...
+    def ack(self, *messages: Message | str) -> int: ...
+    def renew(self, message: Message | str, visibility: float | None = None) -> float: ...
+    def release(self, message: Message | str, delay: float = 0.0) -> None: ...
+    def bury(self, message: Message | str) -> None: ...
+
+
+class AsyncKeeper(Protocol):
+    """The queue of a claimed message, for coroutines."""
+
+    async def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[AsyncClaimed]: ...
+    async def ack(self, *messages: Message | str) -> int: ...
+    async def renew(self, message: Message | str, visibility: float | None = None) -> float: ...
+    async def release(self, message: Message | str, delay: float = 0.0) -> None: ...
+    async def bury(self, message: Message | str) -> None: ...
+
+
+class Of(Message):
+    """A message that knows its queue. A copy for another process is a plain Message."""
+
+    __slots__ = ("_keeper", "_settled")
+    _keeper: Any
+    _settled: bool
+
+    @classmethod
+    def all(cls: type[M], keeper: Any, messages: list[Message]) -> list[M]:
+        """The messages of a claim, of the queue ``keeper``."""
+        return [cls._of(keeper, message) for message in messages]
+
+    @classmethod
+    def _of(cls: type[M], keeper: Any, message: Message) -> M:
+        made = cls(*_values(message))
+        made._note(keeper, settled=False)
+        return made
+
+    def _note(self, keeper: Any, *, settled: bool) -> None:
+        # A message is frozen, and this is no part of what it says.
+        object.__setattr__(self, "_keeper", keeper)
+        object.__setattr__(self, "_settled", settled)
+
+    def _settle(self) -> None:
+        """What was released must not be acknowledged at the end of a ``with``."""
+        object.__setattr__(self, "_settled", True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and _values(self) == _values(other)
+
+    __hash__ = Message.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Message, _values(self)
+
+
+class Claimed(Of):
+    """A message that was claimed.
+
+    In a ``with`` it is acknowledged at the end, and released when the end is an exception; unless
+    one of its methods has settled before what is to become of it.
+    """
+
+    __slots__ = ()
+
+    def ack(self) -> bool:
+        """Acknowledge it: the work is done. Whether it was there."""
+        self._settle()
+        return bool(self._keeper.ack(self.id))
+
+    def renew(self, visibility: float | None = None) -> float:
+        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NoSuchMessage."""
+        deadline: float = self._keeper.renew(self.id, visibility)
+        return deadline
+
+    def release(self, delay: float = 0.0) -> None:
+        """Make it ready again, at once or after ``delay`` seconds. Raises NoSuchMessage."""
+        self._settle()
+        self._keeper.release(self.id, delay)
+
+    def bury(self) -> None:
+        """Move it to the dead-letter queue. Raises NoSuchMessage, InvalidValue."""
+        self._keeper.bury(self.id)
+        self._settle()
+
+    def __enter__(self) -> Claimed:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if self._settled:
+            return
+        if kind is None:
+            self.ack()
+            return
+        with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
+            self.release()
+
+
+class AsyncClaimed(Of):
+    """A message that was claimed, for coroutines; otherwise as :class:`Claimed`."""
+
+    __slots__ = ()
+
+    async def ack(self) -> bool:
+        """Acknowledge it: the work is done. Whether it was there."""
+        self._settle()
+        return bool(await self._keeper.ack(self.id))
+
+    async def renew(self, visibility: float | None = None) -> float:
+        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NoSuchMessage."""
+        deadline: float = await self._keeper.renew(self.id, visibility)
+        return deadline
+
+    async def release(self, delay: float = 0.0) -> None:
+        """Make it ready again, at once or after ``delay`` seconds. Raises NoSuchMessage."""
+        self._settle()
+        await self._keeper.release(self.id, delay)
+
+    async def bury(self) -> None:
+        """Move it to the dead-letter queue. Raises NoSuchMessage, InvalidValue."""
+        await self._keeper.bury(self.id)
+        self._settle()
+
+    async def __aenter__(self) -> AsyncClaimed:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if self._settled:
+            return
+        if kind is None:
+            await self.ack()
+            return
+        with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
+            await self.release()
+
+
+class ClaimsOne:
+    """``claim_one`` for queues."""
+
+    def claim_one(
+        self: Keeper, visibility: float | None = None, wait: float = 0.0
+    ) -> AbstractContextManager[Claimed | None]:
+        """Claim one message for the length of a ``with``; it gives None if there is none.
+
+        The message is acknowledged at the end, and released when the end is an exception.
+        """
+        return _one(self, visibility, wait)
+
+
+class AsyncClaimsOne:
+    """``claim_one`` for queues, for coroutines."""
+
+    def claim_one(
+        self: AsyncKeeper, visibility: float | None = None, wait: float = 0.0
+    ) -> AbstractAsyncContextManager[AsyncClaimed | None]:
+        """Claim one message for the length of a ``with``; it gives None if there is none.
+
+        The message is acknowledged at the end, and released when the end is an exception.
+        """
+        return _one_awaited(self, visibility, wait)
+
+
+@contextmanager
+def _one(queue: Keeper, visibility: float | None, wait: float) -> Iterator[Claimed | None]:
+    messages = queue.claim(1, visibility, wait)
+    if not messages:
+        yield None
+        return
+    with messages[0] as message:
+        yield message
+
+
+@asynccontextmanager
+async def _one_awaited(
+    queue: AsyncKeeper, visibility: float | None, wait: float
+) -> AsyncIterator[AsyncClaimed | None]:
+    messages = await queue.claim(1, visibility, wait)
+    if not messages:
+        yield None
+        return
+    async with messages[0] as message:
+        yield message
