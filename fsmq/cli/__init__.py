@@ -42,6 +42,7 @@ COMMANDS = {
         "probe": "fsmq.cli.probe:probe",
         "bench": "fsmq.cli.bench:bench",
         "keys": "fsmq.cli.keys:keys",
+        "settings": "fsmq.cli.settings:settings",
         "completion": "fsmq.cli.completion:completion",
     },
     "Data": {

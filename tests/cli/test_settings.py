@@ -1,0 +1,52 @@
+"""``fsmq settings``: what it prints is all there is, and a file to start from."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fsmq.cli.settings import settings
+from fsmq.daemons.settings.settings import SETTINGS
+from tests.suite import HOME
+from tests.test_options import PROGRAMS, Ran
+
+VALUE = re.compile(r"^# ([a-z-]+ = )(?!\()", re.MULTILINE)
+
+
+def printed(*arguments: str) -> str:
+    result = CliRunner().invoke(settings, arguments)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_file_changes_nothing_with_and_without_its_comments(
+    program: str, tmp_path: Path
+) -> None:
+    needed = ["--root", str(tmp_path)] if program in ("mover", "reaper") else []
+    without = Ran(program, *needed).options
+    path = tmp_path / "fsmq.toml"
+    for text in (printed("--toml"), VALUE.sub(r"\1", printed("--toml"))):
+        path.write_text(text)
+        ran = Ran(program, *needed, "--config", str(path))
+        assert ran.result.exit_code == 0, ran.output
+        for field in fields(without):
+            if field.name not in ("config", "given", "root_is_given"):
+                assert getattr(ran.options, field.name) == getattr(without, field.name)
+    assert len(VALUE.findall(printed("--toml"))) > 30
+
+
+def test_every_setting_is_in_each_form() -> None:
+    names = {setting.name for setting in SETTINGS if setting.in_file}
+    assert set(re.findall(r"^# ([a-z-]+) = ", printed("--toml"), re.MULTILINE)) == names
+    assert set(re.findall(r"^([a-z-]+) \(", printed(), re.MULTILINE)) == names
+    assert {one["name"] for one in json.loads(printed("--json"))["settings"]} == names
+
+
+def test_the_page_has_what_the_command_prints() -> None:
+    assert printed("--toml").strip() in (HOME / "docs" / "settings.md").read_text()
