@@ -19,6 +19,8 @@ from fsmq.spool.spool import open_context
 log = logs.get_logger(__name__)
 # Every message brings several events; to wake up for each costs as much as to deliver it.
 _GATHER_S = 0.002
+# `mv` looks once more at each of several files that it has moved, within far less than this.
+_REST_S = 0.02
 
 
 @program("mover", MoverOptions)
@@ -86,6 +88,7 @@ def _run(options: MoverOptions, context: Context, polls: bool) -> int:
         events=not polls,
         poll_interval=options.poll_interval,
         sweep_interval=options.sweep_interval,
+        rest=_REST_S,
         on_problem=lambda name, reason: log.warning("left alone", file=name, reason=reason),
         on_fault=_log_fault,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import aiohttp
@@ -220,3 +221,16 @@ def move_in(tmp_path: Path, suite: Suite, place: str, body: bytes) -> None:
     draft = tmp_path / "draft"
     draft.write_bytes(body)
     draft.rename(suite.root / place)
+
+
+def test_mv_of_several_files_says_nothing(suite: Suite, queue: str, tmp_path: Path) -> None:
+    """It looks at each behind its rename, and the file has to be there still."""
+    for turn in range(10):
+        files = [tmp_path / f"{queue}:r{turn}-{n}" for n in range(8)]
+        for file in files:
+            file.write_text("x")
+        done = subprocess.run(
+            ["mv", "-n", *files, suite.root / "new"], capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    eventually(lambda: len(os.listdir(suite.root / "queues" / queue)) == 80)

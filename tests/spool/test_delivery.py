@@ -424,3 +424,25 @@ def test_a_renewal_does_not_come_between_a_look_and_its_rename(
             jobs.release(message_id)
     jobs.renew(message_id, 60)
     jobs.release(message_id)
+
+
+def test_what_a_shell_user_puts_rests_for_a_moment(root: Path, spool: Spool, jobs: Queue) -> None:
+    """`mv` looks at each file once more behind its rename."""
+    ours = jobs.put(b"x")
+    delivery = Delivery(spool.context, rest=3600)
+    try:
+        (root / "file").write_text("x")
+        (root / "file").rename(root / "new" / "jobs:theirs")
+        assert delivery.step() == 1
+        assert tree_of(root)["queues/jobs"] == [ours]
+        assert delivery.step() == 0
+        assert not delivery.is_behind  # nobody spins meanwhile
+    finally:
+        delivery.close()
+    with_events = Delivery(spool.context, rest=0.02)
+    try:
+        (root / "new" / "jobs:theirs").rename(root / "new" / "jobs:mine")
+        eventually(lambda: with_events.step())
+        assert tree_of(root)["queues/jobs"] == [ours, "mine"]
+    finally:
+        with_events.close()

@@ -76,7 +76,7 @@ LIMITS: tuple[Setting, ...] = (
         "max-header-bytes",
         Whole(1024, 16 * 2**20, "bytes"),
         _DEFAULTS.header_bytes,
-        "The longest head of a request; a line of it has at most 8190.",
+        "The longest head of a request, its line with path and query included.",
         _LIMITS,
         ("mq",),
     ),

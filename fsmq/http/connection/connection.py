@@ -26,7 +26,6 @@ from ..problems import (
 
 log = logging.getLogger(__name__)
 Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
-_MAX_LINE_BYTES = 8190
 # How often connections are looked at that may have been too slow.
 _LOOK_EVERY_S = 1.0
 
@@ -38,8 +37,9 @@ class ProblemServer(web.Server):
         super().__init__(
             handler,
             keepalive_timeout=limits.idle_timeout,
-            max_line_size=_MAX_LINE_BYTES,
-            max_field_size=_MAX_LINE_BYTES,
+            # One line may be all of the head: a request that names many ids is one long line.
+            max_line_size=limits.header_bytes,
+            max_field_size=limits.header_bytes,
             max_headers=limits.headers,
             **options,
         )

@@ -24,7 +24,7 @@ class Status:
     async def servers(self, call: Call) -> StreamResponse:
         call.identify_bearer().visible(())
         hosts = await self._service.in_thread(self._hosts)
-        return plain("".join(f"Member: {host.name} {host.address}\n" for host in hosts))
+        return plain("".join(f"Member: {host.name} {_alone(host.address)}\n" for host in hosts))
 
     async def partition_range(self, call: Call) -> StreamResponse:
         call.identify_bearer().visible(())
@@ -37,3 +37,9 @@ class Status:
     def _hosts(self) -> list[peers.Host]:
         with telling("cannot list the hosts"):
             return peers.hosts(self._service.spool.tree, self._service.node)
+
+
+def _alone(address: str) -> str:
+    """An address without its port, as Dynamiq's servers tell it."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]") if port.isdecimal() else address

@@ -30,6 +30,7 @@ class Delivery:
     delay: seconds that an entry stays in ``delay/`` at least.
     new, timers: whether ``new/`` and ``delay/`` are served; one mover may serve one of them.
     sweep_interval: seconds between two looks for expired messages in the queues.
+    rest: seconds that what a shell user puts into ``new/`` stays there, for the sake of `mv`.
     on_problem: told once about each entry that is left where it is (name, reason).
     on_fault: told of what failed, and is tried again: an entry, or a kind of work (name, error).
 
@@ -46,6 +47,7 @@ class Delivery:
         events: bool = True,
         poll_interval: float = 0.25,
         sweep_interval: float = 30.0,
+        rest: float = 0.0,
         on_problem: Callable[[str, str], None] = lambda name, reason: None,
         on_fault: Callable[[str, Exception], None] = lambda name, error: None,
     ) -> None:
@@ -60,7 +62,7 @@ class Delivery:
         self._sweep = Task("sweep", sweeper.step, due=time.monotonic() + sweep_interval)
         pace = Pace(events, poll_interval)
         self._returns = Returns(context, pace, self._stuck, delay, on_fault)
-        self._arrivals = Arrivals(context, pace, self._stuck, self._on_defer, on_fault)
+        self._arrivals = Arrivals(context, pace, self._stuck, self._on_defer, on_fault, rest)
         of_new = self._arrivals.tasks if new else ()
         timed = self._returns.tasks if timers else ()
         self._tasks: tuple[Task, ...] = (*of_new, *timed, self._sweep)
@@ -142,7 +144,7 @@ class Delivery:
             self.rescan()
         elif event.folder == tree.folder(NEW):
             if event.name[0] != ".":
-                self._arrivals.backlog.append(event.name)
+                self._arrivals.arrived(event.name)
         elif event.folder == tree.folder(DELAY):
             if event.kind is Kind.LEFT:
                 self._returns.cancel(event.name)

@@ -23,7 +23,7 @@ class Arrivals:
     """Serves ``new/`` by its tasks.
 
     on_defer: called with each entry that went to ``delay/``. on_fault: told of what failed and
-    waits for its next try (name, error).
+    waits for its next try (name, error). ``rest``: seconds that names which are not ours stay.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Arrivals:
         stuck: Stuck,
         on_defer: Callable[[str], None],
         on_fault: Callable[[str, Exception], None],
+        rest: float = 0.0,
     ) -> None:
         self.backlog: deque[str] = deque()  # entries that are known and not served yet
         self.moved = 0  # messages, until who asks sets it back
@@ -43,6 +44,8 @@ class Arrivals:
         self._on_defer = on_defer
         self._on_fault = on_fault
         self._apart = Apart()
+        self._rest = rest
+        self._resting: deque[tuple[float, str]] = deque()  # until when, in that order
         self._has_started = False
         self._abandoned = Abandoned(context, on_fault)
         self._is_clearing = False
@@ -57,6 +60,18 @@ class Arrivals:
             self._serving,
         )
 
+    def arrived(self, name: str) -> None:
+        """Take note of an event.
+
+        A name of a shell user's rests first: `mv` of several files looks at each once more behind
+        its rename, and fails if the file has gone on by then.
+        """
+        parts = split_entry(name) if self._rest else None
+        if parts is None or facts(parts[1]).created_ms is not None:
+            self.backlog.append(name)
+        else:
+            self._resting.append((time.monotonic() + self._rest, name))
+
     def rescan(self) -> None:
         """Let the next step list all that there is."""
         for task in self.tasks:
@@ -70,6 +85,8 @@ class Arrivals:
         """Seconds until the next listing is due, or what failed."""
         again = self._apart.next_s()
         due = min(self.listing.due, self._clearing.due)
+        if self._resting:
+            due = min(due, self._resting[0][0])
         return (due if again is None else min(due, again)) - time.monotonic()
 
     @property
@@ -136,6 +153,8 @@ class Arrivals:
 
     def _serve(self, now: float) -> float:
         """Deliver what is known, or a good part of it, and some of what failed."""
+        while self._resting and self._resting[0][0] <= now:
+            self.backlog.append(self._resting.popleft()[1])
         for _ in range(min(len(self.backlog), MAX_STEP)):
             self._try(self.backlog.popleft(), now)
         for _ in range(MAX_AGAIN):

@@ -80,6 +80,17 @@ async def test_each_verb_needs_its_right(
             assert answer.status == 200 or refused(answer)
 
 
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_name_with_a_slash_is_none_whatever_the_key_may(guarded: Guarded, service: str) -> None:
+    paths = [("GET", f"/{service}/1/a%2Fb/{verb}") for verb in ("size", "poll")]
+    paths += [("POST", f"/{service}/1/a%2Fb/send"), ("POST", f"/{service}/1/_move?from=q&to=a/b")]
+    with Wire(guarded.suite.url) as wire:
+        for method, path in paths:
+            answer = wire.ask(method, path, {"X-BV-API-Key": guarded.keys["all"], **JSON}, b"1")
+            assert (answer.status, b"is illegal" in answer.body) == (400, True), (path, answer)
+            assert refused(wire.ask(method, path, JSON, b"1"))
+
+
 def test_where_the_key_stands(guarded: Guarded) -> None:
     good, bad = guarded.keys["all"], "wrong" * 8
     path = "/queue/1/q/size"
