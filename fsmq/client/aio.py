@@ -12,6 +12,15 @@ import aiohttp
 from yarl import URL
 
 from fsmq.spool.claimed import AsyncClaimed, AsyncClaimsOne, id_of
+from fsmq.spool.given import (
+    JSON_TYPE,
+    Body,
+    Delay,
+    as_new_message,
+    json_of,
+    new_message,
+    seconds_of,
+)
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.transitions import State
@@ -213,27 +222,51 @@ class AsyncQueue(AsyncClaimsOne):
 
     async def put(
         self,
-        body: bytes,
+        body: Body,
         *,
-        delay: float | None = None,
+        delay: Delay | None = None,
         priority: int = 0,
         ttl: float | None = None,
         id: str | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> str:
-        """See :meth:`fsmq.client.ClientQueue.put`."""
-        message = NewMessage(body, delay, priority, ttl, id, content_type, attributes or {})
+        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments."""
+        message = new_message(body, delay, priority, ttl, id, content_type, attributes)
         return await self._run(self._verbs.put(self.name, message))
 
-    async def put_many(self, messages: Iterable[bytes | NewMessage]) -> list[str]:
-        """See :meth:`fsmq.client.ClientQueue.put_many`."""
-        return await self._run(self._verbs.put_many(self.name, messages))
+    async def put_json(
+        self,
+        value: Any,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Put one message whose body is the JSON of ``value``; its id.
+
+        Its content type is ``application/json``. Otherwise as ``put``.
+        """
+        return await self.put(
+            json_of(value),
+            delay=delay,
+            priority=priority,
+            ttl=ttl,
+            id=id,
+            content_type=JSON_TYPE,
+            attributes=attributes,
+        )
+
+    async def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
+        """Put many messages; their ids in the same order. Durable in parts of at most 250."""
+        return await self._run(self._verbs.put_many(self.name, map(as_new_message, messages)))
 
     async def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
     ) -> list[AsyncClaimed]:
-        """See :meth:`fsmq.client.ClientQueue.claim`.
+        """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
 
         Cancelled while it waits, it takes no message with it (in rare moments one, which comes back
         at its deadline).
@@ -242,15 +275,15 @@ class AsyncQueue(AsyncClaimsOne):
         return AsyncClaimed.all(self, messages)
 
     async def renew(self, message: Message | str, visibility: float | None = None) -> float:
-        """See :meth:`fsmq.client.ClientQueue.renew`."""
+        """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds."""
         return await self._run(self._verbs.renew(self.name, id_of(message), visibility))
 
-    async def release(self, message: Message | str, delay: float = 0.0) -> None:
-        """See :meth:`fsmq.client.ClientQueue.release`."""
-        await self._run(self._verbs.release(self.name, id_of(message), delay))
+    async def release(self, message: Message | str, delay: Delay = 0.0) -> None:
+        """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
+        await self._run(self._verbs.release(self.name, id_of(message), seconds_of(delay)))
 
     async def bury(self, message: Message | str) -> None:
-        """See :meth:`fsmq.client.ClientQueue.bury`."""
+        """Send a claimed message to the dead-letter queue now, with its count started again."""
         await self._run(self._verbs.bury(self.name, id_of(message)))
 
     async def ack(self, *messages: Message | str) -> int:
@@ -273,7 +306,7 @@ class AsyncQueue(AsyncClaimsOne):
     async def peek(
         self, limit: int = 10, *, state: State | str = State.READY, after: str = ""
     ) -> list[Message]:
-        """See :meth:`fsmq.client.ClientQueue.peek`."""
+        """Look at up to ``limit`` messages in one state, without claiming them."""
         return await self._run(self._verbs.peek(self.name, limit, state, after))
 
     async def find(self, message_id: str) -> Message | None:

@@ -20,6 +20,15 @@ from urllib3.exceptions import (
 )
 
 from fsmq.spool.claimed import Claimed, ClaimsOne, id_of
+from fsmq.spool.given import (
+    JSON_TYPE,
+    Body,
+    Delay,
+    as_new_message,
+    json_of,
+    new_message,
+    seconds_of,
+)
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.transitions import State
@@ -223,9 +232,9 @@ class ClientQueue(ClaimsOne):
 
     def put(
         self,
-        body: bytes,
+        body: Body,
         *,
-        delay: float | None = None,
+        delay: Delay | None = None,
         priority: int = 0,
         ttl: float | None = None,
         id: str | None = None,
@@ -234,18 +243,43 @@ class ClientQueue(ClaimsOne):
     ) -> str:
         """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
 
+        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
         Without ``id`` the client makes one, and all tries carry it: a retry is no duplicate.
         Raises DuplicateMessage if the first try finds the id, MessageTooLarge, QueueFull.
         """
-        message = NewMessage(body, delay, priority, ttl, id, content_type, attributes or {})
+        message = new_message(body, delay, priority, ttl, id, content_type, attributes)
         return self._run(self._verbs.put(self.name, message))
 
-    def put_many(self, messages: Iterable[bytes | NewMessage]) -> list[str]:
+    def put_json(
+        self,
+        value: Any,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Put one message whose body is the JSON of ``value``; its id.
+
+        Its content type is ``application/json``. Otherwise as ``put``.
+        """
+        return self.put(
+            json_of(value),
+            delay=delay,
+            priority=priority,
+            ttl=ttl,
+            id=id,
+            content_type=JSON_TYPE,
+            attributes=attributes,
+        )
+
+    def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
         """Put many messages; their ids in the same order. Durable in parts of at most 250.
 
         Within a part it is all or none: when it raises, the parts before are stored.
         """
-        return self._run(self._verbs.put_many(self.name, messages))
+        return self._run(self._verbs.put_many(self.name, map(as_new_message, messages)))
 
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
@@ -265,9 +299,9 @@ class ClientQueue(ClaimsOne):
         """
         return self._run(self._verbs.renew(self.name, id_of(message), visibility))
 
-    def release(self, message: Message | str, delay: float = 0.0) -> None:
+    def release(self, message: Message | str, delay: Delay = 0.0) -> None:
         """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
-        self._run(self._verbs.release(self.name, id_of(message), delay))
+        self._run(self._verbs.release(self.name, id_of(message), seconds_of(delay)))
 
     def bury(self, message: Message | str) -> None:
         """Send a claimed message to the dead-letter queue now, with its count started again.

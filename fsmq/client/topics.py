@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsmq.spool.errors import NoSuchSubscription, NoSuchTopic
+from fsmq.spool.given import Body, Delay, new_message
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
 from fsmq.wire import unquote_id
@@ -118,9 +119,9 @@ class ClientTopic:
 
     def publish(
         self,
-        body: bytes,
+        body: Body,
         *,
-        delay: float | None = None,
+        delay: Delay | None = None,
         priority: int = 0,
         ttl: float | None = None,
         content_type: str | None = None,
@@ -132,7 +133,7 @@ class ClientTopic:
 
         Raises NoSuchTopic; MessageTooLarge or QueueFull if one of the queues does not take it.
         """
-        message = NewMessage(body, delay, priority, ttl, None, content_type, attributes or {})
+        message = new_message(body, delay, priority, ttl, None, content_type, attributes)
         return self._run(self._verbs.publish(self.name, message))
 
     def delete(self) -> None:
@@ -170,16 +171,16 @@ class AsyncClientTopic:
 
     async def publish(
         self,
-        body: bytes,
+        body: Body,
         *,
-        delay: float | None = None,
+        delay: Delay | None = None,
         priority: int = 0,
         ttl: float | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
         """See :meth:`ClientTopic.publish`."""
-        message = NewMessage(body, delay, priority, ttl, None, content_type, attributes or {})
+        message = new_message(body, delay, priority, ttl, None, content_type, attributes)
         return await self._run(self._verbs.publish(self.name, message))
 
     async def delete(self) -> None:

@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from .errors import FsmqError
+from .given import Delay
 from .layout.message import Message
 
 M = TypeVar("M", bound="Of")
@@ -38,7 +39,7 @@ class Keeper(Protocol):
     ) -> list[Claimed]: ...
     def ack(self, *messages: Message | str) -> int: ...
     def renew(self, message: Message | str, visibility: float | None = None) -> float: ...
-    def release(self, message: Message | str, delay: float = 0.0) -> None: ...
+    def release(self, message: Message | str, delay: Delay = 0.0) -> None: ...
     def bury(self, message: Message | str) -> None: ...
 
 
@@ -50,7 +51,7 @@ class AsyncKeeper(Protocol):
     ) -> list[AsyncClaimed]: ...
     async def ack(self, *messages: Message | str) -> int: ...
     async def renew(self, message: Message | str, visibility: float | None = None) -> float: ...
-    async def release(self, message: Message | str, delay: float = 0.0) -> None: ...
+    async def release(self, message: Message | str, delay: Delay = 0.0) -> None: ...
     async def bury(self, message: Message | str) -> None: ...
 
 
@@ -109,7 +110,7 @@ class Claimed(Of):
         deadline: float = self._keeper.renew(self.id, visibility)
         return deadline
 
-    def release(self, delay: float = 0.0) -> None:
+    def release(self, delay: Delay = 0.0) -> None:
         """Make it ready again, at once or after ``delay`` seconds. Raises NoSuchMessage."""
         self._settle()
         self._keeper.release(self.id, delay)
@@ -147,7 +148,7 @@ class AsyncClaimed(Of):
         deadline: float = await self._keeper.renew(self.id, visibility)
         return deadline
 
-    async def release(self, delay: float = 0.0) -> None:
+    async def release(self, delay: Delay = 0.0) -> None:
         """Make it ready again, at once or after ``delay`` seconds. Raises NoSuchMessage."""
         self._settle()
         await self._keeper.release(self.id, delay)

@@ -11,6 +11,7 @@ from .claimed import Claimed, ClaimsOne, id_of
 from .context import Pending
 from .durability.sync import Work
 from .errors import FsmqError
+from .given import JSON_TYPE, Body, Delay, as_new_message, json_of, new_message, seconds_of
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings, check_seconds
 from .layout.transitions import DELAY, NEW, QUEUES, State
@@ -50,30 +51,56 @@ class Queue(ClaimsOne):
 
     def put(
         self,
-        body: bytes,
+        body: Body,
         *,
-        delay: float | None = None,
+        delay: Delay | None = None,
         priority: int = 0,
         ttl: float | None = None,
         id: str | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> str:
-        """Put one message; its id. The arguments: :class:`~fsmq.spool.layout.message.NewMessage`.
+        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
+
+        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
 
         Raises DuplicateMessage if ``id`` is given and stands in the spool already, MessageTooLarge,
         QueueFull.
         """
-        message = NewMessage(body, delay, priority, ttl, id, content_type, attributes or {})
+        message = new_message(body, delay, priority, ttl, id, content_type, attributes)
         [message_id] = self.spool.complete(self.spool.unsynced.put(self.name, [message]))
         return message_id
 
-    def put_many(self, messages: Iterable[bytes | NewMessage]) -> list[str]:
-        """Put many messages; their ids in the same order. Durable in parts of 250.
+    def put_json(
+        self,
+        value: Any,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Put one message whose body is the JSON of ``value``; its id.
+
+        Its content type is ``application/json``. Otherwise as ``put``.
+        """
+        return self.put(
+            json_of(value),
+            delay=delay,
+            priority=priority,
+            ttl=ttl,
+            id=id,
+            content_type=JSON_TYPE,
+            attributes=attributes,
+        )
+
+    def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
+        """Put many messages; their ids in the same order. Durable in parts of at most 250.
 
         Within a part it is all or none: when it raises, the parts before are stored.
         """
-        waiting = (m if isinstance(m, NewMessage) else NewMessage(m) for m in messages)
+        waiting = map(as_new_message, messages)
         ids: list[str] = []
         while part := list(islice(waiting, _PART)):
             try:
@@ -112,9 +139,11 @@ class Queue(ClaimsOne):
         renewal = self.spool.unsynced.renew(self.name, id_of(message), visibility)
         return self.spool.complete(renewal)
 
-    def release(self, message: Message | str, delay: float = 0.0) -> None:
+    def release(self, message: Message | str, delay: Delay = 0.0) -> None:
         """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
-        self.spool.complete(self.spool.unsynced.release(self.name, id_of(message), delay))
+        self.spool.complete(
+            self.spool.unsynced.release(self.name, id_of(message), seconds_of(delay))
+        )
 
     def bury(self, message: Message | str) -> None:
         """Send a claimed message to the dead-letter queue now, with its count started again.
@@ -132,7 +161,7 @@ class Queue(ClaimsOne):
         return sum(self.remove_each(messages))
 
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
-        """Remove messages, or ids of them, with one sync; for each whether it was there."""
+        """Remove messages, or ids of them; for each whether it was there."""
         ids = [id_of(message) for message in messages]
         return self.spool.complete(self.spool.unsynced.remove(self.name, ids))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .given import Body, Delay, new_message
 from .layout.filters import Filter
-from .layout.message import NewMessage
 
 if TYPE_CHECKING:
     from .spool import Spool
@@ -48,9 +48,9 @@ class Topic:
 
     def publish(
         self,
-        body: bytes,
+        body: Body,
         *,
-        delay: float | None = None,
+        delay: Delay | None = None,
         priority: int = 0,
         ttl: float | None = None,
         content_type: str | None = None,
@@ -62,7 +62,7 @@ class Topic:
 
         Raises MessageTooLarge or QueueFull if one of the queues does not take it.
         """
-        message = NewMessage(body, delay, priority, ttl, None, content_type, attributes or {})
+        message = new_message(body, delay, priority, ttl, None, content_type, attributes)
         return self.spool.complete(self.spool.unsynced.publish(self.name, message))
 
     def delete(self) -> None:

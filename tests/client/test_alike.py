@@ -1,4 +1,4 @@
-"""Claimed messages, and the `with` around one: in the library and in both clients alike."""
+"""The library and both clients are alike: their methods, claimed messages, what a put takes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ import inspect
 import pickle
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fsmq import AsyncClient, Client, Message, NoSuchMessage, Spool
-from tests.suite import Suite
+from fsmq import (
+    AsyncClient,
+    AsyncQueue,
+    Client,
+    ClientQueue,
+    InvalidValue,
+    Message,
+    NewMessage,
+    NoSuchMessage,
+    Queue,
+    Spool,
+)
+from tests.suite import Suite, eventually_on_loop
 
 WAIT_S = 15.0
 
@@ -141,3 +153,97 @@ async def test_a_claimed_message_is_a_message_like_others(work: Any) -> None:
     for copied in (pickle.loads(pickle.dumps(message)), copy.deepcopy(message)):
         assert type(copied) is Message
         assert copied == message
+
+
+# Where they still differ, and how; everything else is the same.
+APART = {
+    "client": "of the clients",
+    "spool": "of the library",
+    "move_to": "the clients have none",
+    "purge": "the library tells of its progress",
+    "settings": "a coroutine of the async client, a property of the others",
+    "worker": "the library has none",
+}
+
+
+def methods(of: type) -> dict[str, Any]:
+    public = {name for name in dir(of) if not name.startswith("_")}
+    return {name: inspect.getattr_static(of, name) for name in public - APART.keys()}
+
+
+@pytest.mark.parametrize("of", [ClientQueue, AsyncQueue])
+def test_a_queue_has_the_methods_of_the_library(of: type) -> None:
+    assert {"put", "claim", "claim_one", "ack"} <= methods(of).keys()
+    assert methods(of).keys() == methods(Queue).keys()
+
+
+@pytest.mark.parametrize("of", [ClientQueue, AsyncQueue])
+@pytest.mark.parametrize("name", sorted(methods(Queue)))
+def test_a_method_is_that_of_the_library(of: type, name: str) -> None:
+    ours, theirs = methods(Queue)[name], methods(of)[name]
+
+    def parameters(method: Any) -> list[Any]:
+        given = inspect.signature(method).parameters.values()
+        return [(p.name, p.kind, p.default, p.annotation) for p in given if p.name != "self"]
+
+    assert parameters(theirs) == parameters(ours)
+    assert theirs.__doc__.splitlines()[0] == ours.__doc__.splitlines()[0]
+
+
+async def bodies(work: Any) -> list[bytes]:
+    """What comes next, acknowledged."""
+    messages = await done(work.claim(10, wait=WAIT_S))
+    await done(work.ack(*messages))
+    return [message.body for message in messages]
+
+
+async def test_text_is_put_in_utf_8(work: Any) -> None:
+    await done(work.put("Zürich"))
+    assert await bodies(work) == ["Zürich".encode()]
+    await done(work.put_many(["ä", NewMessage("ö")]))  # type: ignore[arg-type]
+    got: list[bytes] = []
+    while len(got) < 2:
+        got += await bodies(work)
+    assert sorted(got) == ["ä".encode(), "ö".encode()]
+    for wrong in ("\ud800", 1, None, bytearray(b"x")):
+        with pytest.raises(InvalidValue, match="body"):
+            await done(work.put(wrong))
+        with pytest.raises(InvalidValue, match="body"):
+            await done(work.put_many([wrong]))
+
+
+async def test_json_is_put_with_its_content_type(work: Any) -> None:
+    await done(work.put_json({"name": "Zoë", "sizes": [1, None]}, priority=7))
+    [message] = await done(work.claim(wait=WAIT_S))
+    assert message.body == '{"name": "Zoë", "sizes": [1, null]}'.encode()
+    assert (message.content_type, message.priority) == ("application/json", 7)
+    for wrong in (object(), float("nan"), "\ud800"):
+        with pytest.raises(InvalidValue, match="JSON"):
+            await done(work.put_json(wrong))
+
+
+async def delayed(work: Any, message_id: str) -> Message:
+    """A message, once it is delivered; the library does that when it claims."""
+    seen: list[Message] = []
+
+    async def is_delayed() -> bool:
+        assert await done(work.claim()) == []
+        seen.append(await done(work.find(message_id)))
+        return seen[-1].state == "delayed"
+
+    await eventually_on_loop(is_delayed)
+    return seen[-1]
+
+
+async def test_a_delay_is_a_span_or_a_moment_too(work: Any) -> None:
+    moment = datetime.now(UTC) + timedelta(hours=1)
+    for delay in (3600, timedelta(hours=1), moment):
+        message_id = await done(work.put(b"x", delay=delay))
+        found = await delayed(work, message_id)
+        assert found.deadline == pytest.approx(moment.timestamp(), abs=60)
+        await done(work.remove(found))
+    await done(work.put(b"at once", delay=moment - timedelta(days=1)))
+    assert await bodies(work) == [b"at once"]
+    for wrong in (moment.replace(tzinfo=None), timedelta(seconds=-1), "soon"):
+        with pytest.raises(InvalidValue, match="delay"):
+            await done(work.put(b"x", delay=wrong))
