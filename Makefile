@@ -57,6 +57,18 @@ stop: ## stop what `make run` started
 test: lint types java ## lint, types, then all tests with the slowest ones named
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=15
 
+# No Spark, root, booted machine, power cut or long chain of crashes: rooms where a change shows first.
+QUICK := tests/spool tests/client/test_verbs.py tests/client/test_topics.py tests/http/emodb \
+    $(addprefix tests/http/test_,native.py queues.py post.py topics.py errors.py answers.py \
+        json_reader.py dynamiq.py) \
+    $(addprefix tests/test_,options.py house.py logs.py imports.py keys.py)
+
+.PHONY: test-quick
+test-quick: setup ## the tests to run after each change: no Spark, root or booted machine
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile $(QUICK) \
+	    --ignore-glob='tests/spool/test_crash*' --ignore-glob='tests/spool/test_model*' \
+	    --ignore=tests/spool/test_races.py
+
 .PHONY: java
 java: setup ## install Java, which Spark needs, where that can be done
 	@$(BIN)/python -c 'from fsmq.pipeline.java import find_java; find_java()' 2>/dev/null || { \
