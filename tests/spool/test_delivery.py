@@ -431,10 +431,12 @@ def test_what_a_shell_user_puts_rests_for_a_moment(root: Path, spool: Spool, job
     ours = jobs.put(b"x")
     delivery = Delivery(spool.context, rest=3600)
     try:
+        assert delivery.step() == 1  # and it has listed what was there
         (root / "file").write_text("x")
         (root / "file").rename(root / "new" / "jobs:theirs")
+        own = jobs.put(b"x", id="own")
         assert delivery.step() == 1
-        assert tree_of(root)["queues/jobs"] == [ours]
+        assert tree_of(root)["queues/jobs"] == [ours, own]
         assert delivery.step() == 0
         assert not delivery.is_behind  # nobody spins meanwhile
     finally:
@@ -443,6 +445,6 @@ def test_what_a_shell_user_puts_rests_for_a_moment(root: Path, spool: Spool, job
     try:
         (root / "new" / "jobs:theirs").rename(root / "new" / "jobs:mine")
         eventually(lambda: with_events.step())
-        assert tree_of(root)["queues/jobs"] == [ours, "mine"]
+        assert tree_of(root)["queues/jobs"] == [ours, "mine", own]
     finally:
         with_events.close()

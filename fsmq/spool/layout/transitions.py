@@ -22,6 +22,7 @@ FOLDERS = (
     *(TOPICS, CONFIG, MOVES, CONSUMERS, STAGING, JOURNAL, PEERS, METRICS),
 )
 MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
+FILE_MODE = 0o600  # of every file that fsmq makes
 
 
 class State(Enum):

@@ -17,7 +17,7 @@ from ..errors import UnusableSpool
 from .files import write_all
 from .names import entry, is_queue
 from .renameat2 import EXCHANGE, NOREPLACE, renameat2
-from .transitions import FOLDERS, QUEUES, State, Transition
+from .transitions import FILE_MODE, FOLDERS, QUEUES, State, Transition
 from .uuids import uuid7
 
 T = TypeVar("T")
@@ -263,7 +263,7 @@ class Tree:
     def create_with(self, path: str, flags: int) -> int:
         """Open a file with flags that may create it."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
-        return self._in_layout(path, lambda: os.open(path, flags, 0o600, dir_fd=self.fd))
+        return self._in_layout(path, lambda: os.open(path, flags, FILE_MODE, dir_fd=self.fd))
 
     def open(self, path: str, access: int = os.O_RDONLY) -> int:
         """Open a message; neither a symbolic link nor a FIFO can hold us up."""

@@ -12,7 +12,7 @@ from ..context import Context
 from ..durability.dotnames import RECOVER_EVERY_S, recover
 from ..index.apart import Apart
 from ..layout.names import entry, facts, split_entry
-from ..layout.transitions import DEFER, DELIVER, NEW, REMOVE_NEW
+from ..layout.transitions import DEFER, DELIVER, FILE_MODE, NEW, REMOVE_NEW
 from ..staging.abandoned import Abandoned
 from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
 from .retries import Stuck
@@ -63,14 +63,24 @@ class Arrivals:
     def arrived(self, name: str) -> None:
         """Take note of an event.
 
-        A name of a shell user's rests first: `mv` of several files looks at each once more behind
-        its rename, and fails if the file has gone on by then.
+        A shell user's file rests first: `mv` of several looks at each once more behind its rename,
+        and fails if the file has gone on by then.
         """
-        parts = split_entry(name) if self._rest else None
-        if parts is None or facts(parts[1]).created_ms is not None:
-            self.backlog.append(name)
-        else:
+        if self._rest and self._is_of_a_shell(name):
             self._resting.append((time.monotonic() + self._rest, name))
+        else:
+            self.backlog.append(name)
+
+    def _is_of_a_shell(self, name: str) -> bool:
+        """Whether no put of ours made it. Those are private, and a shell's are that seldom."""
+        parts = split_entry(name)
+        if parts is None or facts(parts[1]).created_ms is not None:
+            return False
+        try:
+            found = self._tree.stat(self._tree.folder(NEW, name))
+        except OSError:
+            return False  # whoever serves it meets the error
+        return found is not None and stat.S_IMODE(found.st_mode) != FILE_MODE
 
     def rescan(self) -> None:
         """Let the next step list all that there is."""
