@@ -79,13 +79,29 @@ class Connection(asyncio.Protocol):
         if not end:
             return
         answer = Answer(int(head[9:12]), head, b"")
-        length = int(answer.header("Content-Length") or 0)
-        if len(rest) < length:
-            return
-        self._data = rest[length:]
+        if answer.header("Transfer-Encoding") is not None:
+            if not rest.endswith(b"0\r\n\r\n"):  # JSON and base64 have no such line
+                return
+            body, self._data = _joined(rest), b""
+        else:
+            length = int(answer.header("Content-Length") or 0)
+            if len(rest) < length:
+                return
+            body, self._data = rest[:length], rest[length:]
         if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(answer._replace(body=rest[:length]))
+            self._waiting.set_result(answer._replace(body=body))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(exc or ConnectionError("the server closed the connection"))
+
+
+def _joined(chunks: bytes) -> bytes:
+    """A body that came in chunks."""
+    parts = []
+    while chunks:
+        size, _, rest = chunks.partition(b"\r\n")
+        length = int(size, 16)
+        parts.append(rest[:length])
+        chunks = rest[length + 2 :] if length else b""
+    return b"".join(parts)

@@ -118,9 +118,7 @@ def test_one_user_owns_the_spool_and_nobody_else_sees_it(machine: Machine) -> No
 
 def test_a_message_goes_through(machine: Machine) -> None:
     curl(machine, "-X", "PUT", f"{URL}/jobs")
-    posted = curl(
-        machine, "--data-binary", "hello", "-w", "%header{x-message-id}", f"{URL}/jobs/messages"
-    )
+    posted = json.loads(curl(machine, "--data-binary", "hello", f"{URL}/jobs/messages"))["id"]
     assert curl(machine, f"{URL}/jobs/messages?wait=20") == "hello"
     curl(machine, "-X", "DELETE", f"{URL}/jobs/messages/{posted}")
     curl(machine, "--data-binary", "stays", f"{URL}/jobs/messages")
