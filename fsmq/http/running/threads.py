@@ -29,11 +29,18 @@ class Threads:
         key = (function, *arguments)
         running = self._shared.get(key)
         if running is None:
-            running = asyncio.ensure_future(self.run(function, *arguments))
+            running = asyncio.ensure_future(self._run_once(key, function, *arguments))
             self._shared[key] = running
-            running.add_done_callback(lambda _: self._shared.pop(key))
         result: T = await asyncio.shield(running)
         return result
+
+    async def _run_once(self, key: Hashable, function: Callable[..., T], *arguments: Hashable) -> T:
+        try:
+            return await self.run(function, *arguments)
+        finally:
+            # Not in a callback, which comes a turn of the loop later: what is over would be given
+            # to who asks meanwhile, and without a turn to who asks again because it is too old.
+            del self._shared[key]
 
     def submit(self, function: Callable[[], object]) -> Future[object]:
         """Begin something that nobody waits for."""
