@@ -9,7 +9,7 @@ succeeded any more. Own ids, which are used again, have a judge of their own: `t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.power.ops import ACCURACY_S, DONE, NEVER, Finding, Op
@@ -274,12 +274,16 @@ class History:
 
     # -- queues ----------------------------------------------------------------------------------
 
-    def queues(self) -> dict[str, bool | None]:
-        """Whether each queue that was created or deleted exists; None: it may."""
-        told: dict[str, bool | None] = {}
+    def queues(self, before: Mapping[str, bool | None] | None = None) -> dict[str, bool | None]:
+        """Whether each queue exists; None: it may. before: the same, before this history."""
+        told = dict(before or {})
         for op in self.ops:  # a queue is created and deleted by one client only
             if op.verb in ("create", "delete_queue"):
-                told[op.queue] = (op.verb == "create") if self.certain(op) else None
+                exists = op.verb == "create"
+                if self.certain(op):
+                    told[op.queue] = exists
+                elif told.get(op.queue) is not exists:
+                    told[op.queue] = None  # otherwise it was so already, and still is
         return told
 
     def last_of(self, queue: str) -> str:

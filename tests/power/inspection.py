@@ -55,8 +55,7 @@ class Inspection:
         queues: whether each exists (None: it may). settings: the visibility timeouts that each
         queue may have.
         """
-        self._check_queues(queues)
-        self._check_settings(settings)
+        self.check_queues(queues, settings)
         self.dedup.check_load()
         self._await_moves()
         for queue in {MAIN, BUSY, *queues}:
@@ -77,19 +76,30 @@ class Inspection:
             self._history.find("undone", f"the order of the move {path.stem} is torn")
         eventually(lambda: set(folder.glob("*.json")) <= torn)
 
-    def _check_queues(self, queues: Mapping[str, bool | None]) -> None:
+    def check_queues(
+        self, queues: Mapping[str, bool | None], settings: Mapping[str, set[float]]
+    ) -> None:
+        """Look at which queues there are, and at their settings; as in :meth:`run`."""
         for queue, exists in queues.items():
-            if exists is not None and (self._root / "queues" / queue).is_dir() != exists:
+            if exists is not None and self._is_there(queue) != exists:
                 what = "is gone" if exists else "is back"
                 what += f"; {self._history.last_of(queue)}"
                 self._history.find("lost" if exists else "resurrected", f"queue {queue} {what}")
-
-    def _check_settings(self, settings: Mapping[str, set[float]]) -> None:
         for queue, allowed in settings.items():
-            status, _, body = self._http.ask("GET", f"/{queue}")
-            found = json.loads(body)["settings"]["visibility_timeout"] if status == 200 else None
-            if found not in allowed:
-                self._history.find("lost", f"settings of {queue}: {found}, set to {allowed}")
+            # A queue that may be missing, since the power was cut during its create, and is missing
+            # has no settings either.
+            if queues.get(queue) is not None or self._is_there(queue):
+                self._check_settings(queue, allowed)
+
+    def _check_settings(self, queue: str, allowed: set[float]) -> None:
+        status, _, body = self._http.ask("GET", f"/{queue}")
+        found = json.loads(body)["settings"]["visibility_timeout"] if status == 200 else None
+        if found not in allowed:
+            what = f"{found} (HTTP {status}), set to {allowed}; {self._history.last_of(queue)}"
+            self._history.find("lost", f"settings of {queue}: {what}")
+
+    def _is_there(self, queue: str) -> bool:
+        return (self._root / "queues" / queue).is_dir()
 
     def _drain(self, queues: set[str]) -> None:
         """Fetch until nothing more can come within the next moment."""

@@ -160,7 +160,7 @@ class Battle:
         inspection = Inspection(history, *self._inspected())
         visibilities: dict[str, set[float]] = {}
         history.visibilities(visibilities)
-        inspection.run(self._queues | history.queues(), visibilities)
+        inspection.run(history.queues(self._queues), visibilities)
         return Tally(
             rounds=rounds,
             operations=len(ops),

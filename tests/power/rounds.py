@@ -105,7 +105,7 @@ class Campaign:
         history.check_load()
         self._daemons.start()
         inspection = Inspection(history, self._root, OverHttp(self._daemons.url))
-        self._seen_queues |= history.queues()
+        self._seen_queues = history.queues(self._seen_queues)
         history.visibilities(self._visibilities)
         inspection.run(self._seen_queues, self._visibilities)
         self._forget(history.keys | inspection.dedup.keys)
@@ -163,10 +163,11 @@ class Campaign:
     def _forget(self, keys: set[str]) -> None:
         """Delete everything, so that whatever of it is seen again has come back."""
         for queue in list(self._seen_queues):
-            if queue.partition("-")[0] not in (MAIN, BUSY, FAN, "set"):
-                self._ask("create", queue)
+            self._ask("create", queue)
+            stays = queue.partition("-")[0] in (MAIN, BUSY, FAN, "set")
+            if not stays:
                 self._ask("delete_queue", queue)
-                self._seen_queues[queue] = False
+            self._seen_queues[queue] = stays
         for queue in (MAIN, BUSY, FAN):
             self._ask("purge", queue)
         OverHttp(self._daemons.url).dedup_purge()

@@ -114,6 +114,17 @@ def test_what_was_asked_after_the_cut_and_answered_is_a_promise() -> None:
     assert History([op("create", 6)], 4, set(), over=5).queues() == {"q": None}
 
 
+def test_what_is_under_way_undoes_nothing_of_what_was_so_before() -> None:
+    made, ended = op("create", 1, 2, status=201), op("delete_queue", 1, 2)
+    making, ending = op("create", 3), op("delete_queue", 3)
+    assert History([made, making], 9, set()).queues() == {"q": True}
+    assert History([ended, ending], 9, set()).queues() == {"q": False}
+    assert History([made, ending], 9, set()).queues() == {"q": None}
+    assert History([ended, making], 9, set()).queues() == {"q": None}
+    assert History([making], 9, set()).queues({"q": True}) == {"q": True}
+    assert History([], 9, set()).queues({"q": True}) == {"q": True}
+
+
 def test_a_release_that_was_undone_is_seen() -> None:
     history = judged(post(), fetch(3, 4, 60), op("release", 5, 6, ids=["i"]))
     [message] = history.messages.values()
