@@ -169,7 +169,7 @@ class Worker:
 
     def _run_command(self, message: Message) -> int | None:
         """The command's exit code, negative for a signal; None if it was not to be run."""
-        if self._kill.is_set():
+        if self._stop.is_set():
             return None
         try:
             process = subprocess.Popen(
@@ -252,7 +252,9 @@ class Worker:
         if not self._stop.is_set():
             self._signal = number
             self._stop.set()
-            if self._running:
+            # Not only what is known to run: a command begins a moment before that is noted. What
+            # is held from now on will not be run.
+            if self._held:
                 # Not by a stream: its lock may be held by what this handler has interrupted.
                 os.write(2, _STOPPING)
             return

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cli.helpers import FSMQ, Command, environment
-from tests.suite import Suite, eventually
+from tests.suite import PATIENCE_S, Suite, eventually
 
 Worker = subprocess.Popen[bytes]
+# `fsmq` on a machine so busy that a command has long begun when its worker gets to know: the test
+# says when, by opening a fifo.
+LATE = """
+import subprocess
+from fsmq.cli import main
+
+class Late(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        if arguments[0][0] == "/bin/sh":
+            open("begun").close()
+
+subprocess.Popen = Late
+main(prog_name="fsmq")
+"""
 
 
 @pytest.fixture
@@ -31,10 +48,16 @@ def worker(fsmq: Command, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     """Start a worker on ``jobs`` in a folder of its own, for a shell's command."""
     running: list[Worker] = []
 
-    def start(command: str, *options: str, cwd: Path = tmp_path, at: str | None = None) -> Worker:
+    def start(
+        command: str,
+        *options: str,
+        cwd: Path = tmp_path,
+        at: str | None = None,
+        program: Sequence[str] = FSMQ,
+    ) -> Worker:
         running.append(
             subprocess.Popen(
-                [*FSMQ, "get", "jobs", "--exec", command, *options],
+                [*program, "get", "jobs", "--exec", command, *options],
                 cwd=cwd,
                 env=environment(FSMQ_AT=at or fsmq.at),
                 stderr=subprocess.PIPE,
@@ -53,6 +76,13 @@ def settled(process: Worker, code: int = 0) -> str:
     told = process.communicate(timeout=60)[1].decode()
     assert process.returncode == code, told
     return told
+
+
+def line_told(process: Worker) -> bytes:
+    """The next line that a worker says on stderr."""
+    assert process.stderr is not None
+    assert select.select([process.stderr], [], [], PATIENCE_S)[0], "the worker says nothing"
+    return process.stderr.readline()
 
 
 def test_a_command_gets_body_and_facts(
@@ -166,9 +196,24 @@ def test_a_second_signal_ends_the_command_and_gives_back(
     process = worker("touch started; exec sleep 60")
     eventually((tmp_path / "started").exists)
     process.send_signal(signal.SIGINT)
-    assert process.stderr is not None
-    assert b"a second signal ends it" in process.stderr.readline()
+    assert b"a second signal ends it" in line_told(process)
     process.send_signal(signal.SIGINT)
+    settled(process, 130)
+    assert fsmq.counts("jobs") == {"ready": 1}
+
+
+def test_signals_are_heeded_as_soon_as_a_command_has_begun(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "begun")
+    fsmq("put", "jobs", "--body=x")
+    late = [sys.executable, "-c", LATE]
+    process = worker("touch started; exec sleep 60", program=late)
+    eventually((tmp_path / "started").exists)
+    process.send_signal(signal.SIGINT)
+    assert b"a second signal ends it" in line_told(process)
+    process.send_signal(signal.SIGINT)
+    (tmp_path / "begun").write_text("")
     settled(process, 130)
     assert fsmq.counts("jobs") == {"ready": 1}
 
