@@ -86,9 +86,8 @@ class Inspection:
                 what += f"; {self._history.last_of(queue)}"
                 self._history.find("lost" if exists else "resurrected", f"queue {queue} {what}")
         for queue, allowed in settings.items():
-            # A queue that may be missing, since the power was cut during its create, and is missing
-            # has no settings either.
-            if queues.get(queue) is not None or self._is_there(queue):
+            # A queue that is missing, and may be since its create was under way, has no settings.
+            if queues.get(queue) or self._is_there(queue):
                 self._check_settings(queue, allowed)
 
     def _check_settings(self, queue: str, allowed: set[float]) -> None:
