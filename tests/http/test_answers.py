@@ -9,6 +9,7 @@ from tests.http.helpers import Wire
 from tests.http.stock import Stock, Stored
 from tests.suite import Suite
 
+SANDBOX = "sandbox; default-src 'none'"
 # The paths that are known to answer what clients have stored: the tests must meet them.
 TELLING = {
     "/{queue}/messages",
@@ -35,6 +36,6 @@ def test_a_page_that_was_stored_runs_nowhere(root: Path) -> None:
                 answer = wire.ask(asked.method, asked.target)
             if b"<script>" in answer.body:
                 told.add(asked.pattern)
-                assert answer.headers["Content-Security-Policy"] == "sandbox", asked
+                assert answer.headers["Content-Security-Policy"] == SANDBOX, asked
                 assert answer.headers["X-Content-Type-Options"] == "nosniff", asked
     assert told == TELLING

@@ -18,7 +18,7 @@ from ..connection.pieces import PIECE_BYTES, Pieces
 
 # What a client has stored may be a page with a script, which must not run as if it were ours.
 INERT: Mapping[str, str] = {
-    "Content-Security-Policy": "sandbox",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
     "X-Content-Type-Options": "nosniff",
 }
 _JSON = "application/json"
