@@ -217,4 +217,6 @@ def _headers(message: Message) -> dict[str, str]:
 
 def _one_line(value: str) -> str:
     # A file that someone wrote by hand can hold anything.
+    if value.isprintable():
+        return value
     return "".join(c if c.isprintable() else " " for c in value)
