@@ -14,7 +14,7 @@ from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.index.events import Events, must_poll
 from fsmq.spool.layout.filesystem import is_network, kind_of
-from fsmq.spool.layout.transitions import REMOVE
+from fsmq.spool.layout.transitions import REAPED, REMOVE
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper
 from fsmq.spool.records.journal import NoJournal, close_abandoned, expire
@@ -78,7 +78,7 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
     reaper = Reaper(
         tree,
         stop=should_stop,
-        on_reaped=partial(journal.note, "reaped"),
+        on_reaped=partial(journal.note, REAPED.event),
         on_fault=lambda name, error: log.warning("cannot unlink", file=name, error=error),
     )
     total = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, Unpack
 
 from .durability.sync import Syncer, Work
 from .errors import FsmqError, NoSuchQueue
@@ -17,8 +17,9 @@ from .layout.names import Facts
 from .layout.settings import QueueSettings, SettingsStore
 from .layout.stamps import Stamps
 from .layout.topics import Topics
+from .layout.transitions import MOVED, State, Step, Transition
 from .layout.tree import Tree
-from .records.journal import NoJournal
+from .records.journal import Details, NoJournal
 from .records.metrics import Metrics
 
 T = TypeVar("T")
@@ -62,6 +63,38 @@ class Context:
         if not self.tree.has_queue(queue):
             raise NoSuchQueue(queue)
         return self.settings.get(queue)
+
+    def make(
+        self,
+        how: Transition,
+        queue: str,
+        message_id: str,
+        to_queue: str | None = None,
+        to_id: str | None = None,
+        **details: Unpack[Details],
+    ) -> bool:
+        """Make a transition that waits for no sync, and record it; False if it was not there.
+
+        Raises as `Tree.move`, which see.
+        """
+        if not self.tree.move(how, queue, message_id, to_queue, to_id):
+            return False
+        if how.step is MOVED:
+            details["source"] = queue
+            if to_id is not None:
+                details["was"] = message_id
+        queue, message_id = to_queue or queue, to_id or message_id
+        if how.target is State.READY:
+            self.ready.add(queue, message_id)
+        self.record(how.step, queue, message_id, **details)
+        return True
+
+    def record(self, step: Step, queue: str, message_id: str, **details: Unpack[Details]) -> None:
+        """Count a step and note it in the journal, once it is as durable as it will be."""
+        if step.metric is not None:
+            # What moves counts for the queue that it leaves.
+            self.metrics.count((step.metric, details.get("source", queue)))
+        self.journal.note(step.event, queue, message_id, **details)
 
     def is_expired(self, known: Facts, settings: QueueSettings) -> bool:
         """Whether a message's time to live, or its queue's retention, is over."""

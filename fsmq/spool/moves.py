@@ -28,15 +28,16 @@ from .layout.names import UUID7, check_queue, facts, fits, is_id
 from .layout.transitions import (
     DELAY,
     MOVE_DELAY,
+    MOVE_DELIVER,
     MOVE_NEW,
     MOVE_READY,
     MOVES,
     NEW,
+    PURGE_DELAY,
+    PURGE_NEW,
+    PURGE_READY,
     QUEUES,
     REMOVE,
-    REMOVE_DELAY,
-    REMOVE_NEW,
-    REMOVE_READY,
     State,
     Transition,
 )
@@ -206,7 +207,6 @@ class Mover:
                 told = time.monotonic()
                 _save(self._tree, replace(move, moved=moved, conflicts=conflicts))
         self._syncer.sync(work)
-        self._context.metrics.count(("move", pairs[0][0]), moved)
         return _outcome(replace(move, moved=moved, conflicts=conflicts), is_gone)
 
     def _ids(self, queue: str, in_flight: bool, youngest: str) -> Iterator[str]:
@@ -241,7 +241,7 @@ class Mover:
 
     def _collapse(self, source: str, target: str, message_id: str) -> bool:
         """Bring a message to a dedup queue, or remove it if an equal one waits there."""
-        tree, journal = self._tree, self._context.journal
+        tree = self._tree
         if not fits(source, message_id):
             raise FileExistsError  # a shell user's name that is too long to be looked up
         message = browse.find(self._context, source, message_id)
@@ -255,14 +255,11 @@ class Mover:
             time.sleep(_RETRY_S)
         try:
             is_there = stands(tree, target, to_id)
-            for transition in (MOVE_READY, MOVE_NEW, MOVE_READY, MOVE_DELAY, MOVE_READY):
+            for transition in (MOVE_READY, MOVE_DELIVER, MOVE_READY, MOVE_DELAY, MOVE_READY):
                 if is_there:
-                    if tree.move(_REMOVALS[transition], source, message_id):
-                        journal.note("purged", source, message_id)
+                    if self._context.make(_PURGES[transition], source, message_id):
                         return True
-                elif tree.move(_TO_READY[transition], source, message_id, target, to_id):
-                    self._context.ready.add(target, to_id)
-                    journal.note("moved", target, to_id, source=source, was=message_id)
+                elif self._context.make(transition, source, message_id, target, to_id):
                     return True
         finally:
             held.free()
@@ -274,12 +271,7 @@ class Mover:
         return Work(folders={tree.folder(NEW), tree.folder(DELAY), tree.folder(REMOVE), *queues})
 
 
-_REMOVALS = {MOVE_READY: REMOVE_READY, MOVE_NEW: REMOVE_NEW, MOVE_DELAY: REMOVE_DELAY}
-_TO_READY = {
-    MOVE_READY: MOVE_READY,
-    MOVE_DELAY: MOVE_DELAY,
-    MOVE_NEW: Transition(State.NEW, State.READY),
-}
+_PURGES = {MOVE_READY: PURGE_READY, MOVE_DELIVER: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}
 
 
 def _age(message_id: str) -> str:

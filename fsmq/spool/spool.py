@@ -23,6 +23,7 @@ from .layout.names import check_queue
 from .layout.settings import QueueSettings, SettingsStore
 from .layout.stamps import Stamps
 from .layout.topics import Topics
+from .layout.transitions import REAPED
 from .layout.tree import Tree
 from .mover.delivery import Delivery
 from .moves import Move
@@ -373,7 +374,9 @@ class Spool:
     def reap(self) -> int:
         """Unlink what was removed; how many messages went. Raises Unavailable."""
         try:
-            return reaper.reap(self.tree, on_reaped=partial(self.context.journal.note, "reaped"))
+            return reaper.reap(
+                self.tree, on_reaped=partial(self.context.journal.note, REAPED.event)
+            )
         except OSError as error:
             raise unavailable(error, "cannot reap") from error
 

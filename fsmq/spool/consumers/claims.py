@@ -16,7 +16,7 @@ from ..durability.sync import Work
 from ..errors import FsmqError, unavailable
 from ..layout.identity import UNKNOWN, Identity, identify
 from ..layout.settings import check_number
-from ..layout.transitions import DELAY, NEW, QUEUES, State
+from ..layout.transitions import CLAIMED, DELAY, NEW, QUEUES, RENEWED, State
 from ..verbs.claim import Taken, deadline_of, fetch, take, win
 from ..verbs.latch import PATIENCE_S, hold
 from ..verbs.release import return_unseen
@@ -95,7 +95,6 @@ def claim_ids(
             raise unavailable(error, f"cannot claim from queue {queue!r}") from error
     if claimed:
         work.folders = {tree.folder(QUEUES, queue), tree.folder(DELAY)}
-    context.metrics.count(("claim", queue), len(claimed))
 
     def give_back() -> None:
         for claim, mtime_ns in zip(claimed, mtimes, strict=True):
@@ -107,9 +106,7 @@ def claim_ids(
     def give_out() -> list[Claimed]:
         claim_ms = deadline_of(context, settings, visibility) - context.now_ms()
         for claim in claimed:
-            context.journal.note(
-                "claimed", queue, claim.id, deliveries=claim.deliveries, claim_ms=claim_ms
-            )
+            context.record(CLAIMED, queue, claim.id, deliveries=claim.deliveries, claim_ms=claim_ms)
         return claimed
 
     return Pending(work, give_out, give_back)
@@ -180,12 +177,11 @@ def keep(
         kept += claims[len(kept) :]
     if work.closed:
         work.folders = {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
-    context.metrics.count(("renew", queue), len(work.closed))
 
     def finish() -> list[Claimed | None]:
         claim_ms = deadline_ms - context.now_ms()
         for claim in filter(None, kept):
-            context.journal.note("renewed", queue, claim.id, claim_ms=claim_ms)
+            context.record(RENEWED, queue, claim.id, claim_ms=claim_ms)
         return kept
 
     return Pending(work, finish)

@@ -34,24 +34,65 @@ class State(Enum):
     REMOVE = "remove"  # deleted, waiting to be unlinked
 
 
+class Step(NamedTuple):
+    """A step in the life of a message, as it is recorded.
+
+    event: its name in the journal. metric: the counter that it adds to; None if it adds to none.
+    """
+
+    event: str
+    metric: str | None
+
+
+ACCEPTED = Step("accepted", "put")
+DELIVERED = Step("delivered", "deliver")
+DEFERRED = Step("deferred", "defer")
+CLAIMED = Step("claimed", "claim")
+RENEWED = Step("renewed", "renew")
+RELEASED = Step("released", "release")
+REDELIVERED = Step("redelivered", "redeliver")
+BURIED = Step("buried", "bury")
+MOVED = Step("moved", "move")
+EXPIRED = Step("expired", "expire")
+REMOVED = Step("removed", "remove")
+PURGED = Step("purged", None)  # a purge counts once, however many messages it removes
+REAPED = Step("reaped", None)  # the reaper counts what it unlinks without a queue's name
+STEPS = (
+    *(ACCEPTED, DELIVERED, DEFERRED, CLAIMED, RENEWED, RELEASED, REDELIVERED),
+    *(BURIED, MOVED, EXPIRED, REMOVED, PURGED, REAPED),
+)
+
+
 class Transition(NamedTuple):
-    """One row of the table: which rename it is."""
+    """One row of the table: which rename it is, and the step that it makes."""
 
     source: State
     target: State
+    step: Step
     replaces: bool = False  # may the target be overwritten? only where it is rubbish already
 
 
-DELIVER = Transition(State.NEW, State.READY)
-DEFER = Transition(State.NEW, State.DELAY)
-CLAIM = Transition(State.READY, State.DELAY)
-RELEASE = Transition(State.DELAY, State.READY)
-REDELIVER = Transition(State.DELAY, State.READY)
-BURY = Transition(State.DELAY, State.READY)
-PULL = Transition(State.READY, State.READY)  # from the write to the read side of a dedup queue
-MOVE_NEW = Transition(State.NEW, State.NEW)
-MOVE_READY = Transition(State.READY, State.READY)
-MOVE_DELAY = Transition(State.DELAY, State.READY)
-REMOVE_NEW = Transition(State.NEW, State.REMOVE, replaces=True)
-REMOVE_READY = Transition(State.READY, State.REMOVE, replaces=True)
-REMOVE_DELAY = Transition(State.DELAY, State.REMOVE, replaces=True)
+# The rules. Every rename of a message from one state to another is a row here. A put has no row:
+# it gives a finished file its name in new/. Neither has a renewal, which only stamps, nor a reap,
+# which unlinks; and a folder of thousands of ready messages goes to remove/ as one.
+DELIVER = Transition(State.NEW, State.READY, DELIVERED)
+DEFER = Transition(State.NEW, State.DELAY, DEFERRED)
+CLAIM = Transition(State.READY, State.DELAY, CLAIMED)
+RELEASE = Transition(State.DELAY, State.READY, RELEASED)
+REDELIVER = Transition(State.DELAY, State.READY, REDELIVERED)  # its claim has ended
+RIPEN = Transition(State.DELAY, State.READY, DELIVERED)  # its delay has ended
+BURY = Transition(State.DELAY, State.READY, BURIED)
+PULL = Transition(State.READY, State.READY, MOVED)  # from the write to the read side of dedup
+MOVE_NEW = Transition(State.NEW, State.NEW, MOVED)
+MOVE_READY = Transition(State.READY, State.READY, MOVED)
+MOVE_DELAY = Transition(State.DELAY, State.READY, MOVED)
+MOVE_DELIVER = Transition(State.NEW, State.READY, MOVED)  # under another id, which is reserved
+REMOVE_NEW = Transition(State.NEW, State.REMOVE, REMOVED, replaces=True)
+REMOVE_READY = Transition(State.READY, State.REMOVE, REMOVED, replaces=True)
+REMOVE_DELAY = Transition(State.DELAY, State.REMOVE, REMOVED, replaces=True)
+EXPIRE_NEW = Transition(State.NEW, State.REMOVE, EXPIRED, replaces=True)
+EXPIRE_READY = Transition(State.READY, State.REMOVE, EXPIRED, replaces=True)
+EXPIRE_DELAY = Transition(State.DELAY, State.REMOVE, EXPIRED, replaces=True)
+PURGE_NEW = Transition(State.NEW, State.REMOVE, PURGED, replaces=True)
+PURGE_READY = Transition(State.READY, State.REMOVE, PURGED, replaces=True)
+PURGE_DELAY = Transition(State.DELAY, State.REMOVE, PURGED, replaces=True)

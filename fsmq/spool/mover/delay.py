@@ -10,7 +10,7 @@ from ..context import Context
 from ..index.apart import Apart
 from ..index.timers import Timers
 from ..layout.names import facts, fits
-from ..layout.transitions import DELAY, REDELIVER, REMOVE_DELAY
+from ..layout.transitions import BURIED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
 from ..verbs.latch import Held, hold, pin
 from ..verbs.release import bury, is_used_up
 from .deadlines import Deadline, Deadlines
@@ -182,34 +182,26 @@ class Returns:
 
     def _redeliver(self, name: str, timer: Deadline, held: Held) -> bool:
         """delay → queues, or → the dead letters, or → remove if it has expired."""
-        context, tree = self._context, self._tree
+        context = self._context
         queue, _, message_id = name.rpartition(":")
         settings = context.settings.get(queue)
         try:
             if context.is_expired(facts(message_id), settings):
-                expired = tree.move(REMOVE_DELAY, queue, message_id)
-                if expired:
-                    context.metrics.count(("expire", queue))
-                    context.journal.note("expired", queue, message_id, deliveries=timer.deliveries)
-                return expired
+                return context.make(EXPIRE_DELAY, queue, message_id, deliveries=timer.deliveries)
             dead_letters = settings.dead_letter_queue
             if dead_letters is not None and is_used_up(settings, timer.deliveries):
                 try:
                     if fits(dead_letters, message_id):
-                        return bury(context, held, queue, message_id, dead_letters)
+                        details = bury(context, held, queue, message_id, dead_letters)
+                        if details is not None:
+                            context.record(BURIED, queue, message_id, **details)
+                        return details is not None
                     self._stuck.tell(name, f"has an id too long for the queue {dead_letters!r}")
                 except FileExistsError:
                     self._stuck.tell(name, f"has the id of a dead letter in {dead_letters!r}")
-            if held.move(context, REDELIVER, queue, message_id):
-                again = timer.deliveries > 0
-                context.metrics.count(("redeliver" if again else "deliver", queue))
-                context.journal.note(
-                    "redelivered" if again else "delivered",
-                    queue,
-                    message_id,
-                    deliveries=timer.deliveries,
-                )
-                context.ready.add(queue, message_id)
+            how = REDELIVER if timer.deliveries else RIPEN
+            if held.move(context, how, queue, message_id):
+                context.record(how.step, queue, message_id, deliveries=timer.deliveries)
                 return True
         except FileExistsError:
             self._stuck.tell(name, "has the id of a message that is ready")

@@ -11,7 +11,7 @@ from itertools import islice
 
 from ..context import Context
 from ..layout.names import facts, is_id
-from ..layout.transitions import QUEUES, REMOVE_READY
+from ..layout.transitions import EXPIRE_READY, QUEUES
 
 # Sweeping may take at most this share of the time.
 _SWEEP_SHARE = 0.01
@@ -80,7 +80,6 @@ class Sweeper:
     def _sweep(self, names: list[str], now: float) -> None:
         context, queue = self._context, self._queue
         settings = context.settings.get(queue)
-        expired = 0
         first: OSError | None = None
         for message_id in names:
             if settings.retention is None and ".x" not in message_id:
@@ -88,14 +87,9 @@ class Sweeper:
             if not context.is_expired(facts(message_id), settings):
                 continue
             try:
-                moved = context.tree.move(REMOVE_READY, queue, message_id)
+                context.make(EXPIRE_READY, queue, message_id)
             except OSError as error:
                 first = first or error
-                continue
-            if moved:
-                context.journal.note("expired", queue, message_id)
-                expired += 1
-        context.metrics.count(("expire", queue), expired)
         self._cost += time.monotonic() - now
         if first is not None:
             self._on_fault(context.tree.folder(QUEUES, queue), str(first))

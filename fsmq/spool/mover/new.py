@@ -12,7 +12,7 @@ from ..context import Context
 from ..durability.dotnames import RECOVER_EVERY_S, recover
 from ..index.apart import Apart
 from ..layout.names import entry, facts, split_entry
-from ..layout.transitions import DEFER, DELIVER, FILE_MODE, NEW, REMOVE_NEW
+from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..staging.abandoned import Abandoned
 from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
 from .retries import Stuck
@@ -198,20 +198,15 @@ class Arrivals:
         queue, message_id = parts
         known = facts(message_id)
         if known.expires_s is not None and known.expires_s <= self._context.clock():
-            if self._tree.move(REMOVE_NEW, queue, message_id):
-                self._context.metrics.count(("expire", queue))
-                self._context.journal.note("expired", queue, message_id, size=found.st_size)
+            self._context.make(EXPIRE_NEW, queue, message_id, size=found.st_size)
             return False
         if self._runs_ahead(path, message_id, found.st_mtime_ns):
             return self._defer(queue, message_id)
         try:
-            if self._tree.move(DELIVER, queue, message_id):
-                self._context.metrics.count(("deliver", queue))
+            if self._context.make(DELIVER, queue, message_id, size=found.st_size):
                 if known.created_ms is not None:
                     age_s = self._context.clock() - known.created_ms / 1000
                     self._context.metrics.observe(("delivery",), max(0.0, age_s))
-                self._context.journal.note("delivered", queue, message_id, size=found.st_size)
-                self._context.ready.add(queue, message_id)
                 return True
         except FileExistsError:
             self._stuck.tell(name, "has the id of a message that is ready in its queue")
@@ -235,12 +230,10 @@ class Arrivals:
 
     def _defer(self, queue: str, message_id: str) -> bool:
         try:
-            if not self._tree.move(DEFER, queue, message_id):
+            if not self._context.make(DEFER, queue, message_id):
                 return False
         except FileExistsError:
             self._stuck.tell(entry(queue, message_id), "has the id of a message that is in delay")
             return False
-        self._context.metrics.count(("defer", queue))
-        self._context.journal.note("deferred", queue, message_id)
         self._on_defer(entry(queue, message_id))
         return True

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from json.encoder import encode_basestring_ascii
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from ..layout.names import ALIVE
 from ..layout.transitions import JOURNAL
@@ -37,6 +37,16 @@ _LOCKED_AFTER_S = 60.0
 # Lines that may wait for the thread: about a second of all that one process can do.
 _MAX_WAITING = 100_000
 
+# The names of the details in a line, in their order.
+_FIELDS = {
+    "size": "size",
+    "deliveries": "deliveries",
+    "claim_ms": "claim_ms",
+    "source": "from",
+    "target": "to",
+    "was": "was",
+}
+
 via: ContextVar[str | None] = ContextVar("via", default=None)
 """Through what a step came, such as a dialect's name; None: the program's own."""
 
@@ -49,36 +59,35 @@ def created_ms(name: str) -> int | None:
     return int(match["created_ms"]) if match is not None and name[0] != "." else None
 
 
-class _Step(NamedTuple):
+class Details(TypedDict, total=False):
+    """What a step knows of a message besides its queue and its id.
+
+    size: bytes of the file. deliveries: how often it has been claimed. claim_ms: how long the
+    claim lasts that this step made, in milliseconds. source, target: of a message that changes
+    its queue, the other one. was: its id there, if that was another.
+    """
+
+    size: int | None
+    deliveries: int | None
+    claim_ms: int | None
+    source: str
+    target: str
+    was: str
+
+
+class _Noted(NamedTuple):
     at_ms: int
     event: str
     queue: str
     message_id: str
-    size: int | None
-    deliveries: int | None
-    claim_ms: int | None
-    source: str | None
-    target: str | None
-    was: str | None
+    details: Details
     via: str
 
 
 class NoJournal:
     """Keeps nothing."""
 
-    def note(
-        self,
-        event: str,
-        queue: str,
-        message_id: str,
-        *,
-        size: int | None = None,
-        deliveries: int | None = None,
-        claim_ms: int | None = None,
-        source: str | None = None,
-        target: str | None = None,
-        was: str | None = None,
-    ) -> None:
+    def note(self, event: str, queue: str, message_id: str, **details: Unpack[Details]) -> None:
         pass
 
     def measure_lag(self) -> None:
@@ -113,7 +122,7 @@ class Journal(NoJournal):
         self._clock = clock
         self._segment_s = segment_s
         self._segment_bytes = segment_bytes
-        self._waiting: deque[_Step] = deque()
+        self._waiting: deque[_Noted] = deque()
         self._segment: _Segment | None = None
         self._number = 0
         self._retry_at = 0.0  # monotonic seconds
@@ -122,25 +131,8 @@ class Journal(NoJournal):
         self._thread = threading.Thread(target=self._run, name="fsmq-journal", daemon=True)
         self._thread.start()
 
-    def note(
-        self,
-        event: str,
-        queue: str,
-        message_id: str,
-        *,
-        size: int | None = None,
-        deliveries: int | None = None,
-        claim_ms: int | None = None,
-        source: str | None = None,
-        target: str | None = None,
-        was: str | None = None,
-    ) -> None:
-        """Note a step of a message; never raises and never waits.
-
-        size: bytes of the file. deliveries: how often it has been claimed. claim_ms: how long the
-        claim lasts that this step made, in milliseconds. source, target: of a message that changes
-        its queue, the other one. was: its id there, if that was another.
-        """
+    def note(self, event: str, queue: str, message_id: str, **details: Unpack[Details]) -> None:
+        """Note a step of a message; never raises and never waits."""
         if queue == ALIVE:
             return  # nobody's message
         if len(self._waiting) >= _MAX_WAITING:
@@ -148,21 +140,7 @@ class Journal(NoJournal):
             return
         at_ms = int(self._clock() * 1000)
         through = via.get() or self._program
-        self._waiting.append(
-            _Step(
-                at_ms,
-                event,
-                queue,
-                message_id,
-                size,
-                deliveries,
-                claim_ms,
-                source,
-                target,
-                was,
-                through,
-            )
-        )
+        self._waiting.append(_Noted(at_ms, event, queue, message_id, details, through))
 
     def measure_lag(self) -> None:
         """Note how old the oldest step is, in seconds, that stands in no closed segment yet."""
@@ -204,7 +182,7 @@ class Journal(NoJournal):
         if segment is not None and segment.is_over(self._segment_s, self._segment_bytes):
             self._finish()
 
-    def _append(self, steps: list[_Step]) -> None:
+    def _append(self, steps: list[_Noted]) -> None:
         if self._behind_since is None:
             self._behind_since = steps[0].at_ms
         if self._segment is None:
@@ -223,21 +201,14 @@ class Journal(NoJournal):
         finally:
             self._behind_since = None
 
-    def _line(self, step: _Step) -> str:
+    def _line(self, step: _Noted) -> str:
         quoted = encode_basestring_ascii
         more = ""
-        if step.size is not None:
-            more = f',"size":{step.size}'
-        if step.deliveries is not None:
-            more += f',"deliveries":{step.deliveries}'
-        if step.claim_ms is not None:
-            more += f',"claim_ms":{step.claim_ms}'
-        if step.source is not None:
-            more += f',"from":{quoted(step.source)}'
-        if step.target is not None:
-            more += f',"to":{quoted(step.target)}'
-        if step.was is not None:
-            more += f',"was":{quoted(step.was)}'
+        for detail, field in _FIELDS.items():
+            value = step.details.get(detail)
+            if value is not None:
+                shown = quoted(value) if isinstance(value, str) else value
+                more += f',"{field}":{shown}'
         return (
             f'{{"v":{VERSION},"at":{step.at_ms},"event":"{step.event}","queue":{quoted(step.queue)}'
             f',"id":{quoted(step.message_id)}{more},"host":"{self._host}","via":"{step.via}"}}\n'

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -23,7 +22,7 @@ from ..durability.unfinished import stands
 from ..errors import Unavailable
 from ..layout import documents
 from ..layout.names import UUID7, siblings, split_entry
-from ..layout.transitions import NEW, REMOVE_NEW, STAGING
+from ..layout.transitions import ACCEPTED, NEW, REMOVE_NEW, STAGING
 from ..layout.tree import Tree
 from ..records.journal import NoJournal
 from .part import Job, Sync, committed_folder, gone_folder
@@ -197,8 +196,6 @@ class _Chunk:
             for queue, bare in self._reserved:
                 self._reservations.free(queue, [bare])
         self._take_back_homeless()
-        for queue, number in Counter(queue for queue, _ in self._brought).items():
-            self._context.metrics.count(("put", queue), number)
 
     def _start_delays(self) -> None:
         """Let delays count from the commit, and make that durable."""
@@ -239,11 +236,10 @@ class _Chunk:
             self._forward.repeated += self._tree.unlink(path)
             return
         self._brought.append(parts)
-        journal = self._context.journal
-        if type(journal) is not NoJournal:
-            found = self._tree.stat(target)
-            size = found.st_size if found is not None else None
-            journal.note("accepted", queue, message_id, size=size)
+        is_noted = type(self._context.journal) is not NoJournal
+        found = self._tree.stat(target) if is_noted else None
+        size = found.st_size if found is not None else None
+        self._context.record(ACCEPTED, queue, message_id, size=size)
 
     def _is_there(self, queue: str, message_id: str) -> bool:
         """Keep puts of an own id out, then look whether it stands; as a put does."""

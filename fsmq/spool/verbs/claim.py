@@ -20,7 +20,17 @@ from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
 from ..layout.stamps import MAX_COUNT
 from ..layout.steps import FEW
-from ..layout.transitions import CLAIM, DEFER, DELAY, DELIVER, NEW, QUEUES, REMOVE_READY, State
+from ..layout.transitions import (
+    CLAIM,
+    DEFER,
+    DELAY,
+    DELIVER,
+    EXPIRE_READY,
+    NEW,
+    QUEUES,
+    RENEWED,
+    State,
+)
 from .latch import Held, IsWanted, anyone, hold, restamp
 
 # How long a claim, which others wait behind, waits for another holder.
@@ -144,10 +154,9 @@ def renew(
         work.files.append(fd)
     except OSError as error:
         raise unavailable(error, f"cannot renew in queue {queue!r}") from error
-    context.metrics.count(("renew", queue))
 
     def finish() -> float:
-        context.journal.note("renewed", queue, message_id, claim_ms=deadline_ms - context.now_ms())
+        context.record(RENEWED, queue, message_id, claim_ms=deadline_ms - context.now_ms())
         return deadline_ms / 1000
 
     return Pending(work, finish)
@@ -180,13 +189,12 @@ def extend(
         raise
     if work.files or work.closed:
         work.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
-    context.metrics.count(("renew", queue), len(work.files))
 
     def finish() -> list[bool]:
         claim_ms = deadline_ms - context.now_ms()
         for message_id, is_held in zip(message_ids, held, strict=True):
             if is_held:
-                context.journal.note("renewed", queue, message_id, claim_ms=claim_ms)
+                context.record(RENEWED, queue, message_id, claim_ms=claim_ms)
         return held
 
     return Pending(work, finish)
@@ -218,8 +226,7 @@ def fetch(context: Context, queue: str, message_id: str) -> None:
     # In new/ a count is none: what stands there was never claimed.
     is_delayed = stamp is not None and not stamp.deliveries and stamp.deadline_ms > context.now_ms()
     try:
-        if tree.move(DEFER if is_delayed else DELIVER, queue, message_id):
-            context.journal.note("deferred" if is_delayed else "delivered", queue, message_id)
+        context.make(DEFER if is_delayed else DELIVER, queue, message_id)
     except FileExistsError:
         return
 
@@ -248,9 +255,8 @@ def _alive(
             yield message_id
         else:
             expired += 1
-            if expired <= _MAX_EXPIRED and context.tree.move(REMOVE_READY, queue, message_id):
-                context.metrics.count(("expire", queue))
-                context.journal.note("expired", queue, message_id)
+            if expired <= _MAX_EXPIRED:
+                context.make(EXPIRE_READY, queue, message_id)
         if number % FEW == 0:
             yield None
 

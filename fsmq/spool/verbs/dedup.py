@@ -16,7 +16,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 
-from ..context import Context, Pending, join
+from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import NoRoom, unavailable
 from ..layout.message import Message, NewMessage
@@ -93,26 +93,34 @@ def poll_in(
         NoRoom: there is none for the first of them.
     """
     side = read_side(name)
-    first = yield from receive.claim_in(context, side, count, visibility, room)
-    messages = first.finish()
-    if len(messages) == count:
-        return first
-    parts = [first]
+    first = yield from receive.won_in(context, side, count, visibility, room)
+    won = [first]
+    pulled: set[str] = set()
+    work = Work()
+    work.take(first.work)
     try:
-        pulled = yield from _pull(context, name, count - len(messages), first.work)
+        if len(first.messages) < count:
+            pulled = yield from _pull(context, name, count - len(first.messages), work)
         if pulled:
-            more = receive.claim_in(context, side, len(pulled), visibility, room)
-            parts.append((yield from more))
+            more = yield from receive.won_in(context, side, len(pulled), visibility, room)
+            won.append(more)
+            work.take(more.work)
     except BaseException as error:
-        if not isinstance(error, NoRoom) or not messages:
-            first.work.close()
-            first.abandon()
+        if not isinstance(error, NoRoom) or not first.messages:
+            work.close()
+            first.give_back()
             raise
-    both = join(parts)
-    fresh = parts[-1].finish() if len(parts) > 1 else []
-    order = [m for m in fresh if m.id not in pulled], [m for m in fresh if m.id in pulled]
-    found = [*messages, *order[0], *sorted(order[1], key=lambda m: m.body)]
-    return Pending(both.work, lambda: found, both.abandon)
+
+    def finish() -> list[Message]:
+        found = [message for part in won for message in part.give_out()]
+        fresh = [m for m in found if m.id in pulled]
+        return [*(m for m in found if m.id not in pulled), *sorted(fresh, key=lambda m: m.body)]
+
+    def abandon() -> None:
+        for part in won:
+            part.give_back()
+
+    return Pending(work, finish, abandon)
 
 
 def peek(
@@ -169,20 +177,14 @@ def _pull(context: Context, name: str, count: int, work: Work) -> Steps[set[str]
 def _pull_one(context: Context, write: str, old: str, read: str) -> str | None:
     new = uuid7()
     try:
-        if not context.tree.move(PULL, write, old, read, new):
-            return None
+        return new if context.make(PULL, write, old, read, new) else None
     except OSError:
         context.ready.set_apart(write, old)
         raise
-    context.ready.add(read, new)
-    context.journal.note("moved", read, new, source=write, was=old)
-    return new
 
 
 def _deliver(context: Context, queue: str, message_id: str) -> None:
     try:
-        if context.tree.move(DELIVER, queue, message_id):
-            context.ready.add(queue, message_id)
-            context.journal.note("delivered", queue, message_id)
+        context.make(DELIVER, queue, message_id)
     except FileExistsError:
         pass  # an equal message is ready there

@@ -93,7 +93,10 @@ class Held(NamedTuple):
             return self._remove(tree, how.source, queue, message_id)
         if not tree.move(how, queue, message_id, to_queue):
             return None
-        target = tree.path(how.target, to_queue or queue, message_id)
+        to_queue = to_queue or queue
+        if how.target is State.READY:
+            context.ready.add(to_queue, message_id)
+        target = tree.path(how.target, to_queue, message_id)
         here = tree.stat(target)
         if here is None:
             return self.found

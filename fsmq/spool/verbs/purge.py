@@ -8,13 +8,14 @@ in the queue becomes known, and what is known is removed wherever it is by then.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import NoSuchQueue, is_full, unavailable
 from ..index.events import Events, Kind
 from ..layout.names import check_queue, entry, split_entry
-from ..layout.transitions import DELAY, NEW, QUEUES, REMOVE
+from ..layout.transitions import DELAY, NEW, PURGED, QUEUES, REMOVE
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .removal import (
@@ -71,8 +72,7 @@ def purge(
     except BaseException:
         work.close()
         raise
-    context.metrics.count(("purge",))
-    return Pending(work, lambda: None)
+    return Pending(work, partial(context.metrics.count, ("purge",)))
 
 
 def _empty(context: Context, queue: str, work: Work) -> int:
@@ -111,7 +111,7 @@ def _remove_all(
     """Remove messages that were hidden, wherever they are by now; how many are done then."""
     for message_id in ids:
         if remove_one(context, queue, message_id):
-            context.journal.note("purged", queue, message_id)
+            context.record(PURGED, queue, message_id)
             done += 1
             if done % PROGRESS_STEP == 0:
                 progress(done)

@@ -19,7 +19,7 @@ from ..errors import DuplicateMessage, InvalidValue, NoSuchQueue, Reserved, Unav
 from ..layout.message import NewMessage
 from ..layout.names import check_queue, siblings
 from ..layout.settings import QueueSettings
-from ..layout.transitions import NEW, State
+from ..layout.transitions import ACCEPTED, NEW, State
 from ..layout.tree import Tree
 from ..views.counts import Depths
 from .draft import Draft, drafts
@@ -144,9 +144,8 @@ class _Staging:
             self.abandon()
             raise
         self._free()
-        self._context.metrics.count(("put", self._queue), len(self._drafts))
         for draft, _ in self._drafts:
-            self._context.journal.note("accepted", self._queue, draft.message_id, size=draft.size)
+            self._context.record(ACCEPTED, self._queue, draft.message_id, size=draft.size)
         if self._context.coming is not None:
             for draft, _ in reversed(self._drafts):
                 if draft.delay_ms is None:

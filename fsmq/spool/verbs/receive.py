@@ -12,7 +12,7 @@ from ..layout.message import Message
 from ..layout.names import check_queue, facts
 from ..layout.settings import check_number
 from ..layout.steps import Steps
-from ..layout.transitions import DELAY, QUEUES
+from ..layout.transitions import CLAIMED, DELAY, QUEUES
 from ..views.reading import MAX_ANSWER_BYTES, Budget, Room, read
 from .claim import Taken, is_readable, win_in
 from .release import claim_stamp, return_unseen
@@ -29,6 +29,17 @@ def claim_in(
 ) -> Steps[Pending[list[Message]]]:
     """Claim up to ``count`` ready messages for ``visibility`` seconds (None: the queue's setting).
 
+    The rest as for `won_in`, which see.
+    """
+    won = yield from won_in(context, queue, count, visibility, room)
+    return Pending(won.work, won.give_out, won.give_back)
+
+
+def won_in(
+    context: Context, queue: str, count: int, visibility: float | None, room: Room | None
+) -> Steps[Won]:
+    """The same for who looks at the messages before they are given out.
+
     room: from which the room for their bodies is taken; what does not fit is not claimed.
 
     Raises:
@@ -37,30 +48,31 @@ def claim_in(
     """
     check_queue(queue)
     check_number("count", count, 1, MAX_CLAIMS)
-    claim = _Claim(context, queue, room)
+    won = Won(context, queue, room)
     try:
-        yield from claim.take_in(count, visibility)
+        yield from won.take_in(count, visibility)
     except OSError as error:
         # What was won before the fault is given out; a message whose reading failed comes back
         # when its timer ends.
-        if not claim.messages:
-            claim.work.close()
+        if not won.messages:
+            won.work.close()
             raise unavailable(error, f"cannot claim from queue {queue!r}") from error
     except NoRoom:
-        if not claim.messages:
-            claim.work.close()
+        if not won.messages:
+            won.work.close()
             raise
     except BaseException:
-        claim.work.close()
+        won.work.close()
         raise
     finally:
-        claim.budget.close()
-    context.metrics.count(("claim", queue), len(claim.messages))
-    return Pending(claim.work if claim.messages else Work(), claim.give_out, claim.give_back)
+        won.budget.close()
+    if not won.messages:
+        won.work = Work()
+    return won
 
 
-class _Claim:
-    """A claim of several messages while it is being made."""
+class Won:
+    """Several messages that have been claimed, or are being; none of it is durable yet."""
 
     def __init__(self, context: Context, queue: str, room: Room | None) -> None:
         tree = context.tree
@@ -89,15 +101,17 @@ class _Claim:
                     break
 
     def give_out(self) -> list[Message]:
+        """Record the claims, once they are durable; the messages."""
         context, now = self._context, self._context.clock()
         for message in self.messages:
             claim_ms = round(((message.deadline or now) - now) * 1000)
-            context.journal.note(
-                "claimed", self._queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms
+            context.record(
+                CLAIMED, self._queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms
             )
         return self.messages
 
     def give_back(self) -> None:
+        """Make the messages ready again, as if they had not been claimed."""
         for message in self.messages:
             self._return(message.id, claim_stamp(self._context, message))
 

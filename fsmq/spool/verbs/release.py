@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.sync import Work
@@ -13,7 +15,8 @@ from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, unavailable
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
-from ..layout.transitions import BURY, DELAY, QUEUES, RELEASE, State
+from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
+from ..records.journal import Details
 from .latch import Held, hold_patiently, restamp
 
 
@@ -39,12 +42,12 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
                 raise NoSuchMessage(queue, message_id, "that is in flight")
             work.files.append(fd)
         else:
-            target = _hand_back(context, settings, queue, message_id)
-            work.folders.add(tree.folder(QUEUES, target))
+            left = _hand_back(context, settings, queue, message_id)
+            work.folders.add(tree.folder(QUEUES, left.queue))
+            return Pending(work, partial(left.record, context, queue))
     except OSError as error:
         raise unavailable(error, f"cannot release in queue {queue!r}") from error
-    context.metrics.count(("release", queue))
-    return Pending(work, lambda: context.journal.note("released", queue, message_id))
+    return Pending(work, partial(context.record, RELEASED, queue, message_id))
 
 
 def release_many(
@@ -60,23 +63,39 @@ def release_many(
     check_queue(queue)
     tree = context.tree
     work = Work()
-    released = 0
+    released: list[_Left] = []
     try:
         settings = context.settings_of(queue)
         for message_id in _claimed(context, queue) if message_ids is None else message_ids:
             check_id(queue, message_id)
             try:
-                target = _hand_back(context, settings, queue, message_id)
+                left = _hand_back(context, settings, queue, message_id)
             except NoSuchMessage:
                 continue
             work.folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
-            work.folders.add(tree.folder(QUEUES, target))
-            context.journal.note("released", queue, message_id)
-            released += 1
+            work.folders.add(tree.folder(QUEUES, left.queue))
+            released.append(left)
     except OSError as error:
         raise unavailable(error, f"cannot release in queue {queue!r}") from error
-    context.metrics.count(("release", queue), released)
-    return Pending(work, lambda: released)
+
+    def finish() -> int:
+        for left in released:
+            left.record(context, queue)
+        return len(released)
+
+    return Pending(work, finish)
+
+
+class _Left(NamedTuple):
+    """A message that has left ``delay/``, and the queue in which it is ready now."""
+
+    message_id: str
+    queue: str
+    step: Step
+    details: Details
+
+    def record(self, context: Context, queue: str) -> None:
+        context.record(self.step, queue, self.message_id, **self.details)
 
 
 def _claimed(context: Context, queue: str) -> Iterator[str]:
@@ -115,7 +134,8 @@ def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
         if held is None:
             raise NoSuchMessage(queue, message_id, "that is in flight")
         try:
-            if not bury(context, held, queue, message_id, dead_letters):
+            details = bury(context, held, queue, message_id, dead_letters)
+            if details is None:
                 raise NoSuchMessage(queue, message_id, "that is in flight")
         finally:
             held.close()
@@ -123,7 +143,7 @@ def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
         raise unavailable(error, f"cannot bury in queue {queue!r}") from error
     queues = {tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
     work.folders = {tree.folder(DELAY), *queues}
-    return Pending(work, lambda: None)
+    return Pending(work, partial(context.record, BURIED, queue, message_id, **details))
 
 
 def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
@@ -131,10 +151,13 @@ def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
     return settings.max_deliveries is not None and deliveries >= settings.max_deliveries
 
 
-def bury(context: Context, held: Held, queue: str, message_id: str, dead_letters: str) -> bool:
+def bury(
+    context: Context, held: Held, queue: str, message_id: str, dead_letters: str
+) -> Details | None:
     """Move a held message from ``delay/`` to a dead-letter queue, where its count starts again.
 
-    False if it is not in ``delay/`` any more.
+    Gives what the caller records of it when it is durable; None if it is not in ``delay/`` any
+    more.
 
     Raises:
         FileExistsError: a message of that id stands there, in whatever state; nothing was changed.
@@ -150,7 +173,7 @@ def bury(context: Context, held: Held, queue: str, message_id: str, dead_letters
     found = held.found
     # Before the rename: who waits for dead letters may claim it at once, and would count on.
     if not held.stamp(context, source, stamps.encode(message_id, context.now_ms(), 0)):
-        return False
+        return None
     buried = None
     try:
         buried = held.move(context, BURY, queue, message_id, dead_letters)
@@ -158,23 +181,13 @@ def bury(context: Context, held: Held, queue: str, message_id: str, dead_letters
         if buried is None:
             held.stamp(context, source, found.st_mtime_ns)
     if buried is None:
-        return False
-    context.ready.add(dead_letters, message_id)
-    context.metrics.count(("bury", queue))
+        return None
     deliveries = stamps.deliveries(message_id, found.st_mtime_ns)
-    context.journal.note(
-        "buried",
-        queue,
-        message_id,
-        size=found.st_size,
-        deliveries=deliveries or None,
-        target=dead_letters,
-    )
-    return True
+    return {"size": found.st_size, "deliveries": deliveries or None, "target": dead_letters}
 
 
-def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id: str) -> str:
-    """Rename a message out of ``delay/``; the queue that it went to."""
+def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id: str) -> _Left:
+    """Rename a message out of ``delay/``, to the dead letters if its deliveries are used up."""
     tree = context.tree
     held = hold_patiently(context, tree.path(State.DELAY, queue, message_id))
     if held is None:
@@ -187,11 +200,11 @@ def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id
             and is_used_up(settings, deliveries)
             and fits(dead_letters, message_id)
         ):
-            if bury(context, held, queue, message_id, dead_letters):
-                return dead_letters
+            details = bury(context, held, queue, message_id, dead_letters)
+            if details is not None:
+                return _Left(message_id, dead_letters, BURIED, details)
         elif held.move(context, RELEASE, queue, message_id):
-            context.ready.add(queue, message_id)
-            return queue
+            return _Left(message_id, queue, RELEASED, {})
     finally:
         held.close()
     if not tree.has_queue(queue):
@@ -212,7 +225,7 @@ def give_back(context: Context, message: Message) -> Pending[None]:
         return_unseen(context, queue, message.id, claim_stamp(context, message))
     except OSError as error:
         raise unavailable(error, f"cannot give back to queue {queue!r}") from error
-    return Pending(work, lambda: context.journal.note("released", queue, message.id))
+    return Pending(work, partial(context.record, RELEASED, queue, message.id))
 
 
 def claim_stamp(context: Context, message: Message) -> int:
@@ -245,4 +258,3 @@ def return_unseen(context: Context, queue: str, message_id: str, mtime_ns: int) 
             raise NoSuchMessage(queue, message_id, "that is in flight")
     finally:
         held.close()
-    context.ready.add(queue, message_id)

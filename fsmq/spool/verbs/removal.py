@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 
 from ..context import Context, Pending
@@ -19,11 +20,13 @@ from ..layout.transitions import (
     DELAY,
     MESSAGE_FOLDERS,
     NEW,
+    PURGED,
     QUEUES,
     REMOVE,
     REMOVE_DELAY,
     REMOVE_NEW,
     REMOVE_READY,
+    REMOVED,
     TOPICS,
     State,
     Transition,
@@ -78,12 +81,11 @@ def remove(
     if not all(found):
         # Or a purge or a deletion of the queue, which may not have come to its sync.
         work.folders.add(tree.folder(QUEUES))
-    context.metrics.count(("remove", queue), sum(found))
 
     def finish() -> list[bool]:
         for message_id, was_there in zip(message_ids, found, strict=True):
             if was_there:
-                context.journal.note("removed", queue, message_id)
+                context.record(REMOVED, queue, message_id)
         return found
 
     return Pending(work, finish)
@@ -150,15 +152,19 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
     check_queue(queue)
     tree = context.tree
     work = Work(folders={tree.folder(QUEUES, queue), tree.folder(REMOVE)})
-    removed = 0
+    removed: list[str] = []
     with telling(f"cannot remove from {queue!r}"):
         for message_id in message_ids:
             # A claimer that is quicker has taken it away: then it is in flight.
             if is_id(message_id) and tree.move(REMOVE_READY, queue, message_id):
-                removed += 1
-                context.journal.note("removed", queue, message_id)
-    context.metrics.count(("remove", queue), removed)
-    return Pending(work, lambda: removed)
+                removed.append(message_id)
+
+    def finish() -> int:
+        for message_id in removed:
+            context.record(REMOVED, queue, message_id)
+        return len(removed)
+
+    return Pending(work, finish)
 
 
 def delete_queue(context: Context, queue: str) -> Pending[None]:
@@ -204,8 +210,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     except BaseException:
         work.close()
         raise
-    context.metrics.count(("delete_queue",))
-    return Pending(work, lambda: None)
+    return Pending(work, partial(context.metrics.count, ("delete_queue",)))
 
 
 def _bury(context: Context, queue: str, grave: str) -> bool:
@@ -243,7 +248,7 @@ def sweep_ready(context: Context, queue: str) -> int:
             # A shell user's name, which has no room in any other folder.
             is_gone = tree.unlink(tree.path(State.READY, queue, message_id))
         if is_gone:
-            context.journal.note("purged", queue, message_id)
+            context.record(PURGED, queue, message_id)
             removed += 1
     return removed
 
@@ -294,7 +299,7 @@ def sweep(
             continue
         if staged is None:
             if _take_away(tree, [transition], queue, parts[1]):
-                context.journal.note("purged", queue, parts[1])
+                context.record(PURGED, queue, parts[1])
         else:
             # A complete one may have been acknowledged before a crash, and would come back.
             tree.unlink(path)

@@ -211,7 +211,6 @@ def move_messages(
     except OSError as error:
         raise unavailable(error, f"cannot move from {source!r} to {target!r}") from error
     progress(moved)
-    context.metrics.count(("move", source), moved)
     return Moved(moved, conflicts)
 
 
@@ -237,7 +236,7 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
         # Deleted since we looked: its sweep of new/ may have been over already.
         _bring_back(context, target, message_id, source)
         raise NoSuchQueue(target)
-    context.journal.note("moved", target, message_id, source=source)
+    context.record(how.step, target, message_id, source=source)
     return True
 
 

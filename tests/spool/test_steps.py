@@ -1,0 +1,145 @@
+"""Each step of a message is counted and noted once, by one table, when it is durable."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import NewMessage, Queue, Spool
+from fsmq.spool.layout import transitions
+from fsmq.spool.layout.transitions import STEPS, State, Step, Transition
+from fsmq.spool.records.journal import Details, NoJournal
+from fsmq.spool.records.metrics import METRICS
+from fsmq.spool.verbs import dedup
+from fsmq.spool.verbs.claim import fetch
+from tests.suite import HOME
+
+ROWS = {name: row for name, row in vars(transitions).items() if isinstance(row, Transition)}
+
+
+class Noted(NoJournal):
+    """A journal in memory: the events in their order."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def note(self, event: str, queue: str, message_id: str, **details: object) -> None:
+        assert set(details) <= set(Details.__annotations__)
+        self.events.append(event)
+
+
+@pytest.fixture
+def noted(spool: Spool) -> Iterator[Noted]:
+    spool.context.journal = journal = Noted()
+    yield journal
+    counted = Counter(
+        {key[0]: number for key, number in spool.context.metrics.snapshot().counts.items()}
+    )
+    metrics = {step.event: step.metric for step in STEPS}
+    expected = Counter(metric for e in journal.events if (metric := metrics[e]) is not None)
+    for metric in filter(None, metrics.values()):
+        assert counted[metric] == expected[metric], "the metrics and the journal tell the same"
+
+
+def test_what_is_taken_back_was_no_step(spool: Spool, jobs: Queue, noted: Noted) -> None:
+    jobs.put(b"x")
+    spool.deliver()
+    noted_before = list(noted.events)
+    claim = spool.unsynced.claim("jobs")
+    assert noted.events == noted_before
+    claim.work.close()
+    claim.abandon()
+    assert noted.events == noted_before
+
+
+def test_a_step_is_recorded_when_it_is_durable(spool: Spool, jobs: Queue, noted: Noted) -> None:
+    jobs.configure(max_deliveries=5, dead_letter_queue="dead")
+    ids = jobs.put_many([b"1", b"2"])
+    jobs.claim(2)
+    before = list(noted.events)
+    released = spool.unsynced.release_many("jobs", ids[:1])
+    buried = spool.unsynced.bury("jobs", ids[1])
+    assert noted.events == before
+    spool.complete(released)
+    spool.complete(buried)
+    assert noted.events == [*before, "released", "buried"]
+
+
+def test_what_a_renewal_delivers_on_its_way_is_recorded(
+    spool: Spool, jobs: Queue, noted: Noted
+) -> None:
+    [message_id] = spool.complete(spool.unsynced.put("jobs", [NewMessage(b"x")]))
+    fetch(spool.context, "jobs", message_id)
+    assert noted.events == ["accepted", "delivered"]
+
+
+def test_a_pull_to_the_read_side_is_a_move(spool: Spool, noted: Noted) -> None:
+    for side in (dedup.read_side("jobs"), dedup.write_side("jobs")):
+        spool.create_queue(side)
+    spool.complete(spool.unsynced.dedup_send("jobs", [b"x"]))
+    spool.deliver()
+    spool.complete(dedup.poll(spool.context, "jobs", 1, 0.0))
+    spool.deliver()
+    spool.complete(dedup.poll(spool.context, "jobs", 1, 60.0))
+    assert noted.events == [
+        *("accepted", "delivered", "moved", "claimed"),
+        *("redelivered", "claimed"),
+    ]
+
+
+def test_a_row_is_told_from_another_by_what_it_records_or_renames() -> None:
+    same = {frozenset((a, b)) for a in ROWS for b in ROWS if a != b and ROWS[a] == ROWS[b]}
+    assert same == {frozenset(("PULL", "MOVE_READY"))}
+    assert {row.step for row in ROWS.values()} <= set(STEPS)
+    assert {s for s in vars(transitions).values() if isinstance(s, Step)} == set(STEPS)
+    assert {step.metric for step in STEPS} - {None} <= set(METRICS)
+
+
+def test_the_journals_page_tells_every_step() -> None:
+    page = (HOME / "docs" / "journal.md").read_text()
+    table = page.partition("| event | step |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [step.event for step in STEPS]
+
+
+def test_only_the_context_records_steps() -> None:
+    recorders = {
+        path.relative_to(HOME).as_posix()
+        for path in (HOME / "fsmq").rglob("*.py")
+        if "journal.note(" in path.read_text()
+    }
+    assert recorders == {"fsmq/spool/context.py"}
+
+
+def test_the_format_tells_every_row() -> None:
+    page = (HOME / "docs" / "format.md").read_text()
+    table = page.partition("| transition | from | to | in the journal |")[2].partition("\n\n")[0]
+    told = re.findall(r"^\| ([a-z ]+) \| `(\w+)/` \| `(\w+)/` \| `(\w+)` \|$", table, re.MULTILINE)
+    folders = {State.READY: "queues"}
+    assert told == [
+        (
+            name.lower().replace("_", " "),
+            folders.get(row.source, row.source.value),
+            folders.get(row.target, row.target.value),
+            row.step.event,
+        )
+        for name, row in ROWS.items()
+    ]
+
+
+def test_files_are_moved_by_the_table_alone() -> None:
+    # `browse.move_one`, `verbs.removal` and the latch rename first and record when it is durable.
+    callers = {
+        path.relative_to(HOME / "fsmq/spool").as_posix()
+        for path in Path(HOME / "fsmq/spool").rglob("*.py")
+        if re.search(r"\btree\.move\(", path.read_text())
+    }
+    assert callers == {
+        "context.py",
+        "verbs/latch.py",
+        "verbs/removal.py",
+        "views/browse.py",
+    }
