@@ -283,3 +283,19 @@ async def test_a_batch_of_a_missing_queue_is_refused(
     assert answer.json["type"] == "urn:fsmq:problem:no-such-queue"
     assert (await ask(client, "GET", "/nowhere/peek")).status == 404
     eventually(lambda: not [p for p in (suite.root / "new").iterdir() if "nowhere" in p.name])
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("batch", b'{"a":[%s0]}' % (b"0," * 400_000)),
+        ("batch", b"{%s}" % b",".join([b'"a":0'] * 400_000)),
+        ("ack", b"[[%s0]]" % (b"0," * 400_000)),
+    ],
+)
+async def test_what_is_of_the_wrong_form_is_not_read_however_long_it_is(
+    client: aiohttp.ClientSession, queue: str, route: str, body: bytes
+) -> None:
+    answer = await ask(client, "POST", f"/{queue}/{route}", data=body)
+    assert answer.status == 400
+    assert "one value is made of too many" in answer.json["detail"]

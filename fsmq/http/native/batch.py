@@ -87,7 +87,8 @@ def _array(body: bytes, name: str, within: str | None = None) -> Iterator[Any]:
 
 def _elements(reader: Reader, name: str, within: str | None) -> Iterator[Any]:
     if reader.first() != ("[" if within is None else "{"):
-        reader.skip()  # it may be no JSON at all
+        # It may be no JSON at all. Not skipped: that reads on however many values there are.
+        reader.value()
         what = f"the {name} are not a JSON array" if within is None else _not_alone(within)
         raise UnreadableBody(what)
     if within is None:
