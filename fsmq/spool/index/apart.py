@@ -34,6 +34,9 @@ class Apart:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __bool__(self) -> bool:
+        return bool(self._known) and len(self._waiting) > 0  # mostly there are none: said at once
+
     def __contains__(self, name: str) -> bool:
         return name in self._waiting
 

@@ -117,8 +117,8 @@ class ReadyIndex:
 
     def pop_failed(self, *, early: bool = False) -> str | None:
         """Take out an id that waits apart and whose time has come, or, ``early``, comes next."""
-        now = time.monotonic()
         while self._apart:
+            now = time.monotonic()
             message_id = self._apart.pop_first() if early else self._apart.pop_due(now)
             if message_id is None:
                 break

@@ -53,7 +53,8 @@ class Budget:
     def use(self, size: int) -> None:
         """Count a message as read, which has so many bytes for good."""
         if self._room is not None:
-            self.need(size)
+            if self._spare < size + _MESSAGE_BYTES:
+                self.need(size)
             self._spare -= size + _MESSAGE_BYTES
             self._is_first = False
 
