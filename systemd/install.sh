@@ -109,7 +109,7 @@ uninstall_all() {
     if [[ -z $destdir && -d /run/systemd/system ]]; then
         # The target's own stop would not wait for theirs.
         systemctl stop 'fsmq@*.target' 'fsmq-*@*.socket' 'fsmq-*@*.service'
-        systemctl --quiet disable fsmq@.target
+        systemctl --quiet disable fsmq@.target fsmq-drop@.service
     fi
     for program in "${programs[@]}"; do
         [[ $(readlink "$destdir$prefix/bin/$program") != "$lib/bin/$program" ]] ||
@@ -121,9 +121,9 @@ uninstall_all() {
     rm -rf "$destdir$users/fsmq.conf" "$destdir$lib"
     if [[ -n $destdir ]]; then return; fi
     if [[ -d /run/systemd/system ]]; then systemctl daemon-reload; fi
-    echo "fsmq is gone. What stays: the spools in /var/lib/fsmq, the settings in /etc/fsmq, and the"
-    echo "user fsmq, whose they are. To remove those as well, with all messages:"
-    echo "    rm -r /var/lib/fsmq /etc/fsmq && userdel fsmq"
+    echo "fsmq is gone. What stays: the spools in /var/lib/fsmq, what was dropped in /var/lib/fsmq-drop,"
+    echo "the settings in /etc/fsmq, and the user fsmq, whose they are. To remove those as well, with all messages:"
+    echo "    rm -rf /var/lib/fsmq /var/lib/fsmq-drop /etc/fsmq && userdel fsmq"
 }
 
 check "$@"

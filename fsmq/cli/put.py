@@ -42,6 +42,20 @@ _BATCH = 250
     "--attribute", "-a", "pairs", multiple=True, metavar="NAME=VALUE", help="Any number of them."
 )
 @click.option("--create", is_flag=True, help="Create the queue if it is missing; and the folder.")
+@click.option(
+    "--watch",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Put each file that comes into FOLDER; below.",
+)
+@click.option("--recursive", is_flag=True, help="With --watch: and into the folders in it.")
+@click.option("--glob", metavar="PATTERN", help="With --watch: only files of such names.  [*]")
+@click.option(
+    "--done",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="With --watch: where files go that are stored.  [done, in the FOLDER watched]",
+)
 @json_option
 def put(
     queue: str,
@@ -56,6 +70,10 @@ def put(
     content_type: str | None,
     pairs: Sequence[str],
     create: bool,
+    watch: Path | None,
+    recursive: bool,
+    glob: str | None,
+    done: Path | None,
     as_json: bool,
 ) -> None:
     """Put messages into a queue, and print their ids, one a line.
@@ -70,16 +88,35 @@ def put(
     the middle, the messages whose ids were printed are stored, and no others. A put that may have
     failed can be repeated with the same --id: exit code 4 says that it is stored already.
 
+    \b
+    fsmq put jobs --watch inbox         each file that is dropped into inbox, until it is stopped
+
+    With --watch a file is taken when whoever wrote it has closed it, or when it was moved there;
+    those that are there at the start, too. When its message is stored it is moved to --done.
+    Files whose names begin with a dot or end like .part or .tmp are left alone. Stopped, even
+    killed, and started again it loses no file, and makes no second message of one whose message
+    still stands. The attribute "file" of a message is its path in FOLDER. Files that are too large
+    stay where they are, and are told once.
+
     With --json it prints a line {"queue": …, "id": …} for each message.
     """
     if body is not None and files:
         raise click.UsageError("Give --body or FILEs, not both.")
     if own_id is not None and (lines or len(files) > 1):
         raise click.UsageError("--id names one message: give one FILE, and no --lines.")
+    if watch is not None and (body is not None or files or lines or own_id is not None):
+        raise click.UsageError("--watch goes without FILEs, --body, --lines and --id.")
+    if watch is None and (recursive or glob is not None or done is not None):
+        raise click.UsageError("--recursive, --glob and --done are for --watch.")
     like = NewMessage(b"", delay, priority, ttl, own_id, content_type, attributes_of(pairs))
     with open_place(at, create=create) as place:
         if create:
             place.create(queue)
+        if watch is not None:
+            # Only here: what watches takes its time to load.
+            from fsmq.cli.drop.drop import watch_folder
+
+            sys.exit(watch_folder(place, queue, watch, done, glob or "*", recursive, like, as_json))
         storing = _Storing(place.queue(queue), queue, like, as_json)
         if body is not None:
             storing.store(body.encode().split(b"\n") if lines else [body.encode()])

@@ -40,7 +40,7 @@ def test_systemd_understands_the_units(units: Path) -> None:
 
 
 def test_a_word_that_systemd_does_not_know_would_be_found(units: Path) -> None:
-    unit = units / UNITS[0].name
+    unit = units / "fsmq-mq@.service"
     unit.write_text(unit.read_text().replace("WatchdogSec", "WatchdogSecs"))
     assert "WatchdogSecs" in analyze(units, "verify", f"./{unit.name}").stderr
 

@@ -9,6 +9,7 @@ seconds in the future), and with them order and retention. And one costs 8 µs, 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -47,6 +48,14 @@ def uuid7() -> str:
         _used += _RANDOM_DIGITS
     at = f"{tick:015x}"  # 12 digits of milliseconds, 3 of their fraction
     return f"{at[:8]}-{at[8:12]}-7{at[12:]}-{_VARIANT[random[0]]}{random[1:4]}-{random[4:]}"
+
+
+def derived_uuid7(time_ns: int, seed: bytes) -> str:
+    """The UUIDv7 of a time (Unix nanoseconds) and of a seed: the same for the same, each time."""
+    tick = max(0, time_ns) * _TICKS_PER_MS // _NS_PER_MS
+    drawn = hashlib.sha256(seed).hexdigest()[:_RANDOM_DIGITS]
+    at = f"{tick:015x}"
+    return f"{at[:8]}-{at[8:12]}-7{at[12:]}-{_VARIANT[drawn[0]]}{drawn[1:4]}-{drawn[4:]}"
 
 
 def _forget_pool() -> None:

@@ -1,0 +1,417 @@
+"""`fsmq put --watch`: what is dropped into a folder becomes messages, whatever ends the program."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fsmq import Client, Message
+from fsmq.spool import Spool
+from fsmq.spool.layout.names import facts
+from fsmq.spool.layout.uuids import derived_uuid7
+from tests.cli.helpers import Command, environment
+from tests.suite import Program, Suite, arbitrary_moment, eventually
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def fsmq(root: Path) -> Command:
+    """The command at a root with the queue ``jobs``; no program runs."""
+    command = Command(root)
+    command("create", "jobs")
+    return command
+
+
+@pytest.fixture
+def start(fsmq: Command, inbox: Path, tmp_path: Path) -> Iterator[Start]:
+    """Watch the inbox with more options; returns when it is ready."""
+    running: list[Program] = []
+
+    def begin(*options: str, at: str | None = None, until_ready: bool = True) -> Program:
+        command = ["put", "jobs", "--watch", str(inbox), *options]
+        log, env = tmp_path / "drop.log", environment(FSMQ_AT=at or fsmq.at)
+        running.append(Program("drop", "fsmq.cli", command, log, env))
+        running[-1].start(until_ready=until_ready)
+        return running[-1]
+
+    yield begin
+    for program in running:
+        program.end()
+
+
+def said(program: Program) -> list[str]:
+    return [event["event"] for event in program.logs()]
+
+
+def says(program: Program, part: str) -> str:
+    """Wait for a line with these words."""
+    return str(eventually(lambda: next((line for line in said(program) if part in line), None)))
+
+
+def messages(fsmq: Command) -> list[Message]:
+    """All messages of the queue, whatever their state; none moves meanwhile without a mover."""
+    with Spool(fsmq.at, delivers=False) as spool:
+        jobs = spool.queue("jobs")
+        states = ("new", "ready", "delayed", "in_flight")
+        return [message for state in states for message in jobs.peek(10_000, state=state)]
+
+
+def bodies(fsmq: Command) -> list[str]:
+    return sorted(message.body.decode() for message in messages(fsmq))
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir())
+
+
+def is_empty(inbox: Path) -> bool:
+    return not [name for name in files(inbox) if not name.startswith("done/")]
+
+
+def test_what_is_written_moved_in_and_there_already(
+    fsmq: Command, start: Start, inbox: Path, tmp_path: Path
+) -> None:
+    (inbox / "there").write_text("1")
+    program = start("--content-type=text/plain", "-atenant=a", "--priority=3")
+    (inbox / "written é").write_text("2")
+    (tmp_path / "elsewhere").write_text("3")
+    os.rename(tmp_path / "elsewhere", inbox / "moved in")
+    (inbox / "empty").touch()
+    eventually(lambda: is_empty(inbox))
+    found = {m.attributes["file"]: m for m in messages(fsmq)}
+    assert {name: m.body.decode() for name, m in found.items()} == {
+        "there": "1",
+        "written é": "2",
+        "moved in": "3",
+        "empty": "",
+    }
+    for message in found.values():
+        assert (message.content_type, message.priority) == ("text/plain", 3)
+        assert message.attributes["tenant"] == "a"
+    assert files(inbox / "done") == ["empty", "moved in", "there", "written é"]
+    program.signal(signal.SIGTERM)
+    assert program.wait() == 0
+    assert sorted(said(program)) == sorted(m.id for m in found.values())
+
+
+def test_ctrl_c_ends_it_as_it_ends_a_worker(start: Start) -> None:
+    program = start()
+    program.signal(signal.SIGINT)
+    assert program.wait() == 130
+
+
+def test_a_file_is_taken_when_its_last_writer_closes_it(
+    fsmq: Command, start: Start, inbox: Path
+) -> None:
+    with (inbox / "begun before").open("w") as old:
+        old.write("a")
+        old.flush()
+        start()
+        with (inbox / "new").open("w") as new, (inbox / "new").open("a") as second:
+            new.write("c")
+            new.close()
+            second.flush()
+            # Longer than what is there at the start has to stand still.
+            (inbox / "other").write_text("e")
+            eventually(lambda: bodies(fsmq) == ["e"])
+            eventually(lambda: time.time() - (inbox / "new").stat().st_mtime > 2)
+            assert bodies(fsmq) == ["e"]
+            second.write("d")
+        eventually(lambda: bodies(fsmq) == ["cd", "e"])
+        old.write("b")
+    eventually(lambda: bodies(fsmq) == ["ab", "cd", "e"])
+    eventually(lambda: is_empty(inbox))
+
+
+def test_folders_in_it_and_what_is_done(fsmq: Command, start: Start, inbox: Path) -> None:
+    (inbox / "a" / "b").mkdir(parents=True)
+    (inbox / "a" / "b" / "there").write_text("1")
+    program = start()
+    (inbox / "top").write_text("0")
+    eventually(lambda: bodies(fsmq) == ["0"])
+    program.signal(signal.SIGTERM)
+    assert program.wait() == 0
+    assert files(inbox) == ["a/b/there", "done/top"]
+
+    start("--recursive")
+    (inbox / "c" / "d").mkdir(parents=True)
+    (inbox / "c" / "d" / "written").write_text("2")
+    outside = inbox.parent / "e"
+    (outside / "f").mkdir(parents=True)
+    (outside / "f" / "moved").write_text("3")
+    os.rename(outside, inbox / "e")
+    eventually(lambda: is_empty(inbox))
+    assert bodies(fsmq) == ["0", "1", "2", "3"]
+    assert files(inbox / "done") == ["a/b/there", "c/d/written", "e/f/moved", "top"]
+    names = {message.attributes["file"] for message in messages(fsmq)}
+    assert names == {"top", "a/b/there", "c/d/written", "e/f/moved"}
+
+
+def test_what_is_passed_over(fsmq: Command, start: Start, inbox: Path) -> None:
+    names = [".hidden", "x.json.part", "x.json.TMP", "x.crdownload", "x.json~", "x.txt"]
+    for name in names[:3]:
+        (inbox / name).write_text("no")
+    start("--glob=*.json")
+    for name in names[3:]:
+        (inbox / name).write_text("no")
+    (inbox / "y.json.part").write_text("yes")
+    (inbox / "y.json.part").rename(inbox / "y.json")
+    os.mkfifo(inbox / "fifo.json")
+    (inbox / "folder.json").mkdir()
+    (inbox / "z.json").write_text("yes")
+    eventually(lambda: bodies(fsmq) == ["yes", "yes"])
+    eventually(lambda: files(inbox / "done") == ["y.json", "z.json"])
+    assert set(names) <= set(files(inbox))
+
+
+def test_links_lead_nowhere(fsmq: Command, start: Start, inbox: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text("secret")
+    (inbox / "there").symlink_to(tmp_path / "secret" / "key")
+    (inbox / "folder").symlink_to(tmp_path / "secret")
+    start("--recursive")
+    (inbox / "new").symlink_to(tmp_path / "secret" / "key")
+    (tmp_path / "link").symlink_to(tmp_path / "secret" / "key")
+    os.rename(tmp_path / "link", inbox / "moved")
+    (inbox / "real").write_text("real")
+    eventually(lambda: (inbox / "done" / "real").exists())
+    assert bodies(fsmq) == ["real"]
+    assert files(tmp_path / "secret") == ["key"]
+
+
+def test_a_planted_folder_for_what_is_done_is_refused(
+    start: Start, inbox: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (inbox / "done").symlink_to(tmp_path / "elsewhere")
+    program = start(until_ready=False)
+    assert program.wait() == 2
+
+
+def test_what_is_too_large_stays_and_is_told_once(fsmq: Command, start: Start, inbox: Path) -> None:
+    fsmq("config", "jobs", "max_message_bytes=10")
+    program = start()
+    (inbox / "large").write_text("x" * 11)
+    assert "large: has 11 bytes, and a message may have 10" in says(program, "large")
+    os.utime(inbox / "large")
+    (inbox / "fits").write_text("x" * 10)
+    eventually(lambda: bodies(fsmq) == ["x" * 10])
+    assert len([line for line in said(program) if "large" in line]) == 1
+    (inbox / "large").write_text("small")
+    eventually(lambda: is_empty(inbox))
+    assert bodies(fsmq) == ["small", "x" * 10]
+
+
+def test_the_same_name_again_is_another_message(fsmq: Command, start: Start, inbox: Path) -> None:
+    start()
+    for number, body in enumerate(("one", "two", "two"), 1):
+        (inbox / "job").write_text(body)
+        os.utime(inbox / "job", (1, 1))
+        eventually(lambda number=number: len(files(inbox / "done")) == number)
+    eventually(lambda: is_empty(inbox))
+    assert bodies(fsmq) == ["one", "two", "two"]
+    first, *others = sorted((inbox / "done").iterdir())
+    assert first.read_text() == "one"
+    ids = {re.sub(r"\.h$", "", message.id) for message in messages(fsmq)}
+    assert {re.sub(r"\.h$", "", path.name.removeprefix("job.")) for path in others} < ids
+
+
+def test_a_kill_between_the_put_and_the_move_makes_no_second_message(
+    fsmq: Command, start: Start, inbox: Path
+) -> None:
+    program = start()
+    (inbox / "done").rmdir()  # so that the move fails
+    (inbox / "job").write_text("once")
+    says(program, "cannot be moved away")
+    assert bodies(fsmq) == ["once"]
+    assert files(inbox) == ["job"]
+    program.end()
+    program = start()
+    says(program, "is stored already")
+    eventually(lambda: files(inbox) == ["done/job"])
+    assert bodies(fsmq) == ["once"]
+
+
+def test_killed_again_and_again_it_loses_nothing_and_takes_nothing_twice(
+    fsmq: Command, start: Start, inbox: Path
+) -> None:
+    chance = Random(4)
+    written: list[str] = []
+    enough = threading.Event()
+
+    def write() -> None:
+        while not enough.is_set() and len(written) < 300:
+            body = f"{len(written)}"
+            path = inbox / f"{len(written) % 7}" / f"{len(written)}"
+            path.parent.mkdir(exist_ok=True)
+            with path.open("w") as file:
+                file.write(body[: len(body) // 2])
+                file.flush()
+                arbitrary_moment(chance, 0, 0.05)
+                file.write(body[len(body) // 2 :])
+            written.append(body)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(6):
+            program = start("--recursive", until_ready=False)
+            eventually(lambda program=program: said(program))
+            arbitrary_moment(chance, 0, 0.2)
+            program.end()
+    finally:
+        enough.set()
+        writer.join()
+    start("--recursive")
+    eventually(lambda: is_empty(inbox))
+    assert len(written) > 20
+    assert bodies(fsmq) == sorted(written)
+    assert len(files(inbox / "done")) == len(written)
+
+
+def test_a_server_that_goes_and_comes_back(tmp_path: Path, start: Start, inbox: Path) -> None:
+    with Suite(tmp_path / "served") as suite, Client(suite.url) as client:
+        client.create_queue("jobs")
+        program = start(at=suite.url)
+        (inbox / "one").write_text("1")
+        eventually(lambda: is_empty(inbox))
+        suite.kill("mq")
+        (inbox / "two").write_text("2")
+        says(program, "trying again")
+        suite.restart("mq")
+        eventually(lambda: is_empty(inbox))
+        jobs = client.queue("jobs")
+        assert sorted(m.body for m in eventually(lambda: jobs.claim(2, wait=5))) == [b"1", b"2"]
+        jobs.configure(max_message_bytes=10)
+        (inbox / "large").write_text("x" * 20_000_000)
+        assert "at most" not in says(program, "large: ")
+        assert files(inbox) == ["done/one", "done/two", "large"]
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0
+
+
+def test_a_full_queue_is_waited_for(fsmq: Command, start: Start, inbox: Path) -> None:
+    fsmq("config", "jobs", "max_depth=1")
+    program = start()
+    (inbox / "a").write_text("a")
+    eventually(lambda: is_empty(inbox))
+    (inbox / "b").write_text("b")
+    says(program, "max_depth")
+    assert bodies(fsmq) == ["a"]
+    fsmq("get", "jobs", "--ack")
+    eventually(lambda: bodies(fsmq) == ["b"])
+
+
+def test_what_has_waited_long_does_not_expire_at_once(
+    fsmq: Command, start: Start, inbox: Path
+) -> None:
+    fsmq("config", "jobs", "retention=60")
+    (inbox / "old").write_text("old")
+    dropped = (inbox / "old").stat().st_ctime
+    eventually(lambda: time.time() - dropped > 3)
+    start("--ttl=4")
+    eventually(lambda: is_empty(inbox))
+    [message] = messages(fsmq)
+    assert facts(message.id).created_ms / 1000 >= dropped + 3  # type: ignore[operator]
+
+
+def test_a_deleted_folder_ends_it(start: Start, inbox: Path) -> None:
+    program = start()
+    shutil.rmtree(inbox)
+    assert program.wait(60) == 69
+
+
+# Another user may not be able to read Python's own files: all is loaded before.
+_AS_ANOTHER = """
+import os, sys, encodings.idna, watchdog.observers, watchdog.events
+import fsmq.cli.put, fsmq.cli.drop.drop, fsmq.daemons.settings.settings
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+fsmq.cli.put.put(["jobs", "--watch", sys.argv[2]])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it takes two users")
+def test_files_of_others_are_taken_by_their_closing() -> None:
+    """Of those nobody can say whether they are being written, unless an event does."""
+    nobody = "65534"
+    with tempfile.TemporaryDirectory() as folder:
+        fsmq, inbox = Command(Path(folder) / "mq"), Path(folder) / "inbox"
+        fsmq("create", "jobs")
+        inbox.mkdir()
+        for path in (Path(folder), *Path(folder).rglob("*")):
+            os.chown(path, int(nobody), int(nobody))
+        (inbox / "there").write_text("1")
+        command = [sys.executable, "-c", _AS_ANOTHER, nobody, str(inbox)]
+        process = subprocess.Popen(command, env=environment(FSMQ_AT=fsmq.at))
+        try:
+            eventually(lambda: is_empty(inbox))
+            with (inbox / "slow").open("w") as slow:
+                slow.write("2")
+                slow.flush()
+                eventually(lambda: time.time() - (inbox / "slow").stat().st_mtime > 2)
+                assert (inbox / "slow").exists()
+                slow.write("3")
+            eventually(lambda: is_empty(inbox))
+        finally:
+            process.kill()
+            process.wait()
+        assert bodies(fsmq) == ["1", "23"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--watch={inbox}", "--body=x"], "goes without"),
+        (["--watch={inbox}", "--id=x"], "goes without"),
+        (["--watch={inbox}", "{root}/x"], "goes without"),
+        (["--recursive"], "are for --watch"),
+        (["--watch={root}/queues"], "cannot be watched"),
+        (["--watch={root}"], "cannot be watched"),
+        (["--watch={root}/..", "--recursive"], "cannot be watched"),
+        (["--watch={inbox}", "--done=/proc"], "another filesystem"),
+        (["--watch={inbox}/none"], "does not exist"),
+    ],
+)
+def test_wrong_usage(fsmq: Command, inbox: Path, options: list[str], told: str) -> None:
+    filled = [option.format(inbox=inbox, root=fsmq.at) for option in options]
+    assert told in fsmq("put", "jobs", *filled, code=2).stderr.decode()
+
+
+def test_a_queue_that_is_missing_and_a_folder_that_is_watched(
+    fsmq: Command, start: Start, inbox: Path
+) -> None:
+    fsmq("put", "none", "--watch", inbox, code=3)
+    start()
+    told = fsmq("put", "jobs", "--watch", inbox, code=69).stderr.decode()
+    assert "another program watches" in told
+
+
+def test_an_id_is_made_of_a_time_and_a_seed() -> None:
+    made = derived_uuid7(1_700_000_000_123_456_789, b"seed")
+    assert made == derived_uuid7(1_700_000_000_123_456_789, b"seed")
+    assert made != derived_uuid7(1_700_000_000_123_456_789, b"other")
+    assert facts(made).created_ms == 1_700_000_000_123
+    assert derived_uuid7(0, b"") < made < derived_uuid7(1_700_000_000_124_000_000, b"")
+    assert facts(derived_uuid7(-1, b"")).created_ms == 0
