@@ -19,8 +19,7 @@ from fsmq.spool import QueueSettings
 from fsmq.spool.fsck import printable
 from fsmq.spool.probe import Level, cleaned_at_boot, probe
 from fsmq.spool.records.alive import look
-from fsmq.spool.views.lag import Lag, measure
-from fsmq.spool.views.survey import Overview
+from fsmq.spool.views.counts import Lag, Overview, measure_lag
 
 # A mover takes milliseconds; whatever waits longer than this stands still.
 _STILL_S = 5.0
@@ -100,7 +99,7 @@ def _findings(place: Place) -> Iterator[Finding]:
     if isinstance(place, Root):
         for found in probe(place.path):
             yield Finding(found.name, _LEVELS[found.level], found.text)
-        lag = measure(place.spool.context)
+        lag = measure_lag(place.spool.context)
         yield from _programs(place, lag)
         yield from _standing_still(lag)
         yield from _unreadable(place)

@@ -16,7 +16,7 @@ from fsmq.cli.failures import Exit, tell
 from fsmq.cli.output import bar, json_option, many, span
 from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
-from fsmq.spool.views.survey import Overview
+from fsmq.spool.views.counts import Overview
 
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 

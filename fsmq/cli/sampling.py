@@ -12,7 +12,7 @@ from fsmq.cli.place.server import Server, ServerTraffic
 from fsmq.spool.index.events import Events, Kind
 from fsmq.spool.layout.names import split_entry
 from fsmq.spool.layout.transitions import NEW, REMOVE
-from fsmq.spool.views.survey import Overview
+from fsmq.spool.views.counts import Overview
 
 # Counting may take this share of the time: with millions of messages it takes seconds.
 _SHARE = 0.2

@@ -14,7 +14,7 @@ from typing import Literal
 from fsmq.daemons.process.logs import get_logger
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.records.metrics import Key, Metrics
-from fsmq.spool.views.survey import Overview
+from fsmq.spool.views.counts import Overview
 
 log = get_logger(__name__)
 

@@ -23,7 +23,7 @@ from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.records.metrics import METRICS, Key, Snapshot
 from fsmq.spool.records.reports import Report
-from fsmq.spool.views.survey import Overview
+from fsmq.spool.views.counts import Overview
 
 from .answers import json_answer
 from .connection.pieces import Pieces

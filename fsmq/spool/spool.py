@@ -34,8 +34,7 @@ from .topic import Topic
 from .unsynced import Unsynced
 from .verbs import removal
 from .views.census import Census
-from .views.counts import Counts, Depths, count
-from .views.survey import Overview, survey
+from .views.counts import Counts, Depths, Overview, count, survey
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from fsmq.spool import Counts, Message, Moved, NewMessage, QueueSettings, Spool,
 from fsmq.spool.claimed import Claimed
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
-from fsmq.spool.views.survey import Overview
+from fsmq.spool.views.counts import Overview
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -13,7 +13,7 @@ from fsmq.client.client import Client, ClientQueue
 from fsmq.client.exchange import Answer, Request, Verb
 from fsmq.client.topics import ClientTopic
 from fsmq.spool import Moved, NoSuchQueue, Unavailable
-from fsmq.spool.views.survey import Overview
+from fsmq.spool.views.counts import Overview
 
 # A person waits for a server that is being restarted, and no longer.
 _PATIENCE_S = 5.0

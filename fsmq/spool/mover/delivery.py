@@ -17,9 +17,8 @@ from ..layout.transitions import DELAY, NEW, QUEUES
 from .delay import Returns
 from .expiry import Sweeper
 from .new import Arrivals
-from .pace import Pace
 from .retries import Stuck
-from .task import Task
+from .task import Pace, Task
 
 _MAX_WAIT_S = 1.0
 

@@ -14,9 +14,8 @@ from ..index.apart import Apart
 from ..layout.names import entry, facts, split_entry
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..staging.abandoned import Abandoned
-from .pace import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace
 from .retries import Stuck
-from .task import Task
+from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace, Task
 
 
 class Arrivals:

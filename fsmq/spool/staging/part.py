@@ -34,8 +34,7 @@ from ..layout.settings import DEFAULTS, QueueSettings
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
-from ..verbs.draft import Draft, draft
-from ..verbs.restored import restored
+from ..verbs.draft import Draft, draft, restored
 
 # So many files share a sync; settings are read anew for each such group.
 _GROUP = 10_000

@@ -1,17 +1,19 @@
-"""Counts: how many messages a queue has in each state."""
+"""Counts: how many messages a queue has in each state, and what has been waiting for too long."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ..context import Context
 from ..errors import FsmqError, QueueFull
 from ..index import listings
-from ..layout.names import split_entry
+from ..layout.names import facts, split_entry
 from ..layout.stamps import Stamps
-from ..layout.transitions import DELAY, NEW
+from ..layout.transitions import DELAY, NEW, REMOVE
 from ..layout.tree import Tree
 
 # A count is at most so old, or older where counting would take more than a twentieth of the time.
@@ -121,3 +123,112 @@ class Depths:
             if known.depth + more > limit:
                 raise QueueFull(queue, limit)
             known.depth += more
+
+
+class Overview(NamedTuple):
+    """One queue at a glance. ``oldest``: when the oldest message that waits (new or ready) was
+    created, in Unix seconds; None if none waits whose id tells."""
+
+    counts: Counts
+    oldest: float | None
+
+
+def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
+    """All queues in the order of their names, or one. Raises OSError.
+
+    Each folder is listed once, however many queues there are; of ``delay/`` every entry is looked
+    at. Messages of queues that do not exist are left out, and where all are wanted so are queues
+    whose folder only another user may list.
+    """
+    tree = context.tree
+    names = tree.queues() if queue is None else [queue]
+    new: dict[str, list[str]] = {name: [] for name in names}
+    for entry in tree.names(tree.folder(NEW)):
+        parts = split_entry(entry)
+        if parts is not None and parts[0] in new:
+            new[parts[0]].append(parts[1])
+    in_flight, delayed = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    now_ms = context.now_ms()
+    for entry in tree.names(tree.folder(DELAY)):
+        parts = split_entry(entry)
+        if parts is None or parts[0] not in new:
+            continue
+        found = tree.stat(tree.folder(DELAY, entry))
+        if found is None:
+            continue
+        state = context.stamps.hidden_state(parts[1], found.st_mtime_ns, now_ms)
+        (delayed if state == "delayed" else in_flight)[parts[0]] += 1
+    result = {}
+    for name in names:
+        try:
+            ready = tree.ready_names(name)
+        except PermissionError:
+            if queue is not None:
+                raise
+            continue  # fsck names it; it must not hide the others
+        if ready is None:
+            continue  # deleted meanwhile
+        counts = Counts(len(new[name]), len(ready), in_flight[name], delayed[name])
+        result[name] = Overview(counts, _oldest(new[name] + ready))
+    return result
+
+
+def _oldest(ids: Sequence[str]) -> float | None:
+    """When the oldest of these was created, in Unix seconds."""
+    # The least name is the oldest, but for priorities and plain names; with a million of them it
+    # matters that the usual case is one call of min().
+    bare = [i[4:] if i[0] == "p" and i[3:4] == "." else i for i in ids]
+    created = facts(min(bare)).created_ms if bare else None
+    if created is None:
+        known = (facts(name).created_ms for name in bare)
+        created = min((ms for ms in known if ms is not None), default=None)
+    return None if created is None else created / 1000
+
+
+class Lag(NamedTuple):
+    """What stands still in a tree. Times are seconds.
+
+    undelivered: the age of the oldest message in ``new/`` whose queue exists.
+    overdue: how long ago the timer ended that ended first, of the messages in ``delay/``.
+    homeless: messages of queues that do not exist, by queue.
+    removed: entries of ``remove/``.
+    redelivered: the most deliveries of a message in ``delay/``, by queue.
+    """
+
+    undelivered: float
+    overdue: float
+    homeless: Counter[str]
+    removed: int
+    redelivered: dict[str, int]
+
+
+def measure_lag(context: Context) -> Lag:
+    """Look at ``new/``, ``delay/`` and ``remove/``, each entry once. Raises OSError."""
+    tree, now = context.tree, context.clock()
+    queues = set(tree.queues())
+    undelivered = overdue = 0.0
+    homeless: Counter[str] = Counter()
+    redelivered: dict[str, int] = {}
+    for folder in (NEW, DELAY):
+        for name in tree.names(tree.folder(folder)):
+            parts = split_entry(name)
+            if parts is None:
+                continue
+            queue, message_id = parts
+            if queue not in queues:
+                homeless[queue] += 1
+                continue
+            found = tree.stat(tree.folder(folder, name))
+            if found is None:
+                continue
+            stamp = context.stamps.decode(message_id, found.st_mtime_ns)
+            deadline = stamp.deadline_ms / 1000 if stamp is not None else 0.0
+            if folder == DELAY:
+                # Without a deadline it is due since it came here.
+                overdue = max(overdue, now - max(deadline, found.st_ctime))
+                count = context.stamps.deliveries(message_id, found.st_mtime_ns)
+                redelivered[queue] = max(redelivered.get(queue, 0), count)
+            else:
+                undelivered = max(undelivered, now - found.st_ctime)
+    removed = sum(1 for _ in tree.walk(tree.folder(REMOVE)))
+    return Lag(undelivered, overdue, homeless, removed, redelivered)
