@@ -165,3 +165,17 @@ def test_a_folder_that_cannot_be_written_to_is_unavailable(shared: Path) -> None
                 return str(error)
 
     assert "EACCES" in as_its_user(work)
+
+
+def test_a_topic_of_another_user_keeps_no_queue_from_being_deleted(shared: Path) -> None:
+    foreign = shared / "topics" / "theirs"
+    foreign.mkdir()
+    foreign.chmod(0)
+
+    def delete() -> str:
+        with Spool(shared, sync="fsync") as spool:
+            spool.delete_queue("jobs")
+            return repr(spool.queues())
+
+    assert as_its_user(delete) == "[]"
+    foreign.chmod(0o700)

@@ -163,10 +163,28 @@ class Topics:
             place = self._tree.root / path
             raise Unavailable(f"{place} is a folder with files in it: move it away", _BY_HAND_S)
 
+    def folders(self) -> list[str]:
+        """The folders of all topics, but for those that only another user may open.
+
+        Nothing could be subscribed there, and fsck reports them.
+        """
+        may = os.R_OK | os.W_OK | os.X_OK
+        folders = map(self.folder, self.names())
+        return [
+            path
+            for path in folders
+            if os.access(
+                path,
+                may,
+                dir_fd=self._tree.fd,
+                effective_ids=os.access in os.supports_effective_ids,
+            )
+        ]
+
     def entries_of(self, queue: str) -> Iterator[str]:
         """The paths of a queue's subscriptions."""
-        for topic in self.names():
-            path = f"{self.folder(topic)}/{queue}"
+        for folder in self.folders():
+            path = f"{folder}/{queue}"
             found = self._tree.stat(path)
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 yield path

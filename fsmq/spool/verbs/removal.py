@@ -179,7 +179,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
     work.folders.add(tree.folder(TOPICS))
     try:
-        work.folders.update(map(context.topics.folder, context.topics.names()))
+        work.folders.update(context.topics.folders())
         if not tree.has_queue(queue):
             raise NoSuchQueue(queue)
         # All that can go first goes first: after a crash in the middle the queue is still there,
