@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.http.helpers import Wire
 from tests.missing import environment, run_without
 from tests.suite import Suite, eventually
 
@@ -117,3 +118,12 @@ def test_the_probe_tells_that_there_are_no_events(root: Path) -> None:
 def test_the_core_of_the_suite_passes() -> None:
     done = run_without(LINUX_ONLY, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_fetch_that_waits_by_polling_hears_that_its_queue_is_deleted(suite: Suite) -> None:
+    with Wire(suite.url, timeout=10) as waiting, Wire(suite.url) as other:
+        other.ask("PUT", "/short")
+        waiting.request("GET", "/short/messages?wait=20")
+        assert other.ask("GET", "/short/messages?wait=0.05").status == 204
+        assert other.ask("DELETE", "/short").status == 200
+        assert waiting.answer().status == 404

@@ -268,7 +268,10 @@ class Ready:
         """List those of ``queues`` that are due for it: often where no events arrive."""
         for queue in queues:
             entry = self._entries.get(queue)
-            if entry is not None and self._is_stale(entry):
+            if entry is None:
+                # It was forgotten, perhaps because it was deleted: those who wait look again.
+                self._announce(queue, EVERYONE)
+            elif self._is_stale(entry):
                 try:
                     self._scan(queue, entry)
                 except NoSuchQueue:
