@@ -18,7 +18,7 @@ from .bench import QUEUE
 def run(root: Path, seconds: float, size: int, group: int) -> float:
     bodies = [os.urandom(size)] * group
     with Spool(root / "mq", delivers=False) as spool:
-        queue = spool.queue(QUEUE)
+        queue = spool.queue(QUEUE, create=True)
         queue.put_many(bodies)
         count = 0
         started = time.perf_counter()

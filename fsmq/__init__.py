@@ -1,7 +1,7 @@
 """fsmq: a durable message queue whose whole state is a directory tree.
 
 >>> from fsmq import Spool
->>> jobs = Spool("/var/lib/fsmq").queue("jobs")
+>>> jobs = Spool("/var/lib/fsmq").queue("jobs", create=True)
 >>> jobs.put(b"hello")
 >>> with jobs.claim_one(wait=5) as message:
 ...     print(message.body)
@@ -9,7 +9,7 @@
 Or over HTTP, with the same words:
 
 >>> from fsmq import Client
->>> jobs = Client("http://127.0.0.1:8080").queue("jobs")
+>>> jobs = Client("http://127.0.0.1:8080").queue("jobs", create=True)
 """
 
 from importlib import import_module
@@ -23,47 +23,43 @@ from .spool import Topic as Topic
 
 if TYPE_CHECKING:
     from .client.aio import AsyncClient as AsyncClient
-    from .client.aio import AsyncQueue as AsyncQueue
-    from .client.blocking_worker import Worker as Worker
+    from .client.async_queue import AsyncQueue as AsyncQueue
     from .client.client import Client as Client
-    from .client.client import ClientQueue as ClientQueue
     from .client.errors import AccessDenied as AccessDenied
     from .client.errors import ConnectionFailed as ConnectionFailed
     from .client.errors import UnexpectedAnswer as UnexpectedAnswer
-    from .client.handlers import Bury as Bury
-    from .client.handlers import Claim as Claim
-    from .client.handlers import Retry as Retry
-    from .client.worker import AsyncWorker as AsyncWorker
+    from .client.queue import ClientQueue as ClientQueue
+    from .spool.worker.async_worker import AsyncWorker as AsyncWorker
+    from .spool.worker.blocking_worker import Worker as Worker
+    from .spool.worker.handlers import Claim as Claim
 
 # Imported when they are first asked for: who uses the spool alone needs no HTTP library.
-_CLIENT = {
-    "AccessDenied": "errors",
-    "AsyncClient": "aio",
-    "AsyncQueue": "aio",
-    "AsyncWorker": "worker",
-    "Bury": "handlers",
-    "Claim": "handlers",
-    "Client": "client",
-    "ClientQueue": "client",
-    "ConnectionFailed": "errors",
-    "Retry": "handlers",
-    "UnexpectedAnswer": "errors",
-    "Worker": "blocking_worker",
+_LATER = {
+    "AccessDenied": "client.errors",
+    "AsyncClient": "client.aio",
+    "AsyncQueue": "client.async_queue",
+    "AsyncWorker": "spool.worker.async_worker",
+    "Claim": "spool.worker.handlers",
+    "Client": "client.client",
+    "ClientQueue": "client.queue",
+    "ConnectionFailed": "client.errors",
+    "UnexpectedAnswer": "client.errors",
+    "Worker": "spool.worker.blocking_worker",
 }
 # What programs are given, and name in annotations alone.
 _GIVEN = {"AsyncQueue", "AsyncWorker", "ClientQueue", "Worker"}
 # What programs make or catch: `from fsmq import *` has no more than that.
-__all__ = [*_spool.__all__, *sorted(_CLIENT.keys() - _GIVEN)]
+__all__ = [*_spool.__all__, *sorted(_LATER.keys() - _GIVEN)]
 
 
 def __getattr__(name: str) -> Any:
-    module = _CLIENT.get(name)
+    module = _LATER.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f".client.{module}", __name__), name)
+    found = getattr(import_module(f".{module}", __name__), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_CLIENT})
+    return sorted({*globals(), *_LATER})

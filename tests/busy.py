@@ -48,7 +48,7 @@ def _work(root: Path, number: int, started: Event, stop: Event) -> None:
 
 
 def _round(spool: Spool, number: int, chance: random.Random) -> None:
-    jobs = spool.queue("jobs")
+    jobs = spool.queue("jobs", create=True)
     own = f"own-{number}-{chance.randrange(50)}"
     jobs.put_many([b"x" * 100] * 20)
     jobs.put(b"later", delay=0.001 * chance.randrange(100), content_type="text/plain")
@@ -64,7 +64,7 @@ def _round(spool: Spool, number: int, chance: random.Random) -> None:
             jobs.release(message.id)
         else:
             jobs.remove(message.id)
-    brief = spool.queue(f"brief-{number}")
+    brief = spool.queue(f"brief-{number}", create=True)
     brief.put_many([NewMessage(b"y", priority=3)] * 20)
     chance.choice([brief.delete, brief.purge, lambda: brief.move_to("jobs")])()
     if chance.randrange(10) == 0:

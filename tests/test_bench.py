@@ -49,7 +49,7 @@ def test_text_names_the_method_that_suits(root: Path) -> None:
 
 def test_a_spool_that_stands_there_is_left_alone(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        queue = spool.queue("jobs")
+        queue = spool.queue("jobs", create=True)
         queue.put(b"mine")
         before = sorted(path.name for path in root.iterdir())
         assert _run(root, "--seconds=0.05").returncode == 0

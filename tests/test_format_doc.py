@@ -247,7 +247,7 @@ def test_a_shell_is_a_client(tmp_path: Path, put: str) -> None:
         shell(root, "create a queue")
         (tmp_path / "report").write_bytes(b"numbers")
         shell(root, put)
-        jobs = spool.queue("jobs", create=False)
+        jobs = spool.queue("jobs")
         [message] = jobs.claim(wait=10)
         assert (message.id, message.body) == ("report-17", b"numbers")
         shell(root, "give a claimed message back")

@@ -47,7 +47,7 @@ def write(path: Path, content: bytes = b"hello") -> Path:
 def root(tmp_path: Path) -> Path:
     """A laid-out root with the queue jobs."""
     with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
-        spool.queue("jobs")
+        spool.queue("jobs", create=True)
     return tmp_path / "mq"
 
 
@@ -407,7 +407,7 @@ def test_bodies_are_read_when_asked(root: Path, message_id: str, content: bytes)
 
 def test_good_bodies_give_no_finding(root: Path) -> None:
     with Spool(root, sync="none", delivers=False) as spool:
-        spool.queue("jobs").put(b"x", content_type="text/plain", attributes={"a": "b"})
+        spool.queue("jobs", create=True).put(b"x", content_type="text/plain", attributes={"a": "b"})
     write(
         root / "queues" / "jobs" / (new_id() + ".z"), b"x\x9c\xcbH\xcd\xc9\xc9\x07\x00\x06,\x02\x15"
     )
@@ -417,7 +417,7 @@ def test_good_bodies_give_no_finding(root: Path) -> None:
 
 def test_counts_tell_every_state(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         jobs.put_many([b"x"] * 7)
         jobs.claim(2)
         jobs.put(b"later", delay=60)
@@ -465,7 +465,7 @@ def test_a_file_of_another_user_cannot_be_claimed() -> None:
         os.chmod(folder, 0o711)
         root = Path(folder) / "mq"
         with Spool(root, sync="none", delivers=False) as spool:
-            spool.queue("jobs")
+            spool.queue("jobs", create=True)
         for path in [root, *root.rglob("*")]:
             os.chown(path, 65534, 65534)
         write(root / "queues" / "jobs" / "a")
@@ -593,6 +593,6 @@ def test_settings_of_all_kinds_are_understood(root: Path) -> None:
             if field not in ("max_deliveries", "dead_letter_queue"):
                 spool.configure("jobs", {field: value})
         spool.configure("jobs", {"max_deliveries": 2, "dead_letter_queue": "dead"})
-        spool.queue("jobs").put_many([NewMessage(b"x", delay=366 * 86_400.0), b"y"])
+        spool.queue("jobs", create=True).put_many([NewMessage(b"x", delay=366 * 86_400.0), b"y"])
         spool.deliver()
     assert look(root).findings == []

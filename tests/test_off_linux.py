@@ -53,7 +53,7 @@ def test_the_library_polls(root: Path) -> None:
     script = f"""
 from fsmq.spool import Spool
 with Spool({str(root)!r}) as spool:
-    jobs = spool.queue("jobs")
+    jobs = spool.queue("jobs", create=True)
     jobs.put(b"x", delay=0.3)
     jobs.put(b"y")
     for _ in range(2):

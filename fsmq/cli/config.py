@@ -78,7 +78,7 @@ def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     wanted = parsed(changes)
     with open_place(at) as place:
         opened = place.queue(queue)
-        settings = opened.configure(**wanted) if wanted else opened.settings
+        settings = opened.configure(**wanted) if wanted else opened.settings()
     if as_json:
         output.document({"queue": queue, "settings": settings.as_dict()})
     elif not wanted:

@@ -107,7 +107,7 @@ def _findings(place: Place) -> Iterator[Finding]:
     elif isinstance(place, Server):
         yield from _health(place)
     overviews = place.survey()
-    settings = {name: place.queue(name).settings for name in overviews}
+    settings = {name: place.queue(name).settings() for name in overviews}
     yield from _queues(overviews, settings, redelivered)
 
 

@@ -58,7 +58,7 @@ def stat(queues: Sequence[str], at: str | None, as_json: bool) -> None:
     stats: list[dict[str, Any]] = []
     with open_place(at) as place:
         for name in queues:
-            settings = place.queue(name).settings
+            settings = place.queue(name).settings()
             overview = place.survey(name)[name]
             stats.append({"queue": name, **as_dict(overview, now), "settings": settings.as_dict()})
     if as_json:

@@ -14,7 +14,7 @@ from fsmq.cli.failures import Exit, tell
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, queue_argument
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.spool import FsmqError, NoSuchMessage, State
+from fsmq.spool import FsmqError, NoSuchMessage
 from fsmq.wire import moment
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,7 +39,7 @@ class MessageId(click.ParamType[str]):
         try:
             with open_place(ctx.params.get("at"), patience=1.0) as place:
                 queue = place.queue(ctx.params["queue"])
-                hidden = queue.peek(_OFFERED, state=State.DELAY)
+                hidden = queue.peek(_OFFERED, state="in_flight")
                 return [CompletionItem(m.id) for m in hidden if m.id.startswith(incomplete)]
         except (FsmqError, click.ClickException, OSError, KeyError):
             return []

@@ -88,7 +88,7 @@ class Worker:
         """
         if self._visibility is None:
             # Zero would bring a message back before its command has begun.
-            self._visibility = max(1.0, self._queue.settings.visibility_timeout)
+            self._visibility = max(1.0, self._queue.settings().visibility_timeout)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         renewing = threading.Thread(target=self._renew, daemon=True)
@@ -219,7 +219,7 @@ class Worker:
         if code is None:
             self._queue.release(message.id)
             return
-        limit = self._queue.settings.max_deliveries
+        limit = self._queue.settings().max_deliveries
         used_up = limit is not None and (message.deliveries or 0) >= limit
         # What is used up goes to the dead letters, and has nothing to wait for.
         delay = 0.0 if used_up else self._backoff.after(message.deliveries)

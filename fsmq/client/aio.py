@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import aiohttp
 from yarl import URL
 
-from fsmq.spool.claimed import AsyncClaimed, AsyncClaimsOne, id_of
-from fsmq.spool.given import (
-    JSON_TYPE,
-    Body,
-    Delay,
-    as_new_message,
-    json_of,
-    new_message,
-    seconds_of,
-)
-from fsmq.spool.layout.message import Message, NewMessage
-from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.layout.transitions import State
-from fsmq.spool.views.counts import Counts
+from fsmq.spool.layout.names import check_queue
 
+from .async_queue import AsyncQueue
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb
-from .handlers import Claim, Pace, on_loop
 from .options import Options
 from .topics import AsyncClientTopic, TopicVerbs
 from .verbs import Verbs
-from .worker import AsyncWorker
 
 T = TypeVar("T")
 _CONNECT_S = 10.0
@@ -91,34 +77,68 @@ class AsyncClient:
 
     # -- queues ----------------------------------------------------------------------------------
 
-    def queue(self, name: str) -> AsyncQueue:
-        """A queue by its name. Asks the server nothing, and creates nothing."""
-        return AsyncQueue(self, name)
+    @overload
+    def queue(self, name: str, *, create: Literal[False] = False) -> AsyncQueue: ...
+    @overload
+    def queue(self, name: str, *, create: Literal[True]) -> Coroutine[Any, Any, AsyncQueue]: ...
+    def queue(
+        self, name: str, *, create: bool = False
+    ) -> AsyncQueue | Coroutine[Any, Any, AsyncQueue]:
+        """A queue to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchQueue if there is none of this name.
+        """
+        queue = AsyncQueue(self, check_queue(name))
+        return _created(queue) if create else queue
 
     async def queues(self) -> list[str]:
-        """See :meth:`fsmq.Client.queues`."""
+        """The names of all queues that one may see, sorted."""
         return await self.run(self.verbs.queues())
 
     async def has_queue(self, name: str) -> bool:
+        """Whether there is a queue of this name."""
         return await self.run(self.verbs.has_queue(name))
 
     async def create_queue(self, name: str) -> bool:
-        """See :meth:`fsmq.Client.create_queue`."""
+        """Create a queue durably; False if it was there."""
         return await self.run(self.verbs.create_queue(name))
 
     async def delete_queue(self, name: str) -> None:
-        """See :meth:`fsmq.Client.delete_queue`."""
+        """Delete a queue and all its messages. Raises NoSuchQueue."""
         await self.run(self.verbs.delete_queue(name))
 
     # -- topics ----------------------------------------------------------------------------------
 
-    def topic(self, name: str) -> AsyncClientTopic:
-        """See :meth:`fsmq.Client.topic`."""
-        return AsyncClientTopic(self, name)
+    @overload
+    def topic(self, name: str, *, create: Literal[False] = False) -> AsyncClientTopic: ...
+    @overload
+    def topic(
+        self, name: str, *, create: Literal[True]
+    ) -> Coroutine[Any, Any, AsyncClientTopic]: ...
+    def topic(
+        self, name: str, *, create: bool = False
+    ) -> AsyncClientTopic | Coroutine[Any, Any, AsyncClientTopic]:
+        """A topic to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchTopic if there is none of this name.
+        """
+        topic = AsyncClientTopic(self, check_queue(name, "topic"))
+        return _created(topic) if create else topic
 
     async def topics(self) -> list[str]:
-        """See :meth:`fsmq.Client.topics`."""
+        """The names of all topics that one may see, sorted."""
         return await self.run(TopicVerbs(self.verbs).topics())
+
+    async def create_topic(self, name: str) -> bool:
+        """Create a topic durably; False if it was there."""
+        return await self.run(TopicVerbs(self.verbs).create(name))
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its subscriptions; the queues and their messages stay.
+
+        Raises NoSuchTopic.
+        """
+        await self.run(TopicVerbs(self.verbs).delete(name))
 
     # -- transport -------------------------------------------------------------------------------
 
@@ -182,6 +202,14 @@ class AsyncClient:
         return self._session
 
 
+N = TypeVar("N", AsyncQueue, AsyncClientTopic)
+
+
+async def _created(named: N) -> N:
+    await named.create()
+    return named
+
+
 class _Once:
     """Keeps aiohttp from sending a request again by itself.
 
@@ -199,141 +227,3 @@ class _Once:
             raise aiohttp.ServerDisconnectedError
         self._sent = True
         return await handler(request)
-
-
-class AsyncQueue(AsyncClaimsOne):
-    """One queue of a server, for coroutines; otherwise as :class:`~fsmq.client.ClientQueue`."""
-
-    def __init__(self, client: AsyncClient, name: str) -> None:
-        self.client = client
-        self.name = name
-        self._run = client.run
-        self._verbs = client.verbs
-
-    def __repr__(self) -> str:
-        return f"<AsyncQueue {self.name!r} of {self.client.options.origin}>"
-
-    async def settings(self) -> QueueSettings:
-        return await self._run(self._verbs.settings(self.name))
-
-    async def configure(self, **changes: Any) -> QueueSettings:
-        """Change settings, e.g. ``configure(visibility_timeout=60)``."""
-        return await self._run(self._verbs.configure(self.name, changes))
-
-    async def put(
-        self,
-        body: Body,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-    ) -> str:
-        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments."""
-        message = new_message(body, delay, priority, ttl, id, content_type, attributes)
-        return await self._run(self._verbs.put(self.name, message))
-
-    async def put_json(
-        self,
-        value: Any,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-    ) -> str:
-        """Put one message whose body is the JSON of ``value``; its id.
-
-        Its content type is ``application/json``. Otherwise as ``put``.
-        """
-        return await self.put(
-            json_of(value),
-            delay=delay,
-            priority=priority,
-            ttl=ttl,
-            id=id,
-            content_type=JSON_TYPE,
-            attributes=attributes,
-        )
-
-    async def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
-        """Put many messages; their ids in the same order. Durable in parts of at most 250."""
-        return await self._run(self._verbs.put_many(self.name, map(as_new_message, messages)))
-
-    async def claim(
-        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[AsyncClaimed]:
-        """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
-
-        Cancelled while it waits, it takes no message with it (in rare moments one, which comes back
-        at its deadline).
-        """
-        messages = await self._run(self._verbs.claim(self.name, count, visibility, wait))
-        return AsyncClaimed.all(self, messages)
-
-    async def renew(self, message: Message | str, visibility: float | None = None) -> float:
-        """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds."""
-        return await self._run(self._verbs.renew(self.name, id_of(message), visibility))
-
-    async def release(self, message: Message | str, delay: Delay = 0.0) -> None:
-        """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
-        await self._run(self._verbs.release(self.name, id_of(message), seconds_of(delay)))
-
-    async def bury(self, message: Message | str) -> None:
-        """Send a claimed message to the dead-letter queue now, with its count started again."""
-        await self._run(self._verbs.bury(self.name, id_of(message)))
-
-    async def ack(self, *messages: Message | str) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
-        return await self.remove(*messages)
-
-    async def remove(self, *messages: Message | str) -> int:
-        """Remove messages, or ids of them, in whatever state they are; how many were there."""
-        return sum(await self.remove_each(messages))
-
-    async def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
-        """Remove messages, or ids of them; for each whether it was there."""
-        ids = [id_of(message) for message in messages]
-        return await self._run(self._verbs.remove_each(self.name, ids))
-
-    async def purge(self) -> None:
-        """Remove all messages."""
-        await self._run(self._verbs.purge(self.name))
-
-    async def peek(
-        self, limit: int = 10, *, state: State | str = State.READY, after: str = ""
-    ) -> list[Message]:
-        """Look at up to ``limit`` messages in one state, without claiming them."""
-        return await self._run(self._verbs.peek(self.name, limit, state, after))
-
-    async def find(self, message_id: str) -> Message | None:
-        """Look at one message in whatever state; None if there is none."""
-        return await self._run(self._verbs.find(self.name, message_id))
-
-    async def counts(self) -> Counts:
-        """How many messages are new, ready, in flight and delayed."""
-        return await self._run(self._verbs.counts(self.name))
-
-    async def delete(self) -> None:
-        """Delete the queue and all its messages."""
-        await self.client.delete_queue(self.name)
-
-    def worker(
-        self,
-        handler: Callable[[Message, Claim], Awaitable[object]],
-        *,
-        concurrency: int = 4,
-        visibility: float = 60.0,
-        back_off: float = 1.0,
-        max_back_off: float = 300.0,
-        stop_timeout: float = 30.0,
-    ) -> AsyncWorker:
-        """A worker that awaits ``handler(message, claim)`` for each message.
-
-        See :class:`~fsmq.client.worker.AsyncWorker`.
-        """
-        pace = Pace(concurrency, visibility, back_off, max_back_off, stop_timeout)
-        return AsyncWorker(self, on_loop(handler), pace)

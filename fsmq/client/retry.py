@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import time
+
+from fsmq.spool.worker.patience import backoff
 
 from .errors import ConnectionFailed, error_of
 from .exchange import Answer, Outcome, Pause, Request, Verb
 
 # After these nothing was done.
 _REFUSED = {408, 429}
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 5.0
 
 
 def persist(request: Request, retry_for: float) -> Verb[Outcome]:
@@ -42,15 +41,5 @@ def persist(request: Request, retry_for: float) -> Verb[Outcome]:
         left = end - time.monotonic()
         if left <= 0 or (asked is not None and asked > left):
             raise failure
-        yield Pause(min(back_off(tries, asked), left))
+        yield Pause(min(backoff(tries, asked), left))
         tries += 1
-
-
-def back_off(tries: int, asked: float | None = None) -> float:
-    """Seconds until the next try: longer each time, and never two clients at the same moment.
-
-    asked: what the server wants at least.
-    """
-    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 16))
-    pause = random.uniform(longest / 2, longest)
-    return pause if asked is None else max(pause, asked + random.uniform(0, longest))

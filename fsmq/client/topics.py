@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .aio import AsyncClient
     from .client import Client
 
-Filter = Mapping[str, Any]
-
 
 class TopicVerbs:
     """Generators that a transport drives; see :mod:`fsmq.client.exchange`."""
@@ -48,11 +46,11 @@ class TopicVerbs:
             if not (outcome.again and isinstance(error, NoSuchTopic)):
                 raise error
 
-    def subscriptions(self, topic: str) -> Verb[dict[str, dict[str, Any] | None]]:
+    def subscriptions(self, topic: str) -> Verb[dict[str, dict[str, list[Any]] | None]]:
         answer = yield from self._verbs.done("GET", _path(topic))
         return {found["queue"]: found["filter"] for found in member(answer, "subscriptions")}
 
-    def subscribe(self, topic: str, queue: str, filter: Filter | None) -> Verb[bool]:
+    def subscribe(self, topic: str, queue: str, filter: Mapping[str, Any] | None) -> Verb[bool]:
         body = b"" if filter is None else json.dumps(dict(filter)).encode()
         path = f"{_path(topic)}/queues/{check_queue(queue)}"
         answer = yield from self._verbs.done("PUT", path, body=body)
@@ -97,15 +95,15 @@ class ClientTopic:
         return f"<ClientTopic {self.name!r} of {self.client.options.origin}>"
 
     def create(self) -> bool:
-        """Create the topic; False if it was there."""
+        """Create the topic durably; False if it was there."""
         return self._run(self._verbs.create(self.name))
 
-    def subscribe(self, queue: str, filter: Filter | None = None) -> bool:
+    def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
         """Subscribe a queue, or replace its filter; False if it was subscribed already.
 
-        filter: which messages it takes by their attributes, as docs/topics.md tells; None: all.
+        filter: which messages it takes by their attributes, as docs/topics.md describes; None: all.
 
-        Raises NoSuchTopic, NoSuchQueue, InvalidValue.
+        Raises NoSuchTopic, NoSuchQueue.
         """
         return self._run(self._verbs.subscribe(self.name, queue, filter))
 
@@ -113,7 +111,7 @@ class ClientTopic:
         """End a queue's subscription; False if it had none. Raises NoSuchTopic."""
         return self._run(self._verbs.unsubscribe(self.name, queue))
 
-    def subscriptions(self) -> dict[str, dict[str, Any] | None]:
+    def subscriptions(self) -> dict[str, dict[str, list[Any]] | None]:
         """The subscribed queues, sorted, each with its filter or None. Raises NoSuchTopic."""
         return self._run(self._verbs.subscriptions(self.name))
 
@@ -129,7 +127,7 @@ class ClientTopic:
     ) -> dict[str, str]:
         """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
 
-        A try whose answer is lost is repeated, and may put a second copy into some queues.
+        See :class:`~fsmq.NewMessage` for the arguments.
 
         Raises NoSuchTopic; MessageTooLarge or QueueFull if one of the queues does not take it.
         """
@@ -137,7 +135,10 @@ class ClientTopic:
         return self._run(self._verbs.publish(self.name, message))
 
     def delete(self) -> None:
-        """Delete the topic and its subscriptions; the queues stay. Raises NoSuchTopic."""
+        """Delete the topic and its subscriptions; the queues and their messages stay.
+
+        Raises NoSuchTopic.
+        """
         self._run(self._verbs.delete(self.name))
 
 
@@ -154,19 +155,24 @@ class AsyncClientTopic:
         return f"<AsyncClientTopic {self.name!r} of {self.client.options.origin}>"
 
     async def create(self) -> bool:
-        """See :meth:`ClientTopic.create`."""
+        """Create the topic durably; False if it was there."""
         return await self._run(self._verbs.create(self.name))
 
-    async def subscribe(self, queue: str, filter: Filter | None = None) -> bool:
-        """See :meth:`ClientTopic.subscribe`."""
+    async def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
+        """Subscribe a queue, or replace its filter; False if it was subscribed already.
+
+        filter: which messages it takes by their attributes, as docs/topics.md describes; None: all.
+
+        Raises NoSuchTopic, NoSuchQueue.
+        """
         return await self._run(self._verbs.subscribe(self.name, queue, filter))
 
     async def unsubscribe(self, queue: str) -> bool:
-        """See :meth:`ClientTopic.unsubscribe`."""
+        """End a queue's subscription; False if it had none. Raises NoSuchTopic."""
         return await self._run(self._verbs.unsubscribe(self.name, queue))
 
-    async def subscriptions(self) -> dict[str, dict[str, Any] | None]:
-        """See :meth:`ClientTopic.subscriptions`."""
+    async def subscriptions(self) -> dict[str, dict[str, list[Any]] | None]:
+        """The subscribed queues, sorted, each with its filter or None. Raises NoSuchTopic."""
         return await self._run(self._verbs.subscriptions(self.name))
 
     async def publish(
@@ -179,10 +185,18 @@ class AsyncClientTopic:
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
-        """See :meth:`ClientTopic.publish`."""
+        """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
+
+        See :class:`~fsmq.NewMessage` for the arguments.
+
+        Raises NoSuchTopic; MessageTooLarge or QueueFull if one of the queues does not take it.
+        """
         message = new_message(body, delay, priority, ttl, None, content_type, attributes)
         return await self._run(self._verbs.publish(self.name, message))
 
     async def delete(self) -> None:
-        """See :meth:`ClientTopic.delete`."""
+        """Delete the topic and its subscriptions; the queues and their messages stay.
+
+        Raises NoSuchTopic.
+        """
         await self._run(self._verbs.delete(self.name))

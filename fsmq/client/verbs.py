@@ -11,15 +11,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from fsmq.spool.errors import DuplicateMessage, FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
-from fsmq.spool.layout.transitions import State
 from fsmq.spool.views.counts import Counts
+from fsmq.spool.worker.patience import backoff
 from fsmq.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 
 from . import incoming as answers
@@ -27,7 +27,7 @@ from . import outgoing
 from .errors import UnexpectedAnswer, error_of
 from .exchange import Answer, Outcome, Pause, Request, Verb
 from .options import Options
-from .retry import back_off, persist
+from .retry import persist
 
 MAX_COUNT = 1000
 # As in the embedded library: one sync, and so many open files of the server, for each part.
@@ -35,15 +35,6 @@ _PART = 250
 _MAX_WAIT_S = 86_400.0
 # A page of a peek that has so many bytes may have ended for that.
 _FULL_PAGE_BYTES = 64 * 1024 * 1024
-
-
-class MoveState(NamedTuple):
-    """How far a move has come. ``status``: in_progress, complete or error."""
-
-    status: str
-    moved: int
-    conflicts: int
-    error: str | None
 
 
 class Verbs:
@@ -100,17 +91,6 @@ class Verbs:
     def purge(self, queue: str) -> Verb[None]:
         """A second try removes what came meanwhile too."""
         yield from self._done(self._request("DELETE", f"{_queue(queue)}/messages"))
-
-    def begin_move(self, source: str, target: str, in_flight: bool) -> Verb[str]:
-        """Its reference; a second try begins a second move, which finds nothing left to do."""
-        parameters = {"to": check_queue(target, "target"), "in_flight": in_flight or None}
-        request = self._request("POST", f"{_queue(source)}/move", _words(parameters))
-        answer = yield from self._done(request)
-        return str(answers.member(answer, "move"))
-
-    def find_move(self, ref: str) -> Verb[MoveState]:
-        answer = yield from self._done(self._request("GET", f"/_moves/{quote_id(ref)}"))
-        return MoveState(*(answers.member(answer, name) for name in MoveState._fields))
 
     # -- put -------------------------------------------------------------------------------------
 
@@ -208,7 +188,7 @@ class Verbs:
             # A server that stops lets nobody wait: not to ask it as fast as it can answer.
             early = early + 1 if now - asked_at < left / 2 else 0
             if early:
-                yield Pause(min(back_off(early), end - now))
+                yield Pause(min(backoff(early), end - now))
 
     def renew(
         self,
@@ -268,15 +248,14 @@ class Verbs:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def peek(self, queue: str, limit: int, state: State | str, after: str) -> Verb[list[Message]]:
-        if limit < 1:
-            raise InvalidValue("limit", "must be at least 1")
-        name = state.value if isinstance(state, State) else state
+    def peek(self, queue: str, count: int, state: str, after: str) -> Verb[list[Message]]:
+        if count < 1:
+            raise InvalidValue("count", "must be at least 1")
         result: list[Message] = []
         while True:
-            asked = min(limit - len(result), MAX_COUNT)
+            asked = min(count - len(result), MAX_COUNT)
             parameters = {
-                "state": name,
+                "state": state,
                 "count": asked,
                 "after": quote_id(result[-1].id if result else after) or None,
             }
@@ -286,7 +265,7 @@ class Verbs:
             page = answers.messages(queue, answer)
             result += page
             full = sum(len(message.body) for message in page) >= _FULL_PAGE_BYTES
-            if len(result) >= limit or (len(page) < asked and not full):
+            if len(result) >= count or (len(page) < asked and not full):
                 return result
 
     def find(self, queue: str, message_id: str) -> Verb[Message | None]:
@@ -361,10 +340,6 @@ class Verbs:
 
 def _queue(name: str) -> str:
     return "/" + check_queue(name)
-
-
-def _words(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: "true" if value is True else value for n, value in parameters.items()}
 
 
 def _message(queue: str, message_id: str) -> str:

@@ -1,5 +1,6 @@
 """The spool: the on-disk format and every verb on it. Knows the disk and nothing else."""
 
+from .claimed import Bury, Retry
 from .errors import (
     ConsumerInUse,
     DuplicateMessage,
@@ -25,6 +26,7 @@ from .views.counts import Counts
 
 # What programs make or catch; what they are given (Queue, Topic) can be imported, too.
 __all__ = [
+    "Bury",
     "ConsumerInUse",
     "Counts",
     "DuplicateMessage",
@@ -39,6 +41,7 @@ __all__ = [
     "NoSuchTopic",
     "QueueFull",
     "QueueSettings",
+    "Retry",
     "Spool",
     "Unavailable",
     "UnusableSpool",

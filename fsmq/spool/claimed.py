@@ -5,6 +5,7 @@ The server has no use for them: it makes a plain :class:`Message` of each claim.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -17,13 +18,28 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
-from .errors import FsmqError
-from .given import Delay
+from .errors import FsmqError, InvalidValue, NoSuchMessage
+from .given import Delay, seconds_of
 from .layout.message import Message
+from .layout.settings import MAX_DELAY_S, check_seconds
 
+log = logging.getLogger(__name__)
 M = TypeVar("M", bound="Of")
+_BURIED = "message %s goes to the dead-letter queue: %s"
 # All that a message says, in the order in which it is made.
 _values: Callable[[Message], tuple[Any, ...]] = attrgetter(*(f.name for f in fields(Message)))
+
+
+class Retry(FsmqError):
+    """Raised by a worker's handler or in a ``with``: release the message, after ``delay``."""
+
+    def __init__(self, delay: Delay = 0.0) -> None:
+        self.delay = check_seconds("delay", seconds_of(delay), MAX_DELAY_S)
+        super().__init__(f"try again in {self.delay:g} seconds")
+
+
+class Bury(FsmqError):
+    """Raised by a worker's handler or in a ``with``: no try will help, bury the message now."""
 
 
 def id_of(message: Message | str) -> str:
@@ -56,11 +72,15 @@ class AsyncKeeper(Protocol):
 
 
 class Of(Message):
-    """A message that knows its queue. A copy for another process is a plain Message."""
+    """A message that knows its queue. Only a claim makes one; each copy is a plain Message."""
 
     __slots__ = ("_keeper", "_settled")
     _keeper: Any
     _settled: bool
+
+    def __new__(cls, *values: Any, **named: Any) -> Message:  # type: ignore[misc]
+        """A plain message: ``dataclasses.replace`` knows the values, and no queue."""
+        return Message(*values, **named)
 
     @classmethod
     def all(cls: type[M], keeper: Any, messages: list[Message]) -> list[M]:
@@ -69,7 +89,8 @@ class Of(Message):
 
     @classmethod
     def _of(cls: type[M], keeper: Any, message: Message) -> M:
-        made = cls(*_values(message))
+        made = object.__new__(cls)
+        Message.__init__(made, *_values(message))
         made._note(keeper, settled=False)
         return made
 
@@ -95,7 +116,8 @@ class Claimed(Of):
     """A message that was claimed.
 
     In a ``with`` it is acknowledged at the end, and released when the end is an exception; unless
-    one of its methods has settled before what is to become of it.
+    one of its methods has settled before what is to become of it. :class:`Retry` releases it with a
+    delay and :class:`Bury` buries it; these two end with the ``with``.
     """
 
     __slots__ = ()
@@ -123,14 +145,28 @@ class Claimed(Of):
     def __enter__(self) -> Claimed:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if self._settled:
-            return
-        if kind is None:
+            return False
+        if error is None:
             self.ack()
-            return
-        with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
-            self.release()
+        elif isinstance(error, Retry):
+            with suppress(NoSuchMessage):  # its claim was over: somebody else tries again
+                self.release(error.delay)
+            return True
+        elif isinstance(error, Bury):
+            log.info(_BURIED, self.id, error)
+            try:
+                with suppress(NoSuchMessage):
+                    self.bury()
+            except InvalidValue:  # without a dead-letter queue it must not be lost
+                self.release()
+                raise
+            return True
+        else:
+            with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
+                self.release()
+        return False
 
 
 class AsyncClaimed(Of):
@@ -161,14 +197,28 @@ class AsyncClaimed(Of):
     async def __aenter__(self) -> AsyncClaimed:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if self._settled:
-            return
-        if kind is None:
+            return False
+        if error is None:
             await self.ack()
-            return
-        with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
-            await self.release()
+        elif isinstance(error, Retry):
+            with suppress(NoSuchMessage):  # its claim was over: somebody else tries again
+                await self.release(error.delay)
+            return True
+        elif isinstance(error, Bury):
+            log.info(_BURIED, self.id, error)
+            try:
+                with suppress(NoSuchMessage):
+                    await self.bury()
+            except InvalidValue:  # without a dead-letter queue it must not be lost
+                await self.release()
+                raise
+            return True
+        else:
+            with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
+                await self.release()
+        return False
 
 
 class ClaimsOne:

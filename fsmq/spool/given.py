@@ -68,6 +68,10 @@ def json_of(value: Any) -> bytes:
         raise InvalidValue("value", f"cannot be written as JSON: {error}") from None
 
 
+def untold(done: int) -> None:
+    """The ``progress`` of a verb when the caller gives none."""
+
+
 def seconds_of(delay: Delay) -> float:
     """The seconds of a delay; until a moment, which may be over. Raises InvalidValue."""
     if isinstance(delay, timedelta):

@@ -11,10 +11,10 @@ from .claimed import Claimed, ClaimsOne, id_of
 from .context import Pending
 from .durability.sync import Work
 from .errors import FsmqError
-from .given import JSON_TYPE, Body, Delay, as_new_message, json_of, new_message, seconds_of
+from .given import JSON_TYPE, Body, Delay, as_new_message, json_of, new_message, seconds_of, untold
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings, check_seconds
-from .layout.transitions import DELAY, NEW, QUEUES, State
+from .layout.transitions import DELAY, NEW, QUEUES
 from .verbs.purge import purge
 from .views import browse
 from .views.browse import Moved
@@ -22,6 +22,8 @@ from .views.counts import Counts
 
 if TYPE_CHECKING:
     from .spool import Spool
+    from .worker.blocking_worker import Worker
+    from .worker.handlers import Claim
 
 # One sync and so many open files for each part of a put_many; the usual limit of files is 1024.
 _PART = 250
@@ -31,7 +33,7 @@ class Queue(ClaimsOne):
     """One queue of a spool, with every verb durable when it returns.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
-    NoSuchQueue when the queue was deleted, Unavailable when the disk refuses.
+    NoSuchQueue if there is no such queue, Unavailable when the disk refuses.
     """
 
     def __init__(self, spool: Spool, name: str) -> None:
@@ -41,12 +43,19 @@ class Queue(ClaimsOne):
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self.spool.tree.root}>"
 
-    @property
+    def create(self) -> bool:
+        """Create the queue durably; False if it was there."""
+        return self.spool.create_queue(self.name)
+
     def settings(self) -> QueueSettings:
+        """The settings of the queue."""
         return self.spool.settings(self.name)
 
     def configure(self, **changes: Any) -> QueueSettings:
-        """Change settings, e.g. ``configure(visibility_timeout=60)``."""
+        """Change settings, such as ``configure(visibility_timeout=60)``; all settings then.
+
+        The dead-letter queue is created if it is missing.
+        """
         return self.spool.configure(self.name, changes)
 
     def put(
@@ -64,7 +73,7 @@ class Queue(ClaimsOne):
 
         A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
 
-        Raises DuplicateMessage if ``id`` is given and stands in the spool already, MessageTooLarge,
+        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
         QueueFull.
         """
         message = new_message(body, delay, priority, ttl, id, content_type, attributes)
@@ -140,15 +149,15 @@ class Queue(ClaimsOne):
         return self.spool.complete(renewal)
 
     def release(self, message: Message | str, delay: Delay = 0.0) -> None:
-        """Give a message back, at once or after ``delay`` seconds. Raises NoSuchMessage."""
+        """Make a claimed message ready again, at once or after ``delay``. Raises NoSuchMessage."""
         self.spool.complete(
             self.spool.unsynced.release(self.name, id_of(message), seconds_of(delay))
         )
 
     def bury(self, message: Message | str) -> None:
-        """Send a claimed message to the dead-letter queue now, with its count started again.
+        """Move a claimed message to the dead-letter queue now, with its count started again.
 
-        Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no dead letters.
+        Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
         """
         self.spool.complete(self.spool.unsynced.bury(self.name, id_of(message)))
 
@@ -163,25 +172,32 @@ class Queue(ClaimsOne):
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages, or ids of them; for each whether it was there."""
         ids = [id_of(message) for message in messages]
-        return self.spool.complete(self.spool.unsynced.remove(self.name, ids))
+        found = self.spool.complete(self.spool.unsynced.remove(self.name, ids))
+        if ids and not any(found):
+            self.settings()  # that there is no such queue explains it
+        return found
 
-    def purge(self, *, progress: Callable[[int], None] = lambda done: None) -> None:
-        """Remove all messages. ``progress`` is told the number of those removed, now and then."""
+    def purge(self, *, progress: Callable[[int], None] = untold) -> None:
+        """Remove all messages.
+
+        progress: called with the number of those removed, now and then; by a client never.
+        """
         self.spool.complete(purge(self.spool.context, self.name, progress))
 
-    def peek(
-        self, limit: int = 10, *, state: State | str = State.READY, after: str = ""
-    ) -> list[Message]:
-        """Look at up to ``limit`` messages in one state, without claiming them.
+    def peek(self, count: int = 10, *, state: str = "ready", after: str = "") -> list[Message]:
+        """Look at up to ``count`` messages in one state, without claiming them.
 
-        state: a State, or its name; "in_flight" and "delayed" are the two kinds in State.DELAY.
-        after: an id; what stands behind it is shown.
+        state: "new", "ready", "in_flight" or "delayed", as the ``state`` of a message.
+        after: an id; only messages behind it are shown.
         """
-        return browse.peek(self.spool.context, self.name, state, limit, after)
+        return browse.peek(self.spool.context, self.name, state, count, after)
 
     def find(self, message_id: str) -> Message | None:
         """Look at one message in whatever state; None if there is none."""
-        return browse.find(self.spool.context, self.name, message_id)
+        found = browse.find(self.spool.context, self.name, message_id)
+        if found is None:
+            self.settings()  # that there is no such queue explains it
+        return found
 
     def move_to(
         self,
@@ -189,11 +205,14 @@ class Queue(ClaimsOne):
         *,
         only: Sequence[str] | None = None,
         in_flight: bool = False,
-        progress: Callable[[int], None] = lambda done: None,
+        progress: Callable[[int], None] = untold,
     ) -> Moved:
-        """Move the messages, or only those of some ids, to another queue.
+        """Move the messages, or only those of some ids, to another queue; how many it moved.
 
-        Claimed and delayed ones move only with ``in_flight``.
+        in_flight: claimed and delayed messages move too, and are ready then.
+        progress: called with the number of those moved, now and then.
+
+        Raises NoSuchQueue; what has not moved by then stays.
         """
         context = self.spool.context
         tree = context.tree
@@ -209,5 +228,32 @@ class Queue(ClaimsOne):
         return self.spool.counts(self.name)
 
     def delete(self) -> None:
-        """Delete the queue and all its messages."""
+        """Delete the queue and all its messages. Raises NoSuchQueue."""
         self.spool.delete_queue(self.name)
+
+    def worker(
+        self,
+        handler: Callable[[Message, Claim], object],
+        *,
+        concurrency: int = 4,
+        visibility: float = 60.0,
+        backoff: float = 1.0,
+        backoff_max: float = 300.0,
+        stop_timeout: float = 30.0,
+    ) -> Worker:
+        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
+
+        The handler of an AsyncQueue is a coroutine function; any other runs in a thread of its own.
+
+        concurrency: messages in work at a time, 1 to 1000.
+        visibility: seconds of a claim, which is renewed while the handler runs.
+        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
+        stop_timeout: seconds that handlers may take when the worker stops.
+        """
+        # It brings asyncio along, which who only puts and claims can do without.
+        from .worker.blocking_worker import Worker
+        from .worker.handlers import Pace
+        from .worker.source import QueueSource
+
+        pace = Pace(concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return Worker(QueueSource(self, concurrency), handler, pace)

@@ -149,26 +149,25 @@ class Spool:
 
     # -- queues ----------------------------------------------------------------------------------
 
-    def queue(self, name: str, *, create: bool = True) -> Queue:
-        """A queue by its name, created if it is missing and ``create`` is left True.
+    def queue(self, name: str, *, create: bool = False) -> Queue:
+        """A queue to work with. To name it creates nothing, unless ``create`` is given.
 
-        Raises:
-            InvalidValue, NoSuchQueue, Unavailable
+        Its verbs raise NoSuchQueue if there is none of this name.
         """
-        if not self.has_queue(name):
-            if not create:
-                raise NoSuchQueue(name)
-            self.create_queue(name)
-        return Queue(self, name)
+        queue = Queue(self, check_queue(name))
+        if create:
+            queue.create()
+        return queue
 
     def queues(self) -> list[str]:
-        """The names of all queues, sorted. Raises Unavailable."""
+        """The names of all queues that one may see, sorted."""
         try:
             return self.tree.queues()
         except OSError as error:
             raise unavailable(error, "cannot list the queues") from error
 
     def has_queue(self, name: str) -> bool:
+        """Whether there is a queue of this name."""
         check_queue(name)
         try:
             return self.tree.has_queue(name)
@@ -176,7 +175,7 @@ class Spool:
             raise unavailable(error, f"cannot look for queue {name!r}") from error
 
     def create_queue(self, name: str) -> bool:
-        """Create a queue durably; False if it was there. Raises InvalidValue, Unavailable."""
+        """Create a queue durably; False if it was there."""
         check_queue(name)
         try:
             return self.tree.make_queue(name)
@@ -184,7 +183,7 @@ class Spool:
             raise unavailable(error, f"cannot create queue {name!r}") from error
 
     def delete_queue(self, name: str) -> None:
-        """Delete a queue and all its messages. Raises InvalidValue, NoSuchQueue, Unavailable."""
+        """Delete a queue and all its messages. Raises NoSuchQueue."""
         self.complete(removal.delete_queue(self.context, name))
 
     def settings(self, name: str) -> QueueSettings:
@@ -247,34 +246,30 @@ class Spool:
 
     # -- topics ----------------------------------------------------------------------------------
 
-    def topic(self, name: str, *, create: bool = True) -> Topic:
-        """A topic by its name, created if it is missing and ``create`` is left True.
+    def topic(self, name: str, *, create: bool = False) -> Topic:
+        """A topic to work with. To name it creates nothing, unless ``create`` is given.
 
-        Raises:
-            InvalidValue, NoSuchTopic, Unavailable
+        Its verbs raise NoSuchTopic if there is none of this name.
         """
-        check_queue(name, "topic")
+        topic = Topic(self, check_queue(name, "topic"))
         if create:
-            self.create_topic(name)
-        else:
-            self.subscriptions(name)
-        return Topic(self, name)
+            topic.create()
+        return topic
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted. Raises Unavailable."""
+        """The names of all topics that one may see, sorted."""
         with telling("cannot list the topics"):
             return self.context.topics.names()
 
     def create_topic(self, name: str) -> bool:
-        """Create a topic durably; False if it was there. Raises InvalidValue, Unavailable."""
+        """Create a topic durably; False if it was there."""
         with telling(f"cannot create topic {name!r}"):
             return self.context.topics.create(name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its subscriptions durably; the queues and their messages stay.
+        """Delete a topic and its subscriptions; the queues and their messages stay.
 
-        Raises:
-            InvalidValue, NoSuchTopic, Unavailable
+        Raises NoSuchTopic.
         """
         with telling(f"cannot delete topic {name!r}"):
             self.context.topics.delete(name)

@@ -16,7 +16,7 @@ class Topic:
     """One topic of a spool: what is published to it goes to every subscribed queue.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
-    NoSuchTopic when the topic was deleted, Unavailable when the disk refuses.
+    NoSuchTopic if there is no such topic, Unavailable when the disk refuses.
     """
 
     def __init__(self, spool: Spool, name: str) -> None:
@@ -26,23 +26,26 @@ class Topic:
     def __repr__(self) -> str:
         return f"<Topic {self.name!r} of {self.spool.tree.root}>"
 
+    def create(self) -> bool:
+        """Create the topic durably; False if it was there."""
+        return self.spool.create_topic(self.name)
+
     def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
         """Subscribe a queue, or replace its filter; False if it was subscribed already.
 
-        filter: which messages it takes by their attributes, see
-            :mod:`fsmq.spool.layout.filters`; None takes all.
+        filter: which messages it takes by their attributes, as docs/topics.md describes; None: all.
 
-        Raises NoSuchQueue.
+        Raises NoSuchTopic, NoSuchQueue.
         """
         checked = None if filter is None else Filter(dict(filter))
         return self.spool.subscribe(self.name, queue, checked)
 
     def unsubscribe(self, queue: str) -> bool:
-        """End a queue's subscription; False if it had none."""
+        """End a queue's subscription; False if it had none. Raises NoSuchTopic."""
         return self.spool.unsubscribe(self.name, queue)
 
     def subscriptions(self) -> dict[str, dict[str, list[Any]] | None]:
-        """The subscribed queues, sorted, each with its filter or None."""
+        """The subscribed queues, sorted, each with its filter or None. Raises NoSuchTopic."""
         found = self.spool.subscriptions(self.name)
         return {queue: None if filter is None else filter.policy for queue, filter in found.items()}
 
@@ -58,13 +61,16 @@ class Topic:
     ) -> dict[str, str]:
         """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
 
-        See :class:`~fsmq.spool.layout.message.NewMessage` for the arguments.
+        See :class:`~fsmq.NewMessage` for the arguments.
 
-        Raises MessageTooLarge or QueueFull if one of the queues does not take it.
+        Raises NoSuchTopic; MessageTooLarge or QueueFull if one of the queues does not take it.
         """
         message = new_message(body, delay, priority, ttl, None, content_type, attributes)
         return self.spool.complete(self.spool.unsynced.publish(self.name, message))
 
     def delete(self) -> None:
-        """Delete the topic and its subscriptions; the queues and their messages stay."""
+        """Delete the topic and its subscriptions; the queues and their messages stay.
+
+        Raises NoSuchTopic.
+        """
         self.spool.delete_topic(self.name)

@@ -21,7 +21,7 @@ def fsmq(root: Path) -> Command:
 def test_consumers_are_listed_and_dropped(fsmq: Command, root: Path) -> None:
     assert b"there are no consumers" in fsmq("consumers").stderr
     with Spool(root) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         ids = jobs.put_many([b"1", b"2"])
         spool.deliver()
         with Consumer(spool, "letters", visibility=1), Consumer(spool, "orders") as orders:

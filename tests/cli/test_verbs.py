@@ -369,7 +369,9 @@ def test_a_server_does_all_that_a_folder_does(suite: Suite, tmp_path: Path) -> N
     assert url.counts("web.dead") == {"ready": 1}
     [row] = url.json("ls", "web")["queues"]
     assert (row["messages"]["ready"], row["oldest_seconds"] < 60) == (1, True)
-    assert b"--at FOLDER" in url("mv", "web.dead", "web", ids[0], code=2).stderr
+    told = url("mv", "web.dead", "web.kept", ids[0], "nope", "--create", code=3).stderr
+    assert b"1 message did not move" in told
+    assert url.counts("web.kept") == {"ready": 1}
     assert url.out("get", "web", "--exec", "tr a-z A-Z; echo", "--count=1") == "D\n"
     assert url.counts("web") == {}
     told = {f["name"]: f["health"] for f in url.json("doctor", code=None)["findings"]}

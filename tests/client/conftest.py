@@ -25,9 +25,6 @@ class Threaded:
     def queue(self, name: str) -> Threaded:
         return Threaded(self.wrapped.queue(name))
 
-    def settings(self) -> Any:
-        return asyncio.to_thread(lambda: self.wrapped.settings)
-
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.wrapped, name)
         return lambda *of, **more: asyncio.to_thread(method, *of, **more)

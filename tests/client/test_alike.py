@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import dataclasses
 import inspect
 import pickle
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,15 +19,23 @@ import pytest
 from fsmq import (
     AsyncClient,
     AsyncQueue,
+    Bury,
+    Claim,
     Client,
     ClientQueue,
     InvalidValue,
     Message,
     NewMessage,
     NoSuchMessage,
+    NoSuchQueue,
+    NoSuchTopic,
     Queue,
+    Retry,
     Spool,
+    Topic,
 )
+from fsmq.client.topics import AsyncClientTopic, ClientTopic
+from fsmq.spool.claimed import AsyncClaimed, Claimed
 from tests.suite import Suite, eventually_on_loop
 
 WAIT_S = 15.0
@@ -46,23 +57,31 @@ async def inside(context: Any) -> AsyncIterator[Any]:
 
 
 @pytest.fixture(params=["library", "client", "async client"])
-async def work(
-    request: pytest.FixtureRequest, tmp_path: Path, suite: Suite, queue: str
-) -> AsyncIterator[Any]:
-    """A queue in one of the three; its dead-letter queue exists."""
+async def place(request: pytest.FixtureRequest, tmp_path: Path, suite: Suite) -> AsyncIterator[Any]:
+    """One of the three."""
     if request.param == "library":
         with Spool(tmp_path / "mq") as spool:
-            opened = spool.queue("work")
-            opened.configure(max_deliveries=9, dead_letter_queue="work.dead")
-            yield opened
-        return
-    with Client(suite.url) as client:
-        client.queue(queue).configure(max_deliveries=9, dead_letter_queue=f"{queue}.dead")
-        if request.param == "client":
-            yield client.queue(queue)
-            return
-    async with AsyncClient(suite.url) as aclient:
-        yield aclient.queue(queue)
+            yield spool
+    elif request.param == "client":
+        with Client(suite.url) as client:
+            yield client
+    else:
+        async with AsyncClient(suite.url) as aclient:
+            yield aclient
+
+
+@pytest.fixture
+def fresh(queue: str) -> str:
+    """A name that nothing has."""
+    return f"{queue}.fresh"
+
+
+@pytest.fixture
+async def work(place: Any, queue: str) -> Any:
+    """A queue in one of the three; its dead-letter queue exists."""
+    opened = await done(place.queue(queue, create=True))
+    await done(opened.configure(max_deliveries=9, dead_letter_queue=f"{queue}.dead"))
+    return opened
 
 
 async def test_a_with_acknowledges_at_its_end(work: Any) -> None:
@@ -155,39 +174,304 @@ async def test_a_claimed_message_is_a_message_like_others(work: Any) -> None:
         assert copied == message
 
 
-# Where they still differ, and how; everything else is the same.
+# What differs, and why; everything else is the same.
 APART = {
-    "client": "of the clients",
-    "spool": "of the library",
-    "move_to": "the clients have none",
-    "purge": "the library tells of its progress",
-    "settings": "a coroutine of the async client, a property of the others",
-    "worker": "the library has none",
+    "close": "a client opens its connections again",
+    "run": "of the clients: drives a verb over HTTP",
+    "of": "of the async client: makes one with the options of another",
+    "worker": "of coroutine functions in the async client, of functions in the others",
 }
+ALIKE = [
+    *((Spool, client) for client in (Client, AsyncClient)),
+    *((Queue, queue) for queue in (ClientQueue, AsyncQueue)),
+    *((Topic, topic) for topic in (ClientTopic, AsyncClientTopic)),
+    (Claimed, AsyncClaimed),
+]
 
 
 def methods(of: type) -> dict[str, Any]:
     public = {name for name in dir(of) if not name.startswith("_")}
-    return {name: inspect.getattr_static(of, name) for name in public - APART.keys()}
+    return {name: inspect.getattr_static(of, name) for name in public}
 
 
-@pytest.mark.parametrize("of", [ClientQueue, AsyncQueue])
-def test_a_queue_has_the_methods_of_the_library(of: type) -> None:
-    assert {"put", "claim", "claim_one", "ack"} <= methods(of).keys()
-    assert methods(of).keys() == methods(Queue).keys()
+def parameters(method: Any) -> list[Any]:
+    """What a method takes, and with which defaults."""
+    given = inspect.signature(method).parameters.values()
+    return [(p.name, p.kind, p.default, p.annotation) for p in given if p.name != "self"]
 
 
-@pytest.mark.parametrize("of", [ClientQueue, AsyncQueue])
-@pytest.mark.parametrize("name", sorted(methods(Queue)))
-def test_a_method_is_that_of_the_library(of: type, name: str) -> None:
-    ours, theirs = methods(Queue)[name], methods(of)[name]
+def result(method: Any) -> str:
+    """What a method gives, in the words of the library."""
+    said = str(inspect.signature(method).return_annotation)
+    said = said.replace("AbstractAsync", "Abstract").replace("AsyncClient", "Client")
+    return said.replace("Async", "").replace("Client", "")
 
-    def parameters(method: Any) -> list[Any]:
-        given = inspect.signature(method).parameters.values()
-        return [(p.name, p.kind, p.default, p.annotation) for p in given if p.name != "self"]
 
-    assert parameters(theirs) == parameters(ours)
-    assert theirs.__doc__.splitlines()[0] == ours.__doc__.splitlines()[0]
+@pytest.mark.parametrize(("ours", "theirs"), ALIKE)
+def test_they_have_the_same_methods(ours: type, theirs: type) -> None:
+    of_theirs = methods(theirs).keys() - {"run", "of"}
+    # The spool has more: what the programs of fsmq need.
+    assert of_theirs <= methods(ours).keys()
+    assert ours is Spool or of_theirs == methods(ours).keys()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "name"),
+    [
+        (*pair, name)
+        for pair in ALIKE
+        for name in sorted(methods(pair[0]).keys() & methods(pair[1]).keys())
+        if name not in APART
+    ],
+)
+def test_a_method_is_the_same(ours: type, theirs: type, name: str) -> None:
+    one, other = methods(ours)[name], methods(theirs)[name]
+    if not callable(one):
+        assert one == other or inspect.ismemberdescriptor(one)  # a field of a message
+        return
+    assert parameters(other) == parameters(one)
+    assert inspect.getdoc(other) == inspect.getdoc(one)
+    assert inspect.getdoc(one)
+    if (theirs, name) not in ((AsyncClient, "queue"), (AsyncClient, "topic")):
+        assert result(other) == result(one)  # these two are awaited if they create
+
+
+def test_a_worker_has_the_same_pace_everywhere() -> None:
+    handler, *pace = parameters(Queue.worker)
+    for queue in (ClientQueue, AsyncQueue):
+        assert parameters(queue.worker)[1:] == pace
+        assert queue.worker.__doc__ == Queue.worker.__doc__
+    assert parameters(ClientQueue.worker)[0] == handler
+
+
+async def test_to_name_creates_nothing(place: Any, fresh: str) -> None:
+    for named, missing in ((place.queue(fresh), NoSuchQueue), (place.topic(fresh), NoSuchTopic)):
+        assert named.name == fresh
+        with pytest.raises(missing):
+            await done(named.delete())
+    assert await done(place.has_queue(fresh)) is False
+    assert fresh not in await done(place.queues())
+    assert fresh not in await done(place.topics())
+    for name in ("_bad", "", "a/b"):
+        with pytest.raises(InvalidValue, match="queue"):
+            place.queue(name)
+        with pytest.raises(InvalidValue, match="topic"):
+            place.topic(name)
+
+
+async def test_a_queue_and_a_topic_are_created_when_it_is_said(place: Any, fresh: str) -> None:
+    queue = await done(place.queue(fresh, create=True))
+    assert await done(queue.counts()) == (0, 0, 0, 0)
+    assert await done(queue.create()) is False
+    assert await done(place.create_queue(fresh)) is False
+    topic = await done(place.topic(fresh, create=True))
+    assert await done(topic.create()) is False
+    assert await done(place.create_topic(fresh)) is False
+    assert await done(topic.subscribe(fresh)) is True
+    assert await done(topic.subscriptions()) == {fresh: None}
+    assert list(await done(topic.publish("x"))) == [fresh]
+    await done(place.delete_topic(fresh))
+    await done(place.delete_queue(fresh))
+    assert await done(queue.create()) is True
+    assert await done(topic.create()) is True
+    await done(queue.delete())
+    await done(topic.delete())
+
+
+VERBS: dict[str, Callable[[Any], Any]] = {
+    "settings": lambda queue: queue.settings(),
+    "configure": lambda queue: queue.configure(max_depth=1),
+    "put": lambda queue: queue.put(b"x"),
+    "put_json": lambda queue: queue.put_json(1),
+    "put_many": lambda queue: queue.put_many([b"x", b"y"]),
+    "claim": lambda queue: queue.claim(),
+    "renew": lambda queue: queue.renew("x"),
+    "release": lambda queue: queue.release("x"),
+    "release later": lambda queue: queue.release("x", 5),
+    "bury": lambda queue: queue.bury("x"),
+    "ack": lambda queue: queue.ack("x"),
+    "remove": lambda queue: queue.remove("x"),
+    "remove_each": lambda queue: queue.remove_each(["x", "y"]),
+    "purge": lambda queue: queue.purge(),
+    "peek": lambda queue: queue.peek(),
+    "find": lambda queue: queue.find("x"),
+    "move_to": lambda queue: queue.move_to("other"),
+    "move_to of some": lambda queue: queue.move_to("other", only=["x"]),
+    "counts": lambda queue: queue.counts(),
+    "delete": lambda queue: queue.delete(),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_verb_on_a_missing_queue_says_so(place: Any, fresh: str, verb: str) -> None:
+    with pytest.raises(NoSuchQueue) as caught:
+        await done(VERBS[verb](place.queue(fresh)))
+    assert caught.value.queue == fresh
+    assert await done(place.has_queue(fresh)) is False
+
+
+async def test_a_verb_on_a_missing_topic_says_so(place: Any, fresh: str) -> None:
+    for verb in (
+        lambda topic: topic.subscriptions(),
+        lambda topic: topic.publish(b"x"),
+        lambda topic: topic.subscribe(fresh),
+        lambda topic: topic.unsubscribe(fresh),
+        lambda topic: topic.delete(),
+    ):
+        with pytest.raises(NoSuchTopic):
+            await done(verb(place.topic(fresh)))
+
+
+async def put_ready(work: Any, *messages: Any) -> list[str]:
+    """Put messages, and wait until they are ready."""
+    ids = await done(work.put_many(messages))
+
+    async def are_ready() -> bool:
+        if isinstance(work, Queue):
+            work.spool.deliver()
+        return {message.id for message in await done(work.peek(100))} >= set(ids)
+
+    await eventually_on_loop(are_ready)
+    return list(ids)
+
+
+async def test_messages_are_moved(work: Any) -> None:
+    place = work.spool if isinstance(work, Queue) else work.client
+    target = await done(place.queue(f"{work.name}.moved", create=True))
+    one, two, three, four = await put_ready(work, b"1", b"2", b"3", b"4")
+    steps: list[int] = []
+    moved = await done(work.move_to(target.name, only=[two, "none"], progress=steps.append))
+    assert (moved, steps[-1]) == ((1, 0), 1)
+    assert type(moved).__name__ == "Moved"
+    [claimed] = await done(work.claim())
+    assert await done(work.move_to(target.name, only=[claimed.id])) == (0, 0)
+    assert await done(work.move_to(target.name)) == (2, 0)
+    assert await done(work.move_to(target.name, in_flight=True)) == (1, 0)
+    assert [message.id for message in await done(target.peek())] == [one, two, three, four]
+    assert await done(work.move_to(target.name)) == (0, 0)
+    await put_ready(work, NewMessage(b"x", id="own"))
+    await put_ready(target, NewMessage(b"y", id="own"))
+    assert await done(work.move_to(target.name)) == (0, 1)
+    assert await done(work.move_to(target.name, only=["own"])) == (0, 1)
+    for bad, error in ((work.name, InvalidValue), ("no-such-target", NoSuchQueue)):
+        for only in (None, ["own"]):
+            with pytest.raises(error):
+                await done(work.move_to(bad, only=only))
+    await done(target.delete())
+
+
+async def test_a_state_has_the_name_that_a_message_says(work: Any) -> None:
+    await put_ready(work, b"1", b"2")
+    [claimed] = await done(work.claim())
+    await done(work.put(b"3", delay=60))
+    [ready] = await done(work.peek())
+    assert (ready.state, claimed.state) == ("ready", "in_flight")
+
+    async def is_delayed() -> bool:
+        if isinstance(work, Queue):
+            work.spool.deliver()
+        return bool(await done(work.peek(state="delayed")))
+
+    await eventually_on_loop(is_delayed)
+    for state in ("new", "ready", "in_flight", "delayed"):
+        found = await done(work.peek(state=state))
+        assert {message.state for message in found} == ({state} if state != "new" else set())
+        assert await done(work.peek(5, state=state, after=found[-1].id if found else "x")) == []
+    with pytest.raises(InvalidValue, match="unknown state"):
+        await done(work.peek(state="hidden"))
+    with pytest.raises(InvalidValue, match="count"):
+        await done(work.peek(0))
+
+
+async def test_the_settings_are_asked_for(work: Any) -> None:
+    assert (await done(work.settings())).max_deliveries == 9
+    assert await done(work.configure(max_depth=70)) == await done(work.settings())
+
+
+async def test_a_retry_in_a_with_releases_with_its_delay(work: Any) -> None:
+    message_id = await done(work.put(b"x"))
+    async with inside(work.claim_one(wait=WAIT_S)):
+        raise Retry(timedelta(minutes=1))
+    found = await done(work.find(message_id))
+    assert found.deadline == pytest.approx(time.time() + 60, abs=30)
+    await done(work.release(message_id))
+    [message] = await done(work.claim(wait=WAIT_S))
+    async with inside(message):
+        raise Retry
+    async with inside(work.claim_one(wait=WAIT_S)) as again:
+        assert (again.id, again.deliveries) == (message_id, 3)
+
+
+async def test_a_bury_in_a_with_buries(work: Any) -> None:
+    message_id = await done(work.put(b"x"))
+    async with inside(work.claim_one(wait=WAIT_S)):
+        raise Bury("nobody can read it")
+    assert await done(work.find(message_id)) is None
+    place = work.spool if isinstance(work, Queue) else work.client
+    [dead] = await done(place.queue(f"{work.name}.dead").claim(wait=WAIT_S))
+    assert dead.id == message_id
+
+
+async def test_what_cannot_be_buried_in_a_with_is_released(work: Any) -> None:
+    await done(work.configure(dead_letter_queue=None, max_deliveries=None))
+    message_id = await done(work.put(b"x"))
+    with pytest.raises(InvalidValue, match="dead"):
+        async with inside(work.claim_one(wait=WAIT_S)):
+            raise Bury("nobody can read it")
+    [again] = await done(work.claim(wait=WAIT_S))
+    assert (again.id, again.deliveries) == (message_id, 2)
+
+
+@pytest.mark.parametrize("raised", [Retry(), Bury("no use")])
+async def test_a_lost_claim_is_left_to_whom_it_belongs(work: Any, raised: Exception) -> None:
+    await done(work.put(b"x"))
+    async with inside(work.claim_one(wait=WAIT_S)) as message:
+        await done(work.remove(message))
+        raise raised
+
+
+async def test_a_changed_copy_of_a_claimed_message_is_a_message(work: Any) -> None:
+    await done(work.put(b"x"))
+    async with inside(work.claim_one(wait=WAIT_S)) as message:
+        changed = dataclasses.replace(message, body=b"y")
+        assert type(changed) is Message
+        assert changed.id == message.id
+        assert not hasattr(changed, "ack")
+
+
+async def test_a_worker_does_with_each_message_what_its_handler_says(work: Any) -> None:
+    seen: list[tuple[bytes, int | None]] = []
+
+    def handle(message: Message, claim: Claim) -> None:
+        seen.append((message.body, message.deliveries))
+        if message.body == b"broken":
+            raise Bury("cannot be read")
+        if message.body == b"busy" and message.deliveries == 1:
+            raise Retry(0.2)
+        if message.body == b"fails" and message.deliveries == 1:
+            raise ValueError("once")
+
+    async def handled(message: Message, claim: Claim) -> None:
+        handle(message, claim)
+
+    await done(work.put_many([b"fine", b"broken", b"busy", b"fails"]))
+    is_async = isinstance(work, AsyncQueue)
+    worker = work.worker(handled if is_async else handle, concurrency=2, backoff=0.1)
+    running = asyncio.create_task(worker.run() if is_async else asyncio.to_thread(worker.run))
+
+    async def is_done() -> bool:
+        return len(seen) == 6 and sum(await done(work.counts())) == 0
+
+    await eventually_on_loop(is_done)
+    worker.stop()
+    await running
+    assert sorted(seen) == [
+        *((b"broken", 1), (b"busy", 1), (b"busy", 2)),
+        *((b"fails", 1), (b"fails", 2), (b"fine", 1)),
+    ]
+    place = work.spool if isinstance(work, Queue) else work.client
+    [dead] = await done(place.queue(f"{work.name}.dead").claim(wait=WAIT_S))
+    assert dead.body == b"broken"
 
 
 async def bodies(work: Any) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The worker, with handlers in threads and on the loop, against real daemons."""
+"""The worker, with handlers in threads and on the loop, of clients and of the library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fsmq import AsyncClient, Bury, Claim, Client, InvalidValue, Message, NoSuchQueue, Retry
+from fsmq import AsyncClient, Bury, Claim, Client, InvalidValue, Message, NoSuchQueue, Retry, Spool
 from tests.suite import HOME, Suite, eventually_on_loop
 
 Work = Callable[[Message, Claim], Awaitable[None]]
@@ -25,21 +25,24 @@ ARRIVAL_S = 15.0
 
 
 class Team:
-    """Starts workers of one kind whose handlers are given as coroutines; stops them at the end."""
+    """Starts workers of one kind whose handlers are given as coroutines; stops them at the end.
 
-    def __init__(self, url: str, threads: bool) -> None:
+    root: a spool for workers of the library.
+    """
+
+    def __init__(self, url: str, threads: bool, root: Path | None = None) -> None:
         self.threads = threads
         self.url = url
+        self._spool = None if root is None else Spool(root, delivers=False)
         self.workers: list[tuple[Any, asyncio.Task[None]]] = []
         self._clients: list[AsyncClient] = []
 
     def start(self, queue: str, work: Work, **pace: Any) -> Any:
         """A worker that runs; what it does with each message is awaited, in its thread or here."""
         if self.threads:
-            worker: Any = (
-                Client(self.url)
-                .queue(queue)
-                .worker(lambda message, claim: asyncio.run(_plain(work, message, claim)), **pace)
+            place: Any = Client(self.url) if self._spool is None else self._spool
+            worker: Any = place.queue(queue).worker(
+                lambda message, claim: asyncio.run(_plain(work, message, claim)), **pace
             )
             running = asyncio.create_task(asyncio.to_thread(worker.run))
         else:
@@ -60,16 +63,23 @@ class Team:
         for client in self._clients:
             await client.close()
 
+    def close(self) -> None:
+        """Close the spool."""
+        if self._spool is not None:
+            self._spool.close()
+
 
 async def _plain(work: Work, message: Message, claim: Claim) -> None:
     await work(message, claim)
 
 
-@pytest.fixture(params=["threads", "loop"])
+@pytest.fixture(params=["threads", "loop", "library"])
 async def team(request: pytest.FixtureRequest, suite: Suite) -> AsyncIterator[Team]:
-    made = Team(suite.url, request.param == "threads")
+    kind = request.param
+    made = Team(suite.url, kind != "loop", suite.root if kind == "library" else None)
     yield made
     await made.stopped()
+    made.close()
 
 
 @pytest.fixture
@@ -120,7 +130,7 @@ async def test_what_a_handler_raises_brings_the_message_back_later_each_time(
             raise ValueError("not yet")
 
     await jobs.put(b"x")
-    team.start(jobs.name, work, back_off=0.25, max_back_off=0.5)
+    team.start(jobs.name, work, backoff=0.25, backoff_max=0.5)
     await emptied(jobs)
     assert [deliveries for _, deliveries in tries] == [1, 2, 3, 4]
     pauses = [b - a for (a, _), (b, _) in pairwise(tries)]
@@ -137,7 +147,7 @@ async def test_retry_names_the_pause(team: Team, jobs: Any) -> None:
             raise Retry(0.3)
 
     await jobs.put(b"x")
-    team.start(jobs.name, work, back_off=100, max_back_off=100)
+    team.start(jobs.name, work, backoff=100, backoff_max=100)
     await emptied(jobs)
     assert 0.3 <= tries[1] - tries[0] < 3
 
@@ -163,13 +173,13 @@ async def test_a_message_that_cannot_be_buried_comes_back(team: Team, jobs: Any)
             raise Bury("there are no dead letters")
 
     await jobs.put(b"x")
-    team.start(jobs.name, work, max_back_off=0.1)
+    team.start(jobs.name, work, backoff_max=0.1)
     await emptied(jobs)
     assert tries == [1, 2]
 
 
 async def test_a_message_is_held_for_as_long_as_its_handler_runs(suite: Suite, jobs: Any) -> None:
-    """Both kinds of workers at once; each has one of two messages."""
+    """All kinds of workers at once; each has one of three messages."""
     seen: list[tuple[bytes, int | None]] = []
 
     async def work(message: Message, claim: Claim) -> None:
@@ -179,15 +189,17 @@ async def test_a_message_is_held_for_as_long_as_its_handler_runs(suite: Suite, j
         await eventually_on_loop(lambda: deadline.stat().st_mtime > began + 5)
         assert not claim.lost
 
-    await jobs.put_many([b"1", b"2"])
+    await jobs.put_many([b"1", b"2", b"3"])
     began = time.time()
     teams = [Team(suite.url, threads) for threads in (True, False)]
+    teams.append(Team(suite.url, True, suite.root))
     for one in teams:
         one.start(jobs.name, work, visibility=2, concurrency=1)
     await emptied(jobs)
     for one in teams:
         await one.stopped()
-    assert sorted(seen) == [(b"1", 1), (b"2", 1)]
+        one.close()
+    assert sorted(seen) == [(b"1", 1), (b"2", 1), (b"3", 1)]
 
 
 async def test_the_handler_of_a_lost_message_is_told(team: Team, jobs: Any) -> None:
@@ -442,8 +454,8 @@ def test_handlers_that_do_not_fit_are_refused_at_once() -> None:
         {"concurrency": 1001},
         {"visibility": 0},
         {"visibility": 1e9},
-        {"back_off": -1},
-        {"max_back_off": -1},
+        {"backoff": -1},
+        {"backoff_max": -1},
         {"stop_timeout": float("nan")},
     ],
 )

@@ -18,7 +18,7 @@ def leave_work(spool: Spool) -> list[str]:
 
     The job brings ``staged`` to the queue ``q``, the move ``moved`` to the queue ``to``.
     """
-    jobs = spool.queue("q")
+    jobs = spool.queue("q", create=True)
     jobs.put_many([b"taken"] * 3)
     spool.deliver()
     with Consumer(spool, "good") as consumer:
@@ -32,7 +32,7 @@ def leave_work(spool: Spool) -> list[str]:
         patched.setattr(Forward, "run", _die)
         with pytest.raises(KeyboardInterrupt):
             commit(spool, Job("zz-good"), [part.finish()])
-    spool.queue("from").put(b"moved")
+    spool.queue("from", create=True).put(b"moved")
     move = spool.begin_move("from", "to")
     return [committed, "staging/zz-good:0", f"moves/{move.ref}.json"]
 

@@ -80,7 +80,7 @@ class Told(Spool):
 def told(disk: FailingDisk, request: pytest.FixtureRequest) -> Iterator[Told]:
     """With the queue ``q`` and a message in it, ``old``; the disk refuses."""
     with Spool(disk.place / "mq", sync="none") as spool:
-        spool.queue("q").put(b"old", id="old")
+        spool.queue("q", create=True).put(b"old", id="old")
         spool.deliver()
     disk.grow(disk.place / "mq" / "new")
     disk.sync()
@@ -164,7 +164,7 @@ def test_an_overlay_whose_upper_layer_fails(disk: FailingDisk, tmp_path: Path) -
     try:
         for sync in ("auto", "syncfs"):
             with Spool(merged / "mq", sync=sync) as spool:  # type: ignore[arg-type]
-                jobs = spool.queue("q")
+                jobs = spool.queue("q", create=True)
                 jobs.put(b"old")
                 disk.refuse()
                 for _ in range(5):

@@ -140,7 +140,7 @@ def crowded(request: pytest.FixtureRequest, disk: Path) -> Iterator[Spool]:
     """A spool on a full disk: a queue ``q`` with long names, as ``remove/`` has no room for."""
     with Spool(disk / "mq", sync="fsync") as spool:
         messages = [NewMessage(b"x", id=f"{n:02}-" + "n" * 60) for n in range(40)]
-        spool.queue("q").put_many(messages)
+        spool.queue("q", create=True).put_many(messages)
         assert len(spool.queue("q").claim(10, visibility=60)) == 10
         spool.queue("q").put(b"x", delay=60)
         request.param(disk)
@@ -167,7 +167,7 @@ def test_a_queue_can_be_deleted_on_a_full_disk(
 
 
 def test_messages_can_be_removed_on_a_full_disk(crowded: Spool) -> None:
-    jobs = crowded.queue("q")
+    jobs = crowded.queue("q", create=True)
     ids = [message.id for message in jobs.peek(100)]
     assert jobs.remove(*ids) == len(ids) == 30
 
@@ -197,7 +197,7 @@ def test_what_a_killed_put_has_left_comes_out_of_a_disk_without_inodes(disk: Pat
     """It may have been acknowledged. No put of its id can begin meanwhile: that takes a file."""
     root = disk / "mq"
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         leave(root, NewMessage(b"x"))
         use_up_inodes(disk)
         with pytest.raises(Unavailable):
@@ -215,7 +215,7 @@ def test_a_claim_holds_that_began_on_a_full_disk_of_whole_seconds(tmp_path: Path
     run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", "-I", "128", "-N", "200", image)
     run("mount", "-o", "loop", image, where)
     try:
-        Spool(where / "mq", sync="none").queue("q")
+        Spool(where / "mq", sync="none").queue("q", create=True)
         crowd = use_up_inodes(where)
         with Suite(where / "mq", mq_options=MQ_OPTIONS, logs=tmp_path / "logs") as suite:
             for path in crowd.iterdir():

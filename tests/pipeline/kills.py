@@ -75,7 +75,7 @@ def _producing(root: Path, outcome: Outcome) -> Iterator[None]:
     def produce() -> None:
         number = 0
         with Spool(root, delivers=False) as spool:
-            queue = spool.queue(QUEUE)
+            queue = spool.queue(QUEUE, create=True)
             while not over.wait(_PAUSE_S):
                 bodies = [f"message {number + n}" for n in range(_PER_PUT)]
                 number += _PER_PUT

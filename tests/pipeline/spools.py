@@ -21,7 +21,7 @@ def every_kind(root: Path, *, seed: int = 8, amount: int = 20) -> Path:
     chance = random.Random(seed)
     with Spool(root, sync="none") as spool:
         for name in QUEUES:
-            queue = spool.queue(name)
+            queue = spool.queue(name, create=True)
             queue.put_many(_message(chance) for _ in range(amount))
             held = queue.claim(amount // 2, visibility=86_400)
             queue.remove(*(message.id for message in held[::3]))
@@ -29,10 +29,10 @@ def every_kind(root: Path, *, seed: int = 8, amount: int = 20) -> Path:
         spool.deliver()
         for name in QUEUES:
             spool.queue(name).put_many(_message(chance) for _ in range(amount // 2))
-        packed = spool.queue("jobs:night")
+        packed = spool.queue("jobs:night", create=True)
         packed.configure(compression="zlib")
         packed.put(b"squeezed " * 200, content_type="text/plain", attributes={"a": "ä: b"})
-        gone = spool.queue("gone")
+        gone = spool.queue("gone", create=True)
         gone.put_many([b"1", b"2"])
         spool.deliver()
     # As a queue of many messages is deleted: its folder goes at once.

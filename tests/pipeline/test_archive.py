@@ -101,7 +101,7 @@ def test_a_copy_adds_what_is_missing_and_acknowledges_nothing(
 ) -> None:
     from fsmq.pipeline.jobs import archive
 
-    jobs = spool.queue("jobs")
+    jobs = spool.queue("jobs", create=True)
     jobs.put_many([NewMessage(b"%d" % n) for n in range(20)])
     jobs.put(b"later", delay=600)
     spool.deliver()
@@ -123,7 +123,7 @@ def test_a_copy_adds_what_is_missing_and_acknowledges_nothing(
 def test_what_is_too_large_fails_the_command_until_it_is_told_to_take_it(
     spark: SparkSession, spool: Spool, tmp_path: Path
 ) -> None:
-    jobs = spool.queue("jobs")
+    jobs = spool.queue("jobs", create=True)
     posted = jobs.put_many([b"small", b"a large one"])
     spool.deliver()
 
@@ -148,7 +148,7 @@ def test_the_command_says_what_it_would_do_and_what_it_did(
 ) -> None:
     # The session of the tests goes on.
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
-    jobs = spool.queue("jobs")
+    jobs = spool.queue("jobs", create=True)
     jobs.put_many([b"1", b"2", b"3"])
     spool.deliver()
     jobs.claim()

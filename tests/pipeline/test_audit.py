@@ -59,7 +59,7 @@ def _by_tasks(root: Path) -> list[tuple[Any, ...]]:
 def test_tasks_find_what_fsck_finds(tmp_path: Path, case: Case) -> None:
     root = tmp_path / "mq"
     with Spool(root, sync="none", delivers=False) as spool:
-        spool.queue("jobs").put_many([b"1", b"2"])
+        spool.queue("jobs", create=True).put_many([b"1", b"2"])
     case.make(root)
     expected = _told(check(root, offline=True, bodies=True).findings)
     assert expected
@@ -71,7 +71,7 @@ def damaged(tmp_path: Path) -> Path:
     root = every_kind(tmp_path / "mq")
     strangers(root)
     with Spool(root, sync="none", delivers=False) as spool:
-        spool.queue("more").put_many([b"x"] * 500)
+        spool.queue("more", create=True).put_many([b"x"] * 500)
     for number in range(5):
         (root / "new" / f"nobodys:{number}").write_bytes(b"")
     os.link(root / "queues/jobs/report-17", root / "new/jobs:report-17")
@@ -128,7 +128,7 @@ def test_the_table_as_csv_and_the_summary_for_people(
 
 def test_a_clean_tree_a_dry_run_and_a_folder_of_someone_else(tmp_path: Path, run: Any) -> None:
     with Spool(tmp_path / "mq", sync="none") as spool:
-        spool.queue("jobs").put_many([b"1", b"2"])
+        spool.queue("jobs", create=True).put_many([b"1", b"2"])
     done = run("--root", tmp_path / "mq")
     assert done.exit_code == 0, done.output
     assert "messages   2" in done.stdout

@@ -73,7 +73,7 @@ class Query:
 
 def fill(spool: Spool, queue: str, count: int, size: int = 10) -> list[str]:
     """Ready messages; their ids in order."""
-    ids = spool.queue(queue).put_many([NewMessage(b"x" * size) for _ in range(count)])
+    ids = spool.queue(queue, create=True).put_many([NewMessage(b"x" * size) for _ in range(count)])
     spool.deliver()
     return ids
 
@@ -97,10 +97,10 @@ def test_a_queue_is_drained_in_order_and_acknowledged(spark: SparkSession, spool
 def test_a_stream_has_all_columns_of_a_message(spark: SparkSession, spool: Spool) -> None:
     for name in ("jobs", "jobs:night", "mail"):
         spool.create_queue(name)
-    spool.queue("jobs").put(b"\xff\x00", priority=7, ttl=9000, content_type="a/b")
-    spool.queue("jobs:night").configure(compression="zlib")
+    spool.queue("jobs", create=True).put(b"\xff\x00", priority=7, ttl=9000, content_type="a/b")
+    spool.queue("jobs:night", create=True).configure(compression="zlib")
     spool.queue("jobs:night").put(b"squeezed " * 50, attributes={"trace": "4bf9"})
-    spool.queue("mail").put(b"not asked for")
+    spool.queue("mail", create=True).put(b"not asked for")
     spool.deliver()
     stream = spark.readStream.format("fsmq").option("root", str(spool.tree.root))
     rows = stream.option("queue", "job*").option("consumer", "spark").load().writeStream

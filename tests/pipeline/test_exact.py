@@ -87,8 +87,8 @@ def strange_messages(root: Path) -> None:
     """A spool with all that a message can be, ready for whoever drains it."""
     with Spool(root, sync="none") as spool:
         for name in QUEUES:
-            spool.queue(name).put(name.encode())
-        jobs = spool.queue("jobs")
+            spool.queue(name, create=True).put(name.encode())
+        jobs = spool.queue("jobs", create=True)
         jobs.put_many(
             [
                 NewMessage(b""),
@@ -101,7 +101,7 @@ def strange_messages(root: Path) -> None:
                 NewMessage(b"own", id="own.id~1"),
             ]
         )
-        packed = spool.queue("packed")
+        packed = spool.queue("packed", create=True)
         for method in ("zlib", "zstd"):
             packed.configure(compression=method)
             packed.put(b"squeezed " * 200, content_type="a/b", attributes={"k": "v"})
@@ -160,7 +160,7 @@ def test_archive_then_replay_gives_back_all_that_there_was(
 def test_a_renewed_message_has_all_but_its_name(spark: SparkSession, tmp_path: Path) -> None:
     root, folder = tmp_path / "mq", tmp_path / "archive"
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         jobs.configure(default_delay=900, compression="zlib")
         jobs.put(b"1" * 999, priority=7, ttl=3600, delay=0, attributes={"a": "b"})
         jobs.put(b"later", delay=600)
@@ -193,7 +193,7 @@ def test_what_cannot_be_put_as_it_was_goes_aside_by_name(
 ) -> None:
     root = tmp_path / "mq"
     with Spool(root, sync="none") as spool:
-        spool.queue("jobs").configure(max_message_bytes=10)
+        spool.queue("jobs", create=True).configure(max_message_bytes=10)
     uuid = uuid7()
     rows = [
         ("two\nlines", "a\nb", {}),

@@ -105,7 +105,7 @@ def test_a_journal_can_be_named_from_where_one_stands(
     spool: Spool, run: Run, tmp_path: Path
 ) -> None:
     with Spool(spool.tree.root, journal=True) as noting:
-        noting.queue("jobs").put(b"one")
+        noting.queue("jobs", create=True).put(b"one")
     assert told(run("journal", "--to=tables"))["messages"] == 1
     assert told(run("journal", f"--to={tmp_path / 'tables'}", "--dry-run"))["new_segments"] == 0
 

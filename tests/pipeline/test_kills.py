@@ -54,7 +54,8 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
     folder = tmp_path_factory.mktemp("kills")
     tables, journaled = folder / "tables", folder / "journaled"
     with Spool(folder / "archived", sync="none") as spool:
-        posted = spool.queue(QUEUE).put_many([NewMessage(b"%d" % n) for n in range(_POSTED)])
+        jobs = spool.queue(QUEUE, create=True)
+        posted = jobs.put_many([NewMessage(b"%d" % n) for n in range(_POSTED)])
         spool.deliver()
     # The driver goes on from here, which is reached while it starts, and waits for what comes.
     segment(journaled, life(0, QUEUE, "1"))

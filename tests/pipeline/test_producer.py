@@ -39,7 +39,7 @@ def write(frame: DataFrame, root: Path, **options: Any) -> None:
 
 def bodies(root: Path, queue: str = "jobs") -> list[bytes]:
     with Spool(root, sync="none") as spool:
-        return [m.body for m in spool.queue(queue, create=False).claim(1000)]
+        return [m.body for m in spool.queue(queue).claim(1000)]
 
 
 def left(root: Path) -> list[str]:
@@ -105,7 +105,7 @@ def test_a_bad_row_goes_aside_with_what_is_wrong(
     root = tmp_path / "mq"
     with Spool(root, sync="none") as spool:
         spool.create_queue("jobs")
-        spool.queue("mail").configure(max_message_bytes=1000)
+        spool.queue("mail", create=True).configure(max_message_bytes=1000)
     names = [column.split()[0] for column in FULL.split(", ")]
     values = dict(zip(names, row, strict=True))
     kinds = {"attributes": pa.map_(pa.string(), pa.string()), "body": pa.binary()}
@@ -190,7 +190,7 @@ def test_queues_are_made_where_asked(spark: SparkSession, root: Path) -> None:
 
 def test_a_queue_that_has_no_room_takes_none(spark: SparkSession, root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        spool.queue("jobs").configure(max_depth=2)
+        spool.queue("jobs", create=True).configure(max_depth=2)
     with pytest.raises(Exception, match="'jobs' is full: its max_depth is 2"):
         write(texts(spark, "a", "b", "c"), root, queue="jobs")
     assert left(root) == []

@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 def bodies(root: Path, queue: str = "jobs") -> list[bytes]:
     with Spool(root, sync="none") as spool:
-        return sorted(m.body for m in spool.queue(queue, create=False).claim(1000))
+        return sorted(m.body for m in spool.queue(queue).claim(1000))
 
 
 def source_of(form: str, folder: Path, spark: SparkSession) -> tuple[Path, dict[str, str]]:
@@ -161,7 +161,7 @@ def test_a_snapshot_of_every_state_comes_back(spark: SparkSession, tmp_path: Pat
 def test_a_replay_takes_what_is_wished_for(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     with Spool(root, sync="none") as spool:
         for queue in ("jobs", "jobs:night", "0017"):
-            spool.queue(queue).put_many(
+            spool.queue(queue, create=True).put_many(
                 NewMessage(f"{queue} {n}".encode(), priority=n) for n in range(3)
             )
     archive = archived(spark, root, tmp_path / "archive")

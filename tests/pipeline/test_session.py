@@ -76,7 +76,7 @@ def test_a_spark_that_does_not_prune_reads_all_the_same(
 
     spark.dataSource.register(Plain)
     with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
-        spool.queue("jobs").put_many([b"a", b"bb", b"ccc"])
+        spool.queue("jobs", create=True).put_many([b"a", b"bb", b"ccc"])
     table = spark.read.format("plain").options(root=str(tmp_path / "mq"), queue="jobs").load()
     assert [row.body for row in table.where("size = 2").collect()] == [b"bb"]
     assert table.count() == 3
@@ -88,7 +88,7 @@ def test_a_session_may_be_registered_again_and_others_beside_it(
     from fsmq.pipeline import register
 
     with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
-        spool.queue("jobs").put(b"a")
+        spool.queue("jobs", create=True).put(b"a")
     for session in (spark, spark, spark.newSession(), spark):
         table = register(session).read.format("fsmq").options(root=str(tmp_path / "mq"), queue="*")
         assert table.load().count() == 1

@@ -199,7 +199,7 @@ def test_a_body_that_is_too_large_is_named_unless_a_filter_leaves_it_out(
     tmp_path: Path, read: Read
 ) -> None:
     with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
-        [small, large] = spool.queue("jobs").put_many([b"x" * 10, b"x" * 101])
+        [small, large] = spool.queue("jobs", create=True).put_many([b"x" * 10, b"x" * 101])
     with pytest.raises(Exception, match=f"message 'jobs:{large}' has 101 bytes"):
         read(tmp_path / "mq", "jobs", maxBodyBytes="100").collect()
     table = read(tmp_path / "mq", "jobs", maxBodyBytes="100")
@@ -455,14 +455,14 @@ def _remaining(spool: Spool) -> set[str]:
 def test_a_message_that_moves_after_it_was_listed_is_found_where_it_went(
     spool: Spool, change: Callable[..., Any], state: str
 ) -> None:
-    queue = spool.queue("jobs")
+    queue = spool.queue("jobs", create=True)
     ids = queue.put_many([b"1", b"2", b"3"])
     told = _read_after(spool, lambda: change(spool, queue, ids))
     assert told == [(id_, state, body) for id_, body in zip(ids, [b"1", b"2", b"3"], strict=True)]
 
 
 def test_a_message_that_is_gone_is_left_out(spool: Spool) -> None:
-    queue = spool.queue("jobs")
+    queue = spool.queue("jobs", create=True)
     [one, other] = queue.put_many([b"1", b"2"])
 
     def reap() -> None:
@@ -478,7 +478,7 @@ def test_a_message_that_goes_back_while_the_folders_are_listed_is_seen_once(
     from fsmq.pipeline.read.listing import Listing, Range
     from fsmq.spool.layout.tree import Tree
 
-    queue = spool.queue("jobs")
+    queue = spool.queue("jobs", create=True)
     queue.put_many([b"1", b"2", b"3"])
     [claimed] = queue.claim(visibility=900)
 
@@ -500,7 +500,7 @@ def test_a_message_that_goes_back_while_the_folders_are_listed_is_seen_once(
 
 
 def test_an_id_that_was_removed_and_put_again_is_two_messages(root: Path, spool: Spool) -> None:
-    queue = spool.queue("jobs")
+    queue = spool.queue("jobs", create=True)
     queue.put(b"old", id="report-17")
     queue.remove("report-17")
     queue.put(b"new", id="report-17")
@@ -512,7 +512,7 @@ def test_an_id_that_was_removed_and_put_again_is_two_messages(root: Path, spool:
 
 
 def test_the_times_of_bare_ids_are_read_at_once_as_they_are_read_one_by_one(spool: Spool) -> None:
-    queue = spool.queue("jobs")
+    queue = spool.queue("jobs", create=True)
     queue.put_many([b""] * 2500)
     earliest, latest = (
         "00000000-0000-7000-8000-000000000000",
@@ -546,7 +546,7 @@ def churn(spool: Spool) -> Iterator[None]:
     over = threading.Event()
 
     def work() -> None:
-        queue = spool.queue("jobs")
+        queue = spool.queue("jobs", create=True)
         while not over.is_set():
             for message in queue.claim(3, visibility=900):
                 queue.release(message.id)
@@ -562,7 +562,7 @@ def churn(spool: Spool) -> Iterator[None]:
 
 
 def test_on_a_spool_at_work_every_message_is_read_once(spool: Spool) -> None:
-    ids = spool.queue("jobs").put_many(b"%d" % number for number in range(300))
+    ids = spool.queue("jobs", create=True).put_many(b"%d" % number for number in range(300))
     spool.deliver()
     with churn(spool):
         for _ in range(30):
@@ -590,7 +590,7 @@ def test_a_batch_is_bounded_by_rows_and_by_what_bodies_unpack_to(spool: Spool) -
     assert sizes + [len(batch) for batch in uneven.rest()] == [1_999, 2_000]
 
     mebibyte = 1024 * 1024
-    queue = spool.queue("zeros")
+    queue = spool.queue("zeros", create=True)
     queue.configure(compression="zlib")
     ids = queue.put_many([bytes(mebibyte)] * 50)
     queue.configure(compression=None)
@@ -623,7 +623,7 @@ def test_what_a_worker_has_loaded_is_not_searched_for_cycles_after_each_task() -
 def test_ranges_of_names_divide_a_queue_evenly(spool: Spool) -> None:
     from fsmq.pipeline.read.listing import Listing
 
-    spool.queue("jobs").put_many(NewMessage(b"", priority=n % 3) for n in range(2000))
+    spool.queue("jobs", create=True).put_many(NewMessage(b"", priority=n % 3) for n in range(2000))
     spool.deliver()
     # So few are kept of what is listed; with millions it is the same.
     listing = Listing(spool.tree, lambda queue: True, [State.READY], sample=128)

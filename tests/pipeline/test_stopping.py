@@ -79,7 +79,8 @@ def test_an_archive_that_is_stopped_goes_on(
     spark: SparkSession, root: Path, tmp_path: Path
 ) -> None:
     with Spool(root, sync="none") as spool:
-        posted = spool.queue("jobs").put_many([NewMessage(b"%d" % n) for n in range(AMOUNT)])
+        jobs = spool.queue("jobs", create=True)
+        posted = jobs.put_many([NewMessage(b"%d" % n) for n in range(AMOUNT)])
         spool.deliver()
         folder = tmp_path / "archive"
         archive = ("archive", "jobs", f"--to={folder}")

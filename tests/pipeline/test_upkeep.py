@@ -26,13 +26,13 @@ def root(tmp_path: Path) -> Path:
 
 def test_the_oldest_of_each_key_stays(spark: SparkSession, root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         jobs.put(b'{"order": 1, "n": "held"}')
         assert len(jobs.claim()) == 1
         for n in range(3):
             jobs.put_many(b'{"order": %d, "n": %d}' % (order, n) for order in range(20))
         jobs.put_many([b"no key", b"no key"])
-        spool.queue("other").put(b'{"order": 1}')
+        spool.queue("other", create=True).put(b'{"order": 1}')
         spool.deliver()
     looked = dedup(spark, str(root), "jobs", BY_ORDER, dry_run=True)
     assert looked == {"would_remove": 40}
@@ -54,7 +54,7 @@ def test_the_oldest_of_each_key_stays(spark: SparkSession, root: Path) -> None:
 
 def test_what_is_claimed_meanwhile_is_left(spark: SparkSession, root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         jobs.put_many([b"same", b"same", b"same"])
         spool.deliver()
         found = [row["id"] for row in duplicates(spark, str(root), "jobs", "body").collect()]
@@ -65,7 +65,7 @@ def test_what_is_claimed_meanwhile_is_left(spark: SparkSession, root: Path) -> N
 
 def test_messages_are_spread_by_share(spark: SparkSession, root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        spool.queue("a").put_many(b"%d" % n for n in range(600))
+        spool.queue("a", create=True).put_many(b"%d" % n for n in range(600))
         for queue in ("b", "c"):
             spool.create_queue(queue)
         spool.deliver()

@@ -255,9 +255,7 @@ class InProcess:
 
     def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]:
         told: dict[str, str] = {}
-        status = self._status(
-            lambda: told.update(self._spool.topic(topic, create=False).publish(body)), 201
-        )
+        status = self._status(lambda: told.update(self._spool.topic(topic).publish(body)), 201)
         return status, told
 
     def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:

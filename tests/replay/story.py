@@ -66,11 +66,11 @@ def first_tree(wide: bool) -> tuple[Files, float]:
     with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-replay-") as folder:
         root = Path(folder) / "mq"
         with Spool(root, sync="none", clock=clock) as spool:
-            jobs = spool.queue(JOBS)
+            jobs = spool.queue(JOBS, create=True)
             if wide:
                 spool.create_queue(THERE)
                 _fill_dedup_queue(spool)
-                _fill(spool.queue(HERE), MOVING)
+                _fill(spool.queue(HERE, create=True), MOVING)
             _fill(jobs, FIRST)
             spool.create_queue(SIDE)
             for topic in ("news", "quiet"):
@@ -339,7 +339,8 @@ def _check_moved(spool: Spool, promised: Promised) -> None:
 
 def _drain(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
     """Claim everything: now, a moment before each hold ends, and when all have ended."""
-    jobs = spool.queue(JOBS)  # what is left of a deleted queue shows itself in the next of its name
+    # What is left of a deleted queue shows itself in the next of its name.
+    jobs = spool.queue(JOBS, create=True)
     bodies: list[bytes] = []
     moments = {clock(), *(until - 1 for until in promised.held.values()), clock() + 5 * HOLD_S}
     for moment in sorted(moments):

@@ -30,4 +30,4 @@ def spool(root: Path, clock: Clock) -> Iterator[Spool]:
 
 @pytest.fixture
 def jobs(spool: Spool) -> Queue:
-    return spool.queue("jobs")
+    return spool.queue("jobs", create=True)

@@ -75,7 +75,7 @@ def drain(root: Path, number: int, watch: str, total: int) -> list[str]:
     """Claim and remove until all of a queue's messages are gone; the ids got."""
     got: list[str] = []
     with Spool(root, sync="none", watch=watch, poll_interval=0.02) as spool:  # type: ignore[arg-type]
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         while jobs.counts().total:
             for message in jobs.claim(3, visibility=60):
                 got.append(message.id)
@@ -88,7 +88,7 @@ def hold(root: Path, number: int, seconds: float, renews: bool) -> list[Held]:
     log = []
     end = time.monotonic() + seconds
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         while time.monotonic() < end:
             asked = time.time()
             for message in jobs.claim(2, visibility=0.03):
@@ -114,7 +114,7 @@ def put_own_ids(root: Path, number: int, ids: Sequence[str]) -> list[str]:
     """Put the same ids as all others do; those that were acknowledged."""
     won = []
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         for own in ids:
             while True:
                 try:
@@ -151,7 +151,7 @@ def deliver_much(root: Path, number: int, total: int) -> int:
     """Deliver until all messages are ready."""
     moved = 0
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         while jobs.counts().ready < total:
             moved += spool.deliver()
     return moved
@@ -192,7 +192,7 @@ def _ids(spool: Spool) -> set[str]:
 
 
 def _use(spool: Spool, number: int) -> int:
-    jobs = spool.queue("jobs", create=False)
+    jobs = spool.queue("jobs")
     jobs.put(b"x", id=None if number == 1 else "own")
     jobs.put(b"y", delay=0.002)
     for message in jobs.claim(2, visibility=0.002):
@@ -232,7 +232,7 @@ def _queues_in_use(
         removal._FEW = 0
     try:
         for index in range(rounds):
-            jobs = spool.queue(f"use-{index:04}")
+            jobs = spool.queue(f"use-{index:04}", create=True)
             ids = jobs.put_many([NewMessage(b"", delay=600.0)] * 30 + [NewMessage(b"x")] * 4)
             spool.deliver()
             while not jobs.peek(1, state="in_flight"):

@@ -57,12 +57,12 @@ def test_peek_looks_into_every_state(spool: Spool, jobs: Queue, clock: Clock) ->
     delayed = jobs.put(b"delayed", delay=9)
     [held] = jobs.claim(visibility=5)
     jobs.put(b"new")
-    assert [m.body for m in jobs.peek(state=State.NEW)] == [b"new"]
-    hidden = {m.id: m for m in jobs.peek(state=State.DELAY)}
+    assert [m.body for m in jobs.peek(state="new")] == [b"new"]
+    hidden = {m.id: m for m in jobs.peek(state="delay")}
     assert (hidden[held.id].state, hidden[held.id].deadline) == ("in_flight", clock.now + 5)
     assert (hidden[delayed].state, hidden[delayed].deadline) == ("delayed", clock.now + 9)
     jobs.remove(held.id)
-    assert [m.id for m in jobs.peek(state=State.REMOVE)] == [held.id]
+    assert [m.id for m in jobs.peek(state="remove")] == [held.id]
 
 
 def test_peek_tells_the_claimed_from_the_delayed(spool: Spool, jobs: Queue) -> None:
@@ -105,7 +105,7 @@ def test_find_and_peek_read_nothing_outside_of_their_queue(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     jobs.configure(max_depth=5)
-    other = spool.queue("other").put(b"not yours")
+    other = spool.queue("other", create=True).put(b"not yours")
     spool.deliver()
     for name in (f"../other/{other}", "../../config/jobs.json", f"../../queues/other/{other}"):
         with pytest.raises(InvalidValue):
@@ -132,9 +132,9 @@ def test_queues_are_listed_by_name(spool: Spool, root: Path) -> None:
     assert not spool.has_queue("link")
 
 
-def test_a_queue_that_must_exist_is_not_created(spool: Spool) -> None:
+def test_to_name_a_queue_creates_none(spool: Spool) -> None:
     with pytest.raises(NoSuchQueue):
-        spool.queue("gone", create=False)
+        spool.queue("gone").put(b"x")
     assert spool.queues() == []
 
 
@@ -158,7 +158,7 @@ def test_move_takes_those_in_flight_when_told_to(spool: Spool, jobs: Queue) -> N
 
 
 def test_move_overwrites_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
-    spool.queue("other").put(b"theirs", id="one")
+    spool.queue("other", create=True).put(b"theirs", id="one")
     jobs.put_many([NewMessage(b"ours", id="one"), NewMessage(b"two", id="two")])
     spool.deliver()
     assert jobs.move_to("other") == (1, 1)
@@ -172,7 +172,7 @@ def test_move_overwrites_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
 def test_move_leaves_an_id_that_stands_anywhere_in_the_other_queue(
     spool: Spool, jobs: Queue, root: Path, clock: Clock, ours: str, theirs: str, background: bool
 ) -> None:
-    target = spool.queue("other")
+    target = spool.queue("other", create=True)
     with Spool(root, sync="none", clock=clock, delivers=False) as writer:
         if ours != "new":
             bring(spool, jobs, b"ours", ours)
@@ -180,7 +180,9 @@ def test_move_leaves_an_id_that_stands_anywhere_in_the_other_queue(
             bring(spool, target, b"theirs", theirs)
         for queue, state in (("jobs", ours), ("other", theirs)):
             if state == "new":
-                writer.queue(queue).put(b"ours" if queue == "jobs" else b"theirs", id="one")
+                writer.queue(queue, create=True).put(
+                    b"ours" if queue == "jobs" else b"theirs", id="one"
+                )
         if background:
             spool.begin_move("jobs", "other")
             assert writer.make_moves() == 1

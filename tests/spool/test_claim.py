@@ -214,7 +214,7 @@ def test_no_verb_builds_a_path_from_a_bad_queue(spool: Spool, name: str) -> None
         lambda: bad.find("x"),
         lambda: bad.move_to("other"),
         bad.counts,
-        lambda: bad.settings,
+        bad.settings,
         lambda: bad.configure(max_depth=1),
         lambda: spool.delete_queue(name),
         lambda: spool.create_queue(name),
@@ -254,7 +254,7 @@ def test_no_message_is_buried_beside_another_of_its_id(
     spool: Spool, jobs: Queue, clock: Clock, root: Path, state: State, by_timer: bool
 ) -> None:
     jobs.configure(max_deliveries=1, dead_letter_queue="dead")
-    dead = spool.queue("dead")
+    dead = spool.queue("dead", create=True)
     jobs.put(b"the first", id="own")
     jobs.claim(visibility=5)
     dead.put(b"the second", id="own", delay=50 if state is State.DELAY else None)
@@ -321,7 +321,7 @@ def test_a_claim_of_much_ends_early(jobs: Queue) -> None:
 
 def test_a_claim_waits_for_a_message(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         jobs.put(b"x", delay=0.3)
         assert [m.body for m in jobs.claim(wait=20)] == [b"x"]
 
@@ -359,7 +359,7 @@ def test_a_symbolic_link_in_place_of_a_message_is_not_followed(jobs: Queue, root
     before = secret.stat().st_mtime_ns
     assert jobs.claim(5) == []
     assert jobs.find("link") is None
-    assert jobs.peek(state=State.DELAY) == []
+    assert jobs.peek(state="delay") == []
     assert secret.stat().st_mtime_ns == before
 
 

@@ -115,7 +115,7 @@ def bombs() -> dict[str, bytes]:
 
 def test_a_bomb_fills_no_memory(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        spool.queue("jobs")
+        spool.queue("jobs", create=True)
     for n, bomb in enumerate(bombs().values()):
         name = f"01977420-dc00-7abc-8def-00000000000{n}.z"
         (root / "queues" / "jobs" / name).write_bytes(bomb)

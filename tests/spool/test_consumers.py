@@ -105,7 +105,7 @@ def test_what_another_stream_left_is_adopted(spool: Spool, jobs: Queue) -> None:
 
 def test_the_claims_of_an_open_batch_are_renewed(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         fill(jobs, 3)
         with Consumer(spool, "spark", visibility=0.6) as consumer:
             batch = consumer.claim("s", 0, ["jobs"], 3)
@@ -166,7 +166,7 @@ def test_a_pass_ends_whatever_comes_meanwhile(spool: Spool, jobs: Queue) -> None
 
 def test_consumers_of_different_names_share_queues(spool: Spool, jobs: Queue) -> None:
     ids = fill(jobs, 40)
-    side = spool.queue("side")
+    side = spool.queue("side", create=True)
     side.put_many([b"x"] * 4)
     spool.deliver()
     found: dict[str, list[str]] = {"jobs": [], "side": []}
@@ -261,7 +261,7 @@ def test_expired_messages_and_deleted_queues_are_passed_over(
 ) -> None:
     jobs.put(b"old", ttl=5)
     ids = fill(jobs, 1)
-    side = spool.queue("side")
+    side = spool.queue("side", create=True)
     fill(side, 1)
     clock.advance(10)
     with Consumer(spool, "spark") as consumer:

@@ -68,7 +68,7 @@ def test_who_may_not_list_is_told_to_have_it_counted(in_a_hurry: None) -> None:
 
 def test_who_may_not_list_claims_what_was_listed(tmp_path: Path, in_a_hurry: None) -> None:
     with Spool(tmp_path / "mq", sync="none", watch="poll", poll_interval=0.0) as spool:
-        queue, ready = spool.queue("jobs"), spool.context.ready
+        queue, ready = spool.queue("jobs", create=True), spool.context.ready
         (spool.tree.root / "queues" / "jobs" / "one").touch()
         assert not spool.complete(spool.unsynced.claim("jobs"))
         assert eventually(lambda: ready.is_due("jobs"))
@@ -86,7 +86,7 @@ def test_who_may_not_list_claims_what_was_listed(tmp_path: Path, in_a_hurry: Non
 def test_all_agree_about_a_delay_that_has_ended(root: Path) -> None:
     now = [1_800_000_000.0]
     with Spool(root, sync="none", clock=lambda: now[0]) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         waiting = jobs.put(b"x", delay=5)
         spool.deliver()
         for moment, state in ((0.0, "delayed"), (10.0, "in_flight")):  # and no mover came by

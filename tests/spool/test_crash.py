@@ -23,7 +23,7 @@ LATER_S = 200.0  # longer than any timer here, and than a dot-name is waited for
 def prepare(root: Path, clock: Clock) -> None:
     """``one`` is in flight, ``two`` is ready."""
     with Spool(root, sync="none", clock=clock) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         spool.create_queue("other")
         jobs.put(BODIES["one"], id="one")
         jobs.claim(visibility=50)
@@ -62,12 +62,10 @@ def recover(tree: Path, clock: Clock) -> dict[str, bytes]:
         assert [f for f in report.findings if f.kind.value == "torn-dot-name"] == []
         seen = [message_id for _, message_id in visible(tree)]
         assert len(seen) == len(set(seen)), "a message stands twice"
-        claimed = {
-            m.id: m.body for q in spool.queues() for m in spool.queue(q, create=False).claim(9)
-        }
+        claimed = {m.id: m.body for q in spool.queues() for m in spool.queue(q).claim(9)}
         assert sorted(claimed) == sorted(seen), "a message cannot be fetched"
         # And life goes on.
-        queue = spool.queue("jobs")
+        queue = spool.queue("jobs", create=True)
         queue.put(b"next")
         assert [m.body for m in queue.claim()] == [b"next"]
         return claimed

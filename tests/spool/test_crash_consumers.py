@@ -50,7 +50,7 @@ def crashes(
     for at in range(1000):
         tree = root / str(at)
         with Spool(tree, sync="none", clock=clock) as spool:
-            jobs = spool.queue("jobs")
+            jobs = spool.queue("jobs", create=True)
             for message_id, body in BODIES.items():
                 jobs.put(body, id=message_id)
             spool.deliver()

@@ -147,7 +147,7 @@ def test_a_publish_that_was_acknowledged_is_in_every_queue(root: Path, clock: Cl
 
     def subscribe(tree: Path) -> None:
         with Spool(tree, sync="none", clock=clock) as spool:
-            topic = spool.topic("news")
+            topic = spool.topic("news", create=True)
             for queue in queues:
                 spool.create_queue(queue)
                 topic.subscribe(queue)

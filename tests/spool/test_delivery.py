@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool, State, Unavailable
+from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.mover.delivery import Delivery
 from tests.spool.helpers import Clock, tree_of
@@ -23,7 +23,7 @@ from tests.suite import eventually
 
 def test_deliver_moves_new_messages_to_their_queues(spool: Spool, jobs: Queue, root: Path) -> None:
     one = jobs.put(b"1")
-    two = spool.queue("other").put(b"2")
+    two = spool.queue("other", create=True).put(b"2")
     assert spool.deliver() == 2
     assert tree_of(root) == {
         "new": [],
@@ -88,7 +88,7 @@ def test_a_timer_that_runs_at_a_start_is_kept(root: Path, jobs: Queue, clock: Cl
 @pytest.mark.parametrize("watch", ["events", "poll"])
 def test_a_shell_user_enqueues_with_mv(root: Path, tmp_path: Path, watch: str) -> None:
     with Spool(root, sync="none", watch=watch, poll_interval=0.02) as spool:  # type: ignore[arg-type]
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         file = tmp_path / "notes.h"
         file.write_bytes(b"no header block: none of our ids\n")
         subprocess.run(["mv", file, root / "new" / "jobs:notes.h"], check=True)
@@ -165,7 +165,7 @@ def test_a_foreign_time_in_new_brings_nothing_to_the_dead_letters(
     chance = spool.context.stamps.encode("by-hand", int(clock.now * 1000) + 9_000_000, 50)
     os.utime(file, ns=(chance, chance))
     file.rename(root / "new" / "jobs:by-hand")
-    assert [m.deliveries for m in jobs.peek(state=State.NEW)] == [0]
+    assert [m.deliveries for m in jobs.peek(state="new")] == [0]
     [message] = jobs.claim()
     assert (message.id, message.deliveries) == ("by-hand", 1)
 
@@ -176,7 +176,7 @@ def test_messages_of_a_missing_queue_wait_until_it_is_made(spool: Spool, root: P
     (root / "delay" / "later:y").write_bytes(b"y")
     assert spool.deliver() == 0
     assert tree_of(root) == {"new": ["later:x"], "delay": ["later:y"]}
-    assert [m.id for m in spool.queue("later").claim(2)] == ["x", "y"]
+    assert [m.id for m in spool.queue("later", create=True).claim(2)] == ["x", "y"]
 
 
 @pytest.mark.parametrize("watch", ["events", "poll"])
@@ -365,7 +365,7 @@ def test_the_dead_letters_of_the_dead_letters_are_buried_too(
     spool: Spool, jobs: Queue, clock: Clock
 ) -> None:
     jobs.configure(max_deliveries=1, dead_letter_queue="dead")
-    dead = spool.queue("dead")
+    dead = spool.queue("dead", create=True)
     dead.configure(max_deliveries=1, dead_letter_queue="dust")
     jobs.put(b"x")
     for queue in (jobs, dead):

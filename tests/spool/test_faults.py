@@ -43,7 +43,7 @@ def test_an_entry_that_cannot_be_delivered_stops_no_other_queue(
 ) -> None:
     jobs.put(b"claimed")
     jobs.claim(visibility=1)
-    bad = spool.queue("bad").put(b"x")
+    bad = spool.queue("bad", create=True).put(b"x")
     good = jobs.put(b"new")
     clock.advance(1)
     with monkeypatch.context() as patched:
@@ -106,9 +106,9 @@ def test_a_deletion_that_was_broken_off_can_be_finished(
         with pytest.raises(Unavailable):
             jobs.delete()
     jobs.delete()
-    again = spool.queue("jobs")
+    again = spool.queue("jobs", create=True)
     assert again.counts().total == 0
-    assert again.settings.max_depth is None
+    assert again.settings().max_depth is None
 
 
 @pytest.mark.parametrize(("new", "timers"), [(True, False), (False, True), (True, True)])
@@ -135,7 +135,7 @@ def files_no_longer_than(size: int) -> Iterator[None]:
 
 
 def test_half_a_filter_is_never_in_force(spool: Spool, jobs: Queue, root: Path) -> None:
-    topic = spool.topic("news")
+    topic = spool.topic("news", create=True)
     policy = {"kind": [f"number {n}" for n in range(100)]}
     with files_no_longer_than(100), pytest.raises(Unavailable):
         topic.subscribe("jobs", policy)
@@ -272,7 +272,7 @@ def test_a_slip_with_one_message_keeps_no_other(
 ) -> None:
     """Whatever it is: what no one has thought of is no fault of the disk."""
     jobs.put_many([b"x"] * 3)
-    bad = spool.queue("bad").put(b"x")
+    bad = spool.queue("bad", create=True).put(b"x")
     told: list[tuple[str, str]] = []
     for queue, count in (("jobs", 3), ("bad", 1)):
         assert len(spool.queue(queue).claim(count=count, visibility=1)) == count

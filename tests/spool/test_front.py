@@ -13,7 +13,7 @@ def test_no_verb_of_a_spool_leaves_its_change_unsynced(spool: Spool) -> None:
     verbs = {name for name, _ in inspect.getmembers(Unsynced, inspect.isfunction) if name[0] != "_"}
     assert {"put", "claim", "remove"} <= verbs
     assert [name for name in sorted(verbs) if hasattr(spool, name)] == []
-    jobs = spool.queue("jobs")
+    jobs = spool.queue("jobs", create=True)
     pending = spool.unsynced.put("jobs", [fsmq.NewMessage(b"x")])
     [message_id] = spool.complete(pending)
     found = jobs.find(message_id)

@@ -26,7 +26,7 @@ def other(root: Path, clock: Clock, jobs: Queue) -> Iterator[Spool]:
 
 def use_again(spool: Spool, message_id: str = "report", *, reap: bool = True) -> None:
     """Remove a message and put another one of its id, and bring it to its queue."""
-    jobs = spool.queue("jobs")
+    jobs = spool.queue("jobs", create=True)
     assert jobs.remove(message_id)
     if reap:
         spool.reap()
@@ -150,7 +150,7 @@ def test_a_claimer_that_lost_to_a_move_leaves_the_count_as_it_was(
 ) -> None:
     jobs.put(b"x", id="report")
     spool.deliver()
-    spool.queue("archive")
+    spool.queue("archive", create=True)
     with monkeypatch.context() as patched:
         before(patched, Held, "move", lambda: other.queue("jobs").move_to("archive"))
         assert jobs.claim() == []

@@ -41,7 +41,7 @@ def tree(root: Path) -> Iterator[Tree]:
 
 def test_each_step_of_a_message_is_noted(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         jobs.configure(max_deliveries=2, dead_letter_queue="dead")
         first = jobs.put(b"hello")
         [message] = jobs.claim(visibility=60)
@@ -77,7 +77,7 @@ def test_each_step_of_a_message_is_noted(root: Path) -> None:
 def test_timers_and_expiry_are_noted(root: Path) -> None:
     now = [1_800_000_000.0]
     with Spool(root, sync="none", journal=True, clock=lambda: now[0]) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         back = jobs.put(b"x")
         jobs.claim(visibility=1)
         now[0] += 2
@@ -127,7 +127,7 @@ def steps(root: Path, message_id: str) -> list[dict[str, Any]]:
 
 def test_a_message_that_changes_its_queue_leaves_a_trace_in_both(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
-        jobs, _, third = (spool.queue(name) for name in ("jobs", "second", "third"))
+        jobs, _, third = (spool.queue(name, create=True) for name in ("jobs", "second", "third"))
         jobs.configure(max_deliveries=1, dead_letter_queue="dead")
         travels = jobs.put(b"12345")
         spool.deliver()
@@ -181,7 +181,7 @@ def test_what_a_dedup_queue_shows_is_noted_under_both_ids(root: Path) -> None:
 @pytest.mark.parametrize("how", ["purge", "delete"])
 def test_what_is_thrown_away_is_not_noted_as_removed(root: Path, how: str) -> None:
     with Spool(root, sync="none", journal=True) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         hidden = jobs.put(b"worked on")
         jobs.claim(wait=5, visibility=60)
         getattr(jobs, how)()
@@ -190,7 +190,7 @@ def test_what_is_thrown_away_is_not_noted_as_removed(root: Path, how: str) -> No
 
 def test_what_reached_no_one_is_noted_as_given_back(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         unseen = jobs.put(b"x")
         [message] = jobs.claim(wait=5, visibility=60)
         spool.complete(spool.unsynced.give_back(message))
@@ -199,7 +199,7 @@ def test_what_reached_no_one_is_noted_as_given_back(root: Path) -> None:
 
 def test_any_name_makes_a_line_that_is_json(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         name = 'a "quote"\n\\ é'
         (root / "new" / f"jobs:{name}").write_bytes(b"x")
         assert eventually(lambda: jobs.claim())[0].id == name
@@ -278,7 +278,7 @@ def test_what_is_no_segment_keeps_none_from_being_closed_and_unlinked(
 def test_a_full_disk_costs_lines_and_no_message(tmp_path: Path, mount: Mount) -> None:  # noqa: F811
     small = mount(tmp_path / "small", "size=256k")
     with Spool(small / "mq", sync="none", journal=True) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         fill(small / "filler")
         (small / "mq" / "new" / "jobs:free").touch()  # a name needs no block here
         assert eventually(lambda: jobs.claim())[0].id == "free"
@@ -313,7 +313,7 @@ def test_old_segments_go_and_the_oldest_of_too_many(root: Path, tree: Tree) -> N
 
 def test_who_asks_whether_programs_live_leaves_no_trace(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
-        spool.queue("jobs").put(b"x")
+        spool.queue("jobs", create=True).put(b"x")
         asked = threading.Thread(target=look, args=(spool.tree, 30.0))
         asked.start()
         # As mover and reaper do, which is what it waits for.

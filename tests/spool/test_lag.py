@@ -18,13 +18,13 @@ LATER_S = 100.0
 def spool(tmp_path: Path) -> Iterator[Spool]:
     """A spool that nobody serves."""
     with Spool(tmp_path / "mq", sync="none", delivers=False) as opened:
-        opened.queue("jobs")
+        opened.queue("jobs", create=True)
         yield opened
 
 
 def test_what_waits_for_a_mover_has_an_age(spool: Spool) -> None:
     with Spool(spool.tree.root, sync="none") as delivering:
-        jobs = delivering.queue("jobs")
+        jobs = delivering.queue("jobs", create=True)
         jobs.put_many([b"claimed", NewMessage(b"held", delay=2 * LATER_S)])
         jobs.claim(visibility=10)
     assert (lag := measure_lag(spool.context)).undelivered == lag.overdue == 0
@@ -39,10 +39,10 @@ def test_what_waits_for_a_mover_has_an_age(spool: Spool) -> None:
 
 def test_a_survey_counts_as_a_count_does(spool: Spool) -> None:
     with Spool(spool.tree.root, sync="none") as delivering:
-        jobs = delivering.queue("jobs")
+        jobs = delivering.queue("jobs", create=True)
         jobs.put_many([b"a", b"b", NewMessage(b"c", priority=5), NewMessage(b"d", delay=60)])
         jobs.put(b"own", id="0-comes-first")
-        delivering.queue("other").put(b"x")
+        delivering.queue("other", create=True).put(b"x")
         jobs.claim(count=2)
         jobs.put(b"last")
     found = spool.survey()

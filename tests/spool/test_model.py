@@ -201,7 +201,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @rule(body=st.binary(max_size=5))
     def publish(self, body: bytes) -> None:
-        copies = self.spool.topic(TOPIC, create=False).publish(body)
+        copies = self.spool.topic(TOPIC).publish(body)
         assert set(copies) == self.subscribed
         for name, message_id in copies.items():
             self.model(name).messages[message_id] = Fact(body)

@@ -172,7 +172,7 @@ def test_a_message_that_another_host_unlinks_while_it_is_claimed_is_not_there(
 def test_a_folder_that_another_hosts_reaper_has_removed_is_gone(
     network: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network.queue("brief").delete()
+    network.queue("brief", create=True).delete()
     [grave] = (root / "remove").iterdir()
     walk = network.tree.walk
 
@@ -254,7 +254,7 @@ def made_again(other: Spool, memory: Memory) -> Queue:
     """The queue, which another host has deleted and made, while this one remembers the old."""
     memory.keep("queues/jobs")
     other.delete_queue("jobs")
-    return other.queue("jobs")
+    return other.queue("jobs", create=True)
 
 
 def test_a_message_comes_to_its_queue_and_not_to_a_deleted_one(
@@ -324,7 +324,7 @@ def test_a_move_leaves_a_message_whose_id_another_host_has_put_into_the_target(
     jobs: Queue, other: Spool, memory: Memory, root: Path
 ) -> None:
     jobs.put(b"1", id="7")
-    target = other.queue("target")
+    target = other.queue("target", create=True)
     memory.keep("delay/target:7")
     target.put(b"2", id="7", delay=60)
     other.deliver()
@@ -335,12 +335,12 @@ def test_a_move_leaves_a_message_whose_id_another_host_has_put_into_the_target(
 def test_a_publish_reaches_who_has_subscribed_on_another_host(
     network: Spool, jobs: Queue, other: Spool, memory: Memory, root: Path
 ) -> None:
-    topic = network.topic("news")
+    topic = network.topic("news", create=True)
     topic.subscribe("jobs")
     os.utime(root / "topics/news", (1, 1))  # no change of a moment ago, which is not relied upon
     assert sorted(topic.publish(b"1")) == ["jobs"]
     memory.keep("topics/news", "queues/late")
-    other.queue("late")
+    other.queue("late", create=True)
     before = (root / "topics/news").stat()
     other.topic("news").subscribe("late")
     os.utime(root / "topics/news", ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -350,7 +350,7 @@ def test_a_publish_reaches_who_has_subscribed_on_another_host(
 def test_a_subscription_is_to_the_topic_and_not_to_a_deleted_one(
     network: Spool, jobs: Queue, other: Spool, memory: Memory
 ) -> None:
-    topic = network.topic("news")
+    topic = network.topic("news", create=True)
     memory.keep("topics/news")
     other.delete_topic("news")
     other.create_topic("news")
@@ -361,7 +361,7 @@ def test_a_subscription_is_to_the_topic_and_not_to_a_deleted_one(
 def test_what_another_host_has_unsubscribed_is_subscribed_again(
     network: Spool, jobs: Queue, other: Spool, memory: Memory
 ) -> None:
-    network.topic("news").subscribe("jobs")
+    network.topic("news", create=True).subscribe("jobs")
     memory.keep("topics/news/jobs")
     other.topic("news").unsubscribe("jobs")
     assert network.subscribe("news", "jobs", keep=True)
@@ -372,10 +372,10 @@ def test_settings_that_another_host_has_changed_are_in_force(
     network: Spool, jobs: Queue, other: Spool, memory: Memory
 ) -> None:
     jobs.configure(visibility_timeout=5)
-    assert jobs.settings.visibility_timeout == 5
+    assert jobs.settings().visibility_timeout == 5
     memory.keep("config/jobs.json")
     other.queue("jobs").configure(visibility_timeout=7)
-    assert jobs.settings.visibility_timeout == 7
+    assert jobs.settings().visibility_timeout == 7
 
 
 def test_a_queue_that_another_host_has_deleted_keeps_no_settings(

@@ -198,7 +198,7 @@ def test_a_large_batch_keeps_few_files_open(root: Path, mode: SyncMode) -> None:
         ids = spool.complete(pending)
         assert len(os.listdir("/proc/self/fd")) == before
         assert spool.syncer.syncs == 1
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         bodies = {message.body for _ in range(2) for message in jobs.claim(1000)}
         assert len(ids) == 1600
         assert bodies == {b"%d" % n for n in range(1600)}
@@ -244,7 +244,7 @@ def test_an_own_id_is_free_again_when_its_message_is_removed(jobs: Queue) -> Non
 
 def test_an_own_id_is_taken_by_queue(spool: Spool, jobs: Queue) -> None:
     jobs.put(b"x", id="one")
-    spool.queue("other").put(b"y", id="one")
+    spool.queue("other", create=True).put(b"y", id="one")
 
 
 def test_a_put_leaves_nothing_but_its_message(jobs: Queue, root: Path) -> None:
@@ -369,7 +369,7 @@ def test_what_was_refused_is_taken_back_though_it_is_delivered_at_that_moment(
 
 def test_a_body_beyond_the_spools_limit_is_refused(root: Path) -> None:
     with Spool(root, sync="none", max_message_bytes=10) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         jobs.put(b"x" * 10)
         with pytest.raises(MessageTooLarge, match="11 bytes"):
             jobs.put(b"x" * 11)

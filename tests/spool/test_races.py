@@ -25,7 +25,7 @@ def errors(root: Path) -> list[object]:
 @pytest.mark.parametrize("watch", ["events", "poll"])
 def test_every_message_goes_to_one_claimer(root: Path, watch: str) -> None:
     with Spool(root, sync="none") as spool:
-        ids = spool.queue("jobs").put_many([b"x"] * 400)
+        ids = spool.queue("jobs", create=True).put_many([b"x"] * 400)
         spool.deliver()
     got = race(racing.drain, root, 3, watch, len(ids))
     assert Counter(i for part in got for i in part) == Counter(ids)
@@ -50,7 +50,7 @@ def stolen(log: list[Held]) -> list[tuple[Held, Held]]:
 
 def test_no_message_has_two_holders(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        spool.queue("jobs").put_many([b"x"] * 20)
+        spool.queue("jobs", create=True).put_many([b"x"] * 20)
     log = [held for part in race(racing.hold, root, 3, 2.0, False) for held in part]
     assert len(log) > 100
     assert stolen(log) == []
@@ -59,7 +59,7 @@ def test_no_message_has_two_holders(root: Path) -> None:
 
 def test_a_renewal_that_was_acknowledged_holds(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        spool.queue("jobs").put_many([b"x"] * 4)
+        spool.queue("jobs", create=True).put_many([b"x"] * 4)
     log = [held for part in race(racing.hold, root, 3, 2.0, True) for held in part]
     assert sum(held.renewal for held in log) > 10
     assert stolen(log) == []
@@ -96,7 +96,7 @@ def test_one_put_of_an_own_id_wins(root: Path) -> None:
 
 def test_several_movers_deliver_every_message_once(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        ids = spool.queue("jobs").put_many([b"x"] * 600)
+        ids = spool.queue("jobs", create=True).put_many([b"x"] * 600)
     moved = race(racing.deliver_much, root, 3, len(ids))
     assert sum(moved) == len(ids)
     assert tree_of(root)["queues/jobs"] == ids
@@ -109,7 +109,7 @@ def test_nothing_comes_back_after_the_end(root: Path, verb: str) -> None:
     done = race(racing.use_or_delete, root, 3, 2.0, verb)
     assert all(done)
     with Spool(root, sync="none") as spool:
-        spool.queue("jobs").purge()  # what was put after the last one
+        spool.queue("jobs", create=True).purge()  # what was put after the last one
         assert [name for name in visible(root) if name[0] == "jobs"] == []
         spool.delete_queue("jobs")
         spool.reap()
@@ -120,7 +120,7 @@ def test_nothing_comes_back_after_the_end(root: Path, verb: str) -> None:
 
 def test_threads_may_share_a_spool(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
 
         def work(number: int) -> list[str]:
             mine = []

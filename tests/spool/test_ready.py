@@ -97,7 +97,7 @@ def test_a_queue_that_is_replaced_is_read_anew(root: Path, spool: Spool, jobs: Q
         other.delete_queue("jobs")
         with pytest.raises(NoSuchQueue):
             jobs.claim()
-        other.queue("jobs").put(b"new")
+        other.queue("jobs", create=True).put(b"new")
         other.deliver()
         other.queue("jobs").purge()
         other.queue("jobs").put(b"newer")
@@ -153,7 +153,7 @@ def test_where_events_do_not_arrive_listings_find_the_same(root: Path, clock: Cl
         Spool(root, sync="none", watch="poll", poll_interval=0.01) as spool,
         Spool(root, sync="none", watch="poll", poll_interval=0.01) as other,
     ):
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         assert jobs.claim() == []
         for n in range(5):
             other.queue("jobs").put(b"%d" % n)
@@ -204,9 +204,9 @@ def test_a_share_is_a_range_of_the_places() -> None:
 def test_settings_divide_a_queue(spool: Spool, jobs: Queue) -> None:
     ready = spool.context.ready
     ready.set_share(Share(1, 3))
-    assert ready.partitions(jobs.settings) == 3
+    assert ready.partitions(jobs.settings()) == 3
     jobs.configure(max_partitions=1)
-    assert ready.partitions(jobs.settings) == 1
+    assert ready.partitions(jobs.settings()) == 1
     ids = jobs.put_many([b"x"] * 20)
     # The process whose part is empty takes what is left over, in the order of all.
     assert [m.id for m in jobs.claim(count=20, wait=5)] == ids

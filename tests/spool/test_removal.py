@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State, Unavailable
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, Unavailable
 from fsmq.spool.layout.transitions import Transition
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import reap
@@ -59,7 +59,7 @@ def test_a_removed_message_stays_removed(
 def test_purge_removes_messages_of_every_state_and_keeps_the_queue(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
-    other = spool.queue("other").put(b"kept")
+    other = spool.queue("other", create=True).put(b"kept")
     jobs.configure(max_depth=100)
     jobs.put_many([b"ready", b"in flight", NewMessage(b"delayed", delay=60)])
     jobs.claim()
@@ -68,7 +68,7 @@ def test_purge_removes_messages_of_every_state_and_keeps_the_queue(
     jobs.purge()
     assert jobs.counts().total == 0
     assert jobs.claim() == []
-    assert jobs.settings.max_depth == 100
+    assert jobs.settings().max_depth == 100
     assert visible(root) == [("other", other)]
     jobs.put(b"again")
     assert [m.body for m in jobs.claim()] == [b"again"]
@@ -143,10 +143,10 @@ def test_nothing_of_a_deleted_queue_comes_back(spool: Spool, jobs: Queue, clock:
     jobs.put_many([b"ready", b"in flight", NewMessage(b"delayed", delay=60)])
     jobs.claim(visibility=1)
     spool.delete_queue("jobs")
-    again = spool.queue("jobs")
+    again = spool.queue("jobs", create=True)
     clock.advance(100)
     assert again.claim(10) == []
-    assert again.settings.max_depth is None
+    assert again.settings().max_depth is None
 
 
 def test_a_queue_can_be_deleted_once(spool: Spool, jobs: Queue) -> None:
@@ -158,7 +158,7 @@ def test_a_queue_can_be_deleted_once(spool: Spool, jobs: Queue) -> None:
 def test_a_delete_does_not_touch_queues_of_similar_names(spool: Spool, root: Path) -> None:
     names = ["a", "a:b", "a:", "aa", "b"]
     for name in names:
-        spool.queue(name).put(b"x")
+        spool.queue(name, create=True).put(b"x")
         spool.queue(name).put(b"x", delay=9)
     spool.deliver()
     spool.delete_queue("a")
@@ -170,7 +170,7 @@ def test_a_queue_made_again_during_its_deletion_keeps_what_it_got(
 ) -> None:
     # The deletion is held up between its rename and its first listing; someone else makes the
     # queue anew and uses it.
-    old = spool.queue("jobs")
+    old = spool.queue("jobs", create=True)
     old.put(b"old", id="old")
     await_a_later_ctime(root / "new" / "jobs:old")
     listing = spool.tree.names
@@ -178,7 +178,7 @@ def test_a_queue_made_again_during_its_deletion_keeps_what_it_got(
     def slow_listing(path: str) -> list[str]:
         with Spool(root, sync="none", delivers=False) as other:
             if not other.has_queue("jobs"):
-                again = other.queue("jobs")
+                again = other.queue("jobs", create=True)
                 again.configure(max_depth=5)
                 again.put(b"new", id="new")
         return listing(path)
@@ -235,7 +235,7 @@ def test_a_message_removed_while_it_is_held_is_gone_for_its_holder(jobs: Queue) 
     jobs.claim()
     jobs.remove(message_id)
     assert jobs.find(message_id) is None
-    assert jobs.peek(state=State.DELAY) == []
+    assert jobs.peek(state="delay") == []
 
 
 class Restless:

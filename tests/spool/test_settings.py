@@ -13,7 +13,7 @@ from fsmq.spool import InvalidValue, NoSuchQueue, Queue, QueueSettings, Spool
 
 
 def test_a_new_queue_has_the_defaults(jobs: Queue, root: Path) -> None:
-    assert jobs.settings == QueueSettings()
+    assert jobs.settings() == QueueSettings()
     assert list((root / "config").iterdir()) == []
 
 
@@ -26,9 +26,9 @@ def test_settings_survive_a_restart(root: Path, jobs: Queue) -> None:
 def test_a_change_leaves_the_other_settings_alone(jobs: Queue) -> None:
     jobs.configure(max_depth=9)
     jobs.configure(retention=3600)
-    assert (jobs.settings.max_depth, jobs.settings.retention) == (9, 3600.0)
+    assert (jobs.settings().max_depth, jobs.settings().retention) == (9, 3600.0)
     jobs.configure(max_depth=None)
-    assert jobs.settings.max_depth is None
+    assert jobs.settings().max_depth is None
 
 
 def test_a_change_is_in_force_for_other_processes_at_once(root: Path, jobs: Queue) -> None:
@@ -69,7 +69,7 @@ def test_a_change_is_in_force_for_other_processes_at_once(root: Path, jobs: Queu
 def test_values_that_are_refused(jobs: Queue, root: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         jobs.configure(**wrong)
-    assert jobs.settings == QueueSettings()
+    assert jobs.settings() == QueueSettings()
     assert list((root / "config").iterdir()) == []
     assert jobs.spool.queues() == ["jobs"]
 
@@ -80,14 +80,14 @@ def test_dead_letters_are_turned_on_and_off_together(jobs: Queue) -> None:
     with pytest.raises(InvalidValue):
         jobs.configure(max_deliveries=None)
     jobs.configure(max_deliveries=None, dead_letter_queue=None)
-    assert jobs.settings == QueueSettings()
+    assert jobs.settings() == QueueSettings()
 
 
 def test_an_operator_may_edit_the_file(jobs: Queue, root: Path) -> None:
     jobs.configure(max_depth=9)
     path = root / "config" / "jobs.json"
     path.write_text(json.dumps({"max_depth": 10}))
-    assert jobs.settings == QueueSettings(max_depth=10)
+    assert jobs.settings() == QueueSettings(max_depth=10)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_a_file_that_cannot_be_understood_changes_nothing(
     jobs: Queue, root: Path, slip: str
 ) -> None:
     jobs.configure(max_depth=9)
-    assert jobs.settings.max_depth == 9
+    assert jobs.settings().max_depth == 9
     (root / "config" / "jobs.json").write_text(slip)
-    assert jobs.settings.max_depth == 9
+    assert jobs.settings().max_depth == 9
     assert jobs.spool.context.settings.problem("jobs") is not None
     with Spool(root, sync="none") as again:  # which never saw the good one
         assert again.settings("jobs") == QueueSettings()
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_understood_changes_nothing(
 
 def test_a_file_that_is_not_text_changes_nothing(jobs: Queue, root: Path) -> None:
     (root / "config" / "jobs.json").write_bytes(b"\xff\xfe\xfa")
-    assert jobs.settings == QueueSettings()
+    assert jobs.settings() == QueueSettings()
     assert jobs.spool.context.settings.problem("jobs") is not None
 
 

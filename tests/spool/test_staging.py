@@ -210,7 +210,7 @@ def test_a_queue_that_is_deleted_before_the_commit_fails_the_job(root: Path, spo
 
 
 def test_a_queue_has_room_for_the_whole_job_or_none_of_it(root: Path, spool: Spool) -> None:
-    jobs = spool.queue("jobs")
+    jobs = spool.queue("jobs", create=True)
     jobs.configure(max_depth=4)
     jobs.put(b"first")
     with pytest.raises(QueueFull, match="max_depth is 4"):

@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_read_holds_up_no_other(shared: Path) -> None:
 
     def work() -> str:
         with Spool(shared, sync="none") as spool:
-            jobs = spool.queue("jobs")
+            jobs = spool.queue("jobs", create=True)
             jobs.put_many([NewMessage(b"one"), NewMessage(b"two")])
             return " ".join(m.body.decode() for _ in range(2) for m in jobs.claim())
 
@@ -84,7 +84,7 @@ def test_any_number_of_files_that_cannot_be_read_hide_nothing(shared: Path) -> N
 
     def work() -> str:
         with Spool(shared, sync="none") as spool:
-            jobs = spool.queue("jobs")
+            jobs = spool.queue("jobs", create=True)
             jobs.put(b"mine")
             return " ".join(m.body.decode() for m in jobs.claim())
 
@@ -98,7 +98,7 @@ def test_a_file_that_cannot_be_read_is_no_arrival(shared: Path) -> None:
     def work() -> str:
         told: list[tuple[str, int, float]] = []
         with Spool(shared, sync="none") as spool:
-            jobs = spool.queue("jobs")
+            jobs = spool.queue("jobs", create=True)
             assert jobs.claim() == []
             spool.context.ready.on_arrival = lambda *of: told.append(of)
             for _ in range(3):
@@ -145,7 +145,7 @@ def test_a_queue_that_cannot_be_listed_hides_no_other(shared: Path) -> None:
 
     def work() -> str:
         with Spool(shared, sync="none") as spool:
-            spool.queue("jobs").put(b"x")
+            spool.queue("jobs", create=True).put(b"x")
             try:
                 spool.survey("theirs")
             except Unavailable as error:
@@ -160,7 +160,7 @@ def test_a_folder_that_cannot_be_written_to_is_unavailable(shared: Path) -> None
         (shared / "new").chmod(0o500)
         with Spool(shared, sync="none") as spool:
             try:
-                return spool.queue("jobs").put(b"x")
+                return spool.queue("jobs", create=True).put(b"x")
             except Unavailable as error:
                 return str(error)
 

@@ -73,7 +73,7 @@ def test_waiting_puts_share_a_sync(root: Path, mode: SyncMode) -> None:
         spool.create_queue("jobs")
         syncer = spool.syncer = GatedSyncer(spool.tree, mode)
         syncer.gate = threading.Event()
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         with ThreadPoolExecutor(16) as threads:
             puts = [threads.submit(jobs.put, b"%d" % n) for n in range(16)]
             # The first leads and has closed its group; all others wait in the next one.
@@ -86,7 +86,7 @@ def test_waiting_puts_share_a_sync(root: Path, mode: SyncMode) -> None:
 
 def test_a_lone_put_waits_for_one_sync(root: Path) -> None:
     with Spool(root) as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         before = spool.syncer.syncs
         jobs.put(b"x")
         assert spool.syncer.syncs == before + 1
@@ -94,7 +94,7 @@ def test_a_lone_put_waits_for_one_sync(root: Path) -> None:
 
 def test_a_batch_shares_one_sync(root: Path) -> None:
     with Spool(root) as spool:
-        spool.queue("jobs").put_many([b"x"] * 200)
+        spool.queue("jobs", create=True).put_many([b"x"] * 200)
         assert spool.syncer.syncs == 1
 
 
@@ -159,7 +159,7 @@ def test_a_failed_sync_closes_its_files(failing: Spool) -> None:
 
 def test_no_verb_leaks_a_descriptor(root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        jobs = spool.queue("jobs")
+        jobs = spool.queue("jobs", create=True)
         jobs.put(b"x")
         jobs.claim(visibility=0)
         before = len(os.listdir("/proc/self/fd"))
@@ -192,7 +192,7 @@ STORE = """
 import sys
 from fsmq.spool import Spool
 with Spool(sys.argv[1], sync=sys.argv[2]) as spool:
-    jobs = spool.queue("jobs", create=False)
+    jobs = spool.queue("jobs")
     jobs.put(b"body", id="one")
     [message] = jobs.claim()
     jobs.remove("one")

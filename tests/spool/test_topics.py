@@ -29,9 +29,9 @@ def names(root: Path, topic: str) -> list[str]:
 
 
 def test_a_publish_writes_a_copy_for_each_subscribed_queue(spool: Spool) -> None:
-    news = spool.topic("news")
+    news = spool.topic("news", create=True)
     for queue in ("a", "b", "c"):
-        spool.queue(queue)
+        spool.queue(queue, create=True)
     assert news.subscribe("a") is True
     assert news.subscribe("b") is True
     ids = news.publish(b"hello", attributes={"kind": "x"})
@@ -46,8 +46,8 @@ def test_a_publish_writes_a_copy_for_each_subscribed_queue(spool: Spool) -> None
 
 
 def test_subscribing_again_replaces_the_filter(spool: Spool) -> None:
-    spool.queue("a")
-    news = spool.topic("news")
+    spool.queue("a", create=True)
+    news = spool.topic("news", create=True)
     assert news.subscribe("a", {"type": ["order"]}) is True
     assert news.publish(b"", attributes={"type": "invoice"}) == {}
     assert news.subscribe("a") is False
@@ -58,23 +58,23 @@ def test_subscribing_again_replaces_the_filter(spool: Spool) -> None:
 
 
 def test_topics_are_created_listed_and_deleted(spool: Spool, root: Path) -> None:
-    spool.queue("a")
+    spool.queue("a", create=True)
     assert spool.create_topic("one") is True
     assert spool.create_topic("one") is False
-    spool.topic("two").subscribe("a")
+    spool.topic("two", create=True).subscribe("a")
     assert spool.topics() == ["one", "two"]
     spool.topic("two").delete()
     assert spool.topics() == ["one"]
     assert spool.queues() == ["a"]
     with pytest.raises(NoSuchTopic):
-        spool.topic("two", create=False)
+        spool.topic("two").subscriptions()
     spool.reap()
     assert list((root / "remove").iterdir()) == []
 
 
 def test_what_is_not_there_is_told(spool: Spool) -> None:
-    spool.queue("a")
-    news = spool.topic("news")
+    spool.queue("a", create=True)
+    news = spool.topic("news", create=True)
     with pytest.raises(NoSuchQueue):
         news.subscribe("b")
     news.delete()
@@ -88,13 +88,13 @@ def test_what_is_not_there_is_told(spool: Spool) -> None:
         with pytest.raises(NoSuchTopic, match="'news'"):
             act()
     with pytest.raises(InvalidValue, match="topic"):
-        spool.topic("_no")
+        spool.topic("_no", create=True)
 
 
 def test_deleting_a_queue_ends_its_subscriptions(spool: Spool, root: Path) -> None:
-    queue = spool.queue("a")
+    queue = spool.queue("a", create=True)
     for topic in ("one", "two"):
-        spool.topic(topic).subscribe("a")
+        spool.topic(topic, create=True).subscribe("a")
     queue.delete()
     spool.queue("a")
     assert spool.topic("one").subscriptions() == {}
@@ -103,8 +103,8 @@ def test_deleting_a_queue_ends_its_subscriptions(spool: Spool, root: Path) -> No
 
 
 def test_a_shell_user_subscribes_with_touch(spool: Spool, root: Path) -> None:
-    spool.queue("a")
-    news = spool.topic("news")
+    spool.queue("a", create=True)
+    news = spool.topic("news", create=True)
     assert news.publish(b"") == {}
     (root / "topics" / "news" / "a").touch()
     assert list(news.publish(b"")) == ["a"]
@@ -116,16 +116,17 @@ def test_a_shell_user_subscribes_with_touch(spool: Spool, root: Path) -> None:
 
 
 def test_another_process_is_noticed_at_once(spool: Spool, root: Path) -> None:
+    news = spool.topic("news", create=True)
     with Spool(root, sync="none", delivers=False) as other:
         for n in range(30):
-            spool.queue(f"q{n}")
+            spool.queue(f"q{n}", create=True)
             assert len(other.topic("news").subscriptions()) == n
-            spool.topic("news").subscribe(f"q{n}")
+            news.subscribe(f"q{n}")
 
 
 def test_strangers_in_a_topic_harm_nothing(spool: Spool, root: Path) -> None:
-    spool.queue("a")
-    news = spool.topic("news")
+    spool.queue("a", create=True)
+    news = spool.topic("news", create=True)
     folder = root / "topics" / "news"
     (folder / "a").symlink_to("/etc/hostname")
     (folder / "gone").touch()
@@ -143,8 +144,8 @@ def test_strangers_in_a_topic_harm_nothing(spool: Spool, root: Path) -> None:
 
 
 def test_a_folder_in_a_subscriptions_place_is_in_nobodys_way(spool: Spool, root: Path) -> None:
-    news = spool.topic("news")
-    spool.queue("jobs")
+    news = spool.topic("news", create=True)
+    spool.queue("jobs", create=True)
     folder = root / "topics" / "news" / "jobs"
     folder.mkdir()
     assert spool.subscriptions("news") == {}
@@ -165,9 +166,9 @@ def test_a_folder_in_a_subscriptions_place_is_in_nobodys_way(spool: Spool, root:
 
 def test_all_or_none(spool: Spool, root: Path) -> None:
     for queue in ("a", "b", "c"):
-        spool.queue(queue)
-        spool.topic("news").subscribe(queue)
-    spool.queue("b").configure(max_message_bytes=3)
+        spool.queue(queue, create=True)
+        spool.topic("news", create=True).subscribe(queue)
+    spool.queue("b", create=True).configure(max_message_bytes=3)
     with pytest.raises(MessageTooLarge):
         spool.topic("news").publish(b"four")
     assert list((root / "new").iterdir()) == []
@@ -180,8 +181,8 @@ def test_all_or_none(spool: Spool, root: Path) -> None:
 
 def test_nothing_is_left_where_the_sync_fails(spool: Spool, root: Path) -> None:
     for queue in ("a", "b"):
-        spool.queue(queue)
-        spool.topic("news").subscribe(queue)
+        spool.queue(queue, create=True)
+        spool.topic("news", create=True).subscribe(queue)
     pending = spool.unsynced.publish("news", NewMessage(b"x"))
     assert len(list((root / "new").iterdir())) == 2
     pending.work.close()
@@ -191,8 +192,8 @@ def test_nothing_is_left_where_the_sync_fails(spool: Spool, root: Path) -> None:
 
 def test_nothing_is_left_where_the_last_rename_fails(spool: Spool, root: Path) -> None:
     for queue in ("a", "b"):
-        spool.queue(queue)
-        spool.topic("news").subscribe(queue)
+        spool.queue(queue, create=True)
+        spool.topic("news", create=True).subscribe(queue)
     pending = spool.unsynced.publish("news", NewMessage(b"x"))
     [path] = [p for p in (root / "new").iterdir() if p.name.startswith(".b:")]
     path.unlink()  # as a mover whose clock is far off would
@@ -205,8 +206,8 @@ def test_nothing_is_left_where_the_last_rename_fails(spool: Spool, root: Path) -
 
 def test_a_queue_deleted_during_a_publish_is_left_out(spool: Spool) -> None:
     for queue in ("a", "b"):
-        spool.queue(queue)
-        spool.topic("news").subscribe(queue)
+        spool.queue(queue, create=True)
+        spool.topic("news", create=True).subscribe(queue)
     pending = spool.unsynced.publish("news", NewMessage(b"x"))
     spool.queue("a").delete()
     pending.work.close()
@@ -260,8 +261,8 @@ def test_filters_that_are_none(policy: str, told: str) -> None:
 
 
 def test_fsck_knows_topics(spool: Spool, root: Path) -> None:
-    spool.queue("a")
-    spool.topic("news").subscribe("a", {"type": ["order"]})
+    spool.queue("a", create=True)
+    spool.topic("news", create=True).subscribe("a", {"type": ["order"]})
     assert check(root, offline=True).findings == []
     folder = root / "topics" / "news"
     (folder / "gone").touch()

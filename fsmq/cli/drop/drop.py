@@ -171,7 +171,7 @@ class Drop:
     def _read_settings(self) -> None:
         """Read what a message is measured by. Raises NoSuchQueue."""
         try:
-            self._settings = self._queue.settings
+            self._settings = self._queue.settings()
         except (Unavailable, ConnectionError) as error:
             self._retry_later(error)
         self._limit = min(self._most, self._settings.max_message_bytes or self._most)

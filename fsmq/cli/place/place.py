@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from fsmq.cli.failures import Exit, Failure
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
-from fsmq.spool import Counts, Message, Moved, NewMessage, QueueSettings, Spool, State
+from fsmq.spool import Counts, Message, Moved, NewMessage, NoSuchQueue, QueueSettings, Spool
 from fsmq.spool.claimed import Claimed
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
@@ -29,7 +29,6 @@ _host_and_port = re.compile(r"[\w.-]+:\d{1,5}")
 class Queue(Protocol):
     """A queue, wherever it is; the methods of :class:`fsmq.spool.queue.Queue` and their errors."""
 
-    @property
     def settings(self) -> QueueSettings: ...
     def configure(self, **changes: Any) -> QueueSettings: ...
     def put(
@@ -54,9 +53,7 @@ class Queue(Protocol):
         """Remove messages; tells for each whether it was there."""
 
     def purge(self, *, progress: Callable[[int], None] = ...) -> None: ...
-    def peek(
-        self, limit: int = 10, *, state: State | str = State.READY, after: str = ""
-    ) -> list[Message]: ...
+    def peek(self, count: int = 10, *, state: str = "ready", after: str = "") -> list[Message]: ...
     def find(self, message_id: str) -> Message | None: ...
     def counts(self) -> Counts: ...
     def move_to(
@@ -162,7 +159,8 @@ class Root:
 
     def queue(self, name: str) -> RootQueue:
         """A queue that exists. Raises InvalidValue, NoSuchQueue."""
-        self.spool.queue(name, create=False)
+        if not self.spool.has_queue(name):
+            raise NoSuchQueue(name)
         return RootQueue(self.spool, name)
 
     def create(self, name: str) -> bool:
@@ -178,8 +176,8 @@ class Root:
         return self.spool.topics()
 
     def topic(self, name: str) -> Topic:
-        """A topic that exists. Raises InvalidValue, NoSuchTopic."""
-        return self.spool.topic(name, create=False)
+        """A topic; whether it exists is seen by its first use. Raises InvalidValue."""
+        return self.spool.topic(name)
 
     def create_topic(self, name: str) -> bool:
         """Create a topic; False if it was there."""

@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Self
 
-from fsmq.cli.failures import Exit, Failure
-from fsmq.client.client import Client, ClientQueue
+from fsmq.client.client import Client
 from fsmq.client.exchange import Answer, Request, Verb
+from fsmq.client.queue import ClientQueue
 from fsmq.client.topics import ClientTopic
-from fsmq.spool import Moved, NoSuchQueue, Unavailable
+from fsmq.spool import NoSuchQueue
 from fsmq.spool.views.counts import Overview
 
 # A person waits for a server that is being restarted, and no longer.
 _PATIENCE_S = 5.0
-# So often a move is asked how far it has come.
-_LOOK_EVERY_S = 0.1
 # The first messages of these states are looked at for the age of the oldest.
 _CAME = "fsmq_messages_sent_total"
 _LEFT = ("fsmq_messages_deleted_total", "fsmq_messages_expired_total")
 _WAITING = ("new", "ready")
-
-
-class ServerQueue(ClientQueue):
-    """A queue of a server, with what the verbs need besides."""
-
-    def purge(self, *, progress: Callable[[int], None] = lambda done: None) -> None:
-        """Remove all messages; a server tells of no progress."""
-        super().purge()
-
-    def move_to(
-        self,
-        target: str,
-        *,
-        only: Sequence[str] | None = None,
-        in_flight: bool = False,
-        progress: Callable[[int], None] = lambda done: None,
-    ) -> Moved:
-        """Let the server move all that wait, and wait for it. Raises Failure."""
-        if only is not None:
-            message = "a server moves whole queues, not single messages"
-            advice = f"on the server's host: fsmq mv --at FOLDER {self.name} {target} ID…"
-            raise Failure(message, Exit.USAGE, advice)
-        verbs = self.client.verbs
-        ref = self.client.run(verbs.begin_move(self.name, target, in_flight))
-        while (move := self.client.run(verbs.find_move(ref))).status == "in_progress":
-            progress(move.moved)
-            time.sleep(_LOOK_EVERY_S)
-        if move.error is not None and not move.conflicts:
-            raise Unavailable(f"the move stopped: {move.error}")
-        progress(move.moved)
-        return Moved(move.moved, move.conflicts)
 
 
 class Server:
@@ -75,9 +40,9 @@ class Server:
         """The names of all queues, sorted."""
         return self.client.queues()
 
-    def queue(self, name: str) -> ServerQueue:
+    def queue(self, name: str) -> ClientQueue:
         """A queue; whether it exists is seen by its first use."""
-        return ServerQueue(self.client, name)
+        return self.client.queue(name)
 
     def create(self, name: str) -> bool:
         """Create a queue; False if it was there."""
@@ -93,7 +58,7 @@ class Server:
 
     def create_topic(self, name: str) -> bool:
         """Create a topic; False if it was there."""
-        return self.client.topic(name).create()
+        return self.client.create_topic(name)
 
     def survey(self, queue: str | None = None) -> dict[str, Overview]:
         """Counts of all queues, or of one, and the age of what stands first in it.

@@ -112,7 +112,7 @@ class PlainQueues:
 
     async def purge(self, queue: str) -> None:
         def purge() -> None:
-            self._spool.queue(queue, create=False).purge()
+            self._spool.queue(queue).purge()
 
         try:
             await self._service.listing(purge)

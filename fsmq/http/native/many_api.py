@@ -26,7 +26,7 @@ from ..problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedE
 from .api import MESSAGE, NEW_MESSAGE, STATE
 
 PEEK_COUNT = 10
-_OF_BODIES = (
+OF_BODIES = (
     UnreadableBody,
     NoSuchQueue,
     SlowBody,
@@ -88,10 +88,10 @@ BATCH = Operation(
             "All are on stable media; their ids in the same order",
             {JSON: record({"ids": array(MESSAGE_ID)})},
         ),
-        **guarded(*_OF_BODIES, DuplicateMessage, QueueFull, Unavailable),
+        **guarded(*OF_BODIES, DuplicateMessage, QueueFull, Unavailable),
     },
 )
-_IDS = array(MESSAGE_ID, maxItems=MAX_BATCH)
+IDS = array(MESSAGE_ID, maxItems=MAX_BATCH)
 ACK = Operation(
     id="ack",
     tag="Messages",
@@ -99,14 +99,14 @@ ACK = Operation(
     parameters=(QUEUE,),
     body=Body(
         "their ids",
-        {JSON: record({"ids": {**_IDS, "minItems": 1}}, additionalProperties=False)},
+        {JSON: record({"ids": {**IDS, "minItems": 1}}, additionalProperties=False)},
         required=True,
     ),
     answers={
         200: Answer(
             "Which of them were there, and which were not",
-            {JSON: record({"removed": _IDS, "missing": _IDS})},
+            {JSON: record({"removed": IDS, "missing": IDS})},
         ),
-        **guarded(*_OF_BODIES, Unavailable),
+        **guarded(*OF_BODIES, Unavailable),
     },
 )

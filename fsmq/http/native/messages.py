@@ -185,7 +185,7 @@ class Native:
     async def purge(self, call: Call) -> StreamResponse:
         queue = call.queue("receive")
         call.expect()
-        await self._service.listing(self._spool.queue(queue, create=False).purge)
+        await self._service.listing(self._spool.queue(queue).purge)
         return json_answer(200, {"queue": queue, "purged": True})
 
     def _target(self, call: Call) -> tuple[str, str]:

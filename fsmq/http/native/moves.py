@@ -1,4 +1,4 @@
-"""Moves of whole queues in the background. Part of the native dialect."""
+"""Moves: of whole queues in the background, or of some messages. Part of the native dialect."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.views.browse import Moved
 
+from ...wire import MAX_BATCH_BYTES, unquote_id
 from ..answers import json_answer
 from ..problems import NotFound
 from ..routing.call import Call
 from ..routing.router import Router
 from ..service.service import Service
 from . import moves_api as api
+from .batch import some_ids
 
 
 class Moves:
@@ -39,10 +42,24 @@ class Moves:
         for queue in (source, target):
             if not self._spool.has_queue(queue):
                 raise NoSuchQueue(queue)
+        if call.request.can_read_body:
+            return await self._some(call, source, target, in_flight == "true")
         move = await self._service.moves.begin(source, target, in_flight=in_flight == "true")
         answer = json_answer(202, {"move": move.ref})
         answer.headers["Location"] = f"/_moves/{move.ref}"
         return answer
+
+    async def _some(self, call: Call, source: str, target: str, in_flight: bool) -> StreamResponse:
+        """Move some messages, and answer when they have been moved."""
+        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
+        ids = await self._service.beside(len(body), some_ids, body)
+        only = [unquote_id(message_id) for message_id in ids]
+
+        def move() -> Moved:
+            return self._spool.queue(source).move_to(target, only=only, in_flight=in_flight)
+
+        moved = await self._service.listing(move)
+        return json_answer(200, {"moved": moved.moved, "conflicts": moved.conflicts})
 
     async def show(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()

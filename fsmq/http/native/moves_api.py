@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from fsmq.spool.errors import NoSuchQueue, Unavailable
+from fsmq.spool.errors import Unavailable
 
 from ..describe import (
     JSON,
     QUEUE,
     QUEUE_NAME,
     Answer,
+    Body,
     Header,
     Operation,
     Parameter,
@@ -19,12 +20,13 @@ from ..describe import (
 )
 from ..problem_answers import guarded
 from ..problems import NotFound
+from .many_api import IDS, OF_BODIES
 
 _REF = text(description="the move's reference")
 MOVE = Operation(
     id="move",
     tag="Queues",
-    summary="Move all messages to another queue, in the background",
+    summary="Move all messages to another queue, in the background; or some of them, at once",
     parameters=(
         QUEUE,
         Parameter("to", "the queue that they go to; it exists", QUEUE_NAME, required=True),
@@ -34,13 +36,28 @@ MOVE = Operation(
             text(enum=["true", "false"]),
         ),
     ),
+    body=Body(
+        "the ids of those to move; nothing: all move",
+        {JSON: record({"ids": {**IDS, "minItems": 1}}, additionalProperties=False)},
+    ),
     answers={
+        200: Answer(
+            "Those of the body have moved, as far as they can",
+            {
+                JSON: record(
+                    {
+                        "moved": integer(0, description="messages that were moved"),
+                        "conflicts": integer(0, description="messages that stay"),
+                    }
+                )
+            },
+        ),
         202: Answer(
             "It is ordered, and begins at once",
             {JSON: record({"move": _REF})},
             {"Location": Header("where its progress is told", text(), always=True)},
         ),
-        **guarded(NoSuchQueue, Unavailable),
+        **guarded(*OF_BODIES, Unavailable),
     },
 )
 SHOW_MOVE = Operation(

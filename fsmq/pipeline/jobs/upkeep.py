@@ -106,7 +106,7 @@ def rebalance(
     def move(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with _open(root) as spool:
             for (queue, target), ids in _groups(batches, "queue", "target"):
-                done = spool.queue(queue, create=False).move_to(target, only=ids)
+                done = spool.queue(queue).move_to(target, only=ids)
                 yield _counts(found=len(ids), moved=done.moved, conflicts=done.conflicts)
 
     done = _sum(found.mapInArrow(move, "found long, moved long, conflicts long"))

@@ -62,7 +62,7 @@ def _ids(context: Context, queue: str, state: State) -> Iterator[str]:
 def peek(
     context: Context,
     queue: str,
-    state: State | str = State.READY,
+    state: State | str = "ready",
     limit: int = 10,
     after: str = "",
     max_bytes: int | None = None,
@@ -70,7 +70,7 @@ def peek(
 ) -> list[Message]:
     """Up to ``limit`` messages of one state in order, beginning behind the id ``after``.
 
-    state: a State or its name, or "in_flight" or "delayed", the two kinds in State.DELAY.
+    state: as a message has it; or a State or its name, where "delay" is in flight or delayed.
     max_bytes, room: as :class:`Page` has them.
 
     Raises:
@@ -79,7 +79,7 @@ def peek(
     """
     check_queue(queue)
     if limit < 1:
-        raise InvalidValue("limit", "must be at least 1")
+        raise InvalidValue("count", "must be at least 1")
     place, kind = _place(state)
     with Page(limit, room, max_bytes) as page:
         try:
@@ -289,8 +289,8 @@ def _place(state: State | str) -> tuple[State, str | None]:
     try:
         return State(state), None
     except ValueError:
-        known = ", ".join([*(known.value for known in State), *_HIDDEN])
-        raise InvalidValue("state", f"{state!r} is none; there are: {known}") from None
+        known = ", ".join([State.NEW.value, State.READY.value, *_HIDDEN])
+        raise InvalidValue("state", f"unknown state {state!r}; expected one of: {known}") from None
 
 
 def _is_of(context: Context, queue: str, message_id: str, kind: str | None) -> bool:

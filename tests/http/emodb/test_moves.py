@@ -173,7 +173,7 @@ def spool(root: Path) -> Any:
 
 
 def test_only_one_works_on_a_move(spool: Spool) -> None:
-    spool.queue("a").put(b"x")
+    spool.queue("a", create=True).put(b"x")
     order = spool.begin_move("a", "b")
     (spool.tree.root / "moves" / f".{order.ref}.lock").touch()
     lock = os.open(spool.tree.root / "moves" / f".{order.ref}.lock", os.O_RDWR)
@@ -189,7 +189,7 @@ def test_only_one_works_on_a_move(spool: Spool) -> None:
 
 
 def test_work_that_goes_on_leaves_what_came_later(spool: Spool) -> None:
-    a, b = spool.queue("a"), spool.queue("b")
+    a, b = spool.queue("a", create=True), spool.queue("b", create=True)
     for number in range(10):
         a.put(b"%d" % number)
     order = spool.begin_move("a", "b")
@@ -205,9 +205,9 @@ def test_work_that_goes_on_leaves_what_came_later(spool: Spool) -> None:
 
 
 def test_what_stands_in_the_target_stays_and_is_told(spool: Spool) -> None:
-    spool.queue("a").put(b"mine", id="one")
+    spool.queue("a", create=True).put(b"mine", id="one")
     spool.queue("a").put(b"x")
-    spool.queue("b").put(b"yours", id="one")
+    spool.queue("b", create=True).put(b"yours", id="one")
     order = spool.begin_move("a", "b")
     spool.make_moves()
     found = spool.find_move(order.ref)

@@ -1,6 +1,7 @@
 """The worker: claims messages, hands them to a handler, and sees to what becomes of them.
 
-One implementation, on an event loop; handlers run there or in threads (``threads.py``).
+One implementation, on an event loop; handlers run there or in threads (``handlers.py``), and the
+queue is one of the library or of a client (``source.py``).
 """
 
 from __future__ import annotations
@@ -12,22 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsmq.spool.errors import FsmqError, InvalidValue, Unavailable
-from fsmq.spool.layout.message import Message
-from fsmq.wire import MAX_WAIT_S
-
-from .errors import ConnectionFailed
-from .handlers import Bury, Claim, Failed, Handler, Pace, Retry
-from .retry import back_off
-
-if TYPE_CHECKING:
-    from .aio import AsyncQueue
+from ..claimed import Bury, Retry
+from ..errors import FsmqError, InvalidValue, Unavailable
+from ..layout.message import Message
+from .handlers import Claim, Failed, Handler, Pace
+from .patience import backoff
+from .source import Source
 
 log = logging.getLogger(__name__)
-# A removal is tried until it is answered: the work is done, and should not be done again.
-_FOR_EVER_S = float("inf")
 # When a handler has ended, a renewal on its way is waited for, or it would undo a back-off.
 _RENEWAL_S = 2.0
 # When the time of a stop is over, what was cancelled may take so long to end and be given back.
@@ -40,21 +35,20 @@ class AsyncWorker:
     - While a handler runs its claim is renewed, every third of ``visibility``.
     - When it returns, the message is removed. When it raises, the message is released, with a
       back-off that doubles with each delivery; :class:`Retry` names another, and :class:`Bury`
-      sends it to the dead letters. How often it is tried at all is the queue's ``max_deliveries``.
-    - When the message is lost (somebody deleted it, or the server was away for longer than the
-      claim lasts), ``claim.lost`` says so and the handler is cancelled. If it returns all the same,
-      its message is removed: the work is done.
-    - While the server cannot be reached it tries again for ever, every 5 seconds at last.
+      buries it. How often it is tried at all is the queue's ``max_deliveries``.
+    - When the message is lost (somebody deleted it, or the server or the disk was away for longer
+      than the claim lasts), ``claim.lost`` says so and the handler is cancelled. If it returns all
+      the same, its message is removed: the work is done.
+    - While the server or the disk is away it tries again for ever, every 5 seconds at last.
     - On :meth:`stop`, SIGTERM or SIGINT it claims no more, gives back what no handler has begun,
       and ends when the handlers have, after ``stop_timeout`` seconds at most; those that still run
       are cancelled and their messages given back. A second signal does what it did before.
 
-    Make one with :meth:`~fsmq.client.AsyncQueue.worker`; it runs once.
+    Make one with :meth:`~fsmq.AsyncQueue.worker`; it runs once.
     """
 
-    def __init__(self, queue: AsyncQueue, handler: Handler, pace: Pace) -> None:
-        self._queue = queue
-        self._verbs = queue.client.verbs
+    def __init__(self, source: Source, handler: Handler, pace: Pace) -> None:
+        self._source = source
         self._handler = handler
         self._pace = pace
         self._stopping = asyncio.Event()
@@ -107,28 +101,23 @@ class AsyncWorker:
                 await self._unless_stopping(_first(self._working))
                 continue
             try:
-                messages = await self._unless_stopping(self._claim(free))
-            except (ConnectionFailed, Unavailable) as error:
-                if isinstance(error, ConnectionFailed) and error.lasting:
+                messages = await self._unless_stopping(
+                    self._source.claim(free, self._pace.visibility)
+                )
+            except (ConnectionError, Unavailable) as error:
+                if getattr(error, "lasting", False):
                     raise
                 if not failures:
-                    log.warning("cannot claim from %r, trying on: %s", self._queue.name, error)
-                pause = back_off(failures, getattr(error, "retry_after", None))
+                    log.warning("cannot claim from %r, trying on: %s", self._source.name, error)
+                pause = backoff(failures, getattr(error, "retry_after", None))
                 failures += 1
                 await self._unless_stopping(asyncio.sleep(pause))
                 continue
             if failures:
-                log.info("claiming from %r again", self._queue.name)
+                log.info("claiming from %r again", self._source.name)
             failures = 0
             for message in messages or ():
                 self._begin(message)
-
-    async def _claim(self, count: int) -> list[Message]:
-        pace = self._pace
-        verb = self._verbs.claim(
-            self._queue.name, count, pace.visibility, MAX_WAIT_S, retry_for=0.0
-        )
-        return await self._queue.client.run(verb)
 
     def _begin(self, message: Message) -> None:
         work = self._give_back if self._stopping.is_set() else self._work
@@ -139,7 +128,7 @@ class AsyncWorker:
     async def _unless_stopping(self, awaited: Coroutine[Any, Any, Any]) -> Any:
         """The result, or None when the worker is stopped before there is one.
 
-        A claim that is given up hangs up, and the server gives back what it had claimed for it.
+        A claim that is given up gives back what it gets.
         """
         task = asyncio.create_task(awaited)
         stopping = asyncio.create_task(self._stopping.wait())
@@ -199,13 +188,11 @@ class AsyncWorker:
             left = claim.seconds_left
             try:
                 async with asyncio.timeout(left):
-                    await self._queue.client.run(
-                        self._verbs.renew(self._queue.name, message.id, pace.visibility, left)
-                    )
+                    await self._source.renew(message.id, pace.visibility, left)
             except (FsmqError, TimeoutError) as error:
                 if not ended.is_set():
                     claim.lose()
-                    reason = str(error) or "the server did not answer before the claim ended"
+                    reason = str(error) or "there was no answer before the claim ended"
                     log.warning("message %s is lost: %s", message.id, reason)
                     if self._handler.stoppable:
                         handler.cancel()
@@ -214,9 +201,8 @@ class AsyncWorker:
 
     async def _settle(self, message: Message, claim: Claim, error: BaseException | None) -> None:
         """Do what the handler's end means for its message."""
-        queue, run = self._queue.name, self._queue.client.run
         if error is None:
-            await run(self._verbs.remove(queue, [message.id], retry_for=_FOR_EVER_S))
+            await self._source.remove(message.id)
         elif claim.lost:
             pass  # somebody else may have it: it is not ours to give back
         elif isinstance(error, Bury):
@@ -237,21 +223,17 @@ class AsyncWorker:
             await self._release(message, claim, delay)
 
     async def _bury(self, message: Message, claim: Claim, error: Bury) -> None:
-        log.info("message %s goes to the dead letters: %s", message.id, error)
+        log.info("message %s goes to the dead-letter queue: %s", message.id, error)
         try:
-            await self._queue.client.run(
-                self._verbs.bury(self._queue.name, message.id, claim.seconds_left)
-            )
+            await self._source.bury(message.id, claim.seconds_left)
         except InvalidValue as failure:
-            delay = self._pace.max_back_off
+            delay = self._pace.backoff_max
             log.error("message %s cannot be buried, again in %g s: %s", message.id, delay, failure)
             await self._release(message, claim, delay)
 
     async def _release(self, message: Message, claim: Claim, delay: float) -> None:
         # Not for longer than the claim lasts: after that it would be taken from somebody else.
-        await self._queue.client.run(
-            self._verbs.release(self._queue.name, message.id, delay, claim.seconds_left)
-        )
+        await self._source.release(message.id, delay, claim.seconds_left)
 
     async def _give_back(self, message: Message) -> None:
         claim = Claim(self._pace.visibility, self._stopping)

@@ -1,4 +1,4 @@
-"""What a worker's handler is given, what it may raise, and how fast a worker goes."""
+"""What a worker's handler is given, how it is called, and how fast a worker goes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.message import Message
-from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
+from ..layout.message import Message
+from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 
 MAX_CONCURRENCY = 1000
 _SHORTEST_VISIBILITY_S = 0.1
-
-
-class Retry(FsmqError):
-    """Raised by a handler: give the message back, to be tried again after ``delay`` seconds."""
-
-    def __init__(self, delay: float = 0.0) -> None:
-        super().__init__(f"try again in {delay:g} seconds")
-        self.delay = check_seconds("delay", delay, MAX_DELAY_S)
-
-
-class Bury(FsmqError):
-    """Raised by a handler: no try will help, send the message to the dead letters now."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +25,7 @@ class Pace:
 
     concurrency: messages in work at a time, 1 to 1000.
     visibility: seconds of a claim; a third of it is between two renewals.
-    back_off: seconds after a first failure; doubled with each delivery, up to ``max_back_off``.
+    backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
     stop_timeout: seconds that handlers may take when the worker stops.
 
     Raises:
@@ -47,8 +34,8 @@ class Pace:
 
     concurrency: int = 4
     visibility: float = 60.0
-    back_off: float = 1.0
-    max_back_off: float = 300.0
+    backoff: float = 1.0
+    backoff_max: float = 300.0
     stop_timeout: float = 30.0
 
     def __post_init__(self) -> None:
@@ -56,8 +43,8 @@ class Pace:
         check_seconds("visibility", self.visibility, MAX_VISIBILITY_S)
         # What would end before it can be renewed would be worked on twice, always.
         check_seconds("visibility", self.visibility - _SHORTEST_VISIBILITY_S, MAX_VISIBILITY_S)
-        check_seconds("back_off", self.back_off, MAX_DELAY_S)
-        check_seconds("max_back_off", self.max_back_off, MAX_DELAY_S)
+        check_seconds("backoff", self.backoff, MAX_DELAY_S)
+        check_seconds("backoff_max", self.backoff_max, MAX_DELAY_S)
         check_seconds("stop_timeout", self.stop_timeout, MAX_VISIBILITY_S)
 
     def delay_after(self, deliveries: int | None) -> float:
@@ -65,8 +52,8 @@ class Pace:
 
         Up to a fifth less than said: what failed together need not come back together.
         """
-        doubled = self.back_off * 2.0 ** (max(1, deliveries or 1) - 1)
-        return min(doubled, self.max_back_off) * random.uniform(0.8, 1.0)
+        doubled = self.backoff * 2.0 ** (max(1, deliveries or 1) - 1)
+        return min(doubled, self.backoff_max) * random.uniform(0.8, 1.0)
 
 
 class Claim:
@@ -119,7 +106,9 @@ class Handler(NamedTuple):
 def on_loop(handler: Callable[[Message, Claim], Awaitable[object]]) -> Handler:
     """A coroutine function. Raises TypeError if it is none."""
     if not _is_coroutine_function(handler):
-        raise TypeError("the handler must be an async function; for others there is fsmq.Client")
+        raise TypeError(
+            "the handler must be an async function; others are for fsmq.Client and fsmq.Spool"
+        )
     _check_arguments(handler)
     return Handler(handler, stoppable=True)
 

@@ -1,0 +1,225 @@
+"""One queue of a server, for coroutines."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fsmq.spool.claimed import AsyncClaimed, AsyncClaimsOne, id_of
+from fsmq.spool.given import (
+    JSON_TYPE,
+    Body,
+    Delay,
+    as_new_message,
+    json_of,
+    new_message,
+    seconds_of,
+    untold,
+)
+from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.views.browse import Moved
+from fsmq.spool.views.counts import Counts
+from fsmq.spool.worker.async_worker import AsyncWorker
+from fsmq.spool.worker.handlers import Claim, Pace, on_loop
+
+from .moves import MoveVerbs
+from .source import RemoteSource
+
+if TYPE_CHECKING:
+    from .aio import AsyncClient
+
+
+class AsyncQueue(AsyncClaimsOne):
+    """One queue of a server, for coroutines; otherwise as :class:`~fsmq.ClientQueue`.
+
+    A claim that is cancelled while it waits takes no message with it (in rare moments one, which
+    comes back at its deadline).
+    """
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self.client = client
+        self.name = name
+        self._run = client.run
+        self._verbs = client.verbs
+
+    def __repr__(self) -> str:
+        return f"<AsyncQueue {self.name!r} of {self.client.options.origin}>"
+
+    async def create(self) -> bool:
+        """Create the queue durably; False if it was there."""
+        return await self._run(self._verbs.create_queue(self.name))
+
+    async def settings(self) -> QueueSettings:
+        """The settings of the queue."""
+        return await self._run(self._verbs.settings(self.name))
+
+    async def configure(self, **changes: Any) -> QueueSettings:
+        """Change settings, such as ``configure(visibility_timeout=60)``; all settings then.
+
+        The dead-letter queue is created if it is missing.
+        """
+        return await self._run(self._verbs.configure(self.name, changes))
+
+    async def put(
+        self,
+        body: Body,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
+
+        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
+
+        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
+        QueueFull.
+        """
+        message = new_message(body, delay, priority, ttl, id, content_type, attributes)
+        return await self._run(self._verbs.put(self.name, message))
+
+    async def put_json(
+        self,
+        value: Any,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Put one message whose body is the JSON of ``value``; its id.
+
+        Its content type is ``application/json``. Otherwise as ``put``.
+        """
+        return await self.put(
+            json_of(value),
+            delay=delay,
+            priority=priority,
+            ttl=ttl,
+            id=id,
+            content_type=JSON_TYPE,
+            attributes=attributes,
+        )
+
+    async def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
+        """Put many messages; their ids in the same order. Durable in parts of at most 250.
+
+        Within a part it is all or none: when it raises, the parts before are stored.
+        """
+        return await self._run(self._verbs.put_many(self.name, map(as_new_message, messages)))
+
+    async def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[AsyncClaimed]:
+        """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
+
+        visibility: seconds until an unacknowledged message comes back; None: the queue's setting.
+        wait: seconds to wait for a first message.
+        """
+        messages = await self._run(self._verbs.claim(self.name, count, visibility, wait))
+        return AsyncClaimed.all(self, messages)
+
+    async def renew(self, message: Message | str, visibility: float | None = None) -> float:
+        """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
+
+        Raises NoSuchMessage.
+        """
+        return await self._run(self._verbs.renew(self.name, id_of(message), visibility))
+
+    async def release(self, message: Message | str, delay: Delay = 0.0) -> None:
+        """Make a claimed message ready again, at once or after ``delay``. Raises NoSuchMessage."""
+        await self._run(self._verbs.release(self.name, id_of(message), seconds_of(delay)))
+
+    async def bury(self, message: Message | str) -> None:
+        """Move a claimed message to the dead-letter queue now, with its count started again.
+
+        Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
+        """
+        await self._run(self._verbs.bury(self.name, id_of(message)))
+
+    async def ack(self, *messages: Message | str) -> int:
+        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
+        return await self.remove(*messages)
+
+    async def remove(self, *messages: Message | str) -> int:
+        """Remove messages, or ids of them, in whatever state they are; how many were there."""
+        return sum(await self.remove_each(messages))
+
+    async def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
+        """Remove messages, or ids of them; for each whether it was there."""
+        ids = [id_of(message) for message in messages]
+        return await self._run(self._verbs.remove_each(self.name, ids))
+
+    async def purge(self, *, progress: Callable[[int], None] = untold) -> None:
+        """Remove all messages.
+
+        progress: called with the number of those removed, now and then; by a client never.
+        """
+        await self._run(self._verbs.purge(self.name))
+
+    async def peek(
+        self, count: int = 10, *, state: str = "ready", after: str = ""
+    ) -> list[Message]:
+        """Look at up to ``count`` messages in one state, without claiming them.
+
+        state: "new", "ready", "in_flight" or "delayed", as the ``state`` of a message.
+        after: an id; only messages behind it are shown.
+        """
+        return await self._run(self._verbs.peek(self.name, count, state, after))
+
+    async def find(self, message_id: str) -> Message | None:
+        """Look at one message in whatever state; None if there is none."""
+        return await self._run(self._verbs.find(self.name, message_id))
+
+    async def move_to(
+        self,
+        target: str,
+        *,
+        only: Sequence[str] | None = None,
+        in_flight: bool = False,
+        progress: Callable[[int], None] = untold,
+    ) -> Moved:
+        """Move the messages, or only those of some ids, to another queue; how many it moved.
+
+        in_flight: claimed and delayed messages move too, and are ready then.
+        progress: called with the number of those moved, now and then.
+
+        Raises NoSuchQueue; what has not moved by then stays.
+        """
+        move = MoveVerbs(self._verbs).move(self.name, target, only, in_flight, progress)
+        return await self._run(move)
+
+    async def counts(self) -> Counts:
+        """How many messages are new, ready, in flight and delayed."""
+        return await self._run(self._verbs.counts(self.name))
+
+    async def delete(self) -> None:
+        """Delete the queue and all its messages. Raises NoSuchQueue."""
+        await self._run(self._verbs.delete_queue(self.name))
+
+    def worker(
+        self,
+        handler: Callable[[Message, Claim], Awaitable[object]],
+        *,
+        concurrency: int = 4,
+        visibility: float = 60.0,
+        backoff: float = 1.0,
+        backoff_max: float = 300.0,
+        stop_timeout: float = 30.0,
+    ) -> AsyncWorker:
+        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
+
+        The handler of an AsyncQueue is a coroutine function; any other runs in a thread of its own.
+
+        concurrency: messages in work at a time, 1 to 1000.
+        visibility: seconds of a claim, which is renewed while the handler runs.
+        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
+        stop_timeout: seconds that handlers may take when the worker stops.
+        """
+        pace = Pace(concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return AsyncWorker(RemoteSource(self.client, self.name), on_loop(handler), pace)

@@ -1,0 +1,235 @@
+"""One queue of a server, for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fsmq.spool.claimed import Claimed, ClaimsOne, id_of
+from fsmq.spool.given import (
+    JSON_TYPE,
+    Body,
+    Delay,
+    as_new_message,
+    json_of,
+    new_message,
+    seconds_of,
+    untold,
+)
+from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.views.browse import Moved
+from fsmq.spool.views.counts import Counts
+
+from .moves import MoveVerbs
+from .options import MAX_CONNECTIONS
+
+if TYPE_CHECKING:
+    from fsmq.spool.worker.blocking_worker import Worker
+    from fsmq.spool.worker.handlers import Claim
+
+    from .client import Client
+
+
+class ClientQueue(ClaimsOne):
+    """One queue of a server; every verb is durable when it returns.
+
+    What a verb finds whose answer was lost and that is tried again: docs/client.md.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client = client
+        self.name = name
+        self._run = client.run
+        self._verbs = client.verbs
+
+    def __repr__(self) -> str:
+        return f"<ClientQueue {self.name!r} of {self.client.options.origin}>"
+
+    def create(self) -> bool:
+        """Create the queue durably; False if it was there."""
+        return self._run(self._verbs.create_queue(self.name))
+
+    def settings(self) -> QueueSettings:
+        """The settings of the queue."""
+        return self._run(self._verbs.settings(self.name))
+
+    def configure(self, **changes: Any) -> QueueSettings:
+        """Change settings, such as ``configure(visibility_timeout=60)``; all settings then.
+
+        The dead-letter queue is created if it is missing.
+        """
+        return self._run(self._verbs.configure(self.name, changes))
+
+    def put(
+        self,
+        body: Body,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
+
+        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
+
+        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
+        QueueFull.
+        """
+        message = new_message(body, delay, priority, ttl, id, content_type, attributes)
+        return self._run(self._verbs.put(self.name, message))
+
+    def put_json(
+        self,
+        value: Any,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Put one message whose body is the JSON of ``value``; its id.
+
+        Its content type is ``application/json``. Otherwise as ``put``.
+        """
+        return self.put(
+            json_of(value),
+            delay=delay,
+            priority=priority,
+            ttl=ttl,
+            id=id,
+            content_type=JSON_TYPE,
+            attributes=attributes,
+        )
+
+    def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
+        """Put many messages; their ids in the same order. Durable in parts of at most 250.
+
+        Within a part it is all or none: when it raises, the parts before are stored.
+        """
+        return self._run(self._verbs.put_many(self.name, map(as_new_message, messages)))
+
+    def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[Claimed]:
+        """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
+
+        visibility: seconds until an unacknowledged message comes back; None: the queue's setting.
+        wait: seconds to wait for a first message.
+        """
+        messages = self._run(self._verbs.claim(self.name, count, visibility, wait))
+        return Claimed.all(self, messages)
+
+    def renew(self, message: Message | str, visibility: float | None = None) -> float:
+        """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
+
+        Raises NoSuchMessage.
+        """
+        return self._run(self._verbs.renew(self.name, id_of(message), visibility))
+
+    def release(self, message: Message | str, delay: Delay = 0.0) -> None:
+        """Make a claimed message ready again, at once or after ``delay``. Raises NoSuchMessage."""
+        self._run(self._verbs.release(self.name, id_of(message), seconds_of(delay)))
+
+    def bury(self, message: Message | str) -> None:
+        """Move a claimed message to the dead-letter queue now, with its count started again.
+
+        Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
+        """
+        self._run(self._verbs.bury(self.name, id_of(message)))
+
+    def ack(self, *messages: Message | str) -> int:
+        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
+        return self.remove(*messages)
+
+    def remove(self, *messages: Message | str) -> int:
+        """Remove messages, or ids of them, in whatever state they are; how many were there."""
+        return sum(self.remove_each(messages))
+
+    def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
+        """Remove messages, or ids of them; for each whether it was there."""
+        ids = [id_of(message) for message in messages]
+        return self._run(self._verbs.remove_each(self.name, ids))
+
+    def purge(self, *, progress: Callable[[int], None] = untold) -> None:
+        """Remove all messages.
+
+        progress: called with the number of those removed, now and then; by a client never.
+        """
+        self._run(self._verbs.purge(self.name))
+
+    def peek(self, count: int = 10, *, state: str = "ready", after: str = "") -> list[Message]:
+        """Look at up to ``count`` messages in one state, without claiming them.
+
+        state: "new", "ready", "in_flight" or "delayed", as the ``state`` of a message.
+        after: an id; only messages behind it are shown.
+        """
+        return self._run(self._verbs.peek(self.name, count, state, after))
+
+    def find(self, message_id: str) -> Message | None:
+        """Look at one message in whatever state; None if there is none."""
+        return self._run(self._verbs.find(self.name, message_id))
+
+    def move_to(
+        self,
+        target: str,
+        *,
+        only: Sequence[str] | None = None,
+        in_flight: bool = False,
+        progress: Callable[[int], None] = untold,
+    ) -> Moved:
+        """Move the messages, or only those of some ids, to another queue; how many it moved.
+
+        in_flight: claimed and delayed messages move too, and are ready then.
+        progress: called with the number of those moved, now and then.
+
+        Raises NoSuchQueue; what has not moved by then stays.
+        """
+        move = MoveVerbs(self._verbs).move(self.name, target, only, in_flight, progress)
+        return self._run(move)
+
+    def counts(self) -> Counts:
+        """How many messages are new, ready, in flight and delayed."""
+        return self._run(self._verbs.counts(self.name))
+
+    def delete(self) -> None:
+        """Delete the queue and all its messages. Raises NoSuchQueue."""
+        self._run(self._verbs.delete_queue(self.name))
+
+    def worker(
+        self,
+        handler: Callable[[Message, Claim], object],
+        *,
+        concurrency: int = 4,
+        visibility: float = 60.0,
+        backoff: float = 1.0,
+        backoff_max: float = 300.0,
+        stop_timeout: float = 30.0,
+    ) -> Worker:
+        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
+
+        The handler of an AsyncQueue is a coroutine function; any other runs in a thread of its own.
+
+        concurrency: messages in work at a time, 1 to 1000.
+        visibility: seconds of a claim, which is renewed while the handler runs.
+        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
+        stop_timeout: seconds that handlers may take when the worker stops.
+        """
+        # It brings asyncio and aiohttp along, which who only puts and claims can do without.
+        from fsmq.spool.worker.blocking_worker import Worker
+        from fsmq.spool.worker.handlers import Pace
+
+        from .aio import AsyncClient
+        from .source import RemoteSource
+
+        pace = Pace(concurrency, visibility, backoff, backoff_max, stop_timeout)
+        # A connection for each message in work, one that claims, and some in reserve.
+        options = self.client.options
+        connections = min(MAX_CONNECTIONS, max(options.connections, concurrency + 10))
+        own = AsyncClient.of(replace(options, connections=connections))
+        return Worker(RemoteSource(own, self.name), handler, pace)

@@ -1,0 +1,49 @@
+"""A queue of a server as a worker uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsmq.spool.layout.message import Message
+from fsmq.wire import MAX_WAIT_S
+
+if TYPE_CHECKING:
+    from .aio import AsyncClient
+
+_FOR_EVER_S = float("inf")
+
+
+class RemoteSource:
+    """What :class:`~fsmq.spool.worker.source.Source` says; the server waits for messages."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self.name = name
+        self._client = client
+        self._verbs = client.verbs
+
+    async def claim(self, count: int, visibility: float) -> list[Message]:
+        """Claim messages. One that is cancelled hangs up, and the server gives them back."""
+        verb = self._verbs.claim(self.name, count, visibility, MAX_WAIT_S, retry_for=0.0)
+        return await self._client.run(verb)
+
+    async def renew(self, message_id: str, visibility: float, patience: float) -> object:
+        """Hold a message for ``visibility`` seconds from now."""
+        return await self._client.run(
+            self._verbs.renew(self.name, message_id, visibility, patience)
+        )
+
+    async def release(self, message_id: str, delay: float, patience: float) -> object:
+        """Make a message ready again after ``delay`` seconds."""
+        return await self._client.run(self._verbs.release(self.name, message_id, delay, patience))
+
+    async def bury(self, message_id: str, patience: float) -> object:
+        """Move a message to the dead-letter queue."""
+        return await self._client.run(self._verbs.bury(self.name, message_id, patience))
+
+    async def remove(self, message_id: str) -> object:
+        """Remove a message; tries until the server answers."""
+        return await self._client.run(self._verbs.remove(self.name, [message_id], _FOR_EVER_S))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()

@@ -1,0 +1,43 @@
+"""The worker for handlers that block: each message in a thread, the rest on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..layout.message import Message
+from .async_worker import AsyncWorker
+from .handlers import Claim, Pace, in_thread
+from .source import Source
+
+
+class Worker:
+    """Calls a function for each message of a queue, each call in a thread of its own.
+
+    It does what :class:`~fsmq.spool.worker.async_worker.AsyncWorker` does, but a thread cannot be
+    cancelled: a handler whose message is lost has to look at ``claim.lost`` itself, and one that
+    still runs when the time of a stop is over is left behind; its message comes back when its claim
+    ends.
+
+    Make one with the ``worker`` of a queue; it runs once.
+    """
+
+    def __init__(
+        self, source: Source, handler: Callable[[Message, Claim], object], pace: Pace
+    ) -> None:
+        self._source = source
+        self._worker = AsyncWorker(source, in_thread(handler), pace)
+
+    def run(self, *, signals: bool = True) -> None:
+        """Work until stopped, as :meth:`AsyncWorker.run` does; blocks."""
+        asyncio.run(self._run(signals))
+
+    def stop(self) -> None:
+        """Let it end; returns at once. Safe in threads, in handlers, and before :meth:`run`."""
+        self._worker.stop()
+
+    async def _run(self, signals: bool) -> None:
+        try:
+            await self._worker.run(signals=signals)
+        finally:
+            await self._source.close()

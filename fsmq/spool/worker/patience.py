@@ -1,0 +1,18 @@
+"""How long to wait before something is tried again."""
+
+from __future__ import annotations
+
+import random
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+
+
+def backoff(tries: int, asked: float | None = None) -> float:
+    """Seconds until the next try: longer each time, and never two programs at the same moment.
+
+    asked: the least that a server or a disk wants.
+    """
+    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 16))
+    pause = random.uniform(longest / 2, longest)
+    return pause if asked is None else max(pause, asked + random.uniform(0, longest))

@@ -1,0 +1,112 @@
+"""What a worker needs of a queue, and a queue of the library as that."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import FsmqError, Unavailable
+from ..layout.message import Message
+from .patience import backoff
+
+if TYPE_CHECKING:
+    from ..queue import Queue
+
+# How long a claim waits in its thread: a worker ends so late at most where nothing comes.
+_WAIT_S = 1.0
+# Verbs side by side: they wait for the disk, and share its syncs.
+_THREADS = 32
+_FOR_EVER_S = float("inf")
+
+
+class Source(Protocol):
+    """A queue as a worker uses it. ``patience``: seconds for which a verb is tried again."""
+
+    name: str
+
+    async def claim(self, count: int, visibility: float) -> list[Message]:
+        """Claim up to ``count`` messages; waits for a first one, for a while.
+
+        One that is cancelled takes no message with it. Tries once.
+        """
+
+    async def renew(self, message_id: str, visibility: float, patience: float) -> object:
+        """Hold a message for ``visibility`` seconds from now."""
+
+    async def release(self, message_id: str, delay: float, patience: float) -> object:
+        """Make a message ready again after ``delay`` seconds."""
+
+    async def bury(self, message_id: str, patience: float) -> object:
+        """Move a message to the dead-letter queue."""
+
+    async def remove(self, message_id: str) -> object:
+        """Remove a message. Tries until it is answered: work that is done is not done again."""
+
+    async def close(self) -> None:
+        """Give back what the source itself has opened."""
+
+
+class QueueSource:
+    """A queue of a spool. Its verbs wait for the disk, so each runs in a thread."""
+
+    def __init__(self, queue: Queue, concurrency: int) -> None:
+        self.name = queue.name
+        self._queue = queue
+        self._threads = ThreadPoolExecutor(min(concurrency, _THREADS) + 1, "fsmq-verbs")
+
+    async def claim(self, count: int, visibility: float) -> list[Message]:
+        """See :meth:`Source.claim`."""
+        claimed = self._threads.submit(self._claim, count, visibility)
+        try:
+            return await asyncio.wrap_future(claimed)
+        except asyncio.CancelledError:
+            claimed.add_done_callback(self._give_back)  # the thread goes on
+            raise
+
+    async def renew(self, message_id: str, visibility: float, patience: float) -> object:
+        """See :meth:`Source.renew`."""
+        return await self._persist(patience, self._queue.renew, message_id, visibility)
+
+    async def release(self, message_id: str, delay: float, patience: float) -> object:
+        """See :meth:`Source.release`."""
+        return await self._persist(patience, self._queue.release, message_id, delay)
+
+    async def bury(self, message_id: str, patience: float) -> object:
+        """See :meth:`Source.bury`."""
+        return await self._persist(patience, self._queue.bury, message_id)
+
+    async def remove(self, message_id: str) -> object:
+        """See :meth:`Source.remove`."""
+        return await self._persist(_FOR_EVER_S, self._queue.remove, message_id)
+
+    async def close(self) -> None:
+        """Wait for the threads."""
+        await asyncio.to_thread(self._threads.shutdown)
+
+    def _claim(self, count: int, visibility: float) -> list[Message]:
+        return list(self._queue.claim(count, visibility, _WAIT_S))
+
+    def _give_back(self, claimed: Future[list[Message]]) -> None:
+        if claimed.cancelled() or claimed.exception() is not None:
+            return
+        spool = self._queue.spool
+        for message in claimed.result():
+            with suppress(FsmqError):  # it comes back when its claim ends
+                spool.complete(spool.unsynced.give_back(message))
+
+    async def _persist(self, patience: float, verb: Callable[..., object], *of: Any) -> object:
+        end = time.monotonic() + patience
+        tries = 0
+        while True:
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._threads, verb, *of)
+            except Unavailable as error:
+                pause = backoff(tries, error.retry_after)
+                if time.monotonic() + pause >= end:
+                    raise
+            await asyncio.sleep(pause)
+            tries += 1
