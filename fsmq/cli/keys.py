@@ -70,7 +70,7 @@ def new(
 
     In a PATTERN of queue names * stands for any characters and ? for one; topics/NAME is a topic.
     Each of the options may be given more than once. The file is made if it is not there; mq takes
-    it in on SIGHUP.
+    it in when it changes.
     """
     granted = dict(zip(RIGHTS, (send, receive, admin), strict=True))
     if not any(granted.values()):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from fsmq.daemons.process import logs
+from fsmq.daemons.process.filewatch import FileWatch
 from fsmq.daemons.process.notify import Notifier, listen_fds
 from fsmq.daemons.process.start import (
     open_journal,
@@ -137,6 +138,7 @@ class _Daemon:
             tasks.append(loop.create_task(self._ping(self._notifier.watchdog_interval)))
         if options.stats == "statsd":
             tasks.append(loop.create_task(self._statsd(server)))
+        watch = self._watch_files(service)
         where = " ".join(_url(listening, certificate is not None) for listening in self._listening)
         spool = self._spool
         log.info(
@@ -153,6 +155,8 @@ class _Daemon:
         log.info("stopping", waiting=len(service.receiver.waiters))
         for task in tasks:
             task.cancel()
+        if watch is not None:
+            watch.close()
         await server.stop(options.shutdown_timeout)
         if admin is not None:
             await admin.stop()
@@ -183,6 +187,15 @@ class _Daemon:
         self._protection.reload(service)
         service.receiver.rescan()
         self._notifier.ready()
+
+    def _watch_files(self, service: Service) -> FileWatch | None:
+        """Read keys and certificates again when they change."""
+        protection = self._protection
+        if not protection.files:
+            return None
+        watch = FileWatch(protection.files, lambda: protection.reload_changed(service))
+        watch.start()
+        return watch
 
     async def _ping(self, interval: float) -> None:
         while True:

@@ -4,7 +4,9 @@ import ipaddress
 import resource
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 
+from fsmq.daemons.process.filewatch import Version, version_of
 from fsmq.daemons.process.logs import get_logger
 from fsmq.daemons.settings.options import MqOptions
 from fsmq.daemons.tls import Certificate
@@ -19,7 +21,7 @@ _SPARE_FILES = 256
 
 
 class Protection:
-    """The files that protect one process of mq, read at the start and again on SIGHUP.
+    """The files that protect one process of mq: read at the start, on SIGHUP, when they change.
 
     access: who may do what.
     certificate: of the server, where it serves HTTPS.
@@ -29,6 +31,11 @@ class Protection:
     def __init__(self, options: MqOptions, listening: Sequence[socket.socket]) -> None:
         """Read the files. Raises KeysError: the message says what to do about it."""
         self._keys = options.keys
+        self._tls = [f for f in (options.tls_cert, options.tls_key) if f is not None]
+        # The versions that were read last, whether they could be used or not; taken before the
+        # reading, so that what is replaced meanwhile is read again.
+        self._read = self._versions()
+        self._unusable: set[str] = set()
         if options.keys is None and options.let_anyone_in == "no":
             _refuse_strangers(listening)
         self.access = Access(None if options.keys is None else load(options.keys))
@@ -39,22 +46,52 @@ class Protection:
         elif options.keys is not None and not all(map(_is_private, listening)):
             log.warning("keys and messages cross the network in clear: see --tls-cert")
 
+    @property
+    def files(self) -> list[Path]:
+        """All of the files."""
+        return [*([self._keys] if self._keys is not None else []), *self._tls]
+
     def reload(self, service: Service) -> None:
         """Read the files again; one that cannot be used changes nothing."""
-        if self._keys is not None:
-            try:
-                service.take_keys(load(self._keys))
-            except KeysError as error:
-                log.error("the keys stay as they were", error=error)
-            else:
-                log.info("keys loaded", file=self._keys)
-        if self.certificate is not None:
-            try:
-                self.certificate.reload()
-            except KeysError as error:
-                log.error("the certificate stays as it was", error=error)
-            else:
-                log.info("certificate loaded")
+        self._read = self._versions()
+        self._reload_keys(service)
+        self._reload_certificate()
+
+    def reload_changed(self, service: Service) -> bool:
+        """Read those again that have changed since; whether all that is read can be used."""
+        before, self._read = self._read, self._versions()
+        if self._keys is not None and self._read[self._keys] != before[self._keys]:
+            self._reload_keys(service)
+        if any(self._read[file] != before[file] for file in self._tls):
+            self._reload_certificate()
+        return not self._unusable
+
+    def _versions(self) -> dict[Path, Version]:
+        return {file: version_of(file) for file in self.files}
+
+    def _reload_keys(self, service: Service) -> None:
+        if self._keys is None:
+            return
+        try:
+            service.take_keys(load(self._keys))
+        except KeysError as error:
+            self._unusable.add("keys")
+            log.error("the keys stay as they were", error=error)
+        else:
+            self._unusable.discard("keys")
+            log.info("keys loaded", file=self._keys)
+
+    def _reload_certificate(self) -> None:
+        if self.certificate is None:
+            return
+        try:
+            self.certificate.reload()
+        except KeysError as error:
+            self._unusable.add("certificate")
+            log.error("the certificate stays as it was", error=error)
+        else:
+            self._unusable.discard("certificate")
+            log.info("certificate loaded")
 
 
 def _refuse_strangers(listening: Sequence[socket.socket]) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from fsmq.cli.drop.folder import DropFolder
 from fsmq.cli.failures import Exit, Failure
-
-if TYPE_CHECKING:
-    from watchdog.observers.api import BaseObserver
-
-# For its threads to end; they end with us anyway.
-_PATIENCE_S = 5.0
+from fsmq.daemons.process.observer import end, make_observer
 
 Hint = tuple[str, bool]
 """A path within the folder, and whether an event says that what is there is complete."""
@@ -30,7 +24,7 @@ class Hints:
     def __init__(self, folder: DropFolder, noted: Callable[[Hint], object]) -> None:
         """Prepare it. Raises Failure where the package watchdog is missing."""
         try:
-            self._observer, self.tells_of_closing = _observer()
+            self._observer, self.tells_of_closing = make_observer()
             from watchdog import events
         except ImportError as error:
             advice = "it comes with fsmq: pip install watchdog"
@@ -79,20 +73,4 @@ class Hints:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # It calls an error what is none: its own end.
-        logging.getLogger("watchdog").setLevel(logging.CRITICAL)
-        self._observer.stop()
-        self._observer.join(_PATIENCE_S)
-
-
-def _observer() -> tuple[BaseObserver, bool]:
-    """What watches on this system, and whether it tells that a file is closed."""
-    from watchdog.observers import Observer
-    from watchdog.utils import UnsupportedLibcError
-
-    try:
-        from watchdog.observers.inotify import InotifyObserver
-    except (ImportError, UnsupportedLibcError, AttributeError, OSError):
-        return Observer(), False
-    # "Full": else what is moved in from elsewhere would be told like what is only begun.
-    return InotifyObserver(generate_full_events=True), True
+        end(self._observer)

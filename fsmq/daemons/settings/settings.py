@@ -202,7 +202,7 @@ SETTINGS: tuple[Setting, ...] = (
         "tls-key",
         Location("FILE"),
         None,
-        "The key of the certificate (PEM); read again, with --tls-cert, on SIGHUP.",
+        "The key of the certificate (PEM); read again, with --tls-cert, when they change.",
         _ACCESS,
         ("mq", "up"),
     ),

@@ -1,0 +1,153 @@
+"""Notices that files were replaced: secrets are renamed into place, and nobody sends a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsmq.daemons.process.logs import get_logger
+from fsmq.daemons.process.observer import end, make_observer
+
+if TYPE_CHECKING:
+    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+    from watchdog.observers.api import BaseObserver, ObservedWatch
+
+log = get_logger(__name__)
+# A certificate and its key are replaced one after the other.
+_SETTLE_S = 0.5
+# No event tells that a file may be read by now (chmod): while one cannot be used, it is looked at.
+_RETRY_S = 2.0
+# As many links as Linux follows.
+_MOST_LINKS = 40
+
+Version = tuple[int, ...]
+
+
+def version_of(path: Path) -> Version:
+    """What tells one version of a file from another; empty for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+class FileWatch:
+    """Calls back on the event loop after something has happened where files lie.
+
+    changed: looks at the files; whether all of them could be used.
+    """
+
+    def __init__(self, paths: Sequence[Path], changed: Callable[[], bool]) -> None:
+        self._paths = paths
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._observer: BaseObserver | None = None
+        self._handler: FileSystemEventHandler | None = None
+        self._events: list[type[FileSystemEvent]] = []
+        self._watched: dict[str, ObservedWatch] = {}
+
+    def start(self) -> None:
+        """Begin; where that is impossible, log it: then SIGHUP alone is noticed."""
+        try:
+            self._observer, _ = make_observer()
+            self._prepare()
+            self._watch_folders()
+            self._observer.start()
+        except (ImportError, OSError) as error:
+            log.warning("files that change are not noticed: send SIGHUP", error=error)
+            self._observer = None
+        # What changed between the first reading and the first watch.
+        self._look_soon()
+
+    def close(self) -> None:
+        """End it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            end(observer)
+
+    def _prepare(self) -> None:
+        from watchdog import events
+
+        loop, look_soon = self._loop, self._look_soon
+
+        class Handler(events.FileSystemEventHandler):
+            def on_any_event(self, event: events.FileSystemEvent) -> None:
+                try:
+                    loop.call_soon_threadsafe(look_soon)
+                except RuntimeError:
+                    pass  # the loop has ended
+
+        self._handler = Handler()
+        # What is renamed, made, written and removed. A link to a folder counts as a file.
+        self._events = [
+            events.FileMovedEvent,
+            events.DirMovedEvent,
+            events.FileCreatedEvent,
+            events.FileClosedEvent,
+            events.FileDeletedEvent,
+        ]
+
+    def _watch_folders(self) -> None:
+        """Watch where the files lie by now. Raises OSError."""
+        observer, handler = self._observer, self._handler
+        if observer is None or handler is None:
+            return
+        wanted = {folder for path in self._paths for folder in folders_of(path)}
+        for folder in self._watched.keys() - wanted:
+            observer.unschedule(self._watched.pop(folder))
+        for folder in wanted - self._watched.keys():
+            self._watched[folder] = observer.schedule(handler, folder, event_filter=self._events)
+
+    def _look_soon(self, seconds: float = _SETTLE_S) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        try:
+            self._watch_folders()
+        except OSError as error:
+            log.warning("a folder of keys or certificates cannot be watched", error=error)
+        if not self._changed() and self._observer is not None:
+            self._look_soon(_RETRY_S)
+
+
+def folders_of(path: Path) -> set[str]:
+    """The folders in which a change may let a path lead to another file.
+
+    Those of the file itself and of each link on the way to it: Kubernetes replaces a link to the
+    folder in which the file is.
+    """
+    found = set()
+    here = "/"
+    ahead = deque(path.absolute().parts[1:])
+    links = 0
+    while ahead:
+        step = ahead.popleft()
+        if step == "..":
+            here = os.path.dirname(here)
+            continue
+        there = os.path.join(here, step)
+        try:
+            target = os.readlink(there)
+        except OSError:  # no link, or nothing
+            if not ahead and os.path.isdir(here):
+                found.add(here)
+            here = there
+            continue
+        found.add(here)
+        links += 1
+        if links > _MOST_LINKS:
+            break
+        if os.path.isabs(target):
+            here = "/"
+        ahead.extendleft(reversed([part for part in target.split("/") if part not in ("", ".")]))
+    return found
