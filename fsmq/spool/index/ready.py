@@ -68,7 +68,7 @@ class Ready:
         self.on_arrival: Callable[[str, int, float], None] | None = None
         self.on_lost: Callable[[], None] = self.rescan
         self._tree = tree
-        self._share = share
+        self.share = share  # what this process prefers
         self._events = events
         self._poll_interval = poll_interval
         self._entries: dict[str, _Entry] = {}
@@ -78,11 +78,6 @@ class Ready:
         self._swept = time.monotonic()
         if events is not None:
             events.watch(QUEUES, files=False, departures=True, lasting=True)
-
-    @property
-    def share(self) -> Share:
-        """What this process prefers."""
-        return self._share
 
     @property
     def polls(self) -> bool:
@@ -200,9 +195,9 @@ class Ready:
     def set_share(self, share: Share) -> None:
         """Prefer other ids from now on."""
         with self._lock:
-            if share == self._share:
+            if share == self.share:
                 return
-            self._share = share
+            self.share = share  # what this process prefers
             for queue in self._entries:
                 self._divide(queue)
 
@@ -217,7 +212,7 @@ class Ready:
 
     def partitions(self, settings: QueueSettings) -> int:
         """Into how many parts the ids of a queue with these settings are divided now."""
-        return self._share.within(settings.min_partitions, settings.max_partitions).partitions or 1
+        return self.share.within(settings.min_partitions, settings.max_partitions).partitions or 1
 
     def count(self, queue: str) -> int:
         """How many ids are in a queue's index, as far as events have been taken in."""
@@ -393,7 +388,7 @@ class Ready:
 
     def _share_of(self, queue: str) -> Share:
         division = self._divisions.get(queue, USUAL)
-        return self._share.within(division.min_partitions, division.max_partitions)
+        return self.share.within(division.min_partitions, division.max_partitions)
 
     def _divide(self, queue: str) -> None:
         entry, share = self._entries.get(queue), self._share_of(queue)
