@@ -31,8 +31,10 @@ COMMANDS = {
         "top": "fsmq.cli.top:top",
     },
     "Topics": {
-        "topics": "fsmq.cli.topics:topics",
+        "topic": "fsmq.cli.topics:topic",
+        "topics": "fsmq.cli.topics:topics",  # hidden: the form of before
         "subscribe": "fsmq.cli.topics:subscribe",
+        "unsubscribe": "fsmq.cli.topics:unsubscribe",
         "publish": "fsmq.cli.topics:publish",
     },
     "Spools and programs": {

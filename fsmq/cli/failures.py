@@ -99,7 +99,7 @@ def failure(error: FsmqError) -> Failure:
         return Failure(message, Exit.NOT_FOUND, f"create it: fsmq create {error.queue}")
     if isinstance(error, NoSuchTopic):
         message = f"there is no topic named {error.topic!r}"
-        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq topics {error.topic} --create")
+        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq topic create {error.topic}")
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             code, advice = _ADVICE[kind]

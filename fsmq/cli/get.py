@@ -58,8 +58,9 @@ _TOGETHER = 100
     help="With --exec: hide what failed for so long, twice as long each time.  [1 s]",
 )
 @click.option(
-    "--backoff-limit", type=SPAN, default=300.0, help="With --exec: but no longer.  [5 min]"
+    "--backoff-max", type=SPAN, default=300.0, help="With --exec: but no longer.  [5 min]"
 )
+@click.option("--backoff-limit", type=SPAN, hidden=True, help="As --backoff-max.")
 def get(
     queue: str,
     at: str | None,
@@ -73,7 +74,8 @@ def get(
     command: str | None,
     concurrency: int,
     backoff: float,
-    backoff_limit: float,
+    backoff_max: float,
+    backoff_limit: float | None,
 ) -> None:
     """Claim messages and print them, or let a command work on them.
 
@@ -114,7 +116,7 @@ def get(
                 command,
                 concurrency=concurrency,
                 visibility=visibility,
-                backoff=Backoff(backoff, backoff_limit),
+                backoff=Backoff(backoff, backoff_max if backoff_limit is None else backoff_limit),
                 at=place.where,
             )
             sys.exit(worker.run(count, wait))

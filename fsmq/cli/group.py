@@ -54,7 +54,8 @@ class Fsmq(click.Group):
         """Write the verbs under their headings."""
         for section, verbs in self._sections.items():
             commands = ((name, self.get_command(ctx, name)) for name in verbs)
-            rows = [(name, c.get_short_help_str(70)) for name, c in commands if c is not None]
+            shown = ((name, c) for name, c in commands if c is not None and not c.hidden)
+            rows = [(name, c.get_short_help_str(70)) for name, c in shown]
             with formatter.section(section):
                 formatter.write_dl(rows)
 

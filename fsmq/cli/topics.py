@@ -1,4 +1,4 @@
-"""Topics: ``fsmq topics``, ``subscribe`` and ``publish``."""
+"""Topics: ``fsmq topic``, ``subscribe``, ``unsubscribe`` and ``publish``."""
 
 from __future__ import annotations
 
@@ -11,42 +11,95 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import tell
+from fsmq.cli.group import Fsmq
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, queue_argument
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.put import attributes_of, opened
 from fsmq.spool import InvalidValue
 
+_TOPIC = {
+    "Topics": {
+        "create": "fsmq.cli.topics:create",
+        "delete": "fsmq.cli.topics:delete",
+        "ls": "fsmq.cli.topics:ls",
+    }
+}
 
-@click.command("topics")
+
+@click.group("topic", cls=Fsmq, commands_by_section=_TOPIC)
+def topic() -> None:
+    """Create, delete and list topics."""
+
+
+@click.command("create")
+@click.argument("topic")
+@at_option
+@json_option
+def create(topic: str, at: str | None, as_json: bool) -> None:
+    """Create a topic.
+
+    It is no error if the topic is there already. On a FOLDER that is no spool yet, one is made.
+    """
+    with open_place(at, create=True) as place:
+        created = place.create_topic(topic)
+    if as_json:
+        output.document({"topic": topic, "created": created})
+    elif not created:
+        tell(f"topic {topic} is there already")
+
+
+@click.command("delete")
+@click.argument("topic")
+@at_option
+@json_option
+def delete(topic: str, at: str | None, as_json: bool) -> None:
+    """Delete a topic and its subscriptions; its queues and their messages stay."""
+    with open_place(at) as place:
+        place.topic(topic).delete()
+    if as_json:
+        output.document({"topic": topic, "deleted": True})
+
+
+@click.command("ls")
 @click.argument("topic", required=False)
 @at_option
-@click.option("--create", is_flag=True, help="Create the topic; no error if it is there.")
-@click.option("--delete", is_flag=True, help="Delete the topic; its queues and messages stay.")
 @json_option
-def topics(topic: str | None, at: str | None, create: bool, delete: bool, as_json: bool) -> None:
+def ls(topic: str | None, at: str | None, as_json: bool) -> None:
     """List topics, or the queues and filters of one TOPIC."""
-    if (create or delete) and topic is None:
-        raise click.UsageError("Name the topic.")
-    if create and delete:
-        raise click.UsageError("Give --create or --delete, not both.")
-    with open_place(at, create=create) as place:
-        if topic is None:
-            names = place.topics()
-            if as_json:
-                output.document({"topics": names})
-            for name in names if not as_json else ():
-                click.echo(name)
-        elif create:
-            created = place.create_topic(topic)
-            if as_json:
-                output.document({"topic": topic, "created": created})
-        elif delete:
-            place.topic(topic).delete()
-            if as_json:
-                output.document({"topic": topic, "deleted": True})
-        else:
+    with open_place(at) as place:
+        if topic is not None:
             _show(topic, place.topic(topic).subscriptions(), as_json)
+            return
+        names = place.topics()
+    if as_json:
+        output.document({"topics": names})
+    for name in names if not as_json else ():
+        click.echo(name)
+
+
+@click.command("topics", hidden=True)
+@click.argument("topic", required=False)
+@click.option("--create", "creates", is_flag=True, help="As fsmq topic create.")
+@click.option("--delete", "deletes", is_flag=True, help="As fsmq topic delete.")
+@at_option
+@json_option
+@click.pass_context
+def topics(
+    ctx: click.Context,
+    topic: str | None,
+    creates: bool,
+    deletes: bool,
+    at: str | None,
+    as_json: bool,
+) -> None:
+    """Do what fsmq topic does, in its form of before."""
+    if (creates or deletes) and topic is None:
+        raise click.UsageError("Name the topic.")
+    if creates and deletes:
+        raise click.UsageError("Give --create or --delete, not both.")
+    verb = create if creates else delete if deletes else ls
+    ctx.invoke(verb, topic=topic, at=at, as_json=as_json)
 
 
 def _show(topic: str, found: dict[str, dict[str, list[object]] | None], as_json: bool) -> None:
@@ -67,9 +120,11 @@ def _show(topic: str, found: dict[str, dict[str, list[object]] | None], as_json:
     "--filter", "policy", metavar="JSON", help='Which messages: \'{"type": ["order"]}\'.  [all]'
 )
 @click.option("--create", is_flag=True, help="Create the topic and the queue if they are missing.")
-@click.option("--end", is_flag=True, help="End the subscription.")
+@click.option("--end", is_flag=True, hidden=True, help="As fsmq unsubscribe.")
 @json_option
+@click.pass_context
 def subscribe(
+    ctx: click.Context,
     topic: str,
     queue: str,
     at: str | None,
@@ -83,6 +138,9 @@ def subscribe(
     A filter has for each attribute a list of conditions, one of which must hold: a text,
     {"prefix": …}, {"anything-but": […]}, {"exists": true}.
     """
+    if end:
+        ctx.invoke(unsubscribe, topic=topic, queue=queue, at=at, as_json=as_json)
+        return
     filter = None
     if policy is not None:
         try:
@@ -95,16 +153,24 @@ def subscribe(
         if create:
             place.create_topic(topic)
             place.create(queue)
-        if end:
-            ended = place.topic(topic).unsubscribe(queue)
-            if as_json:
-                output.document({"topic": topic, "queue": queue, "ended": ended})
-            elif not ended:
-                tell(f"{queue} is not subscribed to {topic}")
-            return
         created = place.topic(topic).subscribe(queue, filter)
     if as_json:
         output.document({"topic": topic, "queue": queue, "filter": filter, "created": created})
+
+
+@click.command("unsubscribe")
+@click.argument("topic")
+@queue_argument
+@at_option
+@json_option
+def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
+    """End the subscription of a QUEUE to a TOPIC; the queue and its messages stay."""
+    with open_place(at) as place:
+        ended = place.topic(topic).unsubscribe(queue)
+    if as_json:
+        output.document({"topic": topic, "queue": queue, "ended": ended})
+    elif not ended:
+        tell(f"{queue} is not subscribed to {topic}")
 
 
 @click.command("publish")

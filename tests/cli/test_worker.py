@@ -138,7 +138,7 @@ def test_without_dead_letters_65_is_a_failure_like_others(
 ) -> None:
     fsmq("config", "jobs", "max_deliveries=default", "dead_letter_queue=default")
     fsmq("put", "jobs", "--body=x")
-    told = settled(worker("exit 65", "--count=1", "--backoff=1h", "--backoff-limit=2h"))
+    told = settled(worker("exit 65", "--count=1", "--backoff=1h", "--backoff-max=2h"))
     assert "cannot be buried" in told
     assert "again in 3600 s" in told
     assert fsmq.counts("jobs") == {"in_flight": 1}
