@@ -58,16 +58,6 @@ def read_at_once(raw: bytes) -> Any:
         return ValueError
 
 
-def skip(raw: bytes, portion: int) -> Any:
-    reader = Reader(raw, JSONDecoder(), portion)
-    try:
-        reader.skip()
-        reader.end()
-    except ValueError:
-        return ValueError
-    return None
-
-
 @given(values, st.booleans(), st.sampled_from([None, 2]), portions)
 @example("\U0001f600" * 40, True, None, 32)
 def test_what_is_json_is_read(
@@ -75,7 +65,6 @@ def test_what_is_json_is_read(
 ) -> None:
     raw = json.dumps(value, ensure_ascii=only_ascii, indent=indent).encode()
     assert read(raw, portion) == value
-    assert skip(raw, portion) is None
 
 
 @given(values, portions, st.data())
@@ -87,10 +76,7 @@ def test_what_is_broken_is_refused_as_a_whole_text_is(
     cut = data.draw(st.integers(0, 3))
     raw = raw[:place] + data.draw(st.sampled_from([b"", b'"', b"\\", b",", b"}", b"\xff", b"\n"]))
     raw += data.draw(st.just(b"") | st.just(json.dumps(value).encode()[place + cut :]))
-    expected = read_at_once(raw)
-    assert read(raw, portion) == expected
-    if expected is ValueError:
-        assert skip(raw, portion) is ValueError
+    assert read(raw, portion) == read_at_once(raw)
 
 
 @given(st.lists(scalars, max_size=50), portions)

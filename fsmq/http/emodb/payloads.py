@@ -10,21 +10,17 @@ import base64
 import json
 from collections.abc import Iterator
 
-from ..routing import bodies
-from ..routing.json_reader import Reader
+from ..routing import bodies, json_check
 from .errors import NotJson
 from .stored import BOM, plain_decoder
 
 
 def is_json(body: bytes) -> bool:
     """Whether a body, however large, is JSON; nothing that it says is kept in the memory."""
-    reader = Reader(body, plain_decoder)
     try:
-        reader.skip()
-        reader.end()
-    except (ValueError, NotJson, RecursionError):
+        return not body.startswith(BOM) and json_check.is_json(body, plain_decoder)
+    except NotJson:
         return False
-    return not body.startswith(BOM)
 
 
 def payload(body: bytes, is_large_json: bool | None = None) -> Iterator[bytes]:

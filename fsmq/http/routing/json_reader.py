@@ -15,7 +15,6 @@ import binascii
 import codecs
 import json
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, NoReturn
@@ -95,11 +94,7 @@ class Reader:
     def value(self) -> Any:
         """The next value; strings that are large are a :class:`LongText`."""
         self._values = 0
-        return self._value(keep=True)
-
-    def skip(self) -> None:
-        """Make sure that the next value is one; it is kept nowhere."""
-        self._value(keep=False)
+        return self._value()
 
     def end(self) -> None:
         """Make sure that nothing follows but white space."""
@@ -114,9 +109,9 @@ class Reader:
     def members(self) -> Iterator[Any]:
         """The names in the object that comes next; after each its value has to be read."""
         for _ in self._places("{", "}"):
-            yield self._name(keep=True)
+            yield self._name()
 
-    def _value(self, *, keep: bool) -> Any:
+    def _value(self) -> Any:
         first, problem = self.first(), "Expecting a number that is shorter"
         while True:
             try:
@@ -126,8 +121,7 @@ class Reader:
                 self._in_vain += len(self._text) - self._at
             else:
                 if end + _LONGEST_EXPONENT_START <= len(self._text) or self._is_last:
-                    if keep:
-                        self._count(value, end - self._at)
+                    self._count(value, end - self._at)
                     self._at = end
                     return value
             # Near the end of a portion even a small one is cut off.
@@ -135,15 +129,11 @@ class Reader:
             if is_large or not self._take_in():
                 break
         if first == '"':
-            return self._string(keep=keep)
+            return self._string()
         if first == "[":
-            elements = (self._value(keep=keep) for _ in self._places("[", "]"))
-            return list(elements) if keep else deque(elements, maxlen=0)
+            return [self._value() for _ in self._places("[", "]")]
         if first == "{":
-            members = (
-                (self._name(keep=keep), self._value(keep=keep)) for _ in self._places("{", "}")
-            )
-            return dict(members) if keep else deque(members, maxlen=0)
+            return {self._name(): self._value() for _ in self._places("{", "}")}
         return self._fail(problem)
 
     def _decode(self, first: str) -> tuple[Any, int]:
@@ -173,10 +163,10 @@ class Reader:
             if self._sign(f",{closing}") == closing:
                 return
 
-    def _name(self, *, keep: bool) -> Any:
+    def _name(self) -> Any:
         if self.first() != '"':
             self._fail("Expecting property name enclosed in double quotes")
-        name = self._value(keep=keep)
+        name = self._value()
         self._sign(":")
         return name
 
@@ -187,7 +177,7 @@ class Reader:
         self._at += 1
         return sign
 
-    def _string(self, *, keep: bool) -> LongText:
+    def _string(self) -> LongText:
         parts: list[str] = []
         self._at += 1
         while True:
@@ -200,8 +190,7 @@ class Reader:
                 self._fail("Invalid character, or escape, in a string")
             if not is_over and "\ud800" <= part[-1:] <= "\udbff":
                 part, end = part[:-1], end - _LONGEST_ESCAPE  # its other half comes behind it
-            if keep:
-                parts.append(part)
+            parts.append(part)
             self._at = end + is_over
             if is_over:
                 return LongText(parts)
