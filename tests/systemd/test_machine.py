@@ -198,6 +198,21 @@ def test_a_restart_under_load_loses_nobody(machine: Machine) -> None:
     eventually(delivered)
 
 
+def test_a_drop_folder_is_watched(machine: Machine) -> None:
+    fsmq = ("runuser", "-u", "fsmq", "--", "/usr/local/bin/fsmq")
+    machine.run(*fsmq, "create", "scans", "--at", "/var/lib/fsmq/main")
+    machine.run("systemctl", "enable", "--now", "fsmq-drop@scans")
+    folder = machine.path("/var/lib/fsmq-drop/scans")
+    assert folder.stat().st_mode & 0o7777 == 0o2770
+    machine.run(
+        "runuser", "-u", "fsmq", "--", "sh", "-c", "echo one > /var/lib/fsmq-drop/scans/own"
+    )
+    (folder / "roots").write_text("two\n")
+    eventually(lambda: (folder / "done/own").exists() and (folder / "done/roots").exists())
+    got = {curl(machine, f"{URL}/scans/messages?wait=20") for _ in range(2)}
+    assert got == {"one\n", "two\n"}
+
+
 def test_a_second_spool_is_a_second_instance(machine: Machine) -> None:
     machine.write(
         "/etc/systemd/system/fsmq-mq@orders.socket.d/address.conf",
@@ -246,6 +261,8 @@ def test_uninstall_leaves_the_messages_and_make_install_finds_them(machine: Mach
         assert not list(machine.root.glob(gone.lstrip("/"))), gone
     links = list(machine.path("/etc/systemd/system").rglob("fsmq*.target"))
     assert not links
+    assert not list(machine.path("/etc/systemd/system").rglob("fsmq-drop@*.service"))
+    assert machine.path("/var/lib/fsmq-drop/scans/done/own").exists()
     assert machine.path("/etc/fsmq/orders.env").exists()
     assert list(machine.path("/var/lib/fsmq/main/queues/jobs").iterdir())
 

@@ -171,9 +171,10 @@ class DropFolder:
 
     def why_not_moved(self, file: Dropped) -> str | None:
         """Why the file could not be moved to "done"; None if it can."""
-        if file.stat.st_dev != self._done_stat.st_dev:
-            return "lies on another filesystem than the folder for what is done"
         folder, me = os.fstat(file.folder), os.geteuid()
+        # Of the folders: on an overlay (containers) files have other devices than these.
+        if folder.st_dev != self._done_stat.st_dev:
+            return "lies on another filesystem than the folder for what is done"
         sticky = folder.st_mode & stat.S_ISVTX and me not in (0, folder.st_uid, file.stat.st_uid)
         if sticky or not os.access(".", os.W_OK | os.X_OK, dir_fd=file.folder):
             return "may not be moved away from its folder by this user"
