@@ -1,8 +1,8 @@
 """The documentation's examples, as they stand: read out of a page, run in order, compared.
 
 - Every block marked ``sh`` or ``python`` of a page runs, from the first to the last, in one shell
-  that keeps its variables, in an empty folder. The roots ``/tmp/mq`` and ``/var/lib/fsmq`` and the
-  port ``8080`` are replaced by a root and a port of the test's own.
+  that keeps its variables, in an empty folder. The roots ``/tmp/mq`` and ``/var/lib/fsmq`` (both one)
+  and ``/srv/fsmq`` (another) and the port ``8080`` are replaced by roots and a port of the test's own.
 - A real suite runs on that root, unless the page starts one itself (``fsmq up``).
 - A command has to succeed. Lines that begin with ``# -> `` show what the command before them
   prints, all of it; ``…`` stands for anything, and as a line for any lines, or none. Without them
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 NOT_RUN = "# not run by a test: "
 SHOWN = "# -> "
-_DOCUMENTED_ROOTS, _DOCUMENTED_PORT = ("/tmp/mq", "/var/lib/fsmq"), "8080"
+_DOCUMENTED_ROOTS = {"/tmp/mq": "mq", "/var/lib/fsmq": "mq", "/srv/fsmq": "other"}
+_DOCUMENTED_PORT = "8080"
 _END = "-- end of a command --"
 _VARYING = [
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}(\.h)?"), "UUID"),
@@ -232,8 +233,8 @@ class Reader:
 
     def _here(self, text: str) -> str:
         """What the page says, with the root and the port of this run."""
-        for root in _DOCUMENTED_ROOTS:
-            text = text.replace(root, str(self._root))
+        for root, ours in _DOCUMENTED_ROOTS.items():
+            text = text.replace(root, str(self._root.with_name(ours)))
         return text.replace(_DOCUMENTED_PORT, str(self._port))
 
 

@@ -22,7 +22,7 @@ from tests.nfs.image import Image, NoMachine
 from tests.nfs.machine import run
 from tests.suite import HOME
 
-# As docs/operations.md has it.
+# As docs/howto/several-hosts.md has it.
 MOUNTS = {
     "4.2": "vers=4.2,hard,noatime,lookupcache=positive",
     "3": "vers=3,hard,noatime,lookupcache=none",
