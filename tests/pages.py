@@ -1,8 +1,8 @@
 """The documentation's examples, as they stand: read out of a page, run in order, compared.
 
 - Every block marked ``sh`` or ``python`` of a page runs, from the first to the last, in one shell
-  that keeps its variables, in an empty folder. The roots ``/tmp/mq`` and ``/var/lib/fsmq`` (both one)
-  and ``/srv/fsmq`` (another) and the port ``8080`` are replaced by roots and a port of the test's own.
+  that keeps its variables, in an empty folder. The root, ``/tmp/mq`` or ``/var/lib/fsmq``, a second
+  root, ``/srv/fsmq``, and the port ``8080`` are replaced by those of the test's own.
 - A real suite runs on that root, unless the page starts one itself (``fsmq up``).
 - A command has to succeed. Lines that begin with ``# -> `` show what the command before them
   prints, all of it; ``…`` stands for anything, and as a line for any lines, or none. Without them

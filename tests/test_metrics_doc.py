@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
+
 from fsmq.daemons.settings.settings import SETTINGS
 from fsmq.spool.records.metrics import METRICS
 from tests.suite import HOME
 
 TEXT = (HOME / "docs" / "metrics.md").read_text()
+ALERTS = (HOME / "docs" / "howto" / "monitoring.md").read_text()
 
 
 def test_every_metric_is_in_the_document() -> None:
     for metric in METRICS.values():
         end = "_total" if metric.kind == "counter" else ""
         assert f"`fsmq_{metric.name}{end}`" in TEXT
+
+
+def test_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
+    documented = dict(re.findall(r"^\| `(fsmq_\w+)` \|([^|]*)\|", TEXT, re.MULTILINE))
+    expressions = re.findall(r"expr: (.*)", ALERTS)
+    assert len(expressions) > 5
+    for expression in expressions:
+        asked = re.findall(r"(fsmq_\w+?)(?:_count)?\b(?:\{(\w+)=)?", expression)
+        assert asked, expression
+        for metric, label in asked:
+            assert metric in documented, expression
+            assert label in (*documented[metric].strip().split(", "), "process", ""), expression
 
 
 def test_every_option_of_statsd_is_in_the_document() -> None:

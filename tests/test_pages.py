@@ -50,6 +50,13 @@ def test_a_link_leads_somewhere(page: Path) -> None:
         assert (page.parent / target).exists() or target in MADE, target
 
 
+def test_the_list_of_tasks_has_every_one() -> None:
+    folder = HOME / "docs" / "howto"
+    tasks = {page.name for page in folder.glob("*.md")} - {"index.md"}
+    listed = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (folder / "index.md").read_text()))
+    assert tasks == listed
+
+
 def test_a_wrong_example_is_found(tmp_path: Path) -> None:
     page = HOME / "docs" / "http.md"
     [step, *_] = steps(blocks(page)[0])
