@@ -26,6 +26,7 @@ from .layout.settings import MAX_DELAY_S, check_seconds
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound="Of")
 _BURIED = "message %s goes to the dead-letter queue: %s"
+_new, _set = object.__new__, object.__setattr__
 # All that a message says, in the order in which it is made.
 _values: Callable[[Message], tuple[Any, ...]] = attrgetter(*(f.name for f in fields(Message)))
 
@@ -89,19 +90,16 @@ class Of(Message):
 
     @classmethod
     def _of(cls: type[M], keeper: Any, message: Message) -> M:
-        made = object.__new__(cls)
+        made = _new(cls)
         Message.__init__(made, *_values(message))
-        made._note(keeper, settled=False)
+        # A message is frozen, and these are no part of what it says.
+        _set(made, "_keeper", keeper)
+        _set(made, "_settled", False)
         return made
-
-    def _note(self, keeper: Any, *, settled: bool) -> None:
-        # A message is frozen, and this is no part of what it says.
-        object.__setattr__(self, "_keeper", keeper)
-        object.__setattr__(self, "_settled", settled)
 
     def _settle(self) -> None:
         """What was released must not be acknowledged at the end of a ``with``."""
-        object.__setattr__(self, "_settled", True)
+        _set(self, "_settled", True)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and _values(self) == _values(other)

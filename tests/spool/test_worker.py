@@ -1,0 +1,82 @@
+"""Workers of the library: what a disk that refuses, and a stop at the wrong moment, do to them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq import Claim, Message, NoSuchQueue, Queue, Spool, Unavailable
+from fsmq.spool.worker.source import QueueSource
+from tests.suite import eventually_on_loop
+
+
+@pytest.fixture
+def work(root: Path) -> Any:
+    """A queue by the real clock, which the threads of a worker share."""
+    with Spool(root, sync="none") as spool:
+        yield spool.queue("work", create=True)
+
+
+def failing(verb: Callable[..., Any], times: int) -> Callable[..., Any]:
+    """A verb that the disk refuses so often at first."""
+    left = [times]
+
+    def tried(*of: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise Unavailable("the disk is full", retry_after=0)
+        return verb(*of)
+
+    return tried
+
+
+@pytest.mark.parametrize("verb", ["claim", "remove"])
+async def test_what_the_disk_refuses_is_tried_again(
+    work: Queue, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    seen: list[bytes] = []
+    work.put(b"x")
+    monkeypatch.setattr(work, verb, failing(getattr(work, verb), 2))
+    worker = work.worker(lambda message, claim: seen.append(message.body))
+    running = asyncio.create_task(asyncio.to_thread(worker.run))
+    await eventually_on_loop(lambda: work.counts().total == 0)
+    worker.stop()
+    await running
+    assert seen == [b"x"]
+
+
+async def test_a_claim_that_is_given_up_gives_its_messages_back_uncounted(
+    work: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_claim = threading.Event(), threading.Event()
+    claim = work.claim
+
+    def slow(*of: Any) -> Any:
+        began.set()
+        assert may_claim.wait(20)
+        return claim(*of)
+
+    work.put(b"x")
+    monkeypatch.setattr(work, "claim", slow)
+    source = QueueSource(work, 1)
+    claiming = asyncio.create_task(source.claim(1, 60.0))
+    await eventually_on_loop(began.is_set)
+    claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    may_claim.set()
+    await source.close()
+    [message] = claim(1, 60.0)
+    assert message.deliveries == 1
+
+
+def test_a_worker_of_a_missing_queue_ends(work: Queue) -> None:
+    def handle(message: Message, claim: Claim) -> None: ...
+
+    with pytest.raises(NoSuchQueue):
+        work.spool.queue("none").worker(handle).run(signals=False)
