@@ -131,6 +131,24 @@ def test_a_file_that_is_written_in_place_and_one_that_goes(
     assert mq.status(newest) == 204
 
 
+def test_a_folder_that_is_replaced_by_another(
+    keyed: Callable[..., Keyed], secrets: Path, tmp_path: Path
+) -> None:
+    old = with_a_key(secrets / "keys.toml")
+    mq = keyed(secrets / "keys.toml")
+    assert mq.status(old) == 204
+    (tmp_path / "next").mkdir()
+    new = with_a_key(tmp_path / "next" / "keys.toml")
+    # The watch goes with the old folder.
+    os.rename(secrets, tmp_path / "old")
+    os.rename(tmp_path / "next", secrets)
+    mq.await_log(LOADED, 1)
+    assert (mq.status(new), mq.status(old)) == (204, 401)
+    newest = add_key(secrets / "keys.toml", "newest", "--receive=jobs")
+    mq.await_log(LOADED, 2)
+    assert mq.status(newest) == 204
+
+
 def test_a_secret_of_kubernetes(keyed: Callable[..., Keyed], secrets: Path) -> None:
     """keys.toml → ..data/keys.toml, and ..data → a folder, which is replaced by another."""
 
@@ -157,14 +175,14 @@ def test_a_secret_of_kubernetes(keyed: Callable[..., Keyed], secrets: Path) -> N
     assert levels <= {"info", "warning"}
 
 
-def test_without_watchdog_a_signal_is_needed_as_ever(
+def test_without_watchdog_a_signal_is_noticed_at_once(
     keyed: Callable[..., Keyed], secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment(["watchdog"]).items():
         monkeypatch.setenv(name, value)
     with_a_key(secrets / "keys.toml")
     mq = keyed(secrets / "keys.toml")
-    assert mq.logged("files that change are not noticed: send SIGHUP")
+    assert mq.logged("files that change are noticed late: send SIGHUP")
     new = add_key(secrets / "keys.toml", "more", "--receive=jobs")
     assert mq.status(new) == 401
     mq.suite["mq"].signal(signal.SIGHUP)

@@ -21,10 +21,14 @@ log = get_logger(__name__)
 _SETTLE_S = 0.5
 # No event tells that a file may be read by now (chmod): while one cannot be used, it is looked at.
 _RETRY_S = 2.0
+# No event tells that a folder was replaced by another, nor of what another host has written (NFS).
+_LOOK_EVERY_S = 10.0
 # As many links as Linux follows.
 _MOST_LINKS = 40
 
 Version = tuple[int, ...]
+# A path and the folder that had it when it was watched: a watch stays with the folder.
+_Folder = tuple[str, Version]
 
 
 def version_of(path: Path) -> Version:
@@ -37,7 +41,7 @@ def version_of(path: Path) -> Version:
 
 
 class FileWatch:
-    """Calls back on the event loop after something has happened where files lie.
+    """Calls back on the event loop after something has happened where files lie, and now and then.
 
     changed: looks at the files; whether all of them could be used.
     """
@@ -50,17 +54,17 @@ class FileWatch:
         self._observer: BaseObserver | None = None
         self._handler: FileSystemEventHandler | None = None
         self._events: list[type[FileSystemEvent]] = []
-        self._watched: dict[str, ObservedWatch] = {}
+        self._watched: dict[_Folder, ObservedWatch] = {}
 
     def start(self) -> None:
-        """Begin; where that is impossible, log it: then SIGHUP alone is noticed."""
+        """Begin; where no events can be had, log it: then a change is noticed late."""
         try:
             self._observer, _ = make_observer()
             self._prepare()
             self._watch_folders()
             self._observer.start()
         except (ImportError, OSError) as error:
-            log.warning("files that change are not noticed: send SIGHUP", error=error)
+            log.warning("files that change are noticed late: send SIGHUP", error=error)
             self._observer = None
         # What changed between the first reading and the first watch.
         self._look_soon()
@@ -100,15 +104,20 @@ class FileWatch:
         observer, handler = self._observer, self._handler
         if observer is None or handler is None:
             return
-        wanted = {folder for path in self._paths for folder in folders_of(path)}
+        paths = {folder for path in self._paths for folder in folders_of(path)}
+        wanted = {(path, version_of(Path(path))[:2]) for path in paths}
         for folder in self._watched.keys() - wanted:
             observer.unschedule(self._watched.pop(folder))
         for folder in wanted - self._watched.keys():
-            self._watched[folder] = observer.schedule(handler, folder, event_filter=self._events)
+            self._watched[folder] = observer.schedule(handler, folder[0], event_filter=self._events)
 
     def _look_soon(self, seconds: float = _SETTLE_S) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(seconds, self._look)
+        """Look after so many seconds, if that is not to be done sooner anyway."""
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + seconds:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
         self._timer = None
@@ -116,8 +125,7 @@ class FileWatch:
             self._watch_folders()
         except OSError as error:
             log.warning("a folder of keys or certificates cannot be watched", error=error)
-        if not self._changed() and self._observer is not None:
-            self._look_soon(_RETRY_S)
+        self._look_soon(_LOOK_EVERY_S if self._changed() else _RETRY_S)
 
 
 def folders_of(path: Path) -> set[str]:
