@@ -52,7 +52,7 @@ class MoveVerbs:
         path = f"/{check_queue(source)}/move"
         parameters = {"to": target, "in_flight": "true" if in_flight else None}
         if only is not None:
-            ids = [quote_id(check_id(source, message_id)) for message_id in only]
+            ids = [quote_id(check_id(source, message_id)) for message_id in dict.fromkeys(only)]
             return (yield from self._some(path, parameters, ids, progress))
         answer = yield from self._verbs.done("POST", path, parameters)
         state = yield from self._end(str(member(answer, "move")), progress)

@@ -229,8 +229,6 @@ class Mover:
             if not self._tree.has_queue(target):
                 raise NoSuchQueue(target)
             return False
-        if not fits(target, message_id):
-            raise FileExistsError  # it would stand there, and could not be claimed
         attempts: tuple[Transition, ...] = (MOVE_READY, MOVE_NEW, MOVE_READY)
         if move.in_flight:
             attempts = (*attempts, MOVE_DELAY, MOVE_READY)

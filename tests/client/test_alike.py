@@ -353,6 +353,7 @@ async def test_messages_are_moved(work: Any) -> None:
     await put_ready(target, NewMessage(b"y", id="own"))
     assert await done(work.move_to(target.name)) == (0, 1)
     assert await done(work.move_to(target.name, only=["own"])) == (0, 1)
+    assert await done(work.move_to(target.name, only=["own", "own"], in_flight=True)) == (0, 1)
     for bad, error in ((work.name, InvalidValue), ("no-such-target", NoSuchQueue)):
         for only in (None, ["own"]):
             with pytest.raises(error):

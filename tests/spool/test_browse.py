@@ -212,6 +212,8 @@ def test_move_leaves_what_has_no_room_in_the_other_queue(
     spool.deliver()
     moved = jobs.move_to(long)
     assert moved == (1, 2)
+    some = ["n" * 100, "m" * 100, "none".ljust(100, "0")]
+    assert jobs.move_to(long, only=some, in_flight=True) == (0, 2)
     assert [m.body for m in spool.queue(long).claim(5)] == [b"x"]
     assert len(jobs.claim(5)) == 2
 

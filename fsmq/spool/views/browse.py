@@ -191,19 +191,18 @@ def move_messages(
     if source == target:
         raise InvalidValue("target", "is the source itself")
     tree = context.tree
-    moved = conflicts = 0
+    moved = 0
+    # An id is met more than once: a message may travel on between two tries.
+    stay: set[str] = set()
     try:
         for queue in (source, target):
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
         for transition, message_id in _to_move(context, source, only, in_flight):
-            if not fits(target, message_id):
-                conflicts += 1  # it would stand there and could not be claimed
-                continue
             try:
                 done = move_one(context, transition, source, message_id, target)
             except FileExistsError:
-                conflicts += 1
+                stay.add(message_id)
                 continue
             moved += done
             if moved % _PROGRESS_STEP == 0:
@@ -211,7 +210,7 @@ def move_messages(
     except OSError as error:
         raise unavailable(error, f"cannot move from {source!r} to {target!r}") from error
     progress(moved)
-    return Moved(moved, conflicts)
+    return Moved(moved, len(stay))
 
 
 def move_one(context: Context, how: Transition, source: str, message_id: str, target: str) -> bool:
@@ -219,13 +218,18 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
 
     Raises:
         NoSuchQueue: the target was deleted; the message is in the source.
-        FileExistsError: one of its id stands there, in whatever state; nothing was changed.
+        FileExistsError: one of its id stands there, in whatever state, or it would stand there and
+            could not be claimed; nothing was changed.
         OSError
     """
     tree = context.tree
     path = tree.path(how.source, source, message_id)
-    if tree.stat(path) is not None and _stands_elsewhere(tree, how, target, message_id):
+    has_room = fits(target, message_id)
+    is_there = tree.stat(path) is not None
+    if is_there and not (has_room and not _stands_elsewhere(tree, how, target, message_id)):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    if not has_room:
+        return False
     if not tree.move(how, source, message_id, target):
         if not tree.has_queue(target):
             raise NoSuchQueue(target)
