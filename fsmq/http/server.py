@@ -130,7 +130,8 @@ class Server:
         self._open += 1
         started = time.perf_counter()
         service = self.service
-        path, query = split_target(_raw_target(request))
+        # As it came over the wire: anything else has been normalised already.
+        path, query = split_target(request.raw_path)
         call = Call(request, {}, query, service.access, service.admission, service)
         try:
             response = await self._answer(call, path)
@@ -202,11 +203,6 @@ def _end_when_written(call: Call, response: StreamResponse) -> None:
         connection.on_written = call.end
     else:
         call.end()
-
-
-def _raw_target(request: BaseRequest) -> str:
-    # As it came over the wire: anything else has been normalised already.
-    return request._message.path
 
 
 def _quiet() -> logging.Logger:

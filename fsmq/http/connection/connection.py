@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, cast
 
 from aiohttp import http_exceptions, web
@@ -26,6 +26,14 @@ from ..problems import (
 
 log = logging.getLogger(__name__)
 Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
+# What is not public in aiohttp and yet used here, by what it is used for; nothing else of that kind
+# is used in fsmq. A test tells when a later aiohttp lacks one of these.
+BORROWED: Mapping[str, str] = {
+    "_current_request": "to end a request whose body turns out to be broken",
+    "_force_close": "to take in nothing more on a connection that is to end",
+    "_messages": "to see whether a request has come, and whether its head or body is broken",
+    "_waiter": "to know a connection that is idle, which may have to give its place up",
+}
 # How often connections are looked at that may have been too slow.
 _LOOK_EVERY_S = 1.0
 
@@ -34,21 +42,21 @@ class ProblemServer(web.Server):
     """A server whose connections tell every error as a problem, and keep the limits."""
 
     def __init__(self, handler: Handler, limits: Limits, **options: Any) -> None:
-        super().__init__(
-            handler,
-            keepalive_timeout=limits.idle_timeout,
-            # One line may be all of the head: a request that names many ids is one long line.
-            max_line_size=limits.header_bytes,
-            max_field_size=limits.header_bytes,
-            max_headers=limits.headers,
-            **options,
-        )
+        super().__init__(handler)
         self.limits = limits
+        self._options = {
+            "keepalive_timeout": limits.idle_timeout,
+            # One line may be all of the head: a request that names many ids is one long line.
+            "max_line_size": limits.header_bytes,
+            "max_field_size": limits.header_bytes,
+            "max_headers": limits.headers,
+            **options,
+        }
         self.open: dict[Connection, None] = {}  # the oldest first
         self._none_open = asyncio.Event()
 
     def __call__(self) -> Connection:
-        return Connection(self, loop=self._loop, **self._kwargs)
+        return Connection(self, loop=asyncio.get_running_loop(), **self._options)
 
     def take_in(self, connection: Connection) -> bool:
         """Count a connection in, if there is a place or someone idle gives one up."""
@@ -81,10 +89,11 @@ class ProblemServer(web.Server):
 
     async def look_after_all(self) -> None:
         """End the connections whose clients are too slow, for ever."""
+        loop = asyncio.get_running_loop()
         pause = min(_LOOK_EVERY_S, self.limits.header_timeout / 4, self.limits.write_timeout / 4)
         while True:
             await asyncio.sleep(pause)
-            now = self._loop.time()
+            now = loop.time()
             for connection in list(self.open):
                 connection.look_after(now)
 
@@ -152,8 +161,7 @@ class Connection(web.RequestHandler):
         if self in self._server.open:
             super().connection_made(transport)
         else:
-            self._force_close = True
-            self._manager = None  # aiohttp has never heard of it
+            self.force_close()  # aiohttp has never heard of it
             limit = self._limits.connections
             self._say_last(Overloaded(f"{limit} connections are open and busy"))
 
@@ -216,7 +224,7 @@ class Connection(web.RequestHandler):
 
     def _count_head(self, size: int) -> None:
         if not self._head_bytes:
-            self._head_since = self._loop.time()
+            self._head_since = asyncio.get_running_loop().time()
         self._head_bytes += size
         limit = self._limits.header_bytes
         if self._head_bytes > limit:

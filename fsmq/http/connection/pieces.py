@@ -38,7 +38,12 @@ class Pieces(Payload):
     def __init__(self, pieces: Iterable[bytes], size: int | None = None) -> None:
         super().__init__(None)
         self._pieces = pieces
-        self._size = size
+        self._bytes = size
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes it has, where that is known."""
+        return self._bytes
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Of no use here, and not to be asked for: it would be the whole."""
