@@ -38,4 +38,5 @@ def test_a_page_that_was_stored_runs_nowhere(root: Path) -> None:
                 told.add(asked.pattern)
                 assert answer.headers["Content-Security-Policy"] == SANDBOX, asked
                 assert answer.headers["X-Content-Type-Options"] == "nosniff", asked
+                assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin", asked
     assert told == TELLING

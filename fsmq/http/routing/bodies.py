@@ -19,6 +19,8 @@ from ..connection.pieces import PIECE_BYTES, Pieces
 # What a client has stored may be a page with a script, which must not run as if it were ours.
 INERT: Mapping[str, str] = {
     "Content-Security-Policy": "sandbox; default-src 'none'",
+    # Nor as a part of another page, which takes it in as its script.
+    "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
 _JSON = "application/json"
