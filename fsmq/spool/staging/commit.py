@@ -7,7 +7,6 @@ whoever committed brings the files forward, or, if that dies, the mover.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from ..errors import QueueFull, Unavailable, telling
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
 from ..views.counts import count
+from .aside import gather
 from .forward import Forward, Manifest, last, load, remove_gone, save
 from .part import (
     ASIDE,
@@ -204,7 +204,7 @@ def _admit(context: Context, parts: Sequence[Written], create_queues: bool) -> N
 def _gather(tree: Tree, job: Job, parts: Sequence[Written], aside: Path) -> None:
     folder = open_folder(tree, job)
     sources = [f"{folder}/{part.part}/{ASIDE}" for part in parts if part.aside]
-    _join_files(tree, sources, aside, f"{job.name}-{job.number}.jsonl")
+    gather(tree, sources, aside, f"{job.name}-{job.number}.jsonl")
 
 
 def _make_it_count(tree: Tree, job: Job) -> None:
@@ -220,32 +220,3 @@ def _make_it_count(tree: Tree, job: Job) -> None:
         tree.rename(target, source)
         remove(tree, job)
         raise
-
-
-def _join_files(tree: Tree, sources: Sequence[str], folder: Path, name: str) -> None:
-    """Make one file of several; in place of an earlier one of that name. Raises OSError.
-
-    sources: relative to the tree's root. With none the earlier file goes: its job is done again.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / name
-    if not sources:
-        target.unlink(missing_ok=True)
-        return
-    draft = folder / f".{name}.tmp"  # so that one of a run that died is replaced
-    try:
-        with draft.open("wb") as whole:
-            for source in sources:
-                with os.fdopen(tree.open(source), "rb") as part:
-                    shutil.copyfileobj(part, whole)
-            whole.flush()
-            os.fsync(whole.fileno())
-        os.replace(draft, target)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        tree.sync_opened(fd)
-    finally:
-        os.close(fd)
