@@ -221,7 +221,7 @@ def test_the_layout_is_what_a_new_spool_has(tmp_path: Path) -> None:
 def test_a_root_of_a_later_version_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "mq").mkdir()
     (tmp_path / "mq" / name).touch()
-    with pytest.raises(UnusableSpool, match=f"{name} is no folder"):
+    with pytest.raises(UnusableSpool, match=f"{name} is not a folder"):
         Spool(tmp_path / "mq", sync="none")
 
 

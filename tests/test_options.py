@@ -93,8 +93,8 @@ def test_the_table_of_a_program_wins_over_the_top_level(config: Config) -> None:
 
 
 def test_top_level_keys_of_other_programs_are_passed_over(config: Config) -> None:
-    path = config('root = "/a"\nworkers = 4\nsweep-interval = 5\n')
-    assert Ran("mover", "--config", path).options.sweep_interval == 5.0
+    path = config('root = "/a"\nworkers = 4\nexpiry-interval = 5\n')
+    assert Ran("mover", "--config", path).options.expiry_interval == 5.0
     assert Ran("mq", "--config", path).options.workers == 4
 
 

@@ -121,9 +121,9 @@ def bench(root: Path, body_bytes: int, seconds: float, as_json: bool) -> None:
     """Measure what this disk can do, and which --sync suits it.
 
     Puts messages into a scratch spool inside the folder, which is removed afterwards: in groups of
-    1, 8 and 64, as mq forms them when so many clients wait at once, with each --sync method, beside
-    a plain loop of fsyncs. A spool that stands there is left alone. Exits with 0, or with 1 if the
-    disk refused.
+    1, 8 and 64, as mq forms them when this many clients wait at once, with each --sync method,
+    compared to a plain loop of fsyncs. An existing spool is left alone. Exits with 0, or with 1 if
+    the disk refused.
     """
     signal.signal(signal.SIGTERM, _end)
     try:

@@ -42,7 +42,7 @@ def _help() -> str:
         f"{name:{width}}{setting.means}; default: {_default(name, setting)}"
         for name, setting in SETTINGS.items()
     ]
-    return """Show the settings of a queue, or change some. Changes are in force at once.
+    return """Show the settings of a queue, or change some. Changes take effect at once.
 
     \b
     fsmq config jobs visibility_timeout=5m max_deliveries=5 dead_letter_queue=jobs.dead
@@ -51,8 +51,8 @@ def _help() -> str:
     \b
     {settings}
 
-    Spans of time take units (500ms, 30s, 10m, 2h, 7d), bytes too (64K, 1M). "default" takes a
-    setting back.
+    Spans of time take units (500ms, 30s, 10m, 2h, 7d), bytes too (64K, 1M). "default" restores
+    the default.
     """.format(settings="\n    ".join(lines))
 
 

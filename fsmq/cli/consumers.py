@@ -12,25 +12,25 @@ from fsmq.cli.failures import Exit, Failure, tell
 from fsmq.cli.output import json_option, many
 from fsmq.cli.params import CONSUMER
 from fsmq.cli.place.place import Root, root_option
-from fsmq.spool.consumers.batches import Overview, drop, overview
+from fsmq.spool.consumers.batches import Overview, forget, overview
 
 
 @click.command("consumers")
 @click.argument("consumer", required=False, type=CONSUMER)
 @root_option
-@click.option("--drop", "drops", is_flag=True, help="Forget the CONSUMER; no message is lost.")
+@click.option("--forget", "forgets", is_flag=True, help="Forget the CONSUMER; no message is lost.")
 @json_option
-def consumers(consumer: str | None, root: Path, drops: bool, as_json: bool) -> None:
+def consumers(consumer: str | None, root: Path, forgets: bool, as_json: bool) -> None:
     """List consumers, such as streams of Spark; or one CONSUMER.
 
-    IN USE is one that a program works as now. BATCHES are those that it was given and has not
-    committed, with so many MESSAGES: it is given them again when it comes back.
+    IN USE: a program works as this consumer now. BATCHES, MESSAGES: what it was given and has not
+    committed; it is given the same again when it starts again.
 
-    A consumer that will not come back can be dropped: what it has not acknowledged goes back to the
-    queues when the claims end.
+    Forget a consumer that will not start again: its messages return to their queues when the claims
+    end.
     """
-    if drops and consumer is None:
-        raise click.UsageError("Name the consumer that is to be dropped.")
+    if forgets and consumer is None:
+        raise click.UsageError("Name the consumer to forget.")
     with Root(root) as place:
         found = overview(place.spool.context)
         if consumer is not None:
@@ -38,19 +38,19 @@ def consumers(consumer: str | None, root: Path, drops: bool, as_json: bool) -> N
                 raise Failure(
                     f"there is no consumer named {consumer!r}",
                     Exit.NOT_FOUND,
-                    "fsmq consumers lists them",
+                    "fsmq consumers lists all",
                 )
             found = {consumer: found[consumer]}
-        if drops and consumer is not None:
-            drop(place.spool.context, consumer)
+        if forgets and consumer is not None:
+            forget(place.spool.context, consumer)
     if as_json:
         told = [_as_dict(name, seen) for name, seen in found.items()]
         whole = {"consumers": told} if consumer is None else told[0]
-        output.document(whole | ({"dropped": True} if drops else {}))
-    elif drops:
+        output.document(whole | ({"forgotten": True} if forgets else {}))
+    elif forgets:
         [seen] = found.values()
-        back = f": {many(seen.messages, 'message')} will be back when the claims end"
-        click.echo(f"consumer {consumer} dropped{back if seen.messages else ''}")
+        back = f": {many(seen.messages, 'message')} will return when the claims end"
+        click.echo(f"consumer {consumer} forgotten{back if seen.messages else ''}")
     elif found:
         head = ["CONSUMER", "IN USE", "BATCHES", "MESSAGES"]
         output.table(head, [_row(name, seen) for name, seen in found.items()], left=2)

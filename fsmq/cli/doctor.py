@@ -66,15 +66,15 @@ class Finding(NamedTuple):
 @at_option
 @json_option
 def doctor(at: str | None, as_json: bool) -> None:
-    """Tell whether a spool is well, and what to change.
+    """Check the health of a spool, and say what to change.
 
-    On a FOLDER it tries the filesystem as fsmq probe does, and whether a mover and a reaper are at
-    work, by giving each something to do; that takes up to 3 s. It looks for messages that stand
-    still, queues that are nearly full, and settings that will bite. On a URL it looks at what the
-    server tells.
+    On a FOLDER it checks the filesystem as fsmq probe does, and tests whether a mover and a reaper
+    are running by giving each something to do; that takes up to 3 s. It looks for messages that are
+    not delivered, queues that are nearly full, and settings that cause trouble. On a URL it checks
+    what the server reports.
 
     Harmless at any time. Exits with 0 if all is well, 1 if there are warnings, 2 if there are
-    errors; 69 if the server cannot be reached, 78 if the folder is no spool.
+    errors; 69 if the server cannot be reached, 78 if the folder is not a spool.
     """
     with open_place(at) as place:
         findings = [*_place(place, is_default(at)), *_findings(place)]
@@ -118,9 +118,9 @@ def _health(server: Server) -> Iterator[Finding]:
     if status == HTTPStatus.OK:
         yield Finding("ready", Health.OK, "messages can be stored and will be delivered")
     elif status == HTTPStatus.SERVICE_UNAVAILABLE:
-        text = f"it says that it is not ready: {_detail(told)}"
+        text = f"it reports that it is not ready: {_detail(told)}"
         yield Finding("ready", Health.ERROR, text, "see the log of mq")
-    text = "filesystem, mover and reaper can be looked at closely on the folder alone"
+    text = "filesystem, mover and reaper can only be checked on the folder"
     yield Finding("folder", Health.NOTE, text, "on the server's host: fsmq doctor --at FOLDER")
 
 
@@ -128,7 +128,7 @@ def _detail(problem: bytes) -> str:
     try:
         return str(json.loads(problem)["detail"])
     except (ValueError, TypeError, LookupError):
-        return "it does not say why"
+        return "without a reason"
 
 
 def _programs(root: Root, lag: Lag) -> Iterator[Finding]:
@@ -136,18 +136,18 @@ def _programs(root: Root, lag: Lag) -> Iterator[Finding]:
     try:
         alive = look(root.spool.tree, _PATIENCE_S)
     except OSError as error:
-        text = f"mover and reaper cannot be tried out: {error.strerror}"
-        yield Finding("programs", Health.ERROR, text, "see what the findings above say of the disk")
+        text = f"mover and reaper cannot be tested: {error.strerror}"
+        yield Finding("programs", Health.ERROR, text, "see the findings above about the disk")
         return
     if alive.nodes:
-        yield Finding("mq", Health.OK, f"lives on {', '.join(alive.nodes)}")
+        yield Finding("mq", Health.OK, f"runs on {', '.join(alive.nodes)}")
     else:
-        text = f"no server has said that it lives for 20 s: nobody answers HTTP{_ALONE}"
+        text = f"no mq has reported for 20 s: nobody answers HTTP{_ALONE}"
         yield Finding("mq", Health.WARNING, text, start)
     if alive.mover is not None:
         yield Finding("mover", Health.OK, f"answered after {1000 * alive.mover:.0f} ms")
     else:
-        text = f"none answered within 3 s: nobody delivers messages and ends claims{_ALONE}"
+        text = f"no answer within 3 s: nobody delivers messages or ends claims{_ALONE}"
         stands = max(lag.undelivered, lag.overdue) > _STILL_S
         yield Finding("mover", Health.ERROR if stands else Health.WARNING, text, start)
     removed = f"{many(lag.removed, 'removed file')} to be unlinked"
@@ -156,17 +156,17 @@ def _programs(root: Root, lag: Lag) -> Iterator[Finding]:
             "reaper", Health.OK, f"answered after {1000 * alive.reaper:.0f} ms; {removed}"
         )
     else:
-        text = f"none answered within 3 s: removed messages keep their room; {removed}"
+        text = f"no answer within 3 s: removed messages keep using disk space; {removed}"
         yield Finding("reaper", Health.WARNING, text, start)
 
 
 def _standing_still(lag: Lag) -> Iterator[Finding]:
     see = "see the log of mq-mover, and fsmq fsck"
     if lag.undelivered > _STILL_S:
-        text = f"a message has stood in new/ for {span(lag.undelivered)}"
+        text = f"a message has been in new/ for {span(lag.undelivered)}"
         yield Finding("delivery", Health.ERROR, text, see)
     if lag.overdue > _STILL_S:
-        text = f"a message in delay/ is overdue by {span(lag.overdue)}"
+        text = f"a message in delay/ is late by {span(lag.overdue)}"
         yield Finding("timers", Health.ERROR, text, see)
     for queue, count in sorted(lag.homeless.items()):
         text = f"{many(count, 'message')} wait for the queue {queue}, which does not exist"
@@ -178,7 +178,7 @@ def _unreadable(root: Root) -> Iterator[Finding]:
     for queue in root.queues():
         problem = store.problem(queue)
         if problem is not None:
-            text = f"the settings of {queue} cannot be understood: {problem}"
+            text = f"the settings of {queue} cannot be parsed: {problem}"
             advice = f"mend {root.path / store.path(queue)}, or fsmq config {queue} SETTING=VALUE"
             yield Finding("settings", Health.ERROR, text, advice)
 
@@ -209,7 +209,7 @@ def _queues(
     ]
     if endless:
         more = f" and {len(endless) - _NAMED} more" if len(endless) > _NAMED else ""
-        text = f"a message that always fails comes back for ever in {', '.join(endless[:_NAMED])}"
+        text = f"a message that always fails returns forever in {', '.join(endless[:_NAMED])}"
         yield Finding("dead letters", Health.NOTE, text + more, _bury_advice(endless[0]))
 
 
@@ -223,7 +223,7 @@ def _bites(name: str, settings: QueueSettings, overview: Overview) -> Iterator[F
         text = f"{name} holds {overview.counts.total:,} of {limit:,} messages: puts will be refused"
         yield Finding("depth", Health.WARNING, text, "more workers, or a greater max_depth")
     if settings.visibility_timeout < 1:
-        text = f"claims of {name} hold {settings.visibility_timeout:g} s: work will be done twice"
+        text = f"claims of {name} last {settings.visibility_timeout:g} s: work may take longer"
         advice = f"fsmq config {name} visibility_timeout=30s"
         yield Finding("visibility", Health.WARNING, text, advice)
     if settings.retention is not None and settings.retention <= settings.default_delay:

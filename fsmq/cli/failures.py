@@ -72,24 +72,24 @@ _ADVICE: dict[type[FsmqError], tuple[Exit, str]] = {
         "it was acknowledged, has expired, or is in another state: see fsmq peek QUEUE ID",
     ),
     ConsumerInUse: (Exit.UNAVAILABLE, ""),
-    DuplicateMessage: (Exit.EXISTS, "nothing was stored; the message is there already"),
+    DuplicateMessage: (Exit.EXISTS, "nothing was stored: the message exists already"),
     Unavailable: (Exit.UNAVAILABLE, "nothing is lost; try again later"),
-    UnusableSpool: (Exit.UNUSABLE, "fsmq probe tells what a folder lacks"),
+    UnusableSpool: (Exit.UNUSABLE, "fsmq probe shows what a folder lacks"),
 }
 
 _CLIENTS = {
     "ConnectionFailed": (
         Exit.UNAVAILABLE,
-        "is mq running there? fsmq up starts it; --at or FSMQ_AT name another place",
+        "is mq running there? fsmq up starts it; --at or FSMQ_AT give another place",
     ),
-    "AccessDenied": (Exit.FORBIDDEN, "give a key that may do this in FSMQ_KEY"),
-    "UnexpectedAnswer": (Exit.UNAVAILABLE, "is this a server of fsmq, and not older than fsmq?"),
+    "AccessDenied": (Exit.FORBIDDEN, "set FSMQ_KEY to a key with this right"),
+    "UnexpectedAnswer": (Exit.UNAVAILABLE, "is this a server of fsmq, and as new as this fsmq?"),
 }
 
 
 def failure(error: FsmqError) -> Failure:
-    """The failure that tells an error of the spool or of a server."""
-    # By name: whoever works on a folder has not loaded the client.
+    """The failure for an error of the spool or of a server."""
+    # By name: a command on a folder has not loaded the client.
     name = type(error).__name__
     if name in _CLIENTS:
         code, advice = _CLIENTS[name]

@@ -17,12 +17,12 @@ _SHOWN = 20  # findings of one kind that are listed; --json lists all
 @click.command("fsck")
 @root_option
 @json_option
-@click.option("--repair", is_flag=True, help="Mend what can be mended; never deletes a message.")
 @click.option(
-    "--create-queues", is_flag=True, help="Repair by creating queues that messages belong to, too."
+    "--repair", is_flag=True, help="Repair what can be repaired; no message is ever deleted."
 )
-@click.option("--bodies", is_flag=True, help="Read header blocks and compressed bodies, too.")
-@click.option("--offline", is_flag=True, help="No program is running: everything is old enough.")
+@click.option("--create-queues", is_flag=True, help="Also create the missing queues of messages.")
+@click.option("--bodies", is_flag=True, help="Also read header blocks and compressed bodies.")
+@click.option("--offline", is_flag=True, help="No program is running: check files of any age.")
 def fsck(
     root: Path, as_json: bool, repair: bool, create_queues: bool, bodies: bool, offline: bool
 ) -> None:

@@ -30,8 +30,8 @@ _TOGETHER = 100
 @click.command("get")
 @queue_argument
 @at_option
-@click.option("--count", "-n", type=click.IntRange(1), help="So many at most.  [1; --exec: any]")
-@click.option("--wait", "-w", type=SPAN, help="Wait so long for a message.  [0; --exec: for ever]")
+@click.option("--count", "-n", type=click.IntRange(1), help="At most this many.  [1; --exec: any]")
+@click.option("--wait", "-w", type=SPAN, help="Time to wait for a message.  [0; --exec: forever]")
 @click.option("--visibility", type=SPAN, help="How long a claim holds.  [the queue's setting]")
 @click.option("--ack", is_flag=True, help="Acknowledge what was printed or saved.")
 @click.option("--lines", is_flag=True, help="Print a line feed after each body.")
@@ -49,16 +49,19 @@ _TOGETHER = 100
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="With --exec: so many at a time.",
+    help="With --exec: messages at a time.",
 )
 @click.option(
     "--backoff",
     type=SPAN,
     default=1.0,
-    help="With --exec: hide what failed for so long, twice as long each time.  [1 s]",
+    help="With --exec: delay after a first failure, doubled with each delivery.  [1 s]",
 )
 @click.option(
-    "--backoff-max", type=SPAN, default=300.0, help="With --exec: but no longer.  [5 min]"
+    "--backoff-max",
+    type=SPAN,
+    default=300.0,
+    help="With --exec: the longest such delay.  [5 min]",
 )
 @click.option("--backoff-limit", type=SPAN, hidden=True, help="As --backoff-max.")
 def get(
@@ -79,31 +82,31 @@ def get(
 ) -> None:
     """Claim messages and print them, or let a command work on them.
 
-    What is claimed is hidden from everybody else for a while.
+    A claimed message is hidden from everybody else until its claim ends.
 
     \b
-    fsmq get jobs --ack                 print the body of one, and be done with it
-    fsmq get jobs --json                print one with its id; acknowledge it with fsmq ack
+    fsmq get jobs --ack                 print the body of one message and acknowledge it
+    fsmq get jobs --json                print one message with its id; then use fsmq ack
     fsmq get jobs -n 1000 --lines --ack  the counterpart of fsmq put --lines
-    fsmq get jobs --exec 'convert - out.png' -c 4   work on all that come
+    fsmq get jobs --exec 'convert - out.png' -c 4   run a command for each message
 
-    Without --ack each comes back when its claim ends, unless it is acknowledged. Exits with 1 if
-    there was nothing.
+    Without --ack a message returns when its claim ends, unless it is acknowledged before. Exits
+    with 1 if there was no message.
 
     With --exec, COMMAND is run by a shell for each message until SIGTERM or Ctrl-C, or until
-    --count messages are done or --wait has passed without one. It finds the body on standard
-    input, and FSMQ_ID, FSMQ_QUEUE, FSMQ_DELIVERIES, FSMQ_PRIORITY, FSMQ_CREATED_AT,
+    --count messages are done or --wait has passed without one. The body is its standard
+    input; it finds FSMQ_ID, FSMQ_QUEUE, FSMQ_DELIVERIES, FSMQ_PRIORITY, FSMQ_CREATED_AT,
     FSMQ_CONTENT_TYPE and FSMQ_ATTRIBUTE_NAME in its environment; FSMQ_AT is the place, so that
     fsmq in COMMAND works there, too. Its exit code decides:
 
     \b
     0      acknowledged
-    65     to the dead letters, at once (EX_DATAERR: this input will never do)
-    other  released, to be tried again after --backoff
+    65     buried: moved to the dead-letter queue at once (EX_DATAERR: this input never works)
+    other  released, to be claimed again after --backoff
 
-    While COMMAND runs its claim is renewed. A signal lets running commands finish, a second one
-    ends them and gives their messages back. Should the worker itself be killed, its messages come
-    back when their claims end.
+    While COMMAND runs, its claim is renewed. After a signal running commands may finish; a second
+    signal ends them and releases their messages. If the worker itself is killed, its messages
+    return when their claims end.
     """
     if command is not None:
         if ack or lines or save or as_json:
@@ -186,7 +189,7 @@ def _claimed(
 
 
 def _give_out(queue: Queue, messages: Sequence[Message], printer: _Printer, ack: bool) -> None:
-    """Print messages and acknowledge those; what could not be printed is given back."""
+    """Print messages and acknowledge those; what could not be printed is released."""
     given = 0
     try:
         for message in messages:
@@ -203,7 +206,7 @@ def _give_out(queue: Queue, messages: Sequence[Message], printer: _Printer, ack:
         if isinstance(error, BrokenPipeError):
             # Whoever read our output has gone. Python must not meet that again when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        problem = f"cannot give out what was claimed: {error.strerror}"
-        raise Failure(problem, Exit.UNAVAILABLE, "it has been given back") from error
+        problem = f"cannot print the claimed messages: {error.strerror}"
+        raise Failure(problem, Exit.UNAVAILABLE, "it was released") from error
     if ack:
         queue.remove_each([message.id for message in messages])

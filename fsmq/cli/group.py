@@ -47,7 +47,7 @@ class Fsmq(click.Group):
         if args and args[0] not in self._where and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], self._where, 3)
             hint = f"Did you mean {' or '.join(near)}?" if near else "fsmq --help lists them."
-            ctx.fail(f"There is no verb {args[0]!r}. {hint}")
+            ctx.fail(f"There is no command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

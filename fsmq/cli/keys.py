@@ -40,23 +40,26 @@ _file = click.option(
 
 @click.group("keys")
 def keys() -> None:
-    """Make keys, and look over the file that says what they may do."""
+    """Make keys, and list the file of keys and their rights."""
 
 
 @keys.command("new")
 @click.argument("name")
 @_file
 @click.option("--send", multiple=True, metavar="PATTERN", help="Queues that it may put into.")
-@click.option("--receive", multiple=True, metavar="PATTERN", help="Queues that it may fetch from.")
+@click.option("--receive", multiple=True, metavar="PATTERN", help="Queues that it may claim from.")
 @click.option(
-    "--admin", multiple=True, metavar="PATTERN", help="Queues that it may create, set and delete."
+    "--admin",
+    multiple=True,
+    metavar="PATTERN",
+    help="Queues that it may create, configure and delete.",
 )
 @click.option(
-    "--not-after", type=click.DateTime(["%Y-%m-%d"]), help="The day (UTC) from which on it is void."
+    "--not-after",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="The day (UTC) from which it is not valid.",
 )
-@click.option(
-    "--existing", is_flag=True, help="Read a key that clients have already from stdin, print none."
-)
+@click.option("--existing", is_flag=True, help="Read an existing key from stdin; print none.")
 def new(
     name: str,
     path: Path,
@@ -74,9 +77,7 @@ def new(
     """
     granted = dict(zip(RIGHTS, (send, receive, admin), strict=True))
     if not any(granted.values()):
-        raise click.UsageError(
-            "a key without a right opens nothing: give --send, --receive, --admin"
-        )
+        raise click.UsageError("a key without rights is useless: give --send, --receive or --admin")
     try:
         token = _existing() if existing else new_token()
         lines = [f'[keys."{check_name(name)}"]', f'hash = "{hash_line(token)}"']
@@ -118,7 +119,7 @@ def _existing() -> str:
     if not MIN_TOKEN_CHARACTERS <= len(token) <= MAX_TOKEN_CHARACTERS or not token.isprintable():
         raise KeysError(
             f"a key has {MIN_TOKEN_CHARACTERS} to {MAX_TOKEN_CHARACTERS} printable characters:"
-            " shorter ones can be guessed, and their hashes be undone"
+            " shorter ones can be guessed from their hashes"
         )
     return token
 
@@ -129,7 +130,7 @@ def _append(path: Path, name: str, table: str) -> None:
     try:
         known = tomllib.loads(present).get("keys", {})
         if name in known:
-            raise KeysError(f"{path}: has a key named {name!r} already: take that out first")
+            raise KeysError(f"{path}: has a key named {name!r} already: remove that first")
         table = ("\n" if present.endswith("\n") else "\n\n") + table if present else table
         parse(present + table)
     except ValueError as error:  # not TOML, or not UTF-8

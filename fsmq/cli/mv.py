@@ -19,7 +19,7 @@ from fsmq.cli.place.place import at_option, open_place
 @click.argument("target", type=QUEUE)
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @at_option
-@click.option("--in-flight", is_flag=True, help="Also those that are claimed or delayed.")
+@click.option("--in-flight", is_flag=True, help="Also move claimed and delayed messages.")
 @click.option("--create", is_flag=True, help="Create the TARGET if it is missing.")
 @json_option
 def mv(
@@ -31,15 +31,15 @@ def mv(
     create: bool,
     as_json: bool,
 ) -> None:
-    """Move messages to another queue: all that wait, or some.
+    """Move messages to another queue: all that are ready, or some.
 
     \b
-    fsmq mv jobs.dead jobs              give the dead letters another chance
+    fsmq mv jobs.dead jobs              try buried messages again
     fsmq mv jobs slow 019a… 019b…       only these
 
-    Each message moves by one rename, with its id, age and deliveries. What is claimed or delayed
-    stays, unless --in-flight says otherwise. Exits with 3 if one of the IDs did not move, with 4 if
-    messages stayed because the target has their ids already.
+    Each message moves by one rename, with its id, age and deliveries. Claimed and delayed
+    messages stay, unless --in-flight is given. Exits with 3 if one of the IDs did not move, with 4
+    if messages stayed because the target has their ids already.
     """
     with open_place(at, create=False) as place:
         if create:

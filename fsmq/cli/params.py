@@ -36,7 +36,7 @@ class Span(click.ParamType[float]):
         try:
             return seconds(str(value))
         except ValueError:
-            self.fail(f"{value!r} is no span of time: 30, 1.5, 500ms, 10m, 2h or 7d", param, ctx)
+            self.fail(f"{value!r} is not a span of time: 30, 1.5, 500ms, 10m, 2h or 7d", param, ctx)
 
 
 class QueueName(click.ParamType[str]):

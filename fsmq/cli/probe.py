@@ -20,7 +20,7 @@ COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FATAL: "red"}
 @root_option
 @json_option
 def probe(root: Path, as_json: bool) -> None:
-    """Try whether the filesystem of a root can carry a spool.
+    """Check whether a filesystem is fit for a spool.
 
     Harmless while the programs run. Makes the folders that are missing, as the programs do. Exits
     with 0 if it can, 78 if not.

@@ -33,13 +33,18 @@ _BATCH = 250
 @at_option
 @click.option("--body", "-b", metavar="TEXT", help="The message itself, instead of a FILE.")
 @click.option("--lines", is_flag=True, help="Every line is a message, without its line feed.")
-@click.option("--delay", type=SPAN, help="Hide it for so long.  [the queue's default_delay]")
+@click.option("--delay", type=SPAN, help="How long to hide it first.  [the queue's default_delay]")
 @click.option("--priority", type=int, default=0, help="0 (first) to 99 (last).  [0]")
-@click.option("--ttl", type=SPAN, help="It expires after so long.  [never]")
+@click.option("--ttl", type=SPAN, help="Time to live; then it expires.  [never]")
 @click.option("--id", "own_id", metavar="ID", help="An id of your own: a second put of it fails.")
-@click.option("--content-type", metavar="TYPE", help="Such as application/json.")
+@click.option("--content-type", metavar="TYPE", help="For example application/json.")
 @click.option(
-    "--attribute", "-a", "pairs", multiple=True, metavar="NAME=VALUE", help="Any number of them."
+    "--attribute",
+    "-a",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="May be given several times.",
 )
 @click.option("--create", is_flag=True, help="Create the queue if it is missing; and the folder.")
 @click.option(
@@ -79,12 +84,12 @@ def put(
     """Put messages into a queue, and print their ids, one a line.
 
     \b
-    fsmq put jobs < job.json            what stands on standard input is one message
+    fsmq put jobs < job.json            standard input is one message
     fsmq put jobs a.pdf b.pdf           each FILE is one message; - is standard input
     fsmq put jobs --body hello          the text is the message
     tail -f log | fsmq put jobs --lines every line is one message
 
-    When the id of a message is printed, the message is on stable media. Where something fails in
+    When the id of a message is printed, the message is on stable media. If something fails in
     the middle, the messages whose ids were printed are stored, and no others. A put that may have
     failed can be repeated with the same --id: exit code 4 says that it is stored already.
 
@@ -161,7 +166,7 @@ class _Storing:
             message = f"message {self._stored + index + 1} of the input: {message}"
         if self._stored:
             stored = output.many(self._stored, "message")
-            advice.append(f"{stored} of this input are stored: go on behind those")
+            advice.append(f"{stored} of this input are stored: continue after those")
         return Failure(message, told.code, "; ".join(advice))
 
     def lines_of(self, source: BinaryIO) -> None:
@@ -196,7 +201,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
             yield source
         return
     if sys.stdin.isatty():
-        tell("reading the message from the terminal: end it with Ctrl-D")
+        tell("reading the message from the terminal: finish with Ctrl-D")
     yield sys.stdin.buffer
 
 

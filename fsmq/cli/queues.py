@@ -27,11 +27,11 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--names", is_flag=True, help="Print the names alone, one a line.")
 @json_option
 def ls(patterns: Sequence[str], at: str | None, names: bool, as_json: bool) -> None:
-    """List queues with their counts: all, or those like a PATTERN.
+    """List queues with their counts: all, or those that match a PATTERN.
 
-    A PATTERN is as in a shell: 'jobs*'. READY waits, IN FLIGHT is claimed, DELAYED is hidden for a
-    while, NEW is on its way to READY; OLDEST is the age of the oldest that waits. Exits with 1 if
-    PATTERNs match nothing.
+    A PATTERN is as in a shell: 'jobs*'. READY can be claimed, IN FLIGHT is claimed, DELAYED is
+    hidden for a time, NEW is not yet delivered; OLDEST is the age of the oldest ready message.
+    Exits with 1 if the PATTERNs match nothing.
     """
     with open_place(at) as place:
         if names:
@@ -43,7 +43,7 @@ def ls(patterns: Sequence[str], at: str | None, names: bool, as_json: bool) -> N
             found = list(overviews)
             _list(overviews, as_json)
         if not found and not patterns:
-            tell(f"there are no queues in {place.where}: fsmq create NAME makes one")
+            tell(f"there are no queues in {place.where}: create one with fsmq create NAME")
     if patterns and not found:
         sys.exit(Exit.NOTHING)
 
@@ -86,8 +86,8 @@ def stat(queues: Sequence[str], at: str | None, as_json: bool) -> None:
 def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:
     """Create a queue, with settings if some are given.
 
-    fsmq config lists them. It is no error if the queue is there already: then only the settings
-    are changed. On a FOLDER that is no spool yet, one is made.
+    fsmq config lists them. If the queue exists already, only the settings are changed. A FOLDER
+    that is not a spool yet becomes one.
     """
     wanted = parsed(changes)
     with open_place(at, create=True) as place:
@@ -97,7 +97,7 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     if as_json:
         output.document({"queue": queue, "created": created})
     elif not created and not wanted:
-        tell(f"queue {queue} is there already")
+        tell(f"queue {queue} exists already")
 
 
 @click.command("purge")
@@ -108,9 +108,9 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
 def purge(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
     """Remove all messages of a queue.
 
-    Also those in flight; the queue and its settings stay.
+    Messages in flight, too; the queue and its settings stay.
 
-    Asks first, where that is possible; scripts say --yes.
+    Asks first if there is a terminal; scripts give --yes.
     """
     with open_place(at) as place:
         opened = place.queue(queue)
@@ -131,7 +131,7 @@ def purge(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
 def delete(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
     """Delete a queue, its settings and all its messages.
 
-    Asks first, where that is possible; scripts say --yes.
+    Asks first if there is a terminal; scripts give --yes.
     """
     with open_place(at) as place:
         opened = place.queue(queue)
@@ -176,7 +176,7 @@ def _confirmed(queue: Queue, name: str, deed: str, yes: bool) -> int:
     if yes:
         return total
     if not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here: say --yes if you mean it.")
+        raise click.UsageError("There is no terminal to ask: give --yes if you mean it.")
     question = f"{deed} {many(total, 'message')} of {name}, for good?"
     if not click.confirm(question, err=True):
         tell("nothing was done")

@@ -56,9 +56,9 @@ def _ids(command: F) -> F:
 def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
     """Acknowledge messages: the work is done, remove them.
 
-    Works in whatever state they are. Without an ID, ids are read from standard input, one a line.
+    Works in any state. Without an ID, ids are read from standard input, one a line.
     Prints nothing, or with --json a line {"queue": …, "id": …, "done": true} for each. Exits with 3
-    if one of them was not there; the others are removed all the same.
+    if one of them was not there; the others are removed.
     """
     with open_place(at) as place:
         opened = place.queue(queue)
@@ -71,14 +71,16 @@ def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
 
 @click.command("renew")
 @_ids
-@click.option("--visibility", type=SPAN, help="Hold it so long from now.  [the queue's setting]")
+@click.option(
+    "--visibility", type=SPAN, help="How long the claim lasts from now.  [the queue's setting]"
+)
 def renew(
     queue: str, ids: Sequence[str], at: str | None, visibility: float | None, as_json: bool
 ) -> None:
-    """Hold messages longer: the work goes on.
+    """Renew claims: the work goes on.
 
-    Prints the moment until which each is held now. A message whose time was over and that waits
-    again is claimed anew. Exits with 3 if one of them is not there.
+    Prints the new deadline of each. A message whose claim has ended, and which nobody has claimed
+    since, is claimed again. Exits with 3 if one of them is not there.
     """
     with open_place(at) as place:
         opened = place.queue(queue)
@@ -97,12 +99,12 @@ def renew(
 
 @click.command("release")
 @_ids
-@click.option("--delay", type=SPAN, default=0.0, help="Hide it for so long first.  [0]")
+@click.option("--delay", type=SPAN, default=0.0, help="How long to hide it first.  [0]")
 def release(queue: str, ids: Sequence[str], at: str | None, delay: float, as_json: bool) -> None:
-    """Give claimed messages back, at once or after a while.
+    """End claims early: the messages can be claimed again, at once or after a delay.
 
-    One that has been delivered max_deliveries times goes to the dead letters. Exits with 3 if one
-    of them is not in flight.
+    A message delivered max_deliveries times goes to the dead-letter queue. Exits with 3 if one of
+    them is not in flight.
     """
     _each(queue, ids, at, as_json, lambda opened, i: opened.release(i, delay))
 
@@ -110,7 +112,7 @@ def release(queue: str, ids: Sequence[str], at: str | None, delay: float, as_jso
 @click.command("bury")
 @_ids
 def bury(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
-    """Send claimed messages to the dead letters.
+    """Move claimed messages to the dead-letter queue.
 
     The queue needs a dead-letter queue: see fsmq config. Exits with 3 if one of them is not in
     flight.

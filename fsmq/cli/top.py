@@ -48,11 +48,11 @@ _SORTS: tuple[tuple[str, Callable[[Row], Any]], ...] = (
 @click.option("--once", is_flag=True, help="Print one sample and end, after one interval.")
 @json_option
 def top(at: str | None, interval: float, once: bool, as_json: bool) -> None:
-    """Watch all queues: what waits, what is claimed, what comes and goes.
+    """Watch all queues: counts of messages, puts and removals.
 
-    IN/s are puts, OUT/s what was acknowledged, has expired or was removed, since the last sample;
-    OLDEST is the age of the oldest message that waits. On a spool with millions of messages samples
-    come less often, so that counting takes a fifth of the time.
+    IN/s counts puts, OUT/s removals of any kind, since the last sample; OLDEST is the age of the
+    oldest ready message. On a spool with millions of messages samples
+    come less often, so that counting takes at most a fifth of the time.
 
     \b
     q quits   s sorts by the next column   ↑ ↓ PgUp PgDn scroll
@@ -62,7 +62,7 @@ def top(at: str | None, interval: float, once: bool, as_json: bool) -> None:
     if interval < _TICK_S:
         raise click.UsageError("--interval must be at least 100ms.")
     if not (once or as_json or sys.stdout.isatty()):
-        raise click.UsageError("This is no terminal: give --once or --json.")
+        raise click.UsageError("This is not a terminal: give --once or --json.")
     with open_place(at) as place:
         sampler = Sampler(place, interval)
         if once or as_json:
@@ -114,7 +114,7 @@ def _watch(sampler: Sampler, where: str) -> None:
     try:
         curses.wrapper(lambda screen: _Screen(curses, screen, sampler, where).run())
     except curses.error as error:
-        advice = "set TERM to what it is, or use --once"
+        advice = "set TERM to the type of this terminal, or use --once"
         raise Failure(f"this terminal cannot be used: {error}", Exit.USAGE, advice) from error
 
 

@@ -39,14 +39,14 @@ def topic() -> None:
 def create(topic: str, at: str | None, as_json: bool) -> None:
     """Create a topic.
 
-    It is no error if the topic is there already. On a FOLDER that is no spool yet, one is made.
+    If the topic exists already, nothing changes. A FOLDER that is not a spool yet becomes one.
     """
     with open_place(at, create=True) as place:
         created = place.create_topic(topic)
     if as_json:
         output.document({"topic": topic, "created": created})
     elif not created:
-        tell(f"topic {topic} is there already")
+        tell(f"topic {topic} exists already")
 
 
 @click.command("delete")
@@ -93,7 +93,7 @@ def topics(
     at: str | None,
     as_json: bool,
 ) -> None:
-    """Do what fsmq topic does, in its form of before."""
+    """Older form of fsmq topic."""
     if (creates or deletes) and topic is None:
         raise click.UsageError("Name the topic.")
     if creates and deletes:
@@ -146,9 +146,9 @@ def subscribe(
         try:
             filter = json.loads(policy)
         except ValueError as error:
-            raise InvalidValue("filter", f"is no JSON: {error}") from error
+            raise InvalidValue("filter", f"is not JSON: {error}") from error
         if not isinstance(filter, dict):
-            raise InvalidValue("filter", "is no JSON object of attributes and their conditions")
+            raise InvalidValue("filter", "is not a JSON object of attributes and their conditions")
     with open_place(at, create=create) as place:
         if create:
             place.create_topic(topic)
@@ -180,12 +180,17 @@ def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
 )
 @at_option
 @click.option("--body", "-b", metavar="TEXT", help="The message itself, instead of a FILE.")
-@click.option("--delay", type=SPAN, help="Hide it for so long.  [the queues' default_delay]")
+@click.option("--delay", type=SPAN, help="How long to hide it first.  [the queues' default_delay]")
 @click.option("--priority", type=int, default=0, help="0 (first) to 99 (last).  [0]")
-@click.option("--ttl", type=SPAN, help="It expires after so long.  [never]")
-@click.option("--content-type", metavar="TYPE", help="Such as application/json.")
+@click.option("--ttl", type=SPAN, help="Time to live; then it expires.  [never]")
+@click.option("--content-type", metavar="TYPE", help="For example application/json.")
 @click.option(
-    "--attribute", "-a", "pairs", multiple=True, metavar="NAME=VALUE", help="Any number of them."
+    "--attribute",
+    "-a",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="May be given several times.",
 )
 @json_option
 def publish(
@@ -203,7 +208,7 @@ def publish(
     """Publish a message to every subscribed queue.
 
     Its body is FILE, --body or standard input. Prints a line "QUEUE ID" for each copy. All of them
-    are on stable media then; where something fails, none is stored.
+    are on stable media then; if something fails, none is stored.
     """
     if body is not None and file is not None:
         raise click.UsageError("Give --body or a FILE, not both.")
@@ -228,5 +233,5 @@ def publish(
     for queue, message_id in ids.items():
         click.echo(f"{queue} {message_id}")
     if not ids:
-        tell(f"no queue takes this message of {topic}: it is stored nowhere")
+        tell(f"no subscription of {topic} matches this message: it was not stored")
     sys.stdout.flush()

@@ -21,7 +21,7 @@ def up(options: UpOptions) -> int:
     """Run mq, mq-mover and mq-reaper on one spool, until SIGTERM or Ctrl-C.
 
     A program that dies is started again. The other settings of the programs come from the
-    environment and the configuration file; those given here go before both.
+    environment and the configuration file; options given here override both.
     """
     form = logs.chosen_format(options.log_format)
     logs.setup(options.log_level, form, "up")

@@ -193,19 +193,22 @@ class Worker:
         return None if self._kill.is_set() and process.returncode else process.returncode
 
     def _settle(self, message: Message, code: int | None) -> None:
-        """Acknowledge, bury or release a message by what its command said; None: give it back."""
+        """Acknowledge, bury or release a message by what its command said; None: release it."""
         try:
             if code == 0:
                 if not self._queue.remove_each([message.id])[0]:
-                    tell(f"{message.id}: done, but it was not there any more to be acknowledged")
+                    tell(
+                        f"{message.id}: done, but the message was gone when it was to"
+                        " be acknowledged"
+                    )
             elif code == Exit.BAD_DATA and self._bury(message):
-                tell(f"{message.id}: exit code {code}: sent to the dead letters")
+                tell(f"{message.id}: exit code {code}: buried: moved to the dead-letter queue")
             else:
                 self._give_back(message, code)
         except NoSuchMessage:
-            tell(f"{message.id}: it is not held any more")
+            tell(f"{message.id}: the claim was lost; another consumer may have it")
         except FsmqError as error:
-            tell(f"{message.id}: {error}; it comes back when its claim ends")
+            tell(f"{message.id}: {error}; it returns when its claim ends")
 
     def _bury(self, message: Message) -> bool:
         try:
@@ -221,7 +224,7 @@ class Worker:
             return
         limit = self._queue.settings().max_deliveries
         used_up = limit is not None and (message.deliveries or 0) >= limit
-        # What is used up goes to the dead letters, and has nothing to wait for.
+        # Without deliveries left it goes to the dead-letter queue, and has nothing to wait for.
         delay = 0.0 if used_up else self._backoff.after(message.deliveries)
         self._queue.release(message.id, delay)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -244,7 +247,7 @@ class Worker:
                         gone = message_id in self._running
                     if gone:
                         lost.add(message_id)
-                        tell(f"{message_id}: it was removed while its command runs")
+                        tell(f"{message_id}: it was removed while its command was running")
                 except FsmqError as error:
                     tell(f"{message_id}: cannot renew, trying again: {error}")
 

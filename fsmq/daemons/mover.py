@@ -51,10 +51,10 @@ def _open(options: MoverOptions) -> Tree:
     source, destination = options.source.absolute(), options.destination.absolute()
     for folder in (source, destination):
         if not folder.is_dir():
-            raise UnusableSpool(f"{folder} is no folder: create it, or name another")
+            raise UnusableSpool(f"{folder} is not a folder: create it, or give another")
     if source.stat().st_dev != destination.stat().st_dev:
         raise UnusableSpool(
-            f"{source} and {destination} lie on two filesystems, where no rename is atomic:"
+            f"{source} and {destination} are on two filesystems, where no rename is atomic:"
             " move one of them"
         )
     if _serves_arrivals(options):
@@ -87,7 +87,7 @@ def _run(options: MoverOptions, context: Context, polls: bool) -> int:
         timers=not _serves_arrivals(options),
         events=not polls,
         poll_interval=options.poll_interval,
-        sweep_interval=options.sweep_interval,
+        expiry_interval=options.expiry_interval,
         rest=_REST_S,
         on_problem=lambda name, reason: log.warning("left alone", file=name, reason=reason),
         on_fault=_log_fault,

@@ -48,7 +48,7 @@ def _open(options: ReaperOptions) -> Tree:
     if ours:
         return Tree(source.parent)
     if not source.is_dir():
-        raise UnusableSpool(f"{source} is no folder: create it, or name another")
+        raise UnusableSpool(f"{source} is not a folder: create it, or give another")
     return Tree(source.parent, create=False, folders={REMOVE: str(source)})
 
 

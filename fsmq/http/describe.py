@@ -140,5 +140,5 @@ QUEUE_NAME = text(
     description="does not begin with `.` or with a single `_`",
 )
 QUEUE = Parameter("queue", "the queue's name", QUEUE_NAME, "path")
-MESSAGE_ID = text(r"[A-Za-z0-9._@+=~,;!$&'()*%-]+", description="opaque, as a path takes it")
+MESSAGE_ID = text(r"[A-Za-z0-9._@+=~,;!$&'()*%-]+", description="opaque, encoded for use in a path")
 BYTES = {ANY_BYTES: text(format="binary", description="the body as it was posted")}

@@ -58,8 +58,8 @@ _METRICS = Operation(
 _LIVE = Operation(
     id="live",
     tag="System",
-    summary="Whether the process answers",
-    answers={200: Answer("It does", {JSON: record({"live": {"const": True}})}), **problems()},
+    summary="Whether the process is alive",
+    answers={200: Answer("It is", {JSON: record({"live": {"const": True}})}), **problems()},
 )
 _READY = Operation(
     id="ready",
@@ -127,7 +127,7 @@ class Monitor:
         missing = [work for work in WORKS if work not in seen]
         if missing:
             what = " and ".join(missing)
-            raise Unavailable(f"no mover that serves {what} has been seen: start mq-mover", 5)
+            raise Unavailable(f"no mq-mover serves {what}: start one", 5)
         return json_answer(200, {"ready": True})
 
     async def survey(self) -> dict[str, Overview]:
@@ -160,7 +160,7 @@ class Monitor:
 
 
 def _seen(trial: asyncio.Future[list[Report]]) -> None:
-    """Take note of how a trial ended that nobody waits for any more."""
+    """Retrieve the result of an abandoned check, so that asyncio does not log it."""
     if not trial.cancelled():
         trial.exception()
 
@@ -182,7 +182,7 @@ class _Page:
         now: float,
         may_see: Callable[[str], bool],
     ) -> None:
-        """``may_see`` tells of which queues it may speak."""
+        """``may_see`` says which queues it may name."""
         self._processes = processes
         self._surveyed = surveyed
         self._now = now
@@ -206,7 +206,7 @@ class _Page:
         )
         oldest = GaugeMetricFamily(
             "fsmq_queue_oldest_message_age_seconds",
-            "Age of the oldest message that waits to be received",
+            "Age of the oldest message that can be claimed",
             labels=["queue"],
         )
         for queue, found in sorted(self._surveyed.items()):

@@ -26,19 +26,19 @@ PROBLEM = Component(
         {
             "type": text(
                 enum=[f"urn:fsmq:problem:{kind}" for _, kind, _ in STATUS.values()],
-                description="decide by this, or by the status",
+                description="for programs: a stable name of the error",
             ),
             "title": text(description="the type in words"),
             "status": integer(400, 599),
-            "detail": text(description="what happened here, for people"),
-            "index": integer(0, description="which message of a batch it is about"),
-            "queue": text(description="the queue that it is about"),
-            "topic": text(description="the topic that it is about"),
-            "message_id": text(description="the message that it is about"),
-            "field": text(description="what does not fit"),
-            "limit": integer(1, description="bytes that a body may have"),
+            "detail": text(description="what happened, for people"),
+            "index": integer(0, description="which message of a batch, from 0"),
+            "queue": text(description="the queue"),
+            "topic": text(description="the topic"),
+            "message_id": text(description="the message"),
+            "field": text(description="the parameter, header or field that is not valid"),
+            "limit": integer(1, description="the limit, in bytes"),
             "retry_after": integer(1, description="seconds to wait"),
-            "allowed": array(text(), description="methods that the path has"),
+            "allowed": array(text(), description="methods that the path allows"),
         },
         required=["type", "title", "status", "detail"],
         description="An error (RFC 9457)",
@@ -46,10 +46,10 @@ PROBLEM = Component(
 )
 RETRY_AFTER = Header("whole seconds to wait before the next try", integer(1), always=True)
 _ACCEPT_ENCODING = Header(
-    "the encodings that are taken", text(enum=[", ".join(ENCODINGS)]), always=True
+    "the encodings that are supported", text(enum=[", ".join(ENCODINGS)]), always=True
 )
 _WWW_AUTHENTICATE = Header(
-    "how to send a key; with an error, the key that was sent opens nothing",
+    "how to send a key; with `error`, the key that was sent is not valid",
     text(enum=["Bearer", 'Bearer error="invalid_token"']),
     always=True,
 )

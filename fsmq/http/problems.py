@@ -49,7 +49,7 @@ class MethodNotAllowed(HttpError):
     kind = "method-not-allowed"
 
     def __init__(self, method: str, allowed: list[str]) -> None:
-        super().__init__(f"{method[:50]} is not served here; allowed: {', '.join(allowed)}")
+        super().__init__(f"{method[:50]} is not allowed here; allowed: {', '.join(allowed)}")
         self.allowed = allowed
 
 
@@ -67,23 +67,23 @@ class UnsupportedEncoding(HttpError):
 
     def __init__(self, encoding: str) -> None:
         known = ", ".join(ENCODINGS)
-        super().__init__(f"no body is taken with the encoding {encoding[:50]!r}, but with: {known}")
+        super().__init__(f"unknown encoding {encoding[:50]!r}; expected one of: {known}")
 
 
 class MalformedRequest(HttpError):
-    """What came is no HTTP, or breaks its rules or a limit on header fields."""
+    """The request is not valid HTTP, or exceeds a limit on header fields."""
 
     kind = "malformed-request"
 
 
 class InternalError(HttpError):
-    """An error of ours; the log tells it."""
+    """A bug of the server; its log has the details."""
 
     status = 500
     kind = "internal-error"
 
     def __init__(self) -> None:
-        super().__init__("the server's log says more")
+        super().__init__("see the log of the server")
 
 
 class SlowBody(HttpError):
@@ -156,30 +156,30 @@ class TooManyRequests(HttpError, NoRoom):
 
 # Of each error: status, type and title.
 STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
-    InvalidValue: (400, "invalid-value", "A value does not fit"),
-    NoSuchQueue: (404, "no-such-queue", "There is no such queue"),
-    NoSuchTopic: (404, "no-such-topic", "There is no such topic"),
-    NoSuchSubscription: (404, "no-such-subscription", "There is no such subscription"),
-    NoSuchMessage: (404, "no-such-message", "There is no such message"),
-    DuplicateMessage: (409, "duplicate-message", "The id stands in the spool already"),
+    InvalidValue: (400, "invalid-value", "Invalid value"),
+    NoSuchQueue: (404, "no-such-queue", "No such queue"),
+    NoSuchTopic: (404, "no-such-topic", "No such topic"),
+    NoSuchSubscription: (404, "no-such-subscription", "No such subscription"),
+    NoSuchMessage: (404, "no-such-message", "No such message"),
+    DuplicateMessage: (409, "duplicate-message", "A message with this id exists already"),
     MessageTooLarge: (413, "message-too-large", "The message is too large"),
     QueueFull: (503, "queue-full", "The queue is full"),
-    Unavailable: (503, "unavailable", "This cannot be guaranteed now"),
+    Unavailable: (503, "unavailable", "Temporarily unavailable"),
     Unauthorized: (401, Unauthorized.kind, "A key is needed"),
-    Forbidden: (403, Forbidden.kind, "The key has not the right"),
-    NotFound: (404, NotFound.kind, "There is nothing here"),
-    MethodNotAllowed: (405, MethodNotAllowed.kind, "The method is not allowed here"),
+    Forbidden: (403, Forbidden.kind, "The key lacks this right"),
+    NotFound: (404, NotFound.kind, "Unknown path"),
+    MethodNotAllowed: (405, MethodNotAllowed.kind, "Method not allowed"),
     UnreadableBody: (400, UnreadableBody.kind, "The body cannot be read"),
-    UnsupportedEncoding: (415, UnsupportedEncoding.kind, "The encoding is not supported"),
-    MalformedRequest: (400, MalformedRequest.kind, "This is not HTTP as it should be"),
+    UnsupportedEncoding: (415, UnsupportedEncoding.kind, "Unsupported encoding"),
+    MalformedRequest: (400, MalformedRequest.kind, "Malformed HTTP request"),
     SlowHead: (408, SlowHead.kind, "The request did not arrive in time"),
-    CrossSite: (403, CrossSite.kind, "Pages of other sites are not served"),
-    UnknownHost: (421, UnknownHost.kind, "The server is not known by this name"),
-    Overloaded: (503, "overloaded", "The server has too much going on"),
+    CrossSite: (403, CrossSite.kind, "Request from another site refused"),
+    UnknownHost: (421, UnknownHost.kind, "Unknown host name"),
+    Overloaded: (503, "overloaded", "The server is overloaded"),
     InternalError: (500, InternalError.kind, "Internal error"),
     SlowBody: (408, SlowBody.kind, "The body did not arrive in time"),
     ExpectationFailed: (417, ExpectationFailed.kind, "The expectation cannot be met"),
-    TooManyRequests: (429, TooManyRequests.kind, "Too much at a time"),
+    TooManyRequests: (429, TooManyRequests.kind, "Too many requests"),
 }
 _FIELDS = ("index", "queue", "topic", "message_id", "field", "limit", "retry_after", "allowed")
 

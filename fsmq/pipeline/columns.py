@@ -91,7 +91,7 @@ def check_schema(schema: StructType) -> StructType:
         kind = COLUMNS.get(field.name)
         if kind is None:
             raise InvalidValue(
-                "schema", f"has the column {field.name!r}; there are: {', '.join(COLUMNS)}"
+                "schema", f"unknown column {field.name!r}; expected some of: {', '.join(COLUMNS)}"
             )
         if field.dataType.simpleString() != kind.simpleString():
             raise InvalidValue(

@@ -78,8 +78,9 @@ def columns_of(options: Mapping[str, str]) -> StructType:
     schema = StructType()
     for name in wanted.split(","):
         if name.strip() not in COLUMNS:
+            known = ", ".join(COLUMNS)
             raise InvalidValue(
-                "option columns", f"{name.strip()!r} is none; there are: {', '.join(COLUMNS)}"
+                "option columns", f"unknown column {name.strip()!r}; expected some of: {known}"
             )
         schema = schema.add(SCHEMA[name.strip()])
     return schema

@@ -24,14 +24,14 @@ class Options:
         self._known = {name.lower(): name for name in known}
         for name in self._given:
             if name not in self._known:
-                raise InvalidValue(f"option {name}", f"is none here; {self._advice(name)}")
+                raise InvalidValue(f"option {name}", f"unknown option; {self._advice(name)}")
 
     def _advice(self, name: str) -> str:
         if name == "path":
-            return 'the folder of the spool is .option("root", …), and load() takes nothing'
+            return 'give the folder of the spool as .option("root", …), and nothing to load()'
         near = get_close_matches(name, self._known, 1)
         meant = f"did you mean {self._known[near[0]]}? " if near else ""
-        return f"{meant}there are: {', '.join(self._known.values())}"
+        return f"{meant}expected one of: {', '.join(self._known.values())}"
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """A text; the default where it is not given."""
@@ -50,7 +50,7 @@ class Options:
         if not os.path.isabs(path):
             raise InvalidValue(
                 "option root",
-                f"{path!r} is relative, and workers may run elsewhere: give all of it",
+                f"{path!r} is relative, and workers may run elsewhere: give an absolute path",
             )
         return path
 
@@ -62,7 +62,7 @@ class Options:
         try:
             number = int(value)
         except ValueError:
-            raise InvalidValue(f"option {name}", f"{value!r} is no whole number") from None
+            raise InvalidValue(f"option {name}", f"{value!r} is not a whole number") from None
         if number < least:
             raise InvalidValue(f"option {name}", f"{number} is less than {least}")
         return number
@@ -75,7 +75,7 @@ class Options:
         try:
             number = float(value)
         except ValueError:
-            raise InvalidValue(f"option {name}", f"{value!r} is no number") from None
+            raise InvalidValue(f"option {name}", f"{value!r} is not a number") from None
         if not least <= number < float("inf"):
             raise InvalidValue(f"option {name}", f"{value} is not a number of at least {least:g}")
         return number
@@ -84,7 +84,9 @@ class Options:
         """One of several words."""
         value = self.text(name) or default
         if value not in choices:
-            raise InvalidValue(f"option {name}", f"{value!r} is none of: {', '.join(choices)}")
+            raise InvalidValue(
+                f"option {name}", f"unknown value {value!r}; expected one of: {', '.join(choices)}"
+            )
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Every error that the spool raises: what happened, to which queue or message, and what to do."""
+"""Every error that the spool raises: what happened, to which queue or message, what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 class FsmqError(Exception):
     """The base of all errors of fsmq.
 
-    ``index`` tells which of several messages of one call it is about, from 0.
+    ``index`` is the position of the message that it is about, from 0, if a call has several.
     """
 
     index: int | None = None
@@ -21,7 +21,7 @@ class FsmqError(Exception):
 
 
 class InvalidValue(FsmqError, ValueError):
-    """A caller's value does not fit. ``field`` names it, ``problem`` says what is expected."""
+    """A value is not accepted. ``field`` names it, ``problem`` says what is expected."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -55,7 +55,7 @@ class NoSuchSubscription(FsmqError, LookupError):
 
 
 class NoSuchMessage(FsmqError, LookupError):
-    """The message stands in none of the folders in which the verb looks for it."""
+    """The message is in none of the folders in which the verb looks for it."""
 
     def __init__(self, queue: str, message_id: str, where: str) -> None:
         super().__init__(f"queue {queue!r} has no message {message_id!r} {where}")
@@ -64,7 +64,7 @@ class NoSuchMessage(FsmqError, LookupError):
 
 
 class DuplicateMessage(FsmqError):
-    """A put with a caller's own id found that id standing in the spool; nothing was written."""
+    """A message with this own id is in the spool already; nothing was written."""
 
     def __init__(self, queue: str, message_id: str) -> None:
         super().__init__(f"queue {queue!r} already holds a message with the id {message_id!r}")
@@ -73,14 +73,14 @@ class DuplicateMessage(FsmqError):
 
 
 class Reserved(FsmqError):
-    """Someone else is storing a message of this id right now; how that ends is not known yet."""
+    """Another process is storing a message with this id; whether it succeeds is not known yet."""
 
     def __init__(self, message_id: str) -> None:
         super().__init__(f"another put of the id {message_id!r} is under way")
 
 
 class ConsumerInUse(FsmqError):
-    """Someone else works as this consumer; ``consumer`` is its name."""
+    """Another process works as this consumer; ``consumer`` is its name."""
 
     def __init__(self, consumer: str) -> None:
         super().__init__(
@@ -94,8 +94,8 @@ class MessageTooLarge(FsmqError):
     """A body is larger than the limit of the queue or of the server."""
 
     def __init__(self, size: int | None, limit: int) -> None:
-        got = "a body" if size is None else f"a body of {size} bytes"
-        super().__init__(f"{got} is more than the {limit} bytes that it may have")
+        got = "the body" if size is None else f"the body of {size} bytes"
+        super().__init__(f"{got} is too large: the limit is {limit} bytes")
         self.limit = limit
 
 
@@ -118,7 +118,7 @@ class QueueFull(Unavailable):
 
 
 class NoRoom(FsmqError):
-    """There is no room in the memory for a message now; nothing was begun."""
+    """There is no memory for a message now; nothing was begun."""
 
 
 class UnusableSpool(FsmqError):
@@ -129,7 +129,7 @@ ADVICE = {
     errno.ENOSPC: ("the disk is full (space, inodes, or the index of a folder): free some", 5),
     errno.EDQUOT: ("the disk quota is used up: raise it or free some space", 5),
     errno.EFBIG: (
-        "a file is larger than this program may have it: raise --max-body-bytes, or move it",
+        "a file is larger than this program accepts: raise --max-body-bytes, or move it",
         10,
     ),
     errno.EROFS: ("the filesystem is mounted read-only", 10),
@@ -146,12 +146,12 @@ ADVICE = {
 }
 
 
-# What is no property of a folder: it passes, or somebody ends it.
+# These are not properties of one folder: they pass by themselves, or somebody ends them.
 _PASSING = ADVICE.keys() - {errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether a failed system call may succeed later although nothing is configured anew."""
+    """Whether a failed system call may succeed later without a change of the configuration."""
     if isinstance(error, Unavailable):
         return True
     return isinstance(error, OSError) and error.errno in _PASSING
@@ -164,7 +164,7 @@ def is_full(error: OSError) -> bool:
 
 @contextmanager
 def telling(doing: str) -> Iterator[None]:
-    """Tell a failed system call within as :func:`unavailable` does. Raises Unavailable."""
+    """Turn an OSError raised inside into Unavailable; ``doing`` says what could not be done."""
     try:
         yield
     except OSError as error:
@@ -172,7 +172,7 @@ def telling(doing: str) -> Iterator[None]:
 
 
 def unavailable(error: OSError, doing: str) -> Unavailable:
-    """Translate a failed system call into the error that clients are told."""
+    """The error for clients that stands for a failed system call."""
     code = error.errno or 0
     advice, retry_after = ADVICE.get(code, (error.strerror or str(error), 2))
     return Unavailable(f"{doing}: {advice} ({errno.errorcode.get(code, code)})", retry_after)

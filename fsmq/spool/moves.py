@@ -95,12 +95,12 @@ def begin(
     check_queue(source, "source")
     check_queue(target, "target")
     if source == target:
-        raise InvalidValue("target", "is the source itself")
+        raise InvalidValue("target", "is the same queue as the source")
     move = Move(uuid7(), source, target, dedup, in_flight)
     try:
         _save(context.tree, move)
     except OSError as error:
-        raise unavailable(error, f"cannot order a move from {source!r}") from error
+        raise unavailable(error, f"cannot begin a move from {source!r}") from error
     return move
 
 
@@ -280,10 +280,11 @@ def _age(message_id: str) -> str:
 
 def _outcome(move: Move, is_gone: bool) -> Move:
     if is_gone:
-        error = f"the queue {move.target!r} was deleted meanwhile: what had not moved by then stays"
+        error = f"queue {move.target!r} was deleted: messages that had not moved yet stay"
     elif move.conflicts:
         error = (
-            f"{move.conflicts} messages stay: their ids stand in the target, or have no room there"
+            f"{move.conflicts} messages stay: the target has a message of the same id already,"
+            " or its name leaves no room for the id"
         )
     else:
         return replace(move, status="complete")
@@ -315,7 +316,7 @@ def _checked(move: Move) -> Move:
     for name in ("moved", "conflicts", *(() if move.total is None else ("total",))):
         documents.whole(told, name)
     if move.status not in get_args(Status) or not isinstance(move.youngest, str):
-        raise ValueError("its status is none, or its youngest is no id")
+        raise ValueError("its status is unknown, or its youngest is not an id")
     if not isinstance(move.error, str | None):
-        raise ValueError("its error is no text")
+        raise ValueError("its error is not text")
     return move

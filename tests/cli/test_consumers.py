@@ -18,7 +18,7 @@ def fsmq(root: Path) -> Command:
     return command
 
 
-def test_consumers_are_listed_and_dropped(fsmq: Command, root: Path) -> None:
+def test_consumers_are_listed_and_forgotten(fsmq: Command, root: Path) -> None:
     assert b"there are no consumers" in fsmq("consumers").stderr
     with Spool(root) as spool:
         jobs = spool.queue("jobs", create=True)
@@ -31,23 +31,23 @@ def test_consumers_are_listed_and_dropped(fsmq: Command, root: Path) -> None:
                 "letters   yes           0         0",
                 "orders    yes           1         2",
             ]
-            in_use = fsmq("consumers", "orders", "--drop", code=69).stderr
+            in_use = fsmq("consumers", "orders", "--forget", code=69).stderr
             assert b"another program works as the consumer 'orders': stop it" in in_use
         one = {"consumer": "orders", "in_use": False, "batches": 1, "messages": 2}
         assert fsmq.json("consumers", "orders") == one
         assert fsmq.json("consumers")["consumers"][1] == one
         assert completed("bash", ["fsmq", "consumers", "le"], fsmq) == ["plain,letters"]
-        assert fsmq.json("consumers", "letters", "--drop")["dropped"] is True
-        assert "2 messages will be back" in fsmq.out("consumers", "orders", "--drop")
+        assert fsmq.json("consumers", "letters", "--forget")["forgotten"] is True
+        assert "2 messages will return" in fsmq.out("consumers", "orders", "--forget")
         assert fsmq.json("consumers") == {"consumers": []}
         assert {m.id for m in jobs.peek(5, state="delay")} == set(ids)
 
 
 def test_what_is_wrong_is_said(fsmq: Command, tmp_path: Path) -> None:
     assert b"no consumer named 'x'" in fsmq("consumers", "x", code=3).stderr
-    outside = fsmq("consumers", "../queues", "--drop", code=3).stderr
+    outside = fsmq("consumers", "../queues", "--forget", code=3).stderr
     assert b"no consumer named '../queues'" in outside
-    assert b"Name the consumer" in fsmq("consumers", "--drop", code=2).stderr
+    assert b"Name the consumer" in fsmq("consumers", "--forget", code=2).stderr
     url = fsmq("consumers", FSMQ_AT="http://127.0.0.1:1", code=2).stderr
     assert b"consumers works on the folder itself" in url
     assert b"there is no spool" in fsmq("consumers", FSMQ_AT=str(tmp_path), code=78).stderr

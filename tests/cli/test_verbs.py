@@ -191,7 +191,7 @@ def test_a_reader_that_goes_away_loses_nothing(alone: Command) -> None:
     )
     os.close(writing)
     assert done.returncode == 69
-    assert b"given back" in done.stderr
+    assert b"released" in done.stderr
     assert alone.counts("jobs") == {"ready": 3}
 
 

@@ -77,7 +77,7 @@ def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None
         "warning  dead letters: 1 dead letter in jobs.dead",
         "warning  homeless: 1 message wait for the queue lost",
         "         → fsmq create lost",
-        "error    settings: the settings of endless cannot be understood",
+        "error    settings: the settings of endless cannot be parsed",
         "note     dead letters: a message that always fails comes back for ever in endless",
     ):
         assert line in shown, shown

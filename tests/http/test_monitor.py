@@ -56,7 +56,7 @@ async def test_latencies(client: aiohttp.ClientSession, queue: str) -> None:
     after = (await page(client)).sum
     count = "fsmq_http_request_duration_seconds_count"
     assert after(count, operation="post", status="201") == before(count, operation="post") + 1
-    assert after(count, operation="fetch", status="404") >= 1
+    assert after(count, operation="claim", status="404") >= 1
     bucket = "fsmq_http_request_duration_seconds_bucket"
     assert after(bucket, operation="post", le="+Inf") == after(count, operation="post")
     assert after("fsmq_sync_duration_seconds_count") > before("fsmq_sync_duration_seconds_count")

@@ -140,7 +140,7 @@ def test_a_clean_tree_a_dry_run_and_a_folder_of_someone_else(tmp_path: Path, run
     (table / "letters").touch()
     done = run("--root", tmp_path / "mq", "--to", table)
     assert done.exit_code == 2
-    assert "holds 'letters', which is no part of a table" in done.stderr
+    assert "holds 'letters', which is not part of a table" in done.stderr
     assert (table / "letters").exists()
 
 
@@ -148,7 +148,7 @@ def test_a_place_that_cannot_be_a_table_is_refused(tmp_path: Path) -> None:
     from fsmq.pipeline.jobs.audit import check_place
 
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidValue, match="is no folder"):
+    with pytest.raises(InvalidValue, match="is not a folder"):
         check_place(str(tmp_path / "file"))
     check_place(str(tmp_path / "new"))
     check_place("s3a://bucket/table")

@@ -237,10 +237,16 @@ def _reader(spool: Spool, schema: str = "id string", **options: object) -> Any:
         ({"consumer": ""}, r'option consumer: is missing: .option\("consumer", "billing"\)'),
         ({"consumer": "../x"}, r"option consumer: '\.\./x' is not a"),
         ({"queue": ""}, "option queue: is missing"),
-        ({"maxMessagesPerBatch": "none"}, "option maxMessagesPerBatch: 'none' is no whole number"),
+        (
+            {"maxMessagesPerBatch": "none"},
+            "option maxMessagesPerBatch: 'none' is not a whole number",
+        ),
         ({"visibilityTimeout": 0.5}, "option visibilityTimeout: 0.5 is not a number of at least 1"),
         ({"schema": "weight int"}, "schema: has the column 'weight'"),
-        ({"maxMessages": 5}, "option maxmessages: is none here; did you mean maxMessagesPerBatch"),
+        (
+            {"maxMessages": 5},
+            "option maxmessages: unknown option; did you mean maxMessagesPerBatch",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_named(

@@ -208,10 +208,10 @@ def test_what_cannot_be_put_as_it_was_goes_aside_by_name(
     frame = spark.createDataFrame(
         rows, "id string, content_type string, attributes map<string,string>"
     )
-    plan = Plan(str(root), "aside", "jobs", bad_rows=str(tmp_path / "bad"), ids="whole")
+    plan = Plan(str(root), "aside", "jobs", rejected_rows=str(tmp_path / "bad"), ids="whole")
     body = f.when(f.col("id") == "long", f.repeat(f.lit("x"), 11)).otherwise("x")
     done = send(frame.withColumn("body", body), plan)
-    assert (done["messages"], done["bad_rows"]) == (0, len(rows))
+    assert (done["messages"], done["rejected_rows"]) == (0, len(rows))
     aside = [json.loads(line) for line in (tmp_path / "bad" / "aside-0.jsonl").open()]
     assert {row["id"]: row["error"].split(" ")[0] for row in aside} == {
         **{row[0]: "id:" for row in rows},

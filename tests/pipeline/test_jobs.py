@@ -95,7 +95,7 @@ def test_a_bad_row_fails_the_job_by_name_or_goes_aside(
     assert re.search(r"row 1: priority.* 99.*body='bad'", done.stderr)
     assert bodies(spool, "jobs") == []
     aside = tmp_path / "aside"
-    assert told(run("load", rows, "--queue=jobs", f"--bad-rows={aside}"))["messages"] == 1
+    assert told(run("load", rows, "--queue=jobs", f"--rejected-rows={aside}"))["messages"] == 1
     assert bodies(spool, "jobs") == [b"good"]
     [kept] = [json.loads(line) for file in aside.iterdir() for line in file.open()]
     assert kept["body"] == "bad"

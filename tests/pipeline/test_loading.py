@@ -38,7 +38,7 @@ def load_bytes(spark: SparkSession, root: Path, tmp_path: Path) -> Load:
     def do(content: bytes, form: str, job: str = "job", **more: Any) -> dict[str, Any]:
         source = tmp_path / f"[{job}]{{1}}*.{form}"  # no glob, although it looks like one
         source.write_bytes(content)
-        plan = Plan(str(root), job, "jobs", **{"bad_rows": str(tmp_path / "bad"), **more})
+        plan = Plan(str(root), job, "jobs", **{"rejected_rows": str(tmp_path / "bad"), **more})
         return load(spark, plan, str(source), form, {})
 
     return do
@@ -60,9 +60,9 @@ def test_a_broken_line_of_json_is_named_and_kept(
 ) -> None:
     source = b'{"body": "a"}\n{"body": "b"\n{"body": "c"}\n'
     with pytest.raises(Exception, match=r'row 1: row: cannot be parsed .*\{"body": "b"'):
-        load_bytes(source, "json", "strict", bad_rows=None)
+        load_bytes(source, "json", "strict", rejected_rows=None)
     assert bodies(root) == []
-    assert load_bytes(source, "json")["bad_rows"] == 1
+    assert load_bytes(source, "json")["rejected_rows"] == 1
     assert bodies(root) == [b"a", b"c"]
     assert aside(tmp_path)[0]["_corrupt_record"] == '{"body": "b"'
 
@@ -83,10 +83,10 @@ def test_rows_of_csv_that_do_not_fit_are_named(
     load_bytes: Load, root: Path, tmp_path: Path
 ) -> None:
     source = b'body,priority\nfine,1\ntwo,x\n"",\nhello, world,3\n"a\nb",2\n'
-    assert load_bytes(source, "csv")["bad_rows"] == 2
+    assert load_bytes(source, "csv")["rejected_rows"] == 2
     assert bodies(root) == [b"", b"a\nb", b"fine"]
     assert [row["_corrupt_record"] for row in aside(tmp_path)] == [
-        "priority is no number: x",
+        "priority is not a number: x",
         "hello, world,3",
     ]
 
@@ -98,8 +98,8 @@ def test_bytes_of_a_text_are_kept_and_strings_have_to_be_text(
     rows = spark.sql("SELECT 'x' body, 'jobs' queue, cast(x'6bff' AS string) content_type")
     rows = rows.unionAll(spark.sql("SELECT cast(x'ff' AS string), 'jobs', null"))
     rows.coalesce(1).write.parquet(str(tmp_path / "in"))
-    plan = Plan(str(root), "rows", bad_rows=str(tmp_path / "bad"))
-    assert load(spark, plan, str(tmp_path / "in"), "parquet", {})["bad_rows"] == 1
+    plan = Plan(str(root), "rows", rejected_rows=str(tmp_path / "bad"))
+    assert load(spark, plan, str(tmp_path / "in"), "parquet", {})["rejected_rows"] == 1
     assert bodies(root) == [b"", b"one", b"\xff", b"\xff\xfe"]
     assert aside(tmp_path, "rows")[0]["error"].startswith("content_type: has control characters")
 

@@ -98,7 +98,7 @@ def test_a_bad_row_goes_aside_with_what_is_wrong(
 
     import pyarrow as pa
 
-    from fsmq.pipeline.write.rows import BadRow
+    from fsmq.pipeline.write.rows import RejectedRow
     from fsmq.pipeline.write.writer import BatchWriter, Target
     from fsmq.spool.staging.part import Job
 
@@ -115,7 +115,7 @@ def test_a_bad_row_goes_aside_with_what_is_wrong(
     }
     batch = pa.record_batch(list(arrays.values()), names=list(arrays))
     target = Target(str(root), None, False, None, "own", None, 0, False)
-    with pytest.raises(BadRow, match=told) as error:
+    with pytest.raises(RejectedRow, match=told) as error:
         BatchWriter(target, Job("bad")).write(iter([batch]))
     assert re.match("partition 0, row 0: ", str(error.value))
     assert len(str(error.value)) < 700
@@ -157,13 +157,13 @@ def test_a_task_that_outlives_its_job_adds_nothing(spark: SparkSession, root: Pa
     assert bodies(root) == []
 
 
-def test_bad_rows_go_aside_once(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+def test_rejected_rows_go_aside_once(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     for _ in range(2):
         write(
             texts(spark, "a", None, "b"),
             root,
             queue="jobs",
-            badRows=str(tmp_path / "bad"),
+            rejectedRows=str(tmp_path / "bad"),
             job="load-7",
         )
     assert sorted(bodies(root)) == [b"a", b"b"]
@@ -199,7 +199,7 @@ def test_a_queue_that_has_no_room_takes_none(spark: SparkSession, root: Path) ->
 @pytest.mark.parametrize(
     ("columns", "options", "told"),
     [
-        ("body string, prio int", {"queue": "jobs"}, "column prio: is none .*priority"),
+        ("body string, prio int", {"queue": "jobs"}, "column prio: unknown column.*priority"),
         ("body int", {"queue": "jobs"}, "column body: is int; it has to be binary or string"),
         ("queue string", {}, "column body: is missing"),
         ("body string", {}, "option queue: is missing, and there is no column queue"),
@@ -216,8 +216,11 @@ def test_columns_that_cannot_be_written(columns: str, options: dict[str, str], t
 def test_what_is_refused_before_it_begins(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     frame = texts(spark, "a")
     refused: list[tuple[Callable[[], None], str]] = [
-        (lambda: write(frame, root, queue="jobs", bad_rows="/x"), "option bad_rows: is none here"),
-        (lambda: write(frame, tmp_path / "no", queue="jobs"), "is no spool"),
+        (
+            lambda: write(frame, root, queue="jobs", rejected_rows="/x"),
+            "option rejected_rows: unknown option",
+        ),
+        (lambda: write(frame, tmp_path / "no", queue="jobs"), "is not a spool"),
         (
             lambda: (
                 frame.write.format("fsmq")

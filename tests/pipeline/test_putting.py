@@ -77,10 +77,10 @@ def test_what_was_set_aside_is_mended_and_loaded(
 ) -> None:
     rows = [(b"\xff\x00", 1), (b"fine", 1), (b"text", 100)]
     spark.createDataFrame(rows, "body binary, priority int").write.parquet(str(tmp_path / "in"))
-    plan = Plan(str(root), "first", "jobs", bad_rows=str(tmp_path / "bad"))
+    plan = Plan(str(root), "first", "jobs", rejected_rows=str(tmp_path / "bad"))
     columns = {"priority": "if(body = x'ff00', 200, priority)"}
     done = load(spark, plan, str(tmp_path / "in"), "parquet", columns)
-    assert (done["messages"], done["bad_rows"]) == (1, 2)
+    assert (done["messages"], done["rejected_rows"]) == (1, 2)
     mended = {
         "priority": "7",
     }
@@ -99,7 +99,7 @@ def test_what_was_set_aside_is_mended_and_loaded(
     ("columns", "told"),
     [
         ({}, "column body: is missing; the source has: n, payload"),
-        ({"boddy": "payload"}, "column boddy: is none of a message"),
+        ({"boddy": "payload"}, "column boddy: unknown column; expected one of"),
         ({"body": "n"}, "column body: is bigint; it has to be binary or string"),
     ],
 )
@@ -150,9 +150,9 @@ def test_a_snapshot_of_every_state_comes_back(spark: SparkSession, tmp_path: Pat
     with Spool(root, sync="none") as spool:
         for queue in {queue for queue, _ in wanted}:
             spool.create_queue(queue)
-    plan = Plan(str(root), "back", bad_rows=str(tmp_path / "bad"))
+    plan = Plan(str(root), "back", rejected_rows=str(tmp_path / "bad"))
     done = replay(spark, plan, archive, Wish())
-    assert done["bad_rows"] == 1  # its queue is not there
+    assert done["rejected_rows"] == 1  # its queue is not there
     assert done["messages"] == len(wanted) > 100
     assert facts(root) == wanted
     assert replay(spark, plan, archive, Wish())["done_before"]

@@ -85,7 +85,7 @@ def test_what_is_no_segment_is_passed_over(root: Path) -> None:
 
 
 def test_a_folder_that_is_no_spool_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValue, match="is no spool: it has no journal/"):
+    with pytest.raises(InvalidValue, match="is not a spool: it has no journal/"):
         listing(str(tmp_path))
 
 

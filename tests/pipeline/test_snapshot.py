@@ -165,12 +165,15 @@ def test_columns_come_in_the_order_of_the_schema(root: Path, read: Read) -> None
         ({"root": "ROOT", "queue": "a b"}, "option queue: 'a b' is not a queue name"),
         ({"root": "here", "queue": "jobs"}, "option root: 'here' is relative"),
         ({"root": "ROOT/nowhere", "queue": "jobs"}, "No such file or directory"),
-        ({"root": "ROOT/new", "queue": "jobs"}, "is no spool: it has no folder 'new'"),
-        ({"root": "ROOT", "queu": "jobs"}, "option queu: is none here; did you mean queue?"),
+        ({"root": "ROOT/new", "queue": "jobs"}, "is not a spool: it has no folder 'new'"),
+        ({"root": "ROOT", "queu": "jobs"}, "option queu: unknown option; did you mean queue?"),
         ({"root": "ROOT", "path": "x"}, 'the folder of the spool is .option("root", …)'),
-        ({"root": "ROOT", "queue": "jobs", "partitions": "many"}, "'many' is no whole number"),
+        ({"root": "ROOT", "queue": "jobs", "partitions": "many"}, "'many' is not a whole number"),
         ({"root": "ROOT", "queue": "jobs", "maxBodyBytes": "0"}, "maxBodyBytes: 0 is less than 1"),
-        ({"root": "ROOT", "queue": "jobs", "columns": "id,boddy"}, "'boddy' is none; there are: q"),
+        (
+            {"root": "ROOT", "queue": "jobs", "columns": "id,boddy"},
+            "unknown column 'boddy'; expected some of: q",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_the_option(
@@ -184,7 +187,7 @@ def test_a_mistake_is_told_with_the_option(
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ("id string, subject string", "has the column 'subject'; there are: queue, id"),
+        ("id string, subject string", "unknown column 'subject'; expected some of: queue, id"),
         ("id string, size string", "has the column 'size' as string; it is bigint"),
     ],
 )

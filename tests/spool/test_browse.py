@@ -231,7 +231,7 @@ def test_move_needs_two_queues(spool: Spool, jobs: Queue) -> None:
         jobs.move_to("gone")
     with pytest.raises(NoSuchQueue, match="gone"):
         Queue(spool, "gone").move_to("jobs")
-    with pytest.raises(InvalidValue, match="itself"):
+    with pytest.raises(InvalidValue, match="the same queue"):
         jobs.move_to("jobs")
 
 

@@ -380,6 +380,6 @@ def test_a_file_that_is_too_large_for_the_memory_holds_up_no_other(
         sparse.truncate(8 << 40)
     jobs.put(b"small")
     assert [m.body for m in jobs.claim(2)] == [b"small"]
-    with pytest.raises(Unavailable, match="larger than this program may have it"):
+    with pytest.raises(Unavailable, match="larger than this program accepts"):
         spool.complete(spool.unsynced.claim("jobs"))
     assert tree_of(root)["queues/jobs"] == ["0-first"]

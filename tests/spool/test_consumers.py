@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import ConsumerInUse, InvalidValue, NewMessage, Queue, Spool
-from fsmq.spool.consumers.batches import drop, overview
+from fsmq.spool.consumers.batches import forget, overview
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.consumers.window import Window
@@ -186,7 +186,7 @@ def test_one_name_is_for_one_program(spool: Spool, jobs: Queue) -> None:
         with pytest.raises(ConsumerInUse, match=r"'spark'.*different names share"):
             Consumer(spool, "spark", patience=0.1)
         with pytest.raises(ConsumerInUse):
-            drop(spool.context, "spark")
+            forget(spool.context, "spark")
         assert overview(spool.context)["spark"] == (True, 1, 2)
     assert overview(spool.context)["spark"] == (False, 1, 2)
     with pytest.raises(InvalidValue, match=r"consumer: '\.\./x'"):
@@ -206,8 +206,8 @@ def test_a_dropped_consumer_leaves_its_messages_to_their_timers(
     ids = fill(jobs, 2)
     with Consumer(spool, "spark", visibility=10) as consumer:
         consumer.claim("s", 0, ["jobs"], 2)
-    assert drop(spool.context, "spark")
-    assert not drop(spool.context, "spark")
+    assert forget(spool.context, "spark")
+    assert not forget(spool.context, "spark")
     assert overview(spool.context) == {}
     clock.advance(20)
     assert [message.id for message in jobs.claim(5)] == ids

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fsmq.spool import Spool
-from fsmq.spool.consumers.batches import drop
+from fsmq.spool.consumers.batches import forget
 from fsmq.spool.consumers.consumer import Consumer
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock, visible
@@ -110,7 +110,7 @@ def test_a_batch_that_is_taken_back_loses_nothing(root: Path, clock: Clock) -> N
 
 def test_dropping_a_consumer_loses_nothing(root: Path, clock: Clock) -> None:
     for acknowledged, tree in crashes(
-        root, clock, lambda spool: drop(spool.context, "spark"), take
+        root, clock, lambda spool: forget(spool.context, "spark"), take
     ):
         if acknowledged:
             assert not (tree / "consumers" / "spark").exists()

@@ -337,7 +337,7 @@ def test_expired_messages_are_swept_from_their_queues(
     jobs.put_many([NewMessage(b"x", ttl=5), b"stays"])
     spool.deliver()
     clock.advance(7)
-    delivery = Delivery(spool.context, sweep_interval=0)
+    delivery = Delivery(spool.context, expiry_interval=0)
     delivery.step()
     delivery.close()
     assert [m.body for m in jobs.peek()] == [b"stays"]
@@ -351,7 +351,7 @@ def test_a_sweep_takes_a_large_queue_in_parts(
     old = jobs.put_many([NewMessage(b"x", ttl=5)] * 3)
     spool.deliver()
     clock.advance(600)
-    delivery = Delivery(spool.context, sweep_interval=0)
+    delivery = Delivery(spool.context, expiry_interval=0)
     steps = 0
     while any((root / "queues" / "jobs" / name).exists() for name in old):
         delivery.step()

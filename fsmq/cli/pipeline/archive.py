@@ -24,7 +24,7 @@ from fsmq.cli.place.place import root_option
 @click.argument("queues", nargs=-1, required=True)
 @root_option
 @click.option("--to", "folder", required=True, metavar="DIR", help="Folder of the archive.")
-@click.option("--copy", is_flag=True, help="Copy what stands there; acknowledge nothing.")
+@click.option("--copy", is_flag=True, help="Copy what is in the queues; acknowledge nothing.")
 @click.option(
     "--batch",
     "messages",
@@ -32,7 +32,7 @@ from fsmq.cli.place.place import root_option
     default=50_000,
     show_default=True,
     metavar="MESSAGES",
-    help="As many are written, and then acknowledged, at a time.",
+    help="How many messages are written, then acknowledged, at a time.",
 )
 @click.option(
     "--max-body-bytes",
@@ -46,7 +46,7 @@ from fsmq.cli.place.place import root_option
 @click.option(
     "--consumer",
     metavar="NAME",
-    help="Who claims the messages.  [default: a name made of --to]",
+    help="The name of the consumer.  [default: made from --to]",
 )
 @master_option
 @dry_run_option

@@ -31,10 +31,10 @@ _SHOWN = 20
     type=click.Choice(["parquet", "csv"]),
     default="parquet",
     show_default=True,
-    help="What the table is written as.",
+    help="The format of the table.",
 )
-@click.option("--bodies", is_flag=True, help="Read header blocks and compressed bodies, too.")
-@click.option("--offline", is_flag=True, help="No program is running: everything is old enough.")
+@click.option("--bodies", is_flag=True, help="Also read header blocks and compressed bodies.")
+@click.option("--offline", is_flag=True, help="No program is running: check files of any age.")
 @master_option
 @dry_run_option
 @json_option

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.command("journal")
 @root_option
 @click.option("--to", "folder", required=True, metavar="DIR", help="Folder of the tables.")
-@click.option("--follow", is_flag=True, help="Go on as the journal does, until SIGINT or SIGTERM.")
+@click.option("--follow", is_flag=True, help="Continue with the journal until SIGINT or SIGTERM.")
 @click.option(
     "--every",
     type=click.FloatRange(1),
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a minute stays open for steps that come late.",
+    help="How long a minute is open for late steps.",
 )
 @click.option(
     "--lost",
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     default=30.0,
     show_default=True,
     metavar="DAYS",
-    help="Give an open message up when nothing was noted of it for so long.",
+    help="Close an open message after this time without a step.",
 )
 @master_option
 @dry_run_option

@@ -22,19 +22,20 @@ from fsmq.cli.place.place import root_option
 @click.command("load")
 @click.argument("source")
 @root_option
-@click.option("--queue", metavar="QUEUE", help="Where rows go that name no queue themselves.")
+@click.option("--queue", metavar="QUEUE", help="The queue of rows that have none.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["parquet", "json", "csv", "text", "files"]),
-    help="What the source is; files: each file of a folder is a body.  [default: by the names]",
+    help="The format of the source; files: each file is a body.  [default: by the names of files]",
 )
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="NAME=EXPR",
-    help="What a column of the message is: body=payload, ttl=3600, 'body=to_json(struct(*))'.",
+    help="The expression for a column of the message: body=payload, ttl=3600,"
+    " 'body=to_json(struct(*))'.",
 )
 @putting_options
 @master_option
@@ -48,16 +49,16 @@ def load(
     columns: tuple[str, ...],
     job: str | None,
     create_queues: bool,
-    bad_rows: str | None,
+    rejected_rows: str | None,
     master: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Put the rows of Parquet, JSON lines, CSV, text, or a folder of files.
 
-    All of them, or none where one cannot be a message (see --bad-rows). The same source is loaded
-    once: a run that was stopped is run again with the same words, and one that is done adds
-    nothing. --job NAME loads it once more under another name.
+    All of them, or none if one cannot be a message (see --rejected-rows). A source is loaded once:
+    run a job that was stopped again with the same arguments; one that is done adds nothing. --job
+    NAME loads the source once more under another name.
     """
     told = dict(_pair(column) for column in columns)
     place = absolute(source)
@@ -67,7 +68,7 @@ def load(
 
         form = form or job_load.format_of(place)
         name = job or name_of("load", place, form, queue, sorted(told.items()))
-        aside = absolute(bad_rows) if bad_rows is not None else None
+        aside = absolute(rejected_rows) if rejected_rows is not None else None
         plan = Plan(str(root.resolve()), name, queue, create_queues, aside)
         with progress(spark, "loading"):
             found = job_load.load(spark, plan, place, form, told, dry_run=dry_run)
@@ -77,5 +78,5 @@ def load(
 def _pair(column: str) -> tuple[str, str]:
     name, equals, told = column.partition("=")
     if not equals or not told:
-        raise click.UsageError(f"--column {column}: it has to be NAME=EXPR, as in body=payload")
+        raise click.UsageError(f"--column {column}: expected NAME=EXPR, as in body=payload")
     return name.strip(), told

@@ -22,17 +22,21 @@ from fsmq.cli.place.place import root_option
 @click.command("replay")
 @click.argument("archive")
 @root_option
-@click.option("--queue", "queues", metavar="QUEUES", help="Only of these: names and globs.")
-@click.option("--since", metavar="TIME", help="Only those created from then on: 2026-11-21 08:00.")
-@click.option("--until", metavar="TIME", help="Only those created before.")
-@click.option("--where", metavar="EXPR", help="Only those for which this SQL holds: priority = 0.")
-@click.option("--to", metavar="QUEUE", help="Put all of them here.  [default: where they were]")
+@click.option(
+    "--queue", "queues", metavar="QUEUES", help="Only messages of these: names and globs."
+)
+@click.option(
+    "--since", metavar="TIME", help="Only those created at this time or later: 2026-11-21 08:00."
+)
+@click.option("--until", metavar="TIME", help="Only those created before this time.")
+@click.option("--where", metavar="EXPR", help="Only those that match this SQL: priority = 0.")
+@click.option("--to", metavar="QUEUE", help="Put all of them here.  [default: their own queues]")
 @click.option("--renew", is_flag=True, help="Give new ids.  [default: the ids that they had]")
 @click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),
     metavar="NUMBER",
-    help="Let so many a second become ready: each has a delay, counted from the commit.",
+    help="Messages a second that become ready: each has a delay, counted from the commit.",
 )
 @putting_options
 @master_option
@@ -50,7 +54,7 @@ def replay(
     rate: float | None,
     job: str | None,
     create_queues: bool,
-    bad_rows: str | None,
+    rejected_rows: str | None,
     master: str | None,
     dry_run: bool,
     as_json: bool,
@@ -68,7 +72,7 @@ def replay(
 
         wish = job_replay.Wish(queues, since, until, where, to, renew, rate)
         name = job or name_of("replay", place, wish)
-        aside = absolute(bad_rows) if bad_rows is not None else None
+        aside = absolute(rejected_rows) if rejected_rows is not None else None
         plan = Plan(str(root.resolve()), name, to, create_queues, aside)
         with progress(spark, "replaying"):
             found = job_replay.replay(spark, plan, place, wish, dry_run=dry_run)

@@ -34,18 +34,21 @@ master_option = click.option(
     help="Where Spark runs: local[2], spark://host:7077.  [default: all cores of this machine]",
 )
 _putting = (
-    click.option("--job", metavar="NAME", help="A name of your own, under which it is done once."),
-    click.option("--create-queues", is_flag=True, help="Make queues that are missing."),
     click.option(
-        "--bad-rows",
+        "--job", metavar="NAME", help="A name that you choose: a job of this name is done once."
+    ),
+    click.option("--create-queues", is_flag=True, help="Create missing queues."),
+    click.option(
+        "--rejected-rows",
         metavar="DIR",
-        help="Put rows that cannot be messages here, as JSON lines.  [default: one fails the job]",
+        help="Folder for rows that cannot be messages, as JSON lines.  [default: one"
+        " fails the job]",
     ),
 )
 
 
 def putting_options(command: F) -> F:
-    """The options of a job that puts messages: job, create_queues and bad_rows."""
+    """The options of a job that puts messages: job, create_queues and rejected_rows."""
     for option in reversed(_putting):
         command = option(command)
     return command
@@ -57,7 +60,7 @@ def absolute(place: str) -> str:
 
 
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Say what would be done, and change nothing."
+    "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
 )
 
 
@@ -124,7 +127,7 @@ def _no_start(error: Exception, master: str | None) -> Failure:
     return Failure(
         f"Spark does not start{where}: {reason}",
         Exit.UNAVAILABLE,
-        "see what it has said above; a cluster: do its master and driver reach each other?",
+        "see its output above; on a cluster: can its master and driver reach each other?",
     )
 
 

@@ -20,7 +20,7 @@ _CODES = {
     "ConsumerInUse": Exit.UNAVAILABLE,
     "UnusableSpool": Exit.UNUSABLE,
 }
-AGAIN = "run it again: it goes on where it was"
+AGAIN = "run it again: it continues where it stopped"
 
 
 def failure_of(text: str) -> Failure | None:
@@ -29,7 +29,7 @@ def failure_of(text: str) -> Failure | None:
         code = _CODES.get(ours["kind"], Exit.USAGE)
         advice = AGAIN if code is Exit.UNAVAILABLE else ""
         if ours["text"].startswith("option maxBodyBytes"):
-            advice = "archive takes --max-body-bytes; what it has claimed it finishes then"
+            advice = "archive takes --max-body-bytes; it then finishes what it has claimed"
         return Failure(ours["text"], code, advice)
     if _BUG in text:
         return None

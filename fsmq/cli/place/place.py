@@ -137,13 +137,13 @@ class Root:
         self.where = str(root.absolute())
         self.path = root
         if not root.exists() and _host_and_port.fullmatch(str(root)):
-            said = f"{root} is no folder, and a server is named by a URL"
+            said = f"{root} is not a folder; for a server give a URL"
             raise Failure(said, Exit.USAGE, f"give --at http://{root}")
         if not create and not all((root / name).is_dir() for name in MESSAGE_FOLDERS):
             raise Failure(
                 f"there is no spool in {root}",
                 Exit.UNUSABLE,
-                f"make one: fsmq up --root {root}; or name another place with --at or {VARIABLE}",
+                f"make one: fsmq up --root {root}; or give another place with --at or {VARIABLE}",
             )
         self.spool = Spool(root, create=create)
 

@@ -94,7 +94,7 @@ class MoverOptions:
     delay: float
     watch: Watch
     poll_interval: float
-    sweep_interval: float
+    expiry_interval: float
     node: str
     journal: OnOff
     log_level: LogLevel

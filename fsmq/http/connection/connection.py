@@ -284,7 +284,7 @@ def _error_for(status: int, exc: BaseException | None, message: str | None) -> H
     if status >= 500:
         return InternalError()
     # The parser draws the place of the error below it: of no use in one line.
-    reason = (message or "").split("\n")[0].rstrip(": ")[:200] or "no reason known"
+    reason = (message or "").split("\n")[0].rstrip(": ")[:200] or "unknown reason"
     if isinstance(exc, http_exceptions.PayloadEncodingError):
         return UnreadableBody(f"the body cannot be read: {reason}")
-    return MalformedRequest(f"the request cannot be understood: {reason}")
+    return MalformedRequest(f"the request cannot be parsed: {reason}")

@@ -102,10 +102,12 @@ class Queues:
         if not self._spool.has_queue(queue):
             raise Refused(404, no_such_queue(queue), bare=True)  # whatever the number is
         if not _whole.fullmatch(asked) or int(asked) < 1:
-            raise Refused(422, f"{asked[:50]!r} is no batch size: a whole number from 1", bare=True)
+            raise Refused(
+                422, f"{asked[:50]!r} is not a batch size: a whole number from 1", bare=True
+            )
         count = min(int(asked), MAX_COUNT)
         try:
-            messages = await self._service.receiver.fetch(call, queue, count, None, 0.0)
+            messages = await self._service.receiver.claim(call, queue, count, None, 0.0)
         except NoSuchQueue:
             raise Refused(404, no_such_queue(queue), bare=True) from None
         return bodies.in_json(messages, _tell, (b"[", b",", b"]"), CONTENT_TYPE)

@@ -57,7 +57,7 @@ class DedupQueues(PlainQueues):
 
         sides = (write_side(queue), read_side(queue))
         try:
-            messages = await self._service.receiver.fetch_by(
+            messages = await self._service.receiver.claim_by(
                 call, sides, claim, limit, LOOK_AGAIN_S
             )
             if not ttl and taken is not None:

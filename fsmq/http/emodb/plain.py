@@ -62,7 +62,7 @@ class PlainQueues:
         receiver = self._service.receiver
         try:
             if ttl:
-                return await receiver.fetch(call, queue, limit, ttl, LOOK_AGAIN_S)
+                return await receiver.claim(call, queue, limit, ttl, LOOK_AGAIN_S)
             await receiver.load(queue)
             call.admit()
             return await self._service.in_thread(self._glance, call, queue, limit)

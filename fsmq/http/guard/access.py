@@ -105,7 +105,7 @@ class Identity:
             raise Unauthorized(
                 f"this needs a key with the right {needed}: send Authorization: Bearer and the key"
             )
-        raise Forbidden(f"the key {self.name!r} has not the right {needed}")
+        raise Forbidden(f"the key {self.name!r} lacks the right {needed}")
 
 
 class Access:
@@ -131,9 +131,9 @@ class Access:
             return self._anonymous
         key = self._ring.find(token)
         if key is None:
-            raise Unauthorized("there is no such key", unknown=True)
+            raise Unauthorized("unknown key", unknown=True)
         if key.is_over(time.time()):
-            raise Unauthorized(f"the time of the key {key.name!r} is over", unknown=True)
+            raise Unauthorized(f"the key {key.name!r} has expired", unknown=True)
         identity = self._identities.get(key.name)
         if identity is None:
             identity = self._identities[key.name] = Identity(key.name, key.grants, key)

@@ -35,7 +35,7 @@ class Admission:
         if who is not None:
             limit = self.limits.requests_per_key
             if self._requests[who] >= limit:
-                raise TooManyRequests(f"{limit} requests of {who!r} are open already")
+                raise TooManyRequests(f"the key {who!r} has its maximum of {limit} open requests")
             self._requests[who] += 1
 
     def leave(self, who: str | None) -> None:
@@ -45,13 +45,13 @@ class Admission:
 
     @contextmanager
     def waiting(self, who: str | None) -> Iterator[None]:
-        """Count a fetch as waiting. Raises TooManyRequests."""
+        """Count a request as waiting for messages. Raises TooManyRequests."""
         if who is None:
             yield
             return
         limit = self.limits.waiters_per_key
         if self._waiting[who] >= limit:
-            raise TooManyRequests(f"{limit} fetches of {who!r} wait already", 5)
+            raise TooManyRequests(f"the key {who!r} has its maximum of {limit} waiting requests", 5)
         self._waiting[who] += 1
         try:
             yield
@@ -65,10 +65,11 @@ class Admission:
         then, but for a first one that is small.
         """
         if self.memory >= self.limits.memory:
-            raise Overloaded(f"bodies take up all {self.limits.memory} bytes of memory for them")
+            raise Overloaded(f"bodies use all of the {self.limits.memory} bytes of memory for them")
         if who is not None and self._memory[who] >= self.limits.memory_per_key:
             raise TooManyRequests(
-                f"bodies of {who!r} take up all {self.limits.memory_per_key} bytes for one key"
+                f"bodies of the key {who!r} use all of its {self.limits.memory_per_key}"
+                " bytes of memory"
             )
 
     def hold(self, who: str | None, size: int, *, sure: bool = False, part_of: int = 0) -> None:
@@ -98,14 +99,14 @@ class Admission:
     def _check_room(self, who: str | None, size: int, part_of: int) -> None:
         if self.memory > part_of and self.memory + size > self.limits.memory:
             raise Overloaded(
-                f"there is no room for a body of {size} bytes now: others take up"
-                f" {self.memory} of {self.limits.memory}"
+                f"no memory for a body of {size} bytes now: others use"
+                f" {self.memory} of {self.limits.memory} bytes"
             )
         mine = 0 if who is None else self._memory[who]
         if mine > part_of and mine + size > self.limits.memory_per_key:
             raise TooManyRequests(
-                f"there is no room for a body of {size} bytes now: {who!r} takes up {mine} of"
-                f" {self.limits.memory_per_key}"
+                f"no memory for a body of {size} bytes now: the key {who!r} uses {mine} of"
+                f" {self.limits.memory_per_key} bytes"
             )
 
 

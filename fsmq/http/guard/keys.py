@@ -161,7 +161,7 @@ def parse(text: str) -> KeyRing:
     for name, raw in _table("keys", document.get("keys", {})).items():
         key = _key(name, raw)
         if key.digest in names:
-            raise KeysError(f"keys.{name}.hash: is that of keys.{names[key.digest]}, too")
+            raise KeysError(f"keys.{name}.hash: is also that of keys.{names[key.digest]}")
         names[key.digest] = name
         keys.append(key)
     return KeyRing(keys, anonymous)
@@ -171,7 +171,8 @@ def check_name(name: str) -> str:
     """Return the name of a key; raise KeysError for what can be none."""
     if not _NAME.fullmatch(name):
         raise KeysError(
-            f"{name[:100]!r} cannot name a key: 1 to 64 of A-Z a-z 0-9 _ . @ -, a letter or digit"
+            f"{name[:100]!r} is not a name for a key: expected 1 to 64 of A-Z a-z 0-9 _"
+            " . @ -, a letter or digit"
             " first"
         )
     return name
@@ -181,8 +182,9 @@ def check_pattern(pattern: object) -> str:
     """Return a pattern of queue names; raise KeysError for what can be none."""
     if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
         raise KeysError(
-            f"{str(pattern)[:100]!r} is no pattern: a queue's name in which * stands for any"
-            " characters and ? for one, or topics/ and such a name of a topic"
+            f"{str(pattern)[:100]!r} is not a pattern: expected a queue's name, in"
+            " which * matches any"
+            " characters and ? one, or topics/ and a topic's name"
         )
     return pattern
 

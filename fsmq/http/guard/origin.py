@@ -42,15 +42,15 @@ class Origins:
         if host is not None and not self._any and host not in self._known:
             self._check_host(host)
         if hdrs.ORIGIN in headers and not _is_same(headers[hdrs.ORIGIN], host):
-            raise CrossSite("a browser sends this for a page of another site")
+            raise CrossSite("a page of another site asked a browser to send this")
         if _SEC_FETCH_SITE in headers and headers[_SEC_FETCH_SITE] not in _OWN_SITE:
-            raise CrossSite("a browser sends this for a page of another site")
+            raise CrossSite("a page of another site asked a browser to send this")
 
     def _check_host(self, host: str) -> None:
         name = _PORT.sub("", host).lower().rstrip(".")
         if not (name in self._names or name.endswith(".localhost") or _is_address(name)):
             raise UnknownHost(
-                f"this server is not known as {name[:200]!r}: name it in --host-names, or use keys"
+                f"unknown host name {name[:200]!r}: add it to --host-names, or use keys"
             )
         if len(self._known) < _MAX_KNOWN:
             self._known.add(host)

@@ -50,7 +50,7 @@ from ..problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedE
 
 ID = Parameter(
     "id",
-    "the id as an answer told it: already percent-encoded where that is needed."
+    "the id as an answer gave it: already percent-encoded where needed."
     f" Queue and id have at most {MAX_FILE_NAME_BYTES - 1} bytes together",
     text(r"[^./:\u0000][^/:\u0000]*", minLength=1, maxLength=MAX_FILE_NAME_BYTES - 2),
     "path",
@@ -71,7 +71,7 @@ NEW_MESSAGE = (
     Parameter("ttl", "seconds until it expires; default: never", number(0, MAX_TTL_S)),
     Parameter(
         "id",
-        "an id of the caller's own, default: the server makes one. Only a bare UUIDv7 can carry"
+        "an id that the caller chooses; default: the server makes one. Only a bare UUIDv7 can carry"
         " a priority, a ttl, a content type or attributes",
         text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES),
     ),
@@ -108,8 +108,10 @@ MESSAGE = Component(
     record(
         {
             "id": MESSAGE_ID,
-            "body": text(description="the body, where it is UTF-8"),
-            "body_base64": text(contentEncoding="base64", description="the body, where it is not"),
+            "body": text(description="the body, if it is UTF-8"),
+            "body_base64": text(
+                contentEncoding="base64", description="the body, if it is not UTF-8"
+            ),
             "content_type": or_null(text()),
             "attributes": {"type": "object", "additionalProperties": text()},
             "state": STATE,
@@ -134,13 +136,15 @@ MESSAGE = Component(
     ),
 )
 MESSAGE_HEADERS = {
-    "X-Message-Id": Header("delete, renew and release with it", MESSAGE_ID, always=True),
+    "X-Message-Id": Header(
+        "the id, for DELETE (ack) and PATCH (renew, release, bury)", MESSAGE_ID, always=True
+    ),
     "X-Message-Deliveries": Header(
-        f"claims so far; {MAX_COUNT} means as many or more; missing where the filesystem cannot"
+        f"claims so far; {MAX_COUNT} means this many or more; missing if the filesystem cannot"
         " keep the count",
         integer(0, MAX_COUNT),
     ),
-    "X-Message-Deadline": Header("when the claim or the delay ends, while one lasts", MOMENT),
+    "X-Message-Deadline": Header("when the claim or the delay ends, if there is one", MOMENT),
     "X-Message-Priority": Header("if it is not 0", integer(1, MAX_PRIORITY)),
 }
 _ATTRIBUTES = (
@@ -177,10 +181,10 @@ CREATE_QUEUE = Operation(
     id="create_queue",
     tag="Queues",
     summary="Create a queue",
-    description="A body is read and discarded.",
+    description="A body is ignored.",
     parameters=(QUEUE,),
     answers={
-        200: Answer("It was there", _CREATED),
+        200: Answer("It existed already", _CREATED),
         201: Answer("It was created, durably", _CREATED),
         **guarded(UnreadableBody, SlowBody, Unavailable),
     },
@@ -189,8 +193,8 @@ CONFIGURE_QUEUE = Operation(
     id="configure_queue",
     tag="Queues",
     summary="Change settings of a queue",
-    description="All changes are made, or none. `null` takes a setting back."
-    " `max_deliveries` and `dead_letter_queue` are set both or neither.",
+    description="All changes are made, or none. `null` restores a default."
+    " Set both of `max_deliveries` and `dead_letter_queue`, or neither.",
     parameters=(QUEUE,),
     body=Body(
         f"the settings to be changed, at most {MAX_SETTINGS_BYTES} bytes",
@@ -222,7 +226,7 @@ DELETE_QUEUE = Operation(
     parameters=(QUEUE,),
     answers={
         200: Answer(
-            "It is gone", {JSON: record({"queue": QUEUE_NAME, "deleted": {"const": True}})}
+            "It was deleted", {JSON: record({"queue": QUEUE_NAME, "deleted": {"const": True}})}
         ),
         **guarded(NoSuchQueue, Unavailable),
     },
@@ -230,11 +234,11 @@ DELETE_QUEUE = Operation(
 PURGE = Operation(
     id="purge",
     tag="Queues",
-    summary="Delete all messages of a queue",
+    summary="Remove all messages of a queue",
     parameters=(QUEUE,),
     answers={
         200: Answer(
-            "They are gone", {JSON: record({"queue": QUEUE_NAME, "purged": {"const": True}})}
+            "They were removed", {JSON: record({"queue": QUEUE_NAME, "purged": {"const": True}})}
         ),
         **guarded(NoSuchQueue, Unavailable),
     },
@@ -251,7 +255,7 @@ POST = Operation(
         QUEUE,
         *NEW_MESSAGE,
     ),
-    body=Body("the message: any bytes, kept with the content type that is named", BYTES),
+    body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
     answers={
         201: Answer(
             "It is on stable media",
@@ -274,25 +278,29 @@ POST = Operation(
         ),
     },
 )
-FETCH = Operation(
-    id="fetch",
+CLAIM = Operation(
+    id="claim",
     tag="Messages",
-    summary="Fetch messages: claim them until a deadline",
+    summary="Claim messages: hide them from others until a deadline",
     description=_ATTRIBUTES,
     parameters=(
         QUEUE,
         VISIBILITY,
-        Parameter("wait", "seconds to wait for a first message", number(0, MAX_WAIT_S, default=0)),
+        Parameter(
+            "wait", "seconds to wait for the first message", number(0, MAX_WAIT_S, default=0)
+        ),
         Parameter(
             "count",
-            "claim up to so many and answer them as JSON; default: one, as it was posted",
+            "claim up to this many messages and answer JSON; default: one message, as"
+            " it was posted",
             integer(1, MAX_CLAIMS),
         ),
     ),
     answers={
         200: Answer(
-            "One message, or with `count` or `Accept: application/json` the JSON of 1 to `count`."
-            " The headers are those of a message as it was posted; its content type may be any",
+            "One message as it was posted, with any content type; or, with `count` or"
+            " `Accept: application/json`, JSON with 1 to `count` messages and without"
+            " these headers",
             {
                 **BYTES,
                 "*/*": {},
@@ -303,24 +311,24 @@ FETCH = Operation(
                 for name, header in MESSAGE_HEADERS.items()
             },
         ),
-        204: Answer("Nothing can be fetched"),
+        204: Answer("No message can be claimed"),
         **guarded(NoSuchQueue, Unavailable),
     },
 )
-LOOK = Operation(
-    id="look",
+SHOW_MESSAGE = Operation(
+    id="show_message",
     tag="Messages",
     summary="Look at a message without claiming it",
     description=_ATTRIBUTES,
     parameters=(
         QUEUE,
         ID,
-        Parameter("json", "answer JSON instead of the bare message", text(enum=["true"])),
+        Parameter("json", "answer JSON instead of the message itself", text(enum=["true"])),
     ),
     answers={
         200: Answer(
-            "The message as it was posted, or with `json` or `Accept: application/json` in JSON."
-            " The headers are those of the first form",
+            "The message as it was posted; or, with `json` or `Accept: application/json`, JSON"
+            " without these headers",
             {**BYTES, "*/*": {}, JSON: MESSAGE},
             {
                 **{n: Header(h.description, h.schema) for n, h in MESSAGE_HEADERS.items()},
@@ -334,17 +342,17 @@ CHANGE = Operation(
     id="change",
     tag="Messages",
     summary="Renew a claim, release it, or bury its message",
-    description="One of the three; without a parameter the claim is renewed.",
+    description="Give at most one parameter; without one the claim is renewed.",
     parameters=(
         QUEUE,
         ID,
         Parameter("visibility", f"{VISIBILITY.description}; 0 releases", VISIBILITY.schema),
         Parameter(
             "release",
-            "give the message back, to be fetched again after so many seconds",
+            "end the claim; the message can be claimed again after this many seconds",
             number(0, MAX_DELAY_S),
         ),
-        Parameter("bury", "send it to the dead letters now", text(enum=["true"])),
+        Parameter("bury", "move it to the dead-letter queue now", text(enum=["true"])),
     ),
     answers={
         204: Answer(
@@ -356,7 +364,7 @@ CHANGE = Operation(
 REMOVE = Operation(
     id="remove",
     tag="Messages",
-    summary="Delete (acknowledge) a message in whatever state it is",
+    summary="Remove a message in any state; acknowledges a claimed one",
     parameters=(QUEUE, ID),
     answers={
         202: Answer("It will not be delivered again"),

@@ -55,7 +55,7 @@ def some_ids(body: bytes) -> list[str]:
     ids = []
     for index, message_id in enumerate(_array(body, "ids", within="ids")):
         if not isinstance(message_id, str):
-            error = InvalidValue("ids", "has something that is no string")
+            error = InvalidValue("ids", "has an element that is not a string")
             error.index = index
             raise error
         ids.append(message_id)
@@ -82,7 +82,7 @@ def _array(body: bytes, name: str, within: str | None = None) -> Iterator[Any]:
         raise UnreadableBody(f"the body is not JSON: {error}") from None
     if not 1 <= number <= MAX_BATCH:
         many = "more" if number else "none"
-        raise InvalidValue(name, f"are {many}; one batch takes 1 to {MAX_BATCH}")
+        raise InvalidValue(name, f"{many} are given; one batch takes 1 to {MAX_BATCH}")
 
 
 def _elements(reader: Reader, name: str, within: str | None) -> Iterator[Any]:
@@ -114,7 +114,7 @@ def _new_message(described: Any) -> NewMessage:
     unknown = sorted(set(described) - set(_FIELDS))
     if unknown:
         known = ", ".join(_FIELDS)
-        raise InvalidValue(unknown[0][:100], f"is no field of a message; there are: {known}")
+        raise InvalidValue(unknown[0][:100], f"unknown field; expected one of: {known}")
     # null is what many libraries write for "not set".
     given = {name: value for name, value in described.items() if value is not None}
     for name in ("id", "content_type"):
@@ -140,11 +140,11 @@ def _body(given: dict[str, Any]) -> bytes:
         raise InvalidValue("body", "is missing: give either body or body_base64")
     if encoded is None:
         if not isinstance(text, str | LongText):
-            raise InvalidValue("body", "must be a string (for JSON: the text of it)")
+            raise InvalidValue("body", "must be a string (JSON must be encoded as a string)")
         try:
             return text.encode()
         except UnicodeEncodeError:
-            raise InvalidValue("body", "has half of a surrogate pair: not text") from None
+            raise InvalidValue("body", "contains an unpaired surrogate") from None
     try:
         if isinstance(encoded, LongText):
             return encoded.from_base64()

@@ -46,8 +46,8 @@ PEEK = Operation(
             "which messages; `delay` is both in_flight and delayed",
             text(enum=[*STATE["enum"], "delay"], default="ready"),
         ),
-        Parameter("count", "at most so many", integer(1, MAX_CLAIMS, default=PEEK_COUNT)),
-        Parameter("after", "an id as it came: begin behind it", text()),
+        Parameter("count", "at most this many", integer(1, MAX_CLAIMS, default=PEEK_COUNT)),
+        Parameter("after", "begin behind this id, given as an answer had it", text()),
     ),
     answers={
         200: Answer(
@@ -95,7 +95,7 @@ IDS = array(MESSAGE_ID, maxItems=MAX_BATCH)
 ACK = Operation(
     id="ack",
     tag="Messages",
-    summary="Delete (acknowledge) many messages in whatever state they are",
+    summary="Remove many messages in any state; acknowledges claimed ones",
     parameters=(QUEUE,),
     body=Body(
         "their ids",
@@ -104,7 +104,7 @@ ACK = Operation(
     ),
     answers={
         200: Answer(
-            "Which of them were there, and which were not",
+            "Which of them were removed, and which were missing",
             {JSON: record({"removed": IDS, "missing": IDS})},
         ),
         **guarded(*OF_BODIES, Unavailable),

@@ -47,11 +47,11 @@ class Native:
         router.add("PUT", "/{queue}", self.create_queue, api.CREATE_QUEUE)
         router.add("PATCH", "/{queue}", self.configure_queue, api.CONFIGURE_QUEUE)
         router.add("DELETE", "/{queue}", self.delete_queue, api.DELETE_QUEUE)
-        router.add("GET", "/{queue}/messages", self.fetch, api.FETCH)
+        router.add("GET", "/{queue}/messages", self.claim, api.CLAIM)
         router.add("POST", "/{queue}/messages", self.post, api.POST)
         router.add("DELETE", "/{queue}/messages", self.purge, api.PURGE)
-        router.add("GET", "/{queue}/messages/{id}", self.look, api.LOOK)
-        router.add("HEAD", "/{queue}/messages/{id}", self.look, api.LOOK)
+        router.add("GET", "/{queue}/messages/{id}", self.show, api.SHOW_MESSAGE)
+        router.add("HEAD", "/{queue}/messages/{id}", self.show, api.SHOW_MESSAGE)
         router.add("PATCH", "/{queue}/messages/{id}", self.change, api.CHANGE)
         router.add("DELETE", "/{queue}/messages/{id}", self.remove, api.REMOVE)
 
@@ -123,7 +123,7 @@ class Native:
             },
         )
 
-    async def fetch(self, call: Call) -> StreamResponse:
+    async def claim(self, call: Call) -> StreamResponse:
         queue = call.queue("receive")
         call.expect("visibility", "wait", "count")
         visibility = call.seconds("visibility")
@@ -132,14 +132,14 @@ class Native:
         if count is not None:
             check_number("count", count, 1, MAX_COUNT)
         call.in_json = count is not None or call.wants_json
-        messages = await self._service.receiver.fetch(call, queue, count or 1, visibility, wait)
+        messages = await self._service.receiver.claim(call, queue, count or 1, visibility, wait)
         if not messages:
             return Response(status=204)
         if call.in_json:
             return bodies.in_json(messages, bodies.tell, MESSAGES)
         return bodies.raw(messages[0], _headers(messages[0]))
 
-    async def look(self, call: Call) -> StreamResponse:
+    async def show(self, call: Call) -> StreamResponse:
         queue, message_id = self._target(call)
         call.expect("json")
         if call.text("json") not in (None, "true"):

@@ -38,7 +38,7 @@ class Moves:
         if in_flight not in ("true", "false"):
             raise InvalidValue("in_flight", "is true or false")
         if source == target:
-            raise InvalidValue("to", "is the queue itself")
+            raise InvalidValue("to", "is the same queue")
         for queue in (source, target):
             if not self._spool.has_queue(queue):
                 raise NoSuchQueue(queue)

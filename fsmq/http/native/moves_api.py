@@ -29,10 +29,11 @@ MOVE = Operation(
     summary="Move all messages to another queue, in the background; or some of them, at once",
     parameters=(
         QUEUE,
-        Parameter("to", "the queue that they go to; it exists", QUEUE_NAME, required=True),
+        Parameter("to", "the target queue, which must exist", QUEUE_NAME, required=True),
         Parameter(
             "in_flight",
-            "whether claimed and delayed messages move too, and are ready then; default: false",
+            "whether to move claimed and delayed messages, too, which makes them ready;"
+            " default: false",
             text(enum=["true", "false"]),
         ),
     ),
@@ -53,9 +54,9 @@ MOVE = Operation(
             },
         ),
         202: Answer(
-            "It is ordered, and begins at once",
+            "The move begins at once",
             {JSON: record({"move": _REF})},
-            {"Location": Header("where its progress is told", text(), always=True)},
+            {"Location": Header("the URL of its progress", text(), always=True)},
         ),
         **guarded(*OF_BODIES, Unavailable),
     },
@@ -63,7 +64,7 @@ MOVE = Operation(
 SHOW_MOVE = Operation(
     id="show_move",
     tag="Queues",
-    summary="Tell how far a move is",
+    summary="Show the progress of a move",
     parameters=(Parameter("ref", "the reference", text(), "path"),),
     answers={
         200: Answer(

@@ -32,10 +32,12 @@ from ..problems import ExpectationFailed, SlowBody, UnreadableBody, UnsupportedE
 from .api import NEW_MESSAGE
 
 _BODY = (UnreadableBody, SlowBody, MessageTooLarge, UnsupportedEncoding, ExpectationFailed)
-_TOPIC = Parameter("topic", "the topic's name, formed as a queue's", QUEUE_NAME, "path")
+_TOPIC = Parameter(
+    "topic", "the topic's name; the rules are those of a queue's name", QUEUE_NAME, "path"
+)
 _CONDITION = {
     "oneOf": [
-        {"type": "string", "description": "is exactly this"},
+        {"type": "string", "description": "equals this text"},
         record({"prefix": {"type": "string"}}, additionalProperties=False),
         record(
             {"anything-but": {"oneOf": [{"type": "string"}, array({"type": "string"})]}},
@@ -46,7 +48,7 @@ _CONDITION = {
 }
 _FILTER = {
     "type": "object",
-    "description": "for each attribute named, one of its conditions must hold",
+    "description": "for each attribute, at least one of its conditions must hold",
     "additionalProperties": array(_CONDITION, minItems=1),
 }
 _SUBSCRIPTION = Component("Subscription", record({"queue": QUEUE_NAME, "filter": or_null(_FILTER)}))
@@ -88,10 +90,10 @@ CREATE_TOPIC = Operation(
     id="create_topic",
     tag="Topics",
     summary="Create a topic",
-    description="A body is read and discarded.",
+    description="A body is ignored.",
     parameters=(_TOPIC,),
     answers={
-        200: Answer("It was there", _CREATED),
+        200: Answer("It existed already", _CREATED),
         201: Answer("It was created, durably", _CREATED),
         **guarded(UnreadableBody, SlowBody, Unavailable),
     },
@@ -103,7 +105,7 @@ DELETE_TOPIC = Operation(
     parameters=(_TOPIC,),
     answers={
         200: Answer(
-            "It is gone", {JSON: record({"topic": QUEUE_NAME, "deleted": {"const": True}})}
+            "It was deleted", {JSON: record({"topic": QUEUE_NAME, "deleted": {"const": True}})}
         ),
         **guarded(NoSuchTopic, Unavailable),
     },
@@ -117,7 +119,7 @@ SUBSCRIBE = Operation(
         f"the filter, at most {MAX_FILTER_BYTES} bytes; empty: all messages", {JSON: _FILTER}
     ),
     answers={
-        200: Answer("It was subscribed; the filter is in force", _SUBSCRIBED),
+        200: Answer("It was subscribed already; the new filter is in force", _SUBSCRIBED),
         201: Answer("It is subscribed, durably", _SUBSCRIBED),
         **guarded(NoSuchTopic, NoSuchQueue, Unavailable, *_BODY),
     },
@@ -141,7 +143,7 @@ PUBLISH = Operation(
     summary="Store a copy of a message in every subscribed queue",
     description="All of them or none. Attributes are headers `X-Message-Attribute-{name}`.",
     parameters=(_TOPIC, *(p for p in NEW_MESSAGE if p.name != "id")),
-    body=Body("the message: any bytes, kept with the content type that is named", BYTES),
+    body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
     answers={
         201: Answer(
             "The copies are on stable media; their ids by queue",

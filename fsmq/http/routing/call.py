@@ -235,8 +235,8 @@ class Call:
         )
         for name, value in pairs:
             if name not in known:
-                choice = f"known here: {', '.join(known)}" if known else "none is known here"
-                raise InvalidValue(name[:100], f"is an unknown parameter; {choice}")
+                choice = f"expected one of: {', '.join(known)}" if known else "expected none"
+                raise InvalidValue(name[:100], f"unknown parameter; {choice}")
             if name in self._query:
                 raise InvalidValue(name, "is given twice")
             self._query[name] = value
@@ -280,7 +280,7 @@ class Call:
             raise MessageTooLarge(length, limit)
         if headers.get(hdrs.TRANSFER_ENCODING, "chunked").lower() != "chunked":
             # "gzip, chunked" would be stored with its first layer on and no word about it.
-            raise UnreadableBody("no transfer encoding is taken but chunked")
+            raise UnreadableBody("unknown transfer encoding; expected chunked")
         if length is not None and decode is None:
             self.hold(length)
         if hdrs.EXPECT in headers and request.version >= HttpVersion11:
@@ -357,7 +357,9 @@ class Call:
 
     async def _answer_expect(self, value: str) -> None:
         if value.lower() != "100-continue":
-            raise ExpectationFailed(f"only 100-continue can be expected, not {value[:50]!r}")
+            raise ExpectationFailed(
+                f"unknown expectation; expected 100-continue, not {value[:50]!r}"
+            )
         writer = self.request.writer
         await writer.write(_CONTINUE)
         # aiohttp counts this as the beginning of the answer otherwise.

@@ -44,7 +44,7 @@ class Decoder:
                 most = min(_PART_BYTES, self._limit + 1 - self._size)
                 part = self._stream.decompress(data, most)
             except zlib.error as error:
-                raise UnreadableBody(f"the body is no {self._encoding}: {error}") from None
+                raise UnreadableBody(f"the body is not {self._encoding}: {error}") from None
             self._size += len(part)
             if self._size > self._limit:
                 raise MessageTooLarge(None, self._limit)

@@ -18,7 +18,7 @@ from .router import Router
 _OPENAPI = Operation(
     id="openapi",
     tag="System",
-    summary="This document",
+    summary="The OpenAPI document of this server",
     answers={200: Answer("The OpenAPI document", {JSON: {"type": "object"}}), **problems()},
 )
 

@@ -75,14 +75,14 @@ class Receiver:
             self._polling.cancel()
         self._spool.context.ready.on_arrival = None
 
-    async def fetch(
+    async def claim(
         self, call: Call, queue: str, count: int, visibility: float | None, wait: float
     ) -> list[Message]:
         """Claim up to ``count`` messages, waiting up to ``wait`` seconds for the first.
 
         A client that has hung up gets nothing: what was claimed for it goes back at once.
         """
-        return await self.fetch_by(
+        return await self.claim_by(
             call,
             (queue,),
             lambda: claim_in(self._spool.context, queue, count, visibility, call),
@@ -90,7 +90,7 @@ class Receiver:
             wait,
         )
 
-    async def fetch_by(
+    async def claim_by(
         self,
         call: Call,
         queues: Sequence[str],

@@ -122,11 +122,12 @@ def check_place(to: str) -> None:
     if "://" in to or not os.path.exists(to):
         return
     if not os.path.isdir(to):
-        raise InvalidValue("to", f"{to!r} is no folder")
+        raise InvalidValue("to", f"{to!r} is not a folder")
     strange = [name for name in os.listdir(to) if not name.startswith(_OF_A_TABLE)]
     if strange:
         raise InvalidValue(
-            "to", f"{to!r} holds {strange[0]!r}, which is no part of a table: choose another folder"
+            "to",
+            f"{to!r} holds {strange[0]!r}, which is not part of a table: choose another folder",
         )
 
 

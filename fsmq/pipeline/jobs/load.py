@@ -36,7 +36,7 @@ def format_of(source: str) -> str:
     [kind] = found if len(found) == 1 else [None]
     if kind is None:
         raise InvalidValue(
-            "format", f"{source} does not tell it: say --format {' | '.join(FORMATS)}"
+            "format", f"{source} does not show it: give --format {' | '.join(FORMATS)}"
         )
     return kind
 
@@ -53,10 +53,12 @@ def frame_of(
         InvalidValue: no such format or column, or a column of the wrong type.
     """
     if form not in FORMATS:
-        raise InvalidValue("format", f"{form!r} is none of: {', '.join(FORMATS)}")
+        raise InvalidValue(
+            "format", f"unknown format {form!r}; expected one of: {', '.join(FORMATS)}"
+        )
     if unknown := columns.keys() - WRITTEN.keys():
         raise InvalidValue(
-            f"column {min(unknown)}", f"is none of a message; there are: {', '.join(WRITTEN)}"
+            f"column {min(unknown)}", f"unknown column; expected one of: {', '.join(WRITTEN)}"
         )
     source_frame, defaults = _read(spark, source, form)
     names = [name for name in source_frame.columns if name != BROKEN]
@@ -70,11 +72,11 @@ def frame_of(
     if "body" not in wanted:
         raise InvalidValue(
             "column body",
-            f"is missing; the source has: {', '.join(names)}. Say which it is:"
+            f"is missing; the source has: {', '.join(names)}. Name it:"
             " --column body=payload, or the whole row: --column 'body=to_json(struct(*))'",
         )
     if "queue" not in wanted and queue is None:
-        raise InvalidValue("queue", "is missing: say --queue jobs, or --column queue=EXPR")
+        raise InvalidValue("queue", "is missing: give --queue jobs, or --column queue=EXPR")
     frame = source_frame.select(*(made.alias(name) for name, made in wanted.items()))
     if form == "csv":
         frame = _with_numbers(frame)
@@ -98,7 +100,7 @@ def _read(spark: SparkSession, source: str, form: str) -> tuple[DataFrame, dict[
     if form == "parquet":
         return reading.parquet(source), {}
     frame = _read_json(reading, source)
-    # What a write has set aside can be mended and loaded again.
+    # Rows that a write has rejected can be mended and loaded again.
     if "body_base64" in frame.columns:
         plain = f.col("body").cast("binary") if "body" in frame.columns else f.lit(None)
         return frame, {"body": f.coalesce(f.unbase64("body_base64"), plain)}
@@ -136,7 +138,7 @@ def _with_numbers(frame: DataFrame) -> DataFrame:
     wrong = [
         f.when(
             f.col(name).isNotNull() & f.col(name).try_cast(kind).isNull(),
-            f.concat(f.lit(f"{name} is no number: "), name),
+            f.concat(f.lit(f"{name} is not a number: "), name),
         )
         for name, kind in numbers.items()
     ]

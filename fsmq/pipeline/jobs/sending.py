@@ -21,16 +21,16 @@ _DIGITS = 16
 class Plan(NamedTuple):
     """Where a job puts messages.
 
-    queue: where a row names none. job: its name; one that is done is not done again. bad_rows: the
-    folder for rows that cannot become messages; None: they fail the job. ids: what a row's id is,
-    one of `rows.IDS`.
+    queue: the queue of rows that have none. job: its name; a job that is done is not done again.
+    rejected_rows: the folder for rows that cannot become messages; None: they fail the job.
+    ids: what a row's id is, one of `rows.IDS`.
     """
 
     root: str
     job: str
     queue: str | None = None
     create_queues: bool = False
-    bad_rows: str | None = None
+    rejected_rows: str | None = None
     ids: str = "own"
 
 
@@ -74,8 +74,8 @@ def send(frame: DataFrame, plan: Plan) -> dict[str, Any]:
     writing = writing.options(createQueues=plan.create_queues, ids=plan.ids)
     if plan.queue is not None:
         writing = writing.option("queue", plan.queue)
-    if plan.bad_rows is not None:
-        writing = writing.option("badRows", plan.bad_rows)
+    if plan.rejected_rows is not None:
+        writing = writing.option("rejectedRows", plan.rejected_rows)
     writing.save()
     with _open(plan.root) as spool:
         try:
@@ -88,8 +88,8 @@ def send(frame: DataFrame, plan: Plan) -> dict[str, Any]:
         "repeated": noted.repeated if noted is not None else 0,
         "done_before": False,
     }
-    if plan.bad_rows is not None:
-        told["bad_rows"] = _lines(Path(plan.bad_rows) / f"{plan.job}-0.jsonl")
+    if plan.rejected_rows is not None:
+        told["rejected_rows"] = _lines(Path(plan.rejected_rows) / f"{plan.job}-0.jsonl")
     return told
 
 
@@ -102,5 +102,5 @@ def _lines(path: Path) -> int:
 
 def _open(root: str) -> Spool:
     if not (Path(root) / "queues").is_dir():
-        raise InvalidValue("root", f"{root} is no spool: mq makes one when it starts there")
+        raise InvalidValue("root", f"{root} is not a spool: mq makes one when it starts there")
     return Spool(root, delivers=False, watch="poll")

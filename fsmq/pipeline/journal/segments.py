@@ -120,7 +120,9 @@ def listing(root: str) -> Listing:
         begun = [created_ms(name[1:]) for name in os.listdir(folder) if name[0] == "."]
         entries = list(os.scandir(folder))
     except FileNotFoundError:
-        raise InvalidValue("option root", f"{root!r} is no spool: it has no {JOURNAL}/") from None
+        raise InvalidValue(
+            "option root", f"{root!r} is not a spool: it has no {JOURNAL}/"
+        ) from None
     segments = []
     for entry in entries:
         created = created_ms(entry.name)

@@ -48,7 +48,7 @@ def open_tree(root: str) -> Tree:
     for name in MESSAGE_FOLDERS:
         if not tree.is_folder(tree.folder(name)):
             tree.close()
-            raise UnusableSpool(f"option root: {root} is no spool: it has no folder {name!r}")
+            raise UnusableSpool(f"option root: {root} is not a spool: it has no folder {name!r}")
     return tree
 
 

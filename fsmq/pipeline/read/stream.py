@@ -202,7 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     yield run
             if found < len(ids):
                 _log.warning(
-                    "%d messages of %s are gone: someone else had them after their timers",
+                    "%d messages of %s are gone: others claimed them after their claims ended",
                     *(len(ids) - found, queue),
                 )
 

@@ -114,11 +114,11 @@ def repeats(figures: Figures) -> str:
 
 
 def ends(figures: Figures) -> str:
-    """Messages that left undone and are gone: expired, thrown away."""
+    """Messages that left undone and are gone: expired, purged."""
     with _chart("ends", (5.1, 2.7)) as (figure, axes):
         series = [
             (figures.sums["expired"], YELLOW, "expired"),
-            (figures.sums["purged"], GREY, "thrown away"),
+            (figures.sums["purged"], GREY, "purged"),
         ]
         _bars(axes, figures, series)
         _over_time(axes, figures, "")

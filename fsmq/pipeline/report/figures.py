@@ -100,7 +100,7 @@ def collect(spark: SparkSession, folder: str, days: float = DAYS) -> Figures:
     try:
         begin = minutes.agg(fn.min("minute")).collect()[0][0]
         if begin is None:
-            raise InvalidValue("tables", f"{folder} tells of nothing that happened")
+            raise InvalidValue("tables", f"{folder} has no steps")
         begin = begin.astimezone(UTC)
         return _collect(minutes, messages, begin, end, progress.late, progress.root)
     finally:

@@ -47,7 +47,7 @@ def _glance(figures: Figures) -> str:
         ),
         (share(figures.repeat_share), "of deliveries were repeats", "0 % is perfect"),
         (number(totals["buried"]), "dead letters", "given up after too many tries"),
-        (number(undone), "left undone otherwise", "expired, or thrown away"),
+        (number(undone), "left undone otherwise", "expired, or purged"),
         (
             number(figures.waiting),
             "are there now",
@@ -96,7 +96,7 @@ def _findings(figures: Figures) -> list[str]:
         )
     if figures.totals["buried"]:
         found.append(
-            f"{many(figures.totals['buried'], 'message')} ended as dead letters. The list of"
+            f"{many(figures.totals['buried'], 'message')} ended in a dead-letter queue. The list of"
             " troublesome messages below has their ids; <code>fsmq peek QUEUE ID</code> shows one."
         )
     if figures.totals["expired"]:
@@ -159,8 +159,8 @@ def _sections(figures: Figures) -> list[str]:
                 _titled("Repeated deliveries", charts.repeats(figures)),
                 _titled("Left undone", charts.ends(figures)),
             ],
-            "A message is delivered again when its consumer gave it back, or did not acknowledge"
-            " it in time. Expired ones outlived their time before anyone took them; thrown away"
+            "A message is delivered again when its consumer released it, or did not acknowledge"
+            " it in time. Expired ones outlived their time before anyone took them; purged"
             " means purged, or deleted with their queue.",
         ),
         _dead_letters(figures),
@@ -235,7 +235,7 @@ _OUTCOMES = {
     "buried": "dead letter",
     "moved": "moved to another queue",
     "expired": "expired",
-    "purged": "thrown away",
+    "purged": "purged",
     "lost": "not known",
 }
 

@@ -35,7 +35,7 @@ IDS = ("own", "whole", "renewed")
 an archive tell it, to be kept; or the same, to be had again with a fresh UUID."""
 
 BROKEN = "_corrupt_record"
-"""A column, text, in which Spark tells what it could not parse; a row that has one is a bad row."""
+"""A column, text, in which Spark tells what it could not parse; a row that has one is rejected."""
 
 _OF_WHOLE = ("priority", "ttl")
 
@@ -54,7 +54,7 @@ WRITTEN: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
 _SHOWN = 60
 
 
-class BadRow(FsmqError):
+class RejectedRow(FsmqError):
     """A row that cannot become a message; the text names it, the field and the limit."""
 
 
@@ -126,17 +126,17 @@ def check_columns(schema: StructType, queue: str | None, ids: str = "own") -> No
         if field.name not in WRITTEN:
             raise InvalidValue(
                 f"column {field.name}",
-                f"is none that a message is written from; there are: {', '.join(WRITTEN)}."
-                " Select those, with new names where need be",
+                f"unknown column; expected some of: {', '.join(WRITTEN)}."
+                " Select these, renamed if needed",
             )
         words, kinds = WRITTEN[field.name]
         if not isinstance(field.dataType, kinds) or _is_other_map(field.dataType):
             found = field.dataType.simpleString()
-            raise InvalidValue(f"column {field.name}", f"is {found}; it has to be {words}")
+            raise InvalidValue(f"column {field.name}", f"is {found}; expected {words}")
     if ids != "own":
         _check_whole(schema.names, ids)
     if "body" not in schema.names:
-        raise InvalidValue("column body", f"is missing; there are: {', '.join(schema.names)}")
+        raise InvalidValue("column body", f"is missing; the columns are: {', '.join(schema.names)}")
     if queue is None and "queue" not in schema.names:
         raise InvalidValue(
             "option queue", 'is missing, and there is no column queue: .option("queue", "jobs")'
@@ -148,7 +148,7 @@ def _check_whole(names: list[str], ids: str) -> None:
         raise InvalidValue("column id", f"is missing, and the option ids is {ids}")
     for name in _OF_WHOLE:
         if name in names:
-            raise InvalidValue(f"column {name}", "is told by a whole id: leave it out")
+            raise InvalidValue(f"column {name}", "is a part of a whole id: leave it out")
 
 
 def _is_other_map(kind: DataType) -> bool:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from fsmq.pipeline.options import Options
-from fsmq.pipeline.write.rows import IDS, BadRow, check_columns, rows
+from fsmq.pipeline.write.rows import IDS, RejectedRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import telling
@@ -31,7 +31,7 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import abort, commit, is_committed
 from fsmq.spool.staging.part import Job, Part, Written, check_job
 
-OPTIONS = ("root", "queue", "createQueues", "badRows", "ids", "job", "batch", "journal")
+OPTIONS = ("root", "queue", "createQueues", "rejectedRows", "ids", "job", "batch", "journal")
 
 # Spark's own, which it hands on.
 _CHECKPOINT, _QUERY_NAME = "checkpointlocation", "queryname"
@@ -61,13 +61,15 @@ class Target:
     def of(cls, given: Mapping[str, str]) -> Target:
         """What the options say. Raises InvalidValue."""
         options = Options(given, OPTIONS)
-        queue, aside, job = options.text("queue"), options.text("badRows"), options.text("job")
+        queue, aside, job = options.text("queue"), options.text("rejectedRows"), options.text("job")
         if queue is not None:
             check_queue(queue, "option queue")
         if job is not None:
             check_job(job)
         if aside is not None and not Path(aside).is_absolute():
-            raise InvalidValue("option badRows", f"{aside!r} is relative: give all of the path")
+            raise InvalidValue(
+                "option rejectedRows", f"{aside!r} is relative: give an absolute path"
+            )
         return cls(
             options.root(),
             queue,
@@ -84,7 +86,7 @@ class Target:
         root = Path(self.root)
         if not (root / "queues").is_dir():
             raise InvalidValue(
-                "option root", f"{self.root} is no spool: mq makes one when it starts there"
+                "option root", f"{self.root} is not a spool: mq makes one when it starts there"
             )
         # Nothing is claimed, so nothing has to be known of what happens in the tree.
         return Spool(root, delivers=False, watch="poll", journal=self.journal, program="spark")
@@ -110,7 +112,7 @@ def stream_writer(schema: StructType, given: Mapping[str, str], overwrite: bool)
     refused = 'output mode "complete"', '.outputMode("append")'
     ours = {name.lower(): value for name, value in given.items()}
     if "batch" in ours:
-        raise InvalidValue("option batch", "is the stream's own: leave it out")
+        raise InvalidValue("option batch", "is set by the stream: leave it out")
     ours.pop(_QUERY_NAME, None)
     checkpoint = ours.pop(_CHECKPOINT, None)
     return StreamWriter(_checked(schema, ours, overwrite, *refused), checkpoint)
@@ -137,7 +139,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._job = job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """In a task: write a partition. Raises BadRow, Unavailable."""
+        """In a task: write a partition. Raises RejectedRow, Unavailable."""
         return _write(self._target, self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -160,7 +162,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """In a task: write a partition. Raises BadRow, Unavailable."""
+        """In a task: write a partition. Raises RejectedRow, Unavailable."""
         context = TaskContext.get()
         assert context is not None
         query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
@@ -222,7 +224,7 @@ def _write_rows(
             part.write(*row.message(target.queue, target.ids), restores=target.ids != "own")
         except (InvalidValue, MessageTooLarge, NoSuchQueue) as error:
             if target.aside is None:
-                raise BadRow(row.problem(partition, error)) from error
+                raise RejectedRow(row.problem(partition, error)) from error
             part.set_aside(row.aside(partition, error))
 
 

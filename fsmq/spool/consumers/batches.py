@@ -50,7 +50,7 @@ def overview(context: Context) -> dict[str, Overview]:
         return found
 
 
-def drop(context: Context, name: str) -> bool:
+def forget(context: Context, name: str) -> bool:
     """Forget a consumer; False if there is none. Its messages go back when their timers end.
 
     What it has committed is removed first.
@@ -60,7 +60,7 @@ def drop(context: Context, name: str) -> bool:
     """
     check_queue(name, "consumer")
     tree = context.tree
-    with telling(f"cannot drop consumer {name!r}"):
+    with telling(f"cannot forget consumer {name!r}"):
         if not tree.is_folder(folder_of(tree, name)):
             return False
         held = take_lock(tree, name)

@@ -91,7 +91,7 @@ class Consumer:
 
     def pass_once(self) -> None:
         """From here on claim only what is ready now, whatever else comes meanwhile."""
-        with self._mutex, telling("cannot tell the time of the spool"):
+        with self._mutex, telling("cannot read the spool's clock"):
             path = path_of(self._tree, self.name, "", LOCK)
             self._tree.touch(path)  # by the clock that sets the messages' times, too
             found = self._tree.stat(path)

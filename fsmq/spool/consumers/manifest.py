@@ -103,7 +103,7 @@ def parse(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch:
 
 def _claims(queue: str, stored: object, is_copied: bool) -> list[Claimed]:
     if not is_queue(queue) or not isinstance(stored, list):
-        raise ValueError(f"{queue[:200]!r} is no queue with a list of claims")
+        raise ValueError(f"{queue[:200]!r} is not a queue with a list of claims")
     return [_claim(queue, claim, is_copied) for claim in stored]
 
 
@@ -118,7 +118,7 @@ def _claim(queue: str, stored: object, is_copied: bool) -> Claimed:
                     return claim
                 case [int(inode), int(generation)]:
                     return claim._replace(inode=inode, generation=generation)
-    raise ValueError(f"{str(stored)[:200]} is no claim in queue {queue!r}")
+    raise ValueError(f"{str(stored)[:200]} is not a claim in queue {queue!r}")
 
 
 def _home(tree: Tree, consumer: str) -> Identity:

@@ -102,7 +102,8 @@ class Syncer:
         self, tree: Tree, mode: SyncMode = "auto", threads: int = 8, whole: bool = True
     ) -> None:
         if mode not in get_args(SyncMode):
-            raise InvalidValue("sync", f"{mode!r} is none of {', '.join(get_args(SyncMode))}")
+            known = ", ".join(get_args(SyncMode))
+            raise InvalidValue("sync", f"unknown mode {mode!r}; expected one of: {known}")
         self.tree = tree
         self.mode: SyncMode = mode if whole or mode == "none" else "fsync"
         self.syncs = 0

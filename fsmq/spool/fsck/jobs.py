@@ -40,14 +40,14 @@ class JobRules:
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not stat.S_ISREG(found.st_mode):
-            return stray(path, f"is {kind_of_file(found.st_mode)}, no job: move it away")
+            return stray(path, f"is {kind_of_file(found.st_mode)}, not a job: move it away")
         return self._note(path, name)
 
     def _folder(self, path: str, name: str, job: Job | None, found: os.stat_result) -> Fault | None:
         if job is None:
             if not self._scene.is_overdue(found):
                 return None
-            reason = "is a job that was given up; no one removed it: does no mover run?"
+            reason = "is an abandoned job that nobody removed: is mq-mover running?"
             finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
             return Fault(finding, lambda: remove_gone(self._tree, path) is not None)
         if name[0] == ".":
@@ -57,7 +57,7 @@ class JobRules:
     def _open(self, path: str, job: Job) -> Fault | None:
         if not is_abandoned(self._tree, job, self._scene.now()):
             return None
-        reason = "was never committed, and no one writes it any more: no message counts"
+        reason = "was never committed and has no writer any more: nothing of it is delivered"
         finding = Finding(Kind.ABANDONED_JOB, Severity.WARNING, path, reason, "remove it")
 
         def mend() -> bool:
@@ -76,10 +76,10 @@ class JobRules:
         if manifest is None:
             if tree.stat(path) is None:
                 return None
-            reason = "is committed and tells not of what: move its files <queue>:<id> to new/"
+            reason = "is committed without a manifest: move its files <queue>:<id> to new/"
             return Fault(Finding(Kind.BAD_JOB, Severity.ERROR, path, reason))
-        reason = f"is committed with {manifest.messages} messages, and no one brings them to new/"
-        reason += ": does no mover run?"
+        reason = f"is committed with {manifest.messages} messages that nobody brings to new/"
+        reason += ": is mq-mover running?"
         finding = Finding(Kind.COMMITTED_JOB, Severity.ERROR, path, reason, "bring them to new/")
         return Fault(finding, lambda: self._bring_forward(job))
 
@@ -104,9 +104,9 @@ class JobRules:
         except ValueError:
             is_note = False
         if not is_note:
-            reason = "is not named <job>.json, so no one reads it; rename it or move it away"
+            reason = "is not named <job>.json, so nobody reads it; rename it or move it away"
             return Fault(Finding(Kind.STRAY, Severity.WARNING, path, reason))
         if last(self._tree, job) is not None or self._tree.stat(path) is None:
             return None
-        reason = "cannot be understood: what this job committed would be committed again"
+        reason = "cannot be parsed: what this job committed would be committed again"
         return Fault(Finding(Kind.BAD_JOB, Severity.ERROR, path, reason))

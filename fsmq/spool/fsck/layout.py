@@ -26,7 +26,7 @@ def left_draft(scene: Scene, path: str, found: os.stat_result) -> Fault | None:
     """A small file that was to replace another, and did not."""
     if not scene.is_overdue(found):
         return None
-    reason = "is a draft that was never put in force"
+    reason = "is an unfinished draft that never took effect"
     finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
     return Fault(finding, lambda: scene.tree.unlink(path))
 
@@ -56,7 +56,7 @@ class LayoutRules:
             )
             return Fault(finding, lambda: self._create(path))
         if not stat.S_ISDIR(found.st_mode):
-            reason = f"is {kind_of_file(found.st_mode)}, no folder; move it away"
+            reason = f"is {kind_of_file(found.st_mode)}, not a folder; move it away"
             return Fault(Finding(Kind.NOT_A_FOLDER, Severity.ERROR, path, reason))
         return self._elsewhere(path, found) or self._open_inside(path, found)
 
@@ -66,9 +66,9 @@ class LayoutRules:
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not stat.S_ISDIR(found.st_mode):
-            return stray(path, f"is {kind_of_file(found.st_mode)}, no queue: move it away")
+            return stray(path, f"is {kind_of_file(found.st_mode)}, not a queue: move it away")
         if not is_queue(name):
-            return stray(path, "has no name that a queue can have: rename it")
+            return stray(path, "is not a valid name of a queue: rename it")
         return self._elsewhere(path, found)
 
     def settings(self, name: str, found: os.stat_result) -> Fault | None:
@@ -80,12 +80,12 @@ class LayoutRules:
             return hidden(self._scene, path, name, found)
         queue = name.removesuffix(".json")
         if queue == name or not is_queue(queue):
-            reason = "is not named <queue>.json, so no one reads it; rename it or move it away"
+            reason = "is not named <queue>.json, so nobody reads it; rename it or move it away"
             return Fault(Finding(Kind.STRAY, Severity.WARNING, path, reason))
         store = SettingsStore(self._tree)  # a fresh one: it remembers nothing
         problem = store.problem(queue)
         if problem is not None:
-            reason = f"cannot be understood, so older settings or none are in force: {problem}"
+            reason = f"cannot be parsed, so older settings, or none, are in force: {problem}"
             return Fault(Finding(Kind.BAD_SETTINGS, Severity.ERROR, path, reason))
         if not self._tree.has_queue(queue):
             reason = f"are the settings of queue {queue!r}, which does not exist"
@@ -98,9 +98,9 @@ class LayoutRules:
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not stat.S_ISDIR(found.st_mode):
-            return stray(path, f"is {kind_of_file(found.st_mode)}, no topic: move it away")
+            return stray(path, f"is {kind_of_file(found.st_mode)}, not a topic: move it away")
         if not is_queue(name):
-            return stray(path, "has no name that a topic can have: rename it")
+            return stray(path, "is not a valid name of a topic: rename it")
         return None
 
     def subscription(self, topic: str, name: str, found: os.stat_result) -> Fault | None:
@@ -112,14 +112,16 @@ class LayoutRules:
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not is_queue(name) or not stat.S_ISREG(found.st_mode):
-            return stray(path, "is no file with a queue's name, so no one reads it; move it away")
+            return stray(
+                path, "is not a file named after a queue, so nobody reads it: move it away"
+            )
         if not self._tree.has_queue(name):
             reason = f"subscribes queue {name!r}, which does not exist: it gets nothing"
             return Fault(Finding(Kind.SUBSCRIPTION_WITHOUT_QUEUE, Severity.WARNING, path, reason))
         problem = topics.problem(path)
         if problem is None:
             return None
-        reason = f"cannot be understood, so an older filter or none is in force: {problem}"
+        reason = f"cannot be parsed, so an older filter, or none, is in force: {problem}"
         return Fault(Finding(Kind.BAD_FILTER, Severity.ERROR, path, reason))
 
     def consumer(self, name: str, found: os.stat_result) -> Fault | None:
@@ -128,7 +130,7 @@ class LayoutRules:
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not stat.S_ISDIR(found.st_mode) or not is_queue(name):
-            return stray(path, "is no folder with a name that a consumer can have: move it away")
+            return stray(path, "is not a folder with a valid name of a consumer: move it away")
         return None
 
     def batch(self, consumer: str, name: str, found: os.stat_result) -> Fault | None:
@@ -141,7 +143,7 @@ class LayoutRules:
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not _batch.fullmatch(name) or not stat.S_ISREG(found.st_mode):
-            return stray(path, "is no batch, so no one reads it; move it away")
+            return stray(path, "is not a batch, so nobody reads it; move it away")
         stem, dot, suffix = name.rpartition(".")
         try:
             parse(self._tree, consumer, stem, dot + suffix)
@@ -149,7 +151,7 @@ class LayoutRules:
             return None  # it was committed just now
         except ValueError as error:
             reason = (
-                "cannot be understood, so its messages go back when their timers end;"
+                "cannot be parsed, so its messages return when their timers end;"
                 f" remove it: {error}"
             )
             return Fault(Finding(Kind.BAD_BATCH, Severity.WARNING, path, reason))

@@ -80,7 +80,7 @@ def hidden(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault |
         reason = "was left by a probe that was killed"
         found_here = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
         return Fault(found_here, lambda: remove_scratch(scene.tree, path))
-    reason = "is a hidden file that is none of ours: no one will ever serve it; move it away"
+    reason = "is a hidden file that fsmq did not write: nobody will deliver it; move it away"
     return Fault(Finding(Kind.HIDDEN, Severity.WARNING, path, reason))
 
 
@@ -129,7 +129,7 @@ class MessageRules:
         if not is_id(name):
             return stray(path, "has a colon in its name, which no id can have: rename it")
         if not stat.S_ISREG(found.st_mode):
-            return stray(path, f"is {kind_of_file(found.st_mode)}, no message: move it away")
+            return stray(path, f"is {kind_of_file(found.st_mode)}, not a message: move it away")
         length = len(os.fsencode(entry(queue, name)))
         if length > MAX_FILE_NAME_BYTES:
             reason = f"cannot be claimed: with its queue its name has {length} bytes; rename it"
@@ -138,8 +138,10 @@ class MessageRules:
 
     def _no_entry(self, path: str, found: os.stat_result) -> Fault:
         if stat.S_ISREG(found.st_mode):
-            return stray(path, "is not named <queue>:<id>, so no one will ever serve it: rename it")
-        return stray(path, f"is {kind_of_file(found.st_mode)}, no message: move it away")
+            return stray(
+                path, "is not named <queue>:<id>, so nobody will ever deliver it: rename it"
+            )
+        return stray(path, f"is {kind_of_file(found.st_mode)}, not a message: move it away")
 
     def _unknown_queue(self, path: str, queue: str, message_id: str) -> Fault | None:
         if self._tree.has_queue(queue):
@@ -185,7 +187,7 @@ class MessageRules:
         if is_reservation(name) and stat.S_ISREG(found.st_mode):
             if not scene.is_overdue(found) or not is_stale(self._tree, name):
                 return None
-            reason = "is left of a put that died; it keeps no one out"
+            reason = "was left by a put that died; it blocks nobody"
             return self._left(Kind.RESERVATION, Severity.WARNING, path, reason, "remove it")
         parts = split_staged(name)
         if parts is None or not stat.S_ISREG(found.st_mode):
@@ -215,7 +217,7 @@ class MessageRules:
                 return Fault(finding, lambda: self._tree.unlink(path))
             reason += ": compare them and keep one"
             return Fault(Finding(Kind.DUPLICATE, Severity.ERROR, path, reason))
-        reason = "is a complete message that no one promoted: does no mover run?"
+        reason = "is a complete message that nobody promoted: is mq-mover running?"
         return self._left(Kind.COMPLETE, Severity.ERROR, path, reason, "promote it")
 
     def _left(self, kind: Kind, severity: Severity, path: str, reason: str, repair: str) -> Fault:

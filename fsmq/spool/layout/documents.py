@@ -32,12 +32,12 @@ def read_bytes(tree: Tree, path: str, limit: int) -> bytes:
         fd = tree.open(path)
     except OSError as error:
         if error.errno in STRAY and error.errno != errno.ENOENT:
-            raise ValueError("is no regular file") from None
+            raise ValueError("is not a regular file") from None
         raise
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise ValueError("is no regular file")
+            raise ValueError("is not a regular file")
         parts: list[bytes] = []
         left = limit + 1 if found.st_size <= limit else 0
         while left > 0 and (part := os.read(fd, min(left, _CHUNK_BYTES))):
@@ -57,7 +57,7 @@ def parse(text: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("its brackets are nested too deep") from None
     if not isinstance(found, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("is not a JSON object")
     return found
 
 
@@ -65,7 +65,7 @@ def whole(document: dict[str, Any], name: str, least: int = 0) -> int:
     """A member that is a whole number, small enough to count with. Raises ValueError."""
     value = document.get(name)
     if type(value) is not int or not least <= value < 1 << 53:
-        raise ValueError(f"{name} is no whole number from {least}")
+        raise ValueError(f"{name} is not a whole number from {least}")
     return value
 
 

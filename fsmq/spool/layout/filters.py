@@ -56,7 +56,7 @@ class Filter:
         except InvalidValue:
             raise
         except (ValueError, RecursionError) as error:
-            raise InvalidValue("filter", f"is no JSON: {error}") from None
+            raise InvalidValue("filter", f"is not JSON: {error}") from None
         return cls(policy)
 
     def text(self) -> bytes:
@@ -84,7 +84,7 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _conditions(policy: Any) -> dict[str, list[Condition]]:
     if not isinstance(policy, dict):
-        raise InvalidValue("filter", "is no JSON object of attributes and their conditions")
+        raise InvalidValue("filter", "is not a JSON object of attributes and their conditions")
     result: dict[str, list[Condition]] = {}
     for name, listed in policy.items():
         field = f"filter.{str(name)[:200]}"
@@ -113,7 +113,7 @@ def _condition(field: str, condition: Any) -> Condition:
             return _anything_but(field, operand)
     raise InvalidValue(
         field,
-        'has a condition that is none of: a text, {"prefix": text},'
+        'has an unknown condition; expected a text, {"prefix": text},'
         ' {"anything-but": text or list of texts}, {"exists": true or false}',
     )
 

@@ -92,7 +92,7 @@ def check_id(queue: str, message_id: str) -> str:
     try:
         fitting = fits(queue, message_id)
     except UnicodeEncodeError:  # a lone surrogate: no file can have such a name
-        raise InvalidValue("id", f"{message_id[:200]!r} is no text") from None
+        raise InvalidValue("id", f"{message_id[:200]!r} is not text") from None
     if not fitting:
         raise InvalidValue("id", f"queue and id are longer than {MAX_FILE_NAME_BYTES - 1} bytes")
     return message_id

@@ -69,7 +69,7 @@ class QueueSettings:
         default=None,
         metadata=_about(
             Whole(1, MAX_COUNT, "claims"),
-            "after so many claims a message goes to the dead-letter queue",
+            "after this number of claims a message goes to the dead-letter queue",
             null="never",
         ),
     )
@@ -91,7 +91,9 @@ class QueueSettings:
     )
     default_delay: float = field(
         default=0.0,
-        metadata=_about(Number(0, MAX_DELAY_S, "seconds"), "the delay of a put that names none"),
+        metadata=_about(
+            Number(0, MAX_DELAY_S, "seconds"), "the delay of a put that does not give one"
+        ),
     )
     max_message_bytes: int | None = field(
         default=None,
@@ -117,17 +119,18 @@ class QueueSettings:
         default=1,
         metadata=_about(
             Whole(1, MAX_PARTITIONS, "partitions"),
-            "parts of the ids among the processes that claim, at least",
+            "the least number of shares of the ids among the processes that claim",
         ),
     )
     max_partitions: int = field(
-        default=10, metadata=_about(Whole(1, MAX_PARTITIONS, "partitions"), "the same, at most")
+        default=10,
+        metadata=_about(Whole(1, MAX_PARTITIONS, "partitions"), "the greatest number of shares"),
     )
     max_partition_age: float = field(
         default=432_000.0,
         metadata=_about(
             Number(0, MAX_TTL_S, "seconds"),
-            "a process that claimed nothing for so long (or 15 minutes) forgets its part",
+            "a process that claims nothing for this time (or 15 minutes) loses its share",
         ),
     )
 

@@ -134,7 +134,7 @@ class Returns:
     def _timer(self, name: str, found: os.stat_result) -> Deadline | None:
         timer = self._deadlines.read(name, found)
         if timer is None:
-            self._stuck.tell(name, "is no message: neither a file nor named <queue>:<id>")
+            self._stuck.tell(name, "is not a message: expected a file named <queue>:<id>")
         return timer
 
     def _run_due(self, now: float) -> float:
@@ -205,7 +205,7 @@ class Returns:
                         return details is not None
                     self._stuck.tell(name, f"has an id too long for the queue {dead_letters!r}")
                 except FileExistsError:
-                    self._stuck.tell(name, f"has the id of a dead letter in {dead_letters!r}")
+                    self._stuck.tell(name, f"has the id of another message in {dead_letters!r}")
             how = REDELIVER if timer.deliveries else RIPEN
             if held.move(context, how, queue, message_id):
                 context.record(how.step, queue, message_id, deliveries=timer.deliveries)

@@ -28,7 +28,7 @@ class Delivery:
 
     delay: seconds that an entry stays in ``delay/`` at least.
     new, timers: whether ``new/`` and ``delay/`` are served; one mover may serve one of them.
-    sweep_interval: seconds between two looks for expired messages in the queues.
+    expiry_interval: seconds between two looks for expired messages in the queues.
     rest: seconds that what a shell user puts into ``new/`` stays there, for the sake of `mv`.
     on_problem: told once about each entry that is left where it is (name, reason).
     on_fault: told of what failed, and is tried again: an entry, or a kind of work (name, error).
@@ -45,7 +45,7 @@ class Delivery:
         timers: bool = True,
         events: bool = True,
         poll_interval: float = 0.25,
-        sweep_interval: float = 30.0,
+        expiry_interval: float = 30.0,
         rest: float = 0.0,
         on_problem: Callable[[str, str], None] = lambda name, reason: None,
         on_fault: Callable[[str, Exception], None] = lambda name, error: None,
@@ -57,8 +57,8 @@ class Delivery:
         self._poll_interval = poll_interval
         self._on_fault = on_fault
         self._stuck = Stuck(context.tree, on_problem)
-        sweeper = Sweeper(context, sweep_interval, self._stuck.tell)
-        self._sweep = Task("sweep", sweeper.step, due=time.monotonic() + sweep_interval)
+        sweeper = Sweeper(context, expiry_interval, self._stuck.tell)
+        self._sweep = Task("sweep", sweeper.step, due=time.monotonic() + expiry_interval)
         pace = Pace(events, poll_interval)
         self._returns = Returns(context, pace, self._stuck, delay, on_fault)
         self._arrivals = Arrivals(context, pace, self._stuck, self._on_defer, on_fault, rest)

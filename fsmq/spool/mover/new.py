@@ -192,7 +192,7 @@ class Arrivals:
         if found is None:
             return False
         if parts is None or not stat.S_ISREG(found.st_mode):
-            self._stuck.tell(name, "is no message: neither a file nor named <queue>:<id>")
+            self._stuck.tell(name, "is not a message: expected a file named <queue>:<id>")
             return False
         queue, message_id = parts
         known = facts(message_id)

@@ -40,7 +40,7 @@ class Stuck:
         self._told.add(name)
         if len(self._told) == _MAX_TOLD:
             self._silent_until = time.monotonic() + _SILENCE_S
-            reason += "; others are not told of for an hour: fsmq fsck finds all"
+            reason += "; others are not reported for an hour: fsmq fsck finds all"
         self._on_problem(name, reason)
 
     def waits(self, folder: str, name: str) -> bool:

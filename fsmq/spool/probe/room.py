@@ -26,7 +26,7 @@ def space(fd: int) -> str:
     """Free bytes, as this user may use them. Raises Stop where they are few, and OSError."""
     found = os.statvfs(fd)
     if found.f_blocks == 0:
-        return "the filesystem tells no limit"
+        return "the filesystem reports no limit"
     free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
     text = f"{_size(free)} of {_size(total)} are free"
     if free == 0:

@@ -85,7 +85,7 @@ class Trials:
             if found is None:
                 raise Stop(Level.FATAL, f"{path} is missing; fsmq fsck --repair creates it")
             if not stat.S_ISDIR(found.st_mode):
-                raise Stop(Level.FATAL, f"{path} is no folder; move it away")
+                raise Stop(Level.FATAL, f"{path} is not a folder; move it away")
             os.close(tree.create(f"{path}/{self._name}"))
             tree.unlink(f"{path}/{self._name}")
         return f"all {len(FOLDERS)} are there and can be written to"
@@ -136,7 +136,7 @@ class Trials:
                 found = tree.stat(there)
                 # In remove/ a reaper may have taken it already.
                 if folder != REMOVE and (found is None or found.st_ino != content):
-                    raise Stop(Level.FATAL, "a rename makes another file of a file")
+                    raise Stop(Level.FATAL, "a rename changes the identity (inode) of a file")
                 here = there
         finally:
             tree.unlink(here)
@@ -154,7 +154,8 @@ class Trials:
                 return "the filesystem refuses it atomically"
             raise Stop(
                 Level.WARNING,
-                "is emulated by a look before: two puts of one own id, at the same moment on two"
+                "is emulated by a check before the rename: two puts of one own id, at"
+                " the same moment on two"
                 " hosts, could overwrite each other",
             ) from None
         raise Stop(Level.FATAL, "a rename overwrites in spite of RENAME_NOREPLACE")
@@ -196,8 +197,8 @@ class Trials:
             raise Stop(
                 Level.WARNING,
                 "stamps: none. Times are kept to the second at best: deadlines round up, deliveries"
-                " are unknown and dead-lettering is off. All programs have to see them so: one that"
-                " sees nanoseconds, on the file server perhaps, gives out what is claimed here",
+                " are unknown and dead-lettering is off. All programs must see the same: one that"
+                " sees nanoseconds, perhaps on the file server, hands out what is claimed here",
             )
         return "nanoseconds come back: stamps keep deadlines and deliveries"
 
@@ -259,7 +260,7 @@ class Trials:
         if not arrived:
             raise Stop(Level.WARNING, f"a rename gave no event within 1 s: {polling}")
         if self._filesystem.network:
-            raise Stop(Level.WARNING, f"other hosts' do not arrive on a network: {polling}")
+            raise Stop(Level.WARNING, f"events of other hosts do not cross the network: {polling}")
         return "a rename is seen at once"
 
     def _await_event(self, events: Events) -> bool:

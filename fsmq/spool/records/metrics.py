@@ -38,16 +38,18 @@ def _counter(name: str, help: str, *labels: str) -> Metric:
 _QUEUE = "queue"
 METRICS: Mapping[str, Metric] = {
     "put": _counter("messages_sent", "Messages stored", _QUEUE),
-    "claim": _counter("messages_received", "Messages handed out to a client", _QUEUE),
-    "remove": _counter("messages_deleted", "Messages deleted by a client", _QUEUE),
-    "deliver": _counter("messages_delivered", "Messages that became ready first", _QUEUE),
+    "claim": _counter("messages_received", "Messages claimed by a client", _QUEUE),
+    "remove": _counter("messages_deleted", "Messages removed by a client", _QUEUE),
+    "deliver": _counter(
+        "messages_delivered", "Messages that became ready for the first time", _QUEUE
+    ),
     "redeliver": _counter("messages_redelivered", "Claims whose time ran out", _QUEUE),
-    "release": _counter("messages_released", "Claims given back by a client", _QUEUE),
+    "release": _counter("messages_released", "Claims released by a client", _QUEUE),
     "renew": _counter("claims_renewed", "Claims that a client renewed", _QUEUE),
-    "bury": _counter("messages_dead_lettered", "Messages moved to the dead letters", _QUEUE),
+    "bury": _counter("messages_dead_lettered", "Messages moved to the dead-letter queue", _QUEUE),
     "expire": _counter("messages_expired", "Messages whose time to live was over", _QUEUE),
     "move": _counter("messages_moved", "Messages moved to another queue", _QUEUE),
-    "defer": _counter("messages_deferred", "Messages sent with a delay", _QUEUE),
+    "defer": _counter("messages_deferred", "Messages put with a delay", _QUEUE),
     "lost_race": _counter("races_lost", "Claims that another process won", _QUEUE),
     "purge": _counter("queues_purged", "Queues purged"),
     "delete_queue": _counter("queues_deleted", "Queues deleted"),
@@ -55,11 +57,20 @@ METRICS: Mapping[str, Metric] = {
     "promote": _counter("puts_recovered", "Complete messages of writers that died"),
     "torn": _counter("puts_discarded", "Unfinished messages of writers that died"),
     "journal": _counter("journal_lines", "Steps noted in the lifecycle journal"),
-    "journal_dropped": _counter("journal_lines_dropped", "Steps that the journal has no room for"),
+    "journal_dropped": _counter("journal_lines_dropped", "Steps for which the journal had no room"),
     "reap": _counter("files_reaped", "Files unlinked after a removal"),
-    "fill": Metric("gauge", "batch_fill_last", "What the last fetch got of its count", (_QUEUE,)),
+    "fill": Metric(
+        "gauge",
+        "batch_fill_last",
+        "Share of the requested count that the last claim got",
+        (_QUEUE,),
+    ),
     "batch_fill": Metric(
-        "histogram", "batch_fill_ratio", "Messages got by those asked for", (_QUEUE,), _SHARES
+        "histogram",
+        "batch_fill_ratio",
+        "Messages claimed, by messages asked for",
+        (_QUEUE,),
+        _SHARES,
     ),
     "request": Metric(
         "histogram",
@@ -76,7 +87,9 @@ METRICS: Mapping[str, Metric] = {
         "histogram", "delivery_latency_seconds", "From creation to ready", (), _SECONDS
     ),
     "journal_lag": Metric(
-        "gauge", "journal_lag_seconds", "Age of the oldest step in no closed segment of the journal"
+        "gauge",
+        "journal_lag_seconds",
+        "Age of the oldest step that no closed segment of the journal has",
     ),
     "lag": Metric("gauge", "mover_lag_seconds", "How late the mover is", ("work",)),
 }

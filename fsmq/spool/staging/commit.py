@@ -143,7 +143,7 @@ def _locked(tree: Tree, name: str) -> Iterator[None]:
     end = time.monotonic() + _LOCK_PATIENCE_S
     while (held := lock(tree, lock_path(tree, name), os.O_CREAT)) is None:
         if time.monotonic() >= end:
-            raise Unavailable(f"someone else has been committing the job {name!r} for minutes")
+            raise Unavailable(f"another process has been committing the job {name!r} for minutes")
         time.sleep(_RETRY_S)
     try:
         yield
@@ -160,7 +160,7 @@ def _finish_earlier(spool: OpenSpool, name: str) -> None:
             continue
         manifest = load(tree, job)
         if manifest is None:
-            raise Unavailable(f"the committed job {found!r} cannot be understood: run fsmq fsck")
+            raise Unavailable(f"the committed job {found!r} cannot be parsed: run fsmq fsck")
         # Who renamed it may have died before: what is shown must not be of a job that never was.
         tree.sync_folder(tree.folder(STAGING))
         Forward(spool.context, spool.syncer.sync, job, manifest).run()

@@ -89,11 +89,11 @@ def load(tree: Tree, job: Job) -> Manifest | None:
 
 def _parts(stored: object) -> dict[str, dict[str, Any]]:
     if not isinstance(stored, dict):
-        raise ValueError("parts is no object")
+        raise ValueError("parts is not an object")
     for name, told in stored.items():
         # The name is a path's last part: another would lead out of the job.
         if _part.fullmatch(name) is None or not isinstance(told, dict):
-            raise ValueError(f"{name[:200]!r} is no part")
+            raise ValueError(f"{name[:200]!r} is not a part")
         documents.whole(told, "messages")
         documents.flag(told, "own")
         documents.flag(told, "delayed")

@@ -235,7 +235,7 @@ class Part:
 
     def set_aside(self, line: bytes) -> None:
         """Keep a line, with its line feed, for the file of what was set aside."""
-        with telling("cannot set a row aside"):
+        with telling("cannot store a rejected row"):
             if self._aside_fd is None:
                 path = f"{self._folder}/{ASIDE}"
                 self._aside_fd = self._tree.create(path)

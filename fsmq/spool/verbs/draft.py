@@ -112,7 +112,7 @@ def restored(context: Context, queue: str, message: NewMessage, settings: QueueS
             seal = seal_of(body, seal_of(header))
             return Draft(name, header, body, round(delay * 1000) or None, True, seal)
     raise InvalidValue(
-        "id", f"{name[:200]!r} is no name for a message with this content type and attributes"
+        "id", f"{name[:200]!r} is not a name for a message with this content type and attributes"
     )
 
 

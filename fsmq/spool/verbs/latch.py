@@ -241,7 +241,7 @@ def hold_patiently(context: Context, path: str) -> Held | None:
     try:
         return hold(context, path, PATIENCE_S)
     except BlockingIOError:
-        raise Unavailable("someone else is acting on this message right now") from None
+        raise Unavailable("another process is acting on this message right now") from None
 
 
 def restamp(

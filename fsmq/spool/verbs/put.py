@@ -242,7 +242,9 @@ class _Staging:
 
 
 def _taken_away(draft: Draft) -> Unavailable:
-    return Unavailable(f"the message {draft.message_id!r} was taken away unfinished")
+    return Unavailable(
+        f"the message {draft.message_id!r} was removed by someone else before it was finished"
+    )
 
 
 @cache  # a daemon has raised its limit by its first put

@@ -127,9 +127,9 @@ def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
     try:
         dead_letters = context.settings_of(queue).dead_letter_queue
         if dead_letters is None:
-            raise InvalidValue("dead_letter_queue", f"queue {queue!r} has none: configure one")
+            raise InvalidValue("dead_letter_queue", f"queue {queue!r} has none: set one")
         if not fits(dead_letters, message_id):
-            raise InvalidValue("message_id", f"is too long to stand in queue {dead_letters!r}")
+            raise InvalidValue("message_id", f"is too long for queue {dead_letters!r}")
         held = hold_patiently(context, tree.path(State.DELAY, queue, message_id))
         if held is None:
             raise NoSuchMessage(queue, message_id, "that is in flight")
@@ -224,7 +224,7 @@ def give_back(context: Context, message: Message) -> Pending[None]:
     try:
         return_unseen(context, queue, message.id, claim_stamp(context, message))
     except OSError as error:
-        raise unavailable(error, f"cannot give back to queue {queue!r}") from error
+        raise unavailable(error, f"cannot release to queue {queue!r}") from error
     return Pending(work, partial(context.record, RELEASED, queue, message.id))
 
 

@@ -103,7 +103,7 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
         # Or it was claimed and came back just so that each try looked for it where it had been.
         if not tree.has_queue(queue) or not stands(tree, queue, message_id):
             return False
-    raise Unavailable(f"the message {message_id!r} is never where it was a moment ago")
+    raise Unavailable(f"the message {message_id!r} keeps moving from folder to folder")
 
 
 def _take_away(tree: Tree, attempts: Sequence[Transition], queue: str, message_id: str) -> bool:

@@ -189,7 +189,7 @@ def move_messages(
     check_queue(source, "source")
     check_queue(target, "target")
     if source == target:
-        raise InvalidValue("target", "is the source itself")
+        raise InvalidValue("target", "is the same queue as the source")
     tree = context.tree
     moved = 0
     # An id is met more than once: a message may travel on between two tries.
