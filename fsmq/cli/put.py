@@ -96,7 +96,7 @@ def put(
     \b
     fsmq put jobs --watch inbox         each file that is dropped into inbox, until it is stopped
 
-    With --watch a file is taken when whoever wrote it has closed it, or when it was moved there;
+    With --watch a file is taken when its writer has closed it, or when it was moved there;
     those that are there at the start, too. When its message is stored it is moved to --done.
     Files whose names begin with a dot or end like .part or .tmp are left alone. Stopped, even
     killed, and started again it loses no file, and makes no second message of one whose message

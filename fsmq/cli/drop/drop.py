@@ -298,7 +298,7 @@ class Drop:
         try:
             file.renew()
         except PermissionError:
-            self._refuse(file, "waits for so long that its message would expire: touch it")
+            self._refuse(file, "its message would expire, since it has waited too long: touch it")
             return False
         return True
 

@@ -108,7 +108,7 @@ def poll_in(
     except BaseException as error:
         if not isinstance(error, NoRoom) or not first.messages:
             work.close()
-            first.give_back()
+            first.release()
             raise
 
     def finish() -> list[Message]:
@@ -118,7 +118,7 @@ def poll_in(
 
     def abandon() -> None:
         for part in won:
-            part.give_back()
+            part.release()
 
     return Pending(work, finish, abandon)
 

@@ -32,7 +32,7 @@ def claim_in(
     The rest as for `won_in`, which see.
     """
     won = yield from won_in(context, queue, count, visibility, room)
-    return Pending(won.work, won.give_out, won.give_back)
+    return Pending(won.work, won.give_out, won.release)
 
 
 def won_in(
@@ -110,7 +110,7 @@ class Won:
             )
         return self.messages
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Make the messages ready again, as if they had not been claimed."""
         for message in self.messages:
             self._return(message.id, claim_stamp(self._context, message))

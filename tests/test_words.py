@@ -1,0 +1,202 @@
+"""One act has one word: what users read has none of the words that the glossary retires."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import fsmq
+from fsmq.cli import COMMANDS
+from fsmq.daemons.settings.settings import SETTINGS
+from website.reference import served_document
+
+ROOT = Path(__file__).parents[1]
+
+# Where a retired word is right. The first is the text's place, as `Text.place` begins.
+ALLOWED = {
+    "docs/glossary.md": {"*": "it is where they are retired"},
+    "docs/comparison.md": {"*": "has the words of other systems"},
+    "docs/emodb.md": {"*": "has EmoDB's words"},
+    "docs/dynamiq.md": {"*": "has Dynamiq's words"},
+    "docs/security.md": {"fetch": "names a header of browsers, Sec-Fetch-Site"},
+    "fsmq/http/emodb/": {"*": "answers in EmoDB's words"},
+    "fsmq/http/dynamiq/": {"*": "answers in Dynamiq's words"},
+}
+
+
+class Text:
+    """Something that users read, and where it is."""
+
+    def __init__(self, place: str, words: str) -> None:
+        self.place = place
+        self.words = words
+
+    def allows(self, retired: str) -> bool:
+        return any(
+            self.place.startswith(place) and ("*" in reasons or retired in reasons)
+            for place, reasons in ALLOWED.items()
+        )
+
+
+@cache
+def retired() -> dict[str, re.Pattern[str]]:
+    """The words in the first column of the glossary's last table, in all their forms."""
+    glossary = (ROOT / "docs/glossary.md").read_text()
+    table = glossary.split("## Words that are not used")[1]
+    words = re.findall(r"^\| \*(.+?)\* \|", table, re.MULTILINE)
+    return {
+        word: re.compile(rf"\b{_spaced(word)}(s|es|d|ed|ing)?(?![a-z])", re.IGNORECASE)
+        for column in words
+        for word in column.split("*, *")
+    }
+
+
+def _spaced(word: str) -> str:
+    return r"[\s_-]+".join(word.split())
+
+
+def names_of_the_api() -> Iterator[Text]:
+    """Classes, methods and their parameters."""
+    for name in {*fsmq.__all__, *fsmq._GIVEN, "Queue", "Topic"}:
+        found = getattr(fsmq, name)
+        yield Text(f"fsmq.{name}", name)
+        for member, value in inspect.getmembers(found):
+            if member.startswith("_") or not _is_ours(value):
+                continue
+            yield Text(f"fsmq.{name}.{member}", member)
+            if inspect.isroutine(value):
+                for parameter in inspect.signature(value).parameters:
+                    yield Text(f"fsmq.{name}.{member}({parameter})", parameter)
+
+
+def _is_ours(value: object) -> bool:
+    """Whether a member is not one that Python gives to its exceptions."""
+    return not inspect.isroutine(value) or (getattr(value, "__module__", "") or "").startswith(
+        "fsmq"
+    )
+
+
+def descriptions_of_http() -> Iterator[Text]:
+    """Routes, operation ids, parameters and every sentence of the OpenAPI document."""
+    served = served_document()
+    served["paths"] = {
+        path: methods
+        for path, methods in served["paths"].items()
+        if not any(_of_others(operation) for operation in methods.values())
+    }
+    for place, value in _strings("", served):
+        yield Text(f"HTTP{place}", value)
+
+
+def _of_others(operation: dict[str, Any]) -> bool:
+    """Whether it belongs to a dialect that speaks another system's words."""
+    return str(operation["tags"][0]).startswith(("EmoDB", "Dynamiq"))
+
+
+def _strings(place: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield place, key
+            yield from _strings(f"{place} {key}", inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(place, inner)
+    elif isinstance(value, str):
+        yield place, value
+
+
+def helps_of_commands() -> Iterator[Text]:
+    """Names and options of commands are in their help, too."""
+    for verbs in COMMANDS.values():
+        for name, target in verbs.items():
+            module, function = target.split(":")
+            command = getattr(importlib.import_module(module), function)
+            yield from _help(f"fsmq {name}", command)
+
+
+def _help(name: str, command: click.Command) -> Iterator[Text]:
+    if command.hidden:
+        return
+    with click.Context(command, info_name=name) as ctx:
+        yield Text(f"{name} --help", f"{name} {command.get_help(ctx)}")
+        if isinstance(command, click.Group):
+            for verb in command.list_commands(ctx):
+                inner = command.get_command(ctx, verb)
+                assert inner is not None
+                yield from _help(f"{name} {verb}", inner)
+
+
+def settings_of_programs() -> Iterator[Text]:
+    for setting in SETTINGS:
+        yield Text(f"--{setting.name}", f"{setting.name} {setting.help}")
+
+
+def messages_in_the_code() -> Iterator[Text]:
+    """Every string of three words that is no docstring: errors, logs, what commands print."""
+    for path in sorted((ROOT / "fsmq").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            words = _literal(node)
+            if len(words.split()) >= 3 and id(node) not in docstrings:
+                yield Text(f"{path.relative_to(ROOT)}:{node.lineno}", words)  # type: ignore[attr-defined]
+
+
+def _literal(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_literal(part) or "…" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def lines_of_the_docs() -> Iterator[Text]:
+    for path in sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            yield Text(f"{path.relative_to(ROOT)}:{number}", line)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        names_of_the_api,
+        descriptions_of_http,
+        helps_of_commands,
+        settings_of_programs,
+        messages_in_the_code,
+        lines_of_the_docs,
+    ],
+)
+def test_no_text_for_users_has_a_retired_word(texts: Any) -> None:
+    read = list(texts())
+    assert len(read) >= 30
+    found = [
+        f"{text.place}: “{word}” in {text.words!r}"
+        for text in read
+        for word, pattern in retired().items()
+        if pattern.search(text.words) and not text.allows(word)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_the_glossary_retires_words() -> None:
+    assert len(retired()) > 20
+
+
+def test_every_exception_is_needed() -> None:
+    """An exception that nothing needs any more would hide the next slip."""
+    everything = [*messages_in_the_code(), *lines_of_the_docs()]
+    for place, reasons in ALLOWED.items():
+        for word in reasons:
+            patterns = retired().values() if word == "*" else [retired()[word]]
+            assert any(
+                text.place.startswith(place) and any(p.search(text.words) for p in patterns)
+                for text in everything
+            ), (place, word)
