@@ -250,11 +250,11 @@ def test_a_shell_is_a_client(tmp_path: Path, put: str) -> None:
         jobs = spool.queue("jobs")
         [message] = jobs.claim(wait=10)
         assert (message.id, message.body) == ("report-17", b"numbers")
-        shell(root, "give a claimed message back")
+        shell(root, "release a claimed message")
         shell(root, "look at what waits")
         [message] = jobs.claim(wait=10)
         assert message.deliveries == 2
-        shell(root, "give a claimed message back")
+        shell(root, "release a claimed message")
         shell(root, "delete a message")
         assert jobs.claim() == []
     assert check(root, offline=True).findings == []

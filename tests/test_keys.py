@@ -73,7 +73,7 @@ def test_a_name_is_given_once(file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["x"], "without a right"),
+        (["x"], "without rights"),
         (["", "--send=*"], "is not a name for a key"),
         (["a b", "--send=*"], "is not a name for a key"),
         (['a"]', "--send=*"], "is not a name for a key"),

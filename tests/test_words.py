@@ -27,6 +27,7 @@ ALLOWED = {
     "docs/comparison.md": {"*": "has the words of other systems"},
     "docs/emodb.md": {"*": "has EmoDB's words"},
     "docs/dynamiq.md": {"*": "has Dynamiq's words"},
+    "docs/decisions/0006-timers-in-the-mtime.md": {"extend": "extended attributes of files"},
     "docs/security.md": {"fetch": "names a header of browsers, Sec-Fetch-Site"},
     "fsmq/http/emodb/": {"*": "answers in EmoDB's words"},
     "fsmq/http/dynamiq/": {"*": "answers in Dynamiq's words"},

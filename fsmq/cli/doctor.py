@@ -170,7 +170,7 @@ def _standing_still(lag: Lag) -> Iterator[Finding]:
         yield Finding("timers", Health.ERROR, text, see)
     for queue, count in sorted(lag.homeless.items()):
         text = f"{many(count, 'message')} wait for the queue {queue}, which does not exist"
-        yield Finding("homeless", Health.WARNING, text, f"fsmq create {queue}")
+        yield Finding("undeliverable", Health.WARNING, text, f"fsmq create {queue}")
 
 
 def _unreadable(root: Root) -> Iterator[Finding]:

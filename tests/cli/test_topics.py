@@ -37,7 +37,7 @@ def test_topics(fsmq: Command, tmp_path: Path) -> None:
     assert fsmq.json("unsubscribe", "news", "audit")["ended"] is True
     assert b"not subscribed" in fsmq("unsubscribe", "news", "audit").stderr
     assert fsmq.json("topic", "create", "news") == {"topic": "news", "created": False}
-    assert b"is there already" in fsmq("topic", "create", "news").stderr
+    assert b"exists already" in fsmq("topic", "create", "news").stderr
     assert fsmq.json("topic", "delete", "news") == {"topic": "news", "deleted": True}
     assert fsmq.out("topic", "ls") == ""
     assert fsmq.json("topic", "create", "news") == {"topic": "news", "created": True}
@@ -63,7 +63,7 @@ def test_errors(fsmq: Command) -> None:
     fsmq("topic", "create", "t")
     assert b"fsmq create nowhere" in fsmq("subscribe", "t", "nowhere", code=3).stderr
     assert b"filter" in fsmq("subscribe", "t", "nowhere", "--filter", "{", code=2).stderr
-    assert b"stored nowhere" in fsmq("publish", "t", "--body", "x").stderr
+    assert b"it was not stored" in fsmq("publish", "t", "--body", "x").stderr
     fsmq("topics", "--create", code=2)
     fsmq("topics", "t", "--create", "--delete", code=2)
     fsmq("topic", "delete", "t")

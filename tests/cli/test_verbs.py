@@ -137,7 +137,9 @@ def test_the_line_that_does_not_fit_is_named(alone: Command) -> None:
     done = alone("put", "jobs", "--lines", code=2, stdin=b"ab\n" * 251 + b"abcd\n")
     assert len(done.stdout.split()) == 250
     told = done.stderr.decode()
-    assert "message 252 of the input: a body of 4 bytes is more than the 3 bytes" in told
+    assert (
+        "message 252 of the input: the body of 4 bytes is too large: the limit is 3 bytes" in told
+    )
     assert "250 messages of this input are stored" in told
 
 
@@ -268,7 +270,7 @@ def test_mv_leaves_what_is_claimed_and_tells_what_stayed(alone: Command) -> None
 def test_purge_and_delete_ask_where_they_can(alone: Command) -> None:
     alone("put", "jobs", "--lines", stdin=b"a\nb\n")
     alone("get", "jobs")
-    assert b"say --yes" in alone("purge", "jobs", code=2).stderr
+    assert b"give --yes" in alone("purge", "jobs", code=2).stderr
     assert sum(alone.counts("jobs").values()) == 2
     assert alone.out("purge", "jobs", "--yes") == "2 messages removed from jobs\n"
     assert alone.counts("jobs") == {}
@@ -352,7 +354,7 @@ def test_every_verb_is_listed_and_explains_itself() -> None:
     listed = Command("").out("--help")
     for verb in ("put", "get", "ack", "mv", "fsck", "up"):
         assert f"  {verb} " in listed
-    assert "65     to the dead letters" in Command("").out("get", "--help")
+    assert "65     buried" in Command("").out("get", "--help")
 
 
 def test_a_server_does_all_that_a_folder_does(suite: Suite, tmp_path: Path) -> None:

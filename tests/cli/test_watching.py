@@ -72,10 +72,10 @@ def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None
     shown = done.stdout.decode()
     for line in (
         "warning  depth: jobs holds 2 of 2 messages",
-        "warning  visibility: claims of jobs hold 0.5 s",
+        "warning  visibility: claims of jobs last 0.5 s",
         "warning  retention: messages of jobs expire before",
         "warning  dead letters: 1 dead letter in jobs.dead",
-        "warning  homeless: 1 message wait for the queue lost",
+        "warning  undeliverable: 1 message wait for the queue lost",
         "         → fsmq create lost",
         "error    settings: the settings of endless cannot be parsed",
         "note     dead letters: a message that always fails comes back for ever in endless",

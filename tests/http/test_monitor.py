@@ -154,7 +154,7 @@ async def test_ready_as_long_as_a_mover_lives(root: Path) -> None:
         refused = wire.ask("GET", "/_health/ready")
         assert refused.status == 503
         assert int(refused.headers["Retry-After"]) > 0
-        assert "no mover that serves new and timers" in refused.json["detail"]
+        assert "no mq-mover serves new and timers" in refused.json["detail"]
         assert wire.ask("GET", "/_health/live").status == 200
         suite.restart("mover")
         eventually(lambda: wire.ask("GET", "/_health/ready").status == 200)

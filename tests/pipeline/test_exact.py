@@ -218,5 +218,5 @@ def test_what_cannot_be_put_as_it_was_goes_aside_by_name(
         "long": "a",
     }
     for name in ("priority", "ttl"):
-        with pytest.raises(InvalidValue, match=f"column {name}: is told by a whole id"):
+        with pytest.raises(InvalidValue, match=f"column {name}: is a part of a whole id"):
             check_columns(frame.withColumns({"body": body, name: f.lit(1)}).schema, "jobs", "whole")

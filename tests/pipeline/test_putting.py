@@ -119,7 +119,7 @@ def test_another_input_is_another_job(tmp_path: Path) -> None:
     assert len(names | {name_of("load", str(source))}) == 3
     with pytest.raises(InvalidValue, match="does not exist"):
         name_of("load", str(tmp_path / "none"))
-    with pytest.raises(InvalidValue, match="say --format"):
+    with pytest.raises(InvalidValue, match="give --format"):
         format_of(str(tmp_path / "in.dat"))
 
 

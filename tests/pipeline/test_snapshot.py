@@ -167,7 +167,7 @@ def test_columns_come_in_the_order_of_the_schema(root: Path, read: Read) -> None
         ({"root": "ROOT/nowhere", "queue": "jobs"}, "No such file or directory"),
         ({"root": "ROOT/new", "queue": "jobs"}, "is not a spool: it has no folder 'new'"),
         ({"root": "ROOT", "queu": "jobs"}, "option queu: unknown option; did you mean queue?"),
-        ({"root": "ROOT", "path": "x"}, 'the folder of the spool is .option("root", …)'),
+        ({"root": "ROOT", "path": "x"}, 'give the folder of the spool as .option("root", …)'),
         ({"root": "ROOT", "queue": "jobs", "partitions": "many"}, "'many' is not a whole number"),
         ({"root": "ROOT", "queue": "jobs", "maxBodyBytes": "0"}, "maxBodyBytes: 0 is less than 1"),
         (

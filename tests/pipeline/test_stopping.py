@@ -56,7 +56,7 @@ def stopped(
     done = do(root, *words)
     striker.join()
     assert (done.exit_code, done.stdout) == (130, ""), done.output
-    assert done.stderr == "fsmq: stopped\n      run it again: it goes on where it was\n"
+    assert done.stderr == "fsmq: stopped\n      run it again: it continues where it stopped\n"
 
 
 def test_a_write_that_is_stopped_leaves_nothing_and_is_done_by_the_next_run(
