@@ -68,9 +68,7 @@ class Tree:
                 os.mkdir(name, 0o700, dir_fd=self.fd)
             except FileExistsError:
                 if not self.is_folder(name):
-                    raise UnusableSpool(
-                        f"{self.root / name} is not a folder: move it away"
-                    ) from None
+                    raise UnusableSpool(f"{self.root / name} is not a folder: move it") from None
             except OSError as error:
                 raise UnusableSpool(
                     f"cannot create {self.root / name}: {error.strerror}"
