@@ -255,6 +255,6 @@ def test_a_shell_is_a_client(tmp_path: Path, put: str) -> None:
         [message] = jobs.claim(wait=10)
         assert message.deliveries == 2
         shell(root, "release a claimed message")
-        shell(root, "delete a message")
+        shell(root, "remove a message")
         assert jobs.claim() == []
     assert check(root, offline=True).findings == []

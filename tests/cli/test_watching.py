@@ -78,7 +78,7 @@ def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None
         "warning  undeliverable: 1 message wait for the queue lost",
         "         → fsmq create lost",
         "error    settings: the settings of endless cannot be parsed",
-        "note     dead letters: a message that always fails comes back for ever in endless",
+        "note     dead letters: a message that always fails returns forever in endless",
     ):
         assert line in shown, shown
 
