@@ -22,6 +22,11 @@ def seconds(raw: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
+def body_bytes(text: str) -> bytes:
+    """A body of the command line, byte for byte: what is no UTF-8, too."""
+    return text.encode(errors="surrogateescape")
+
+
 class Span(click.ParamType[float]):
     """A span of time, in seconds or with a unit."""
 

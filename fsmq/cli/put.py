@@ -15,7 +15,7 @@ import click
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, failure, tell
 from fsmq.cli.output import json_option
-from fsmq.cli.params import SPAN, queue_argument
+from fsmq.cli.params import SPAN, body_bytes, queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import FsmqError, NewMessage
 
@@ -124,7 +124,8 @@ def put(
             sys.exit(watch_folder(place, queue, watch, done, glob or "*", recursive, like, as_json))
         storing = _Storing(place.queue(queue), queue, like, as_json)
         if body is not None:
-            storing.store(body.encode().split(b"\n") if lines else [body.encode()])
+            content = body_bytes(body)
+            storing.store(content.split(b"\n") if lines else [content])
         for file in files or ([] if body is not None else [Path("-")]):
             with opened(file) as source:
                 storing.lines_of(source) if lines else storing.store([source.read()])

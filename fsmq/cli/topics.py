@@ -13,7 +13,7 @@ from fsmq.cli import output
 from fsmq.cli.failures import tell
 from fsmq.cli.group import Fsmq
 from fsmq.cli.output import json_option
-from fsmq.cli.params import SPAN, queue_argument
+from fsmq.cli.params import SPAN, body_bytes, queue_argument
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.put import attributes_of, opened
 from fsmq.spool import InvalidValue
@@ -145,7 +145,7 @@ def subscribe(
     if policy is not None:
         try:
             filter = json.loads(policy)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidValue("filter", f"is not JSON: {error}") from error
         if not isinstance(filter, dict):
             raise InvalidValue("filter", "is not a JSON object of attributes and their conditions")
@@ -215,7 +215,7 @@ def publish(
     attributes = attributes_of(pairs)
     with open_place(at) as place:
         if body is not None:
-            content = body.encode()
+            content = body_bytes(body)
         else:
             with opened(file or Path("-")) as source:
                 content = source.read()

@@ -62,7 +62,8 @@ def test_errors(fsmq: Command) -> None:
     assert b"create it: fsmq topic create none" in missing.stderr
     fsmq("topic", "create", "t")
     assert b"fsmq create nowhere" in fsmq("subscribe", "t", "nowhere", code=3).stderr
-    assert b"filter" in fsmq("subscribe", "t", "nowhere", "--filter", "{", code=2).stderr
+    for bad in ("{", "[" * 100_000):
+        assert b"filter" in fsmq("subscribe", "t", "nowhere", "--filter", bad, code=2).stderr
     assert b"it was not stored" in fsmq("publish", "t", "--body", "x").stderr
     fsmq("topics", "--create", code=2)
     fsmq("topics", "t", "--create", "--delete", code=2)

@@ -121,6 +121,14 @@ def test_what_is_said_about_a_message_comes_back(fsmq: Command) -> None:
     ]
 
 
+def test_a_body_of_the_command_line_needs_to_be_no_text(alone: Command) -> None:
+    alone("put", "jobs", os.fsdecode(b"--body=\xff\n\xfe"))
+    assert alone("get", "jobs", "--ack").stdout == b"\xff\n\xfe"
+    alone("subscribe", "news", "jobs", "--create")
+    alone("publish", "news", os.fsdecode(b"--body=\xfd"))
+    assert alone("get", "jobs", "--ack").stdout == b"\xfd"
+
+
 def test_a_delay_hides_and_a_release_with_a_delay_too(fsmq: Command) -> None:
     put = fsmq.out("put", "jobs", "--body=x", "--delay=1h").strip()
     fsmq("get", "jobs", code=1)
