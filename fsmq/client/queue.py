@@ -232,4 +232,4 @@ class ClientQueue(ClaimsOne):
         options = self.client.options
         connections = min(MAX_CONNECTIONS, max(options.connections, concurrency + 10))
         own = AsyncClient.of(replace(options, connections=connections))
-        return Worker(RemoteSource(own, self.name), handler, pace)
+        return Worker(RemoteSource(own, self.name, owns_client=True), handler, pace)

@@ -14,11 +14,15 @@ _FOR_EVER_S = float("inf")
 
 
 class RemoteSource:
-    """What :class:`~fsmq.spool.worker.source.Source` says; the server waits for messages."""
+    """What :class:`~fsmq.spool.worker.source.Source` says; the server waits for messages.
 
-    def __init__(self, client: AsyncClient, name: str) -> None:
+    owns_client: whether the client is closed with the source.
+    """
+
+    def __init__(self, client: AsyncClient, name: str, *, owns_client: bool = False) -> None:
         self.name = name
         self._client = client
+        self._owns_client = owns_client
         self._verbs = client.verbs
 
     async def claim(self, count: int, visibility: float) -> list[Message]:
@@ -45,5 +49,6 @@ class RemoteSource:
         return await self._client.run(self._verbs.remove(self.name, [message_id], _FOR_EVER_S))
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
+        """Close the connections, if they are only for this."""
+        if self._owns_client:
+            await self._client.close()

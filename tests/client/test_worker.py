@@ -466,13 +466,26 @@ def test_a_pace_that_does_not_fit_is_refused(pace: dict[str, Any]) -> None:
 
 
 async def test_a_worker_runs_once(team: Team, jobs: Any) -> None:
-    async def work(message: Message, claim: Claim) -> None: ...
+    began, may_end = threading.Event(), threading.Event()
 
+    async def work(message: Message, claim: Claim) -> None:
+        began.set()
+        while not may_end.is_set():
+            await asyncio.sleep(0.01)
+
+    async def run_again() -> None:
+        with pytest.raises(RuntimeError, match="once"):
+            await (asyncio.to_thread(worker.run) if team.threads else worker.run())
+
+    await jobs.put(b"x")
     worker = team.start(jobs.name, work)
+    await eventually_on_loop(began.is_set)
+    await run_again()
+    # The run that was refused has taken nothing away from the one that works.
+    may_end.set()
     await team.stopped()
-    again = asyncio.to_thread(worker.run) if team.threads else worker.run()
-    with pytest.raises(RuntimeError, match="once"):
-        await again
+    assert sum(await jobs.counts()) == 0
+    await run_again()
 
 
 async def test_a_worker_that_is_stopped_before_it_runs_does_nothing(team: Team, jobs: Any) -> None:

@@ -78,7 +78,10 @@ class AsyncWorker:
                 raise
             finally:
                 self._stopping.set()
-                await self._drain(patience)
+                try:
+                    await self._drain(patience)
+                finally:
+                    await self._source.close()
 
     def stop(self) -> None:
         """Let it end; returns at once. Safe in threads, and before :meth:`run`."""

@@ -25,19 +25,12 @@ class Worker:
     def __init__(
         self, source: Source, handler: Callable[[Message, Claim], object], pace: Pace
     ) -> None:
-        self._source = source
         self._worker = AsyncWorker(source, in_thread(handler), pace)
 
     def run(self, *, signals: bool = True) -> None:
         """Work until stopped, as :meth:`AsyncWorker.run` does; blocks."""
-        asyncio.run(self._run(signals))
+        asyncio.run(self._worker.run(signals=signals))
 
     def stop(self) -> None:
         """Let it end; returns at once. Safe in threads, in handlers, and before :meth:`run`."""
         self._worker.stop()
-
-    async def _run(self, signals: bool) -> None:
-        try:
-            await self._worker.run(signals=signals)
-        finally:
-            await self._source.close()
