@@ -129,7 +129,7 @@ def test_exit_code_65_goes_to_the_dead_letters_at_once(
     fsmq: Command, worker: Callable[..., Worker]
 ) -> None:
     fsmq("put", "jobs", "--body=x")
-    assert "exit code 65: moved to the dead-letter queue" in settled(worker("exit 65", "--count=1"))
+    assert "exit code 65: buried: moved" in settled(worker("exit 65", "--count=1"))
     assert (fsmq.counts("jobs"), fsmq.counts("dead")) == ({}, {"ready": 1})
 
 

@@ -291,10 +291,10 @@ def test_unfinished_files_of_a_crash(root: Path) -> None:
         ("mover", [], 2, "--root"),
         ("mover", ["--source={root}"], 2, "destination"),
         ("mover", ["--source={root}", "--destination={root}"], 2, "same folder"),
-        ("mover", ["--source={root}", "--destination={file}"], 78, "no folder"),
+        ("mover", ["--source={root}", "--destination={file}"], 78, "not a folder"),
         ("mover", ["--source={root}", "--destination=/dev/shm"], 78, "filesystems"),
         ("reaper", ["--root={file}"], 78, "file"),
-        ("reaper", ["--source={file}"], 78, "no folder"),
+        ("reaper", ["--source={file}"], 78, "not a folder"),
         ("reaper", ["--source={root}", "--root={root}"], 2, "--root"),
     ],
 )

@@ -352,7 +352,7 @@ def test_what_one_key_may_have_going_on(tmp_path: Path) -> None:
             for held in wires[2:4]:
                 held.request("POST", "/q/messages", one | {"Content-Length": str(size)})
             answer = eventually(lambda: too_many(wire.ask("GET", "/q", one)))
-            assert "4 requests of 'one'" in answer.json["detail"]
+            assert "the key 'one' has its maximum of 4 open requests" in answer.json["detail"]
             assert wire.ask("GET", "/q", other).status == 200
             for held in wires[2:4]:
                 held.send(b"x" * size)

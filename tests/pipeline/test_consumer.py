@@ -242,7 +242,7 @@ def _reader(spool: Spool, schema: str = "id string", **options: object) -> Any:
             "option maxMessagesPerBatch: 'none' is not a whole number",
         ),
         ({"visibilityTimeout": 0.5}, "option visibilityTimeout: 0.5 is not a number of at least 1"),
-        ({"schema": "weight int"}, "schema: has the column 'weight'"),
+        ({"schema": "weight int"}, "schema: unknown column 'weight'"),
         (
             {"maxMessages": 5},
             "option maxmessages: unknown option; did you mean maxMessagesPerBatch",

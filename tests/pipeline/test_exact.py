@@ -215,7 +215,7 @@ def test_what_cannot_be_put_as_it_was_goes_aside_by_name(
     aside = [json.loads(line) for line in (tmp_path / "bad" / "aside-0.jsonl").open()]
     assert {row["id"]: row["error"].split(" ")[0] for row in aside} == {
         **{row[0]: "id:" for row in rows},
-        "long": "a",
+        "long": "the",
     }
     for name in ("priority", "ttl"):
         with pytest.raises(InvalidValue, match=f"column {name}: is a part of a whole id"):

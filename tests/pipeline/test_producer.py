@@ -200,7 +200,7 @@ def test_a_queue_that_has_no_room_takes_none(spark: SparkSession, root: Path) ->
     ("columns", "options", "told"),
     [
         ("body string, prio int", {"queue": "jobs"}, "column prio: unknown column.*priority"),
-        ("body int", {"queue": "jobs"}, "column body: is int; it has to be binary or string"),
+        ("body int", {"queue": "jobs"}, "column body: is int; expected binary or string"),
         ("queue string", {}, "column body: is missing"),
         ("body string", {}, "option queue: is missing, and there is no column queue"),
         ("body string, attributes map<string,int>", {"queue": "jobs"}, "column attributes"),

@@ -100,7 +100,7 @@ def test_what_was_set_aside_is_mended_and_loaded(
     [
         ({}, "column body: is missing; the source has: n, payload"),
         ({"boddy": "payload"}, "column boddy: unknown column; expected one of"),
-        ({"body": "n"}, "column body: is bigint; it has to be binary or string"),
+        ({"body": "n"}, "column body: is bigint; expected binary or string"),
     ],
 )
 def test_columns_that_are_wrong(
