@@ -29,8 +29,9 @@ def counts(user: User, queue: str) -> dict[str, int]:
 FAULTS = {
     "sync": f"{SYNCS}:error=EIO",
     "rename": f"{RENAMES}:error=EIO",
-    # All files are synced, and shown one after the other: one in the middle cannot be.
-    "one rename": f"{RENAMES}:error=EIO:when=2",
+    # All files are synced, and shown one after the other: one in the middle cannot be. That is the
+    # call that shows; what takes the first one back, others', must not fail as well.
+    "one rename": "renameat2:error=EIO:when=2",
 }
 
 
