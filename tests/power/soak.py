@@ -8,10 +8,13 @@ Exit code 1 and the findings if one promise was broken. As root; about an hour o
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle, islice, product
 from pathlib import Path
 
@@ -91,32 +94,65 @@ def run_kills(rounds: int, seed: int, folder: Path) -> Tally:
     return total
 
 
-def run_replays() -> int:
-    """Every crash state of every two verbs; how many break a promise.
+@dataclass
+class Replays:
+    """What was found in the crash states of one verb with each other verb behind it."""
+
+    verb: str
+    states: int = 0
+    different: int = 0
+    left_out: int = 0
+    broken: list[str] = field(default_factory=list)
+
+
+def replays_of(first: str) -> Replays:
+    """Every crash state of one verb and any verb behind it.
 
     The first is acknowledged, or was another process's, which has not come to its last syncs.
     """
+    found = Replays(first)
     seen: set[object] = set()
-    states = broken = left_out = 0
-    pairs = list(product(VERBS, repeat=2))
-    with click.progressbar(pairs, label="replays", file=sys.stderr) as bar:
-        for first, second in bar:
-            for story in (record([first, second]), record([second], others=[first])):
-                try:
-                    checked = check_story(story, seen=seen)
-                except TooMany:
-                    left_out += 1
-                    continue
-                states += checked.states
-                broken += len(checked.broken)
-                for told in checked.broken:
-                    print(f"\n{first}, {second}: {told}", flush=True)
+    for second in VERBS:
+        for story in (record([first, second]), record([second], others=[first])):
+            try:
+                checked = check_story(story, seen=seen)
+            except TooMany:
+                found.left_out += 1
+                continue
+            found.states += checked.states
+            found.broken += (f"{first}, {second}: {told}" for told in checked.broken)
+    found.different = len(seen)
+    return found
+
+
+def run_replays(jobs: int) -> int:
+    """Every crash state of every two verbs, with a line for each first; how many are broken."""
+    total = Replays("in all")
+    context = multiprocessing.get_context("spawn")
+    with (
+        context.Pool(jobs) as pool,
+        click.progressbar(length=len(VERBS), label="replays", file=sys.stderr) as bar,
+    ):
+        for found in pool.imap_unordered(replays_of, VERBS):
+            total.states += found.states
+            total.different += found.different
+            total.left_out += found.left_out
+            total.broken += found.broken
+            print(
+                f"\ncrash states of {found.verb} and any verb behind it: {found.states},"
+                f" {found.different} different, {len(found.broken)} break a promise",
+                *found.broken,
+                sep="\n",
+                flush=True,
+            )
+            bar.update(1)
     print(
-        f"crash states of every two of {len(VERBS)} verbs, the first acknowledged or not: {states},"
-        f" of them {len(seen)} different, {broken} break a promise;"
-        f" {left_out} of {2 * len(pairs)} stories have too many states to be looked at"
+        f"crash states of every two of {len(VERBS)} verbs, the first acknowledged or not:"
+        f" {total.states}, {total.different} of them different for their first verb,"
+        f" {len(total.broken)} break a promise;"
+        f" {total.left_out} of {2 * len(VERBS) ** 2} stories have too many states to be looked at"
     )
-    return broken
+    return len(total.broken)
 
 
 @click.command(help=__doc__)
@@ -125,7 +161,12 @@ def run_replays() -> int:
 @click.option("--sync", "syncs", type=click.Choice(SYNCS), multiple=True, help="Only with these.")
 @click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
 @click.option("--replay/--no-replay", default=True, show_default=True, help="Crash states.")
-def main(rounds: int, kills: int, syncs: Sequence[str], seed: int | None, replay: bool) -> None:
+@click.option(
+    "--jobs", default=os.cpu_count() or 1, show_default="one for each core", help="For them."
+)
+def main(
+    rounds: int, kills: int, syncs: Sequence[str], seed: int | None, replay: bool, jobs: int
+) -> None:
     seed = int(time.time()) if seed is None else seed
     started = time.monotonic()
     print(f"seed {seed}")
@@ -139,7 +180,7 @@ def main(rounds: int, kills: int, syncs: Sequence[str], seed: int | None, replay
         if kills:
             findings += len(run_kills(kills, seed, Path(folder)).findings)
         if replay:
-            findings += run_replays()
+            findings += run_replays(jobs)
     print(f"{time.monotonic() - started:.0f} s, {findings} findings")
     sys.exit(findings > 0)
 
