@@ -10,11 +10,12 @@ from typing import Protocol
 from fsmq.cli.place.place import Place, Root
 from fsmq.cli.place.server import Server, ServerTraffic
 from fsmq.spool.index.events import Events, Kind
+from fsmq.spool.layout.budget import Budget
 from fsmq.spool.layout.names import split_entry
 from fsmq.spool.layout.transitions import NEW, REMOVE
 from fsmq.spool.views.counts import Overview
 
-# Counting may take this share of the time: with millions of messages it takes seconds.
+# Counting millions of messages takes seconds.
 _SHARE = 0.2
 
 
@@ -104,4 +105,4 @@ class Sampler:
                 rates = [counted[name] / elapsed for counted in totals]
             rows.append(Row(name, overview, *rates))
         cost = time.monotonic() - started
-        return rows, max(self._interval, cost / _SHARE) - cost
+        return rows, Budget(_SHARE, self._interval).pause(cost) - cost

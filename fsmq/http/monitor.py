@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 
 from fsmq._version import __version__
 from fsmq.spool.errors import Unavailable, telling
+from fsmq.spool.layout.budget import Budget
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.records.metrics import METRICS, Key, Snapshot
@@ -34,9 +35,7 @@ from .routing.call import Call
 from .routing.router import Router
 from .service.service import Service
 
-# A survey is at most so old, or older where it would take more than a twentieth of the time.
-_FRESH_S = 1.0
-_SURVEY_SHARE = 0.05
+_SURVEYS = Budget(0.05, least_s=1.0)
 # A disk that has not taken a byte after so long counts as one that refuses.
 _DISK_PATIENCE_S = 5.0
 # What a mover may serve; each has to be served by one that lives.
@@ -138,8 +137,7 @@ class Monitor:
             if started >= until:
                 surveyed = await self._service.listing(self._spool.survey)
                 cost = time.monotonic() - started
-                fresh = max(_FRESH_S, cost / _SURVEY_SHARE)
-                self._survey = (time.monotonic() + fresh, surveyed)
+                self._survey = (time.monotonic() + _SURVEYS.pause(cost), surveyed)
             return surveyed
 
     def _of_host(self) -> list[Report]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from fsmq.spool.layout.budget import Budget
 from fsmq.spool.spool import Spool
 from fsmq.spool.views.counts import Counts
 
 from ..running.threads import Threads
 
-# A count is at most so old, or older where counting would take more than a twentieth of the time.
-_FRESH_S = 0.2
-_SHARE = 0.05
+_BUDGET = Budget(0.05, least_s=0.2)
 
 
 class Sizes:
@@ -36,7 +35,7 @@ class Sizes:
                     self._counts.pop(queue, None)
                     return
                 cost = loop.time() - started
-                fresh = loop.time() + max(_FRESH_S, cost / _SHARE)
+                fresh = loop.time() + _BUDGET.pause(cost)
                 self._counts[queue] = (fresh, outcome)
 
             running.add_done_callback(done)

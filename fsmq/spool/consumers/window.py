@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterator
 
 from ..errors import NoSuchQueue
+from ..layout.budget import Budget
 from ..layout.names import is_id
 from ..layout.transitions import QUEUES
 from ..layout.tree import Tree
 
 SIZE = 100_000
-# A listing may take at most this share of the time: with ids left of the last one, and without.
-_SHARE, _SHARE_EMPTY = 0.05, 0.5
+# How often to list: while ids of the last listing are left, and when they are used up.
+_BUDGET, _BUDGET_EMPTY = Budget(0.05), Budget(0.5)
 
 
 class Window:
@@ -63,8 +64,8 @@ class Window:
     def _is_stale(self) -> bool:
         if self._listed is None or self._once:
             return self._listed is None
-        share = _SHARE if self._ids else _SHARE_EMPTY
-        return time.monotonic() - self._listed >= self._cost / share
+        budget = _BUDGET if self._ids else _BUDGET_EMPTY
+        return time.monotonic() - self._listed >= budget.pause(self._cost)
 
     def _list(self) -> None:
         started = time.monotonic()

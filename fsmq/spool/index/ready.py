@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from ..errors import NoSuchQueue
+from ..layout.budget import Budget
 from ..layout.names import is_id
 from ..layout.settings import QueueSettings
 from ..layout.transitions import QUEUES
@@ -24,9 +25,7 @@ from .share import USUAL, WHOLE, Division, Share
 # Announced when a queue was deleted or replaced: all that wait for it must look.
 EVERYONE = 1 << 30
 # How often an empty index is checked against the folder although events arrive.
-_DISTRUST_S = 30.0
-# A listing may take at most this share of the time.
-_SCAN_SHARE = 0.02
+_DISTRUST = Budget(0.02, least_s=30.0)
 
 
 class _Entry:
@@ -35,12 +34,15 @@ class _Entry:
     def __init__(self, share: Share) -> None:
         self.index = ReadyIndex(share)
         self.scanned = 0.0  # monotonic seconds
-        self.scan_cost = 0.0
+        self.stale_at = 0.0
         self.used = time.monotonic()
         self.watched = False
         self.scanning = threading.Lock()
         # What happened while a listing runs, to be applied to its result. None: no listing runs.
         self.meanwhile: list[tuple[bool, str]] | None = None
+
+    def is_stale(self) -> bool:
+        return time.monotonic() >= self.stale_at
 
 
 class Ready:
@@ -70,7 +72,7 @@ class Ready:
         self._tree = tree
         self.share = share  # what this process prefers
         self._events = events
-        self._poll_interval = poll_interval
+        self._polling = Budget(_DISTRUST.share, poll_interval)
         self._entries: dict[str, _Entry] = {}
         self._divisions: dict[str, Division] = {}  # where a queue's is not the usual one
         self._listeners: dict[str, tuple[Callable[[Event], None], Callable[[], None]]] = {}
@@ -93,7 +95,7 @@ class Ready:
         entry = self._entries.get(queue)
         if entry is None or not entry.scanned:
             return True
-        if not self._is_stale(entry):
+        if not entry.is_stale():
             return False
         self.refresh()
         with self._lock:
@@ -266,7 +268,7 @@ class Ready:
             if entry is None:
                 # It was forgotten, perhaps because it was deleted: those who wait look again.
                 self._announce(queue, EVERYONE)
-            elif self._is_stale(entry):
+            elif entry.is_stale():
                 try:
                     self._scan(queue, entry)
                 except NoSuchQueue:
@@ -293,10 +295,6 @@ class Ready:
                 return
             # An event has dropped what was found: the folder was made, or replaced, just now.
             self.refresh()
-
-    def _is_stale(self, entry: _Entry) -> bool:
-        pause = _DISTRUST_S if entry.watched else self._poll_interval
-        return time.monotonic() - entry.scanned >= max(pause, entry.scan_cost / _SCAN_SHARE)
 
     def _scan(self, queue: str, entry: _Entry) -> None:
         asked = time.monotonic()
@@ -340,7 +338,8 @@ class Ready:
                 else:
                     entry.index.discard(message_id)
             entry.scanned = time.monotonic()
-            entry.scan_cost = cost
+            budget = _DISTRUST if entry.watched else self._polling
+            entry.stale_at = entry.scanned + budget.pause(cost)
             if len(entry.index) > before:
                 self._announce(queue, len(entry.index) - before)
 

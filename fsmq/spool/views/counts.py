@@ -11,14 +11,14 @@ from typing import NamedTuple
 from ..context import Context
 from ..errors import FsmqError, QueueFull
 from ..index import listings
+from ..layout.budget import Budget
 from ..layout.names import facts, split_entry
 from ..layout.stamps import Stamps
 from ..layout.transitions import DELAY, NEW, REMOVE
 from ..layout.tree import Tree
 
-# A count is at most so old, or older where counting would take more than a twentieth of the time.
-_FRESH_S = 1.0
-_COUNT_SHARE = 0.05
+# How old the count may be that enforces max_depth.
+_BUDGET = Budget(0.05, least_s=1.0)
 
 
 class Counts(NamedTuple):
@@ -103,7 +103,7 @@ class Depths:
             cost = time.monotonic() - started
             with self._lock:
                 known.depth = depth
-                known.until = started + max(_FRESH_S, cost / _COUNT_SHARE)
+                known.until = started + _BUDGET.pause(cost)
 
     def admit(self, queue: str, limit: int | None, more: int) -> None:
         """Let ``more`` messages in.
