@@ -18,7 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from fsmq._version import __version__
-from fsmq.spool.errors import Unavailable, telling
+from fsmq.spool.errors import Unavailable, as_unavailable
 from fsmq.spool.layout.budget import Budget
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.probe.scratch import try_to_store
@@ -147,12 +147,12 @@ class Monitor:
         return [Report(self._reports.node, self._reports.process, snapshot), *here]
 
     def _others(self) -> list[Report]:
-        with telling("cannot read what other processes report"):
+        with as_unavailable("cannot read what other processes report"):
             self._reports.write(self._spool.context.metrics)
             return self._reports.read()
 
     def _try_disk(self) -> list[Report]:
-        with telling("cannot store a message"):
+        with as_unavailable("cannot store a message"):
             try_to_store(self._spool.tree)
         return self._others()
 

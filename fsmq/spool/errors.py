@@ -1,4 +1,30 @@
-"""Every error that the spool raises: what happened, to which queue or message, what to do."""
+"""Every error that the spool raises: what happened, to which queue or message, what to do.
+
+The tree, with those of the client and of other modules::
+
+  · FsmqError (Exception)
+    · AccessDenied (PermissionError)  [fsmq.client.errors]
+    · Bury  [fsmq.spool.claimed]
+    · ConnectionFailed (ConnectionError)  [fsmq.client.errors]
+    · ConsumerInUse
+    · DuplicateMessage
+    · InvalidValue (ValueError)
+    · MessageTooLarge
+    · NoRoom
+    · NoSuchMessage (LookupError)
+    · NoSuchQueue (LookupError)
+    · NoSuchSubscription (LookupError)
+    · NoSuchTopic (LookupError)
+    · Reserved
+    · Retry  [fsmq.spool.claimed]
+    · Unavailable
+      · QueueFull
+    · Uncounted  [fsmq.spool.views.counts]
+    · UnexpectedAnswer  [fsmq.client.errors]
+    · UnusableSpool
+
+The server's, which clients see as answers, are in `fsmq.http.problems`.
+"""
 
 from __future__ import annotations
 
@@ -163,8 +189,11 @@ def is_full(error: OSError) -> bool:
 
 
 @contextmanager
-def telling(doing: str) -> Iterator[None]:
-    """Turn an OSError raised inside into Unavailable; ``doing`` says what could not be done."""
+def as_unavailable(doing: str) -> Iterator[None]:
+    """Turn an OSError raised inside into Unavailable.
+
+    doing: what could not be done, such as "cannot list the queues".
+    """
     try:
         yield
     except OSError as error:
@@ -172,7 +201,11 @@ def telling(doing: str) -> Iterator[None]:
 
 
 def unavailable(error: OSError, doing: str) -> Unavailable:
-    """The error for clients that stands for a failed system call."""
+    """What `as_unavailable` raises.
+
+    For code that runs for every message, where entering a ``with`` would cost too much, and for
+    code that does not raise at once.
+    """
     code = error.errno or 0
     advice, retry_after = ADVICE.get(code, (error.strerror or str(error), 2))
     return Unavailable(f"{doing}: {advice} ({errno.errorcode.get(code, code)})", retry_after)

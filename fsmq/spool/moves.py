@@ -22,7 +22,7 @@ from .context import Context
 from .durability.locks import lock, reserve
 from .durability.sync import Syncer, Work
 from .durability.unfinished import stands
-from .errors import InvalidValue, NoSuchQueue, Unavailable, unavailable
+from .errors import InvalidValue, NoSuchQueue, Unavailable, as_unavailable, unavailable
 from .layout import documents
 from .layout.names import UUID7, check_queue, facts, fits, is_id
 from .layout.transitions import (
@@ -97,10 +97,8 @@ def begin(
     if source == target:
         raise InvalidValue("target", "is the same queue as the source")
     move = Move(uuid7(), source, target, dedup, in_flight)
-    try:
+    with as_unavailable(f"cannot begin a move from {source!r}"):
         _save(context.tree, move)
-    except OSError as error:
-        raise unavailable(error, f"cannot begin a move from {source!r}") from error
     return move
 
 
@@ -108,10 +106,8 @@ def find(context: Context, ref: str) -> Move | None:
     """A move by its reference; None if there is none. Raises Unavailable."""
     if not _ref.fullmatch(ref):
         return None
-    try:
+    with as_unavailable(f"cannot look for the move {ref!r}"):
         return _load(context.tree, ref, _DONE) or _load(context.tree, ref, _OPEN)
-    except OSError as error:
-        raise unavailable(error, f"cannot look for the move {ref!r}") from error
 
 
 class Mover:
@@ -135,10 +131,8 @@ class Mover:
             Unavailable: the disk refuses; the move stays to be made.
         """
         done = 0
-        try:
+        with as_unavailable("cannot move"):
             names = self._tree.names(self._tree.folder(MOVES))
-        except OSError as error:
-            raise unavailable(error, "cannot move") from error
         first: OSError | Unavailable | None = None
         for name in sorted(n for n in names if n.endswith(_OPEN) and n[0] != "."):
             try:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from . import moves, reaper
 from .context import Context, Pending
 from .durability.sync import Syncer, SyncMode
-from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, telling, unavailable
+from .errors import FsmqError, NoSuchQueue, UnusableSpool, as_unavailable, unavailable
 from .index.events import Events, WatchMode, must_poll
 from .index.ready import Ready
 from .index.share import WHOLE, Share
@@ -161,26 +161,20 @@ class Spool:
 
     def queues(self) -> list[str]:
         """The names of all queues that one may see, sorted."""
-        try:
+        with as_unavailable("cannot list the queues"):
             return self.tree.queues()
-        except OSError as error:
-            raise unavailable(error, "cannot list the queues") from error
 
     def has_queue(self, name: str) -> bool:
         """Whether there is a queue of this name."""
         check_queue(name)
-        try:
+        with as_unavailable(f"cannot look for queue {name!r}"):
             return self.tree.has_queue(name)
-        except OSError as error:
-            raise unavailable(error, f"cannot look for queue {name!r}") from error
 
     def create_queue(self, name: str) -> bool:
         """Create a queue durably; False if it was there."""
         check_queue(name)
-        try:
+        with as_unavailable(f"cannot create queue {name!r}"):
             return self.tree.make_queue(name)
-        except OSError as error:
-            raise unavailable(error, f"cannot create queue {name!r}") from error
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue and all its messages. Raises NoSuchQueue."""
@@ -203,18 +197,7 @@ class Spool:
             InvalidValue, NoSuchQueue, Unavailable
         """
         settings = self.settings(name).changed(changes)
-        if settings.dead_letter_queue == name:
-            raise InvalidValue("dead_letter_queue", "is the queue itself")
-        try:
-            if settings.dead_letter_queue is not None:
-                self.tree.make_queue(settings.dead_letter_queue)
-            self.context.settings.set(name, settings)
-            if not self.tree.has_queue(name):
-                # Deleted meanwhile: a queue of this name must not begin with our settings.
-                self.context.settings.forget(name)
-                raise NoSuchQueue(name)
-        except OSError as error:
-            raise unavailable(error, f"cannot store the settings of {name!r}") from error
+        self.context.settings.set(name, settings)
         return settings
 
     def counts(self, name: str) -> Counts:
@@ -224,12 +207,10 @@ class Spool:
             InvalidValue, NoSuchQueue, Unavailable
         """
         check_queue(name)
-        try:
+        with as_unavailable(f"cannot count queue {name!r}"):
             if not self.tree.has_queue(name):
                 raise NoSuchQueue(name)
             return count(self.tree, self.context.stamps, name, self.context.now_ms())
-        except OSError as error:
-            raise unavailable(error, f"cannot count queue {name!r}") from error
 
     def survey(self, name: str | None = None) -> dict[str, Overview]:
         """Counts and ages of all queues, or of one, in one pass over the tree.
@@ -237,12 +218,10 @@ class Spool:
         Raises:
             InvalidValue, NoSuchQueue, Unavailable
         """
-        try:
+        with as_unavailable("cannot look over the queues"):
             if name is not None and not self.tree.has_queue(check_queue(name)):
                 raise NoSuchQueue(name)
             return survey(self.context, name)
-        except OSError as error:
-            raise unavailable(error, "cannot look over the queues") from error
 
     # -- topics ----------------------------------------------------------------------------------
 
@@ -258,21 +237,19 @@ class Spool:
 
     def topics(self) -> list[str]:
         """The names of all topics that one may see, sorted."""
-        with telling("cannot list the topics"):
+        with as_unavailable("cannot list the topics"):
             return self.context.topics.names()
 
     def create_topic(self, name: str) -> bool:
         """Create a topic durably; False if it was there."""
-        with telling(f"cannot create topic {name!r}"):
-            return self.context.topics.create(name)
+        return self.context.topics.create(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its subscriptions; the queues and their messages stay.
 
         Raises NoSuchTopic.
         """
-        with telling(f"cannot delete topic {name!r}"):
-            self.context.topics.delete(name)
+        self.context.topics.delete(name)
 
     def subscriptions(self, topic: str) -> dict[str, Filter | None]:
         """The subscribed queues, sorted, each with its filter; None takes all messages.
@@ -280,8 +257,7 @@ class Spool:
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
         """
-        with telling(f"cannot read the subscriptions of {topic!r}"):
-            return self.context.topics.subscriptions(topic)
+        return self.context.topics.subscriptions(topic)
 
     def subscribe(
         self, topic: str, queue: str, filter: Filter | None = None, *, keep: bool = False
@@ -293,8 +269,7 @@ class Spool:
         Raises:
             InvalidValue, NoSuchTopic, NoSuchQueue, Unavailable
         """
-        with telling(f"cannot subscribe {queue!r} to {topic!r}"):
-            return self.context.topics.subscribe(topic, queue, filter, keep=keep)
+        return self.context.topics.subscribe(topic, queue, filter, keep=keep)
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         """End a subscription durably; False if there was none.
@@ -302,8 +277,7 @@ class Spool:
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
         """
-        with telling(f"cannot end the subscription of {queue!r} to {topic!r}"):
-            return self.context.topics.unsubscribe(topic, queue)
+        return self.context.topics.unsubscribe(topic, queue)
 
     # -- moves of whole queues --------------------------------------------------------------------
 
@@ -361,18 +335,16 @@ class Spool:
                 moved += step
             fault = self._delivery.fault
         if fault is not None and not moved:
-            with telling("cannot deliver"):
+            with as_unavailable("cannot deliver"):
                 raise fault
         return moved
 
     def reap(self) -> int:
         """Unlink what was removed; how many messages went. Raises Unavailable."""
-        try:
+        with as_unavailable("cannot reap"):
             return reaper.reap(
                 self.tree, on_reaped=partial(self.context.journal.note, REAPED.event)
             )
-        except OSError as error:
-            raise unavailable(error, "cannot reap") from error
 
     def wait(self, seconds: float) -> None:
         """Sleep until something happened in the tree, a timer ends, or ``seconds`` are over."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .context import Context, Pending
-from .errors import telling
 from .layout.filters import Filter
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
@@ -47,8 +46,7 @@ class Unsynced:
         """``to`` and ``settings``: the topic's subscriptions and those of their queues, if they
         have just been read."""
         if to is None:
-            with telling(f"cannot read the subscriptions of {topic!r}"):
-                to = self.context.topics.subscriptions(topic)
+            to = self.context.topics.subscriptions(topic)
         return publishing.publish(self.context, self.depths, to, message, settings)
 
     def dedup_send(

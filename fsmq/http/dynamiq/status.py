@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool.errors import telling
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.records import peers
 
 from ..routing.call import Call
@@ -35,7 +35,7 @@ class Status:
         return answer(200, {"bottom": str(bottom), "top": str(top)})
 
     def _hosts(self) -> list[peers.Host]:
-        with telling("cannot list the hosts"):
+        with as_unavailable("cannot list the hosts"):
             return peers.hosts(self._service.spool.tree, self._service.node)
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import TypeAlias
 
 from fsmq.spool.context import Pending
-from fsmq.spool.errors import FsmqError, NoSuchQueue, unavailable
+from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
 from fsmq.spool.index.coming import Coming
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, Steps
@@ -194,12 +194,10 @@ class Receiver:
 
     def _find(self, call: Call, queue: str, message_id: str) -> Message | None:
         context = self._spool.context
-        try:
+        with as_unavailable(f"cannot look into queue {queue!r}"):
             if not self._spool.tree.has_queue(queue):
                 raise NoSuchQueue(queue)
             return browse.find(context, queue, message_id, call)
-        except OSError as error:
-            raise unavailable(error, f"cannot look into queue {queue!r}") from error
 
     async def load(self, queue: str) -> None:
         """List a queue where only that tells what is ready: a million names take seconds.
@@ -210,12 +208,10 @@ class Receiver:
             await self._runner.listings.share(self._load_blocking, queue)
 
     def _load_blocking(self, queue: str) -> None:
-        try:
+        with as_unavailable(f"cannot list queue {queue!r}"):
             ready = self._spool.context.ready
             ready.divide(queue, self._spool.context.settings_of(queue))
             ready.load(queue)
-        except OSError as error:
-            raise unavailable(error, f"cannot list queue {queue!r}") from error
 
     # -- arrivals --------------------------------------------------------------------------------
 

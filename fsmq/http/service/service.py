@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from fsmq.spool.context import Pending, join
-from fsmq.spool.errors import telling
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.index import listings
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
@@ -127,8 +127,7 @@ class Service(Runner):
 
         Raises what :func:`fsmq.spool.verbs.publish.publish` raises.
         """
-        with telling(f"cannot read the subscriptions of {topic!r}"):
-            to = self.spool.context.topics.known(topic, FEW)
+        to = self.spool.context.topics.known(topic, FEW)
         light = to is not None and len(to) * len(message.body) <= LARGE_BYTES
         try:
             if light:
@@ -145,7 +144,7 @@ class Service(Runner):
         spool = self.spool
         if to is None:
             to = spool.subscriptions(topic)
-        with telling(f"cannot read the settings of the queues of {topic!r}"):
+        with as_unavailable(f"cannot read the settings of the queues of {topic!r}"):
             settings = {queue: spool.context.settings.get(queue) for queue in to}
         return spool.unsynced.publish(topic, message, to, settings)
 

@@ -35,7 +35,7 @@ from fsmq.pipeline.read.listing import Queues
 from fsmq.pipeline.read.stream import BATCH_COLUMN
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.durability.sync import sync_filesystem
-from fsmq.spool.errors import telling
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
@@ -73,7 +73,7 @@ def check(root: str, queues: Sequence[str], folder: str, consumer: str | None = 
         check_queue(consumer, "consumer")
     tree = open_tree(root)
     try:
-        with telling(f"cannot read {root}"):
+        with as_unavailable(f"cannot read {root}"):
             wanted.check(tree)
     finally:
         tree.close()

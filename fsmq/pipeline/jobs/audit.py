@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from fsmq.pipeline.read.finder import open_root
 from fsmq.pipeline.read.listing import Listing, Range
 from fsmq.spool import Counts, InvalidValue, State
-from fsmq.spool.errors import telling
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.fsck import Fault, Links, Severity, Share, check_part, links_of, printable
 
 FORMATS = ("parquet", "csv")
@@ -135,7 +135,7 @@ def _ranges(root: str, spark: SparkSession) -> list[Range]:
     tree = open_root(root)
     cores = spark.sparkContext.defaultParallelism
     try:
-        with telling(f"cannot list {root}"):
+        with as_unavailable(f"cannot list {root}"):
             listing = Listing(tree, lambda _: True, [State.NEW, State.READY, State.DELAY])
             return listing.split(lambda names: min(4 * cores, names // _PER_TASK))
     finally:

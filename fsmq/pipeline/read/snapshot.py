@@ -24,7 +24,7 @@ from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Listing, Queues, Range
 from fsmq.pipeline.read.pushdown import Pushed
 from fsmq.spool import InvalidValue, State
-from fsmq.spool.errors import telling
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
 from fsmq.spool.layout.filesystem import looks_coarse
 from fsmq.spool.layout.message import MAX_HEADER_BYTES
@@ -75,7 +75,7 @@ class SnapshotReader(DataSourceReader):
         """
         tree = open_tree(self._root)
         try:
-            with telling(f"cannot list {self._root}"), no_collector():
+            with as_unavailable(f"cannot list {self._root}"), no_collector():
                 self._queues.check(tree)
                 return [Part(within) for within in self._listing(tree).split(self._into)]
         finally:
@@ -106,7 +106,7 @@ class SnapshotReader(DataSourceReader):
         assert isinstance(partition, Part)
         tree = open_tree(self._root)
         try:
-            with telling(f"cannot read {self._root}"), no_collector():
+            with as_unavailable(f"cannot read {self._root}"), no_collector():
                 coarse = looks_coarse(tree)
                 batches = Batches(self._schema, coarse=coarse, limit=self._limit)
                 for run in self._runs(tree, partition.within, Stamps(coarse)):

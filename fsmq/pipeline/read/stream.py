@@ -34,7 +34,7 @@ from fsmq.spool import FsmqError, Spool, State
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.durability.sync import sync_filesystem
-from fsmq.spool.errors import telling
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
 from fsmq.spool.layout.filesystem import is_network, kind_of, looks_coarse
 from fsmq.spool.layout.message import MAX_HEADER_BYTES
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Part)
         tree = open_tree(self._root)
         try:
-            with telling(f"cannot read {self._root}"), no_collector():
+            with as_unavailable(f"cannot read {self._root}"), no_collector():
                 batches = Batches(self._of_message, coarse=looks_coarse(tree), limit=self._limit)
                 with closing(Finder(tree, self._limit)) as finder:
                     for run in self._runs(finder, partition):
@@ -221,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._consumer is None or self._spool is None:
             tree = open_tree(self._root)
             try:
-                with telling(f"cannot open {self._root}"):
+                with as_unavailable(f"cannot open {self._root}"):
                     self._queues.check(tree)
                     is_far = is_network(kind_of(tree.root))
                     patience = _POLL_PATIENCE_S if is_far else _EVENTS_PATIENCE_S
@@ -258,7 +258,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not consumer.batches(stream, -1, upto):
             return
         for folder in self._sync:
-            with telling(f"cannot sync {folder}"):
+            with as_unavailable(f"cannot sync {folder}"):
                 sync_filesystem(folder)
         consumer.commit(stream, upto)
 

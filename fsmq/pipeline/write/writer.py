@@ -25,7 +25,7 @@ from fsmq.pipeline.options import Options
 from fsmq.pipeline.write.rows import IDS, RejectedRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.durability.sync import sync_filesystem
-from fsmq.spool.errors import telling
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import abort, commit, is_committed
@@ -190,7 +190,7 @@ def _sync(folder: str) -> None:
     """Make a folder of this machine durable; others are so by themselves. Raises Unavailable."""
     path = Path(unquote(urlsplit(folder).path) if folder.startswith("file:") else folder)
     if path.is_dir():
-        with telling(f"cannot sync {path}"):
+        with as_unavailable(f"cannot sync {path}"):
             sync_filesystem(path)
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ..context import Context
 from ..durability.locks import Reservation, lock
-from ..errors import ConsumerInUse, FsmqError, telling
+from ..errors import ConsumerInUse, FsmqError, as_unavailable
 from ..layout.names import check_queue, is_queue
 from ..layout.transitions import CONSUMERS
 from ..layout.tree import Tree
@@ -39,7 +39,7 @@ class Overview(NamedTuple):
 def overview(context: Context) -> dict[str, Overview]:
     """All consumers of a spool by name. Raises Unavailable."""
     tree = context.tree
-    with telling("cannot list the consumers"):
+    with as_unavailable("cannot list the consumers"):
         found = {}
         for name in _names(tree):
             held = _try_lock(tree, name)
@@ -60,7 +60,7 @@ def forget(context: Context, name: str) -> bool:
     """
     check_queue(name, "consumer")
     tree = context.tree
-    with telling(f"cannot forget consumer {name!r}"):
+    with as_unavailable(f"cannot forget consumer {name!r}"):
         if not tree.is_folder(folder_of(tree, name)):
             return False
         held = take_lock(tree, name)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..context import OpenSpool
-from ..errors import FsmqError, NoSuchQueue, telling
+from ..errors import FsmqError, NoSuchQueue, as_unavailable
 from ..layout.names import check_queue
 from ..layout.uuids import uuid7
 from .batches import finish_committed, take_lock
@@ -61,7 +61,7 @@ class Consumer:
         self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
         self._is_over = False
-        with telling(f"cannot open consumer {name!r}"):
+        with as_unavailable(f"cannot open consumer {name!r}"):
             self._lock = take_lock(self._tree, name, patience)
             try:
                 # Whoever stored a batch may have died before this, and it is given to others now.
@@ -91,7 +91,7 @@ class Consumer:
 
     def pass_once(self) -> None:
         """From here on claim only what is ready now, whatever else comes meanwhile."""
-        with self._mutex, telling("cannot read the spool's clock"):
+        with self._mutex, as_unavailable("cannot read the spool's clock"):
             path = path_of(self._tree, self.name, "", LOCK)
             self._tree.touch(path)  # by the clock that sets the messages' times, too
             found = self._tree.stat(path)
@@ -111,7 +111,7 @@ class Consumer:
 
         Raises Unavailable.
         """
-        with self._mutex, telling(f"cannot store a batch of consumer {self.name!r}"):
+        with self._mutex, as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
             for batch in sorted(self._open.values(), key=lambda b: b.name):
                 if batch.stream != stream:
                     number = self._beyond(stream, after)
@@ -151,7 +151,7 @@ class Consumer:
                 return None
             self._turn = turn + 1
             batch = Batch(uuid7(), stream, self._beyond(stream, after), claims)
-            with telling(f"cannot store a batch of consumer {self.name!r}"):
+            with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
                 self._store(batch)
             return batch
 
@@ -176,7 +176,7 @@ class Consumer:
         Raises Unavailable: what has been committed is finished later.
         """
         removed = 0
-        with self._mutex, telling(f"cannot commit for consumer {self.name!r}"):
+        with self._mutex, as_unavailable(f"cannot commit for consumer {self.name!r}"):
             done = self.batches(stream, -1, upto)
             for batch in done:
                 source = path_of(self._tree, self.name, batch.name)
@@ -224,7 +224,7 @@ class Consumer:
         now = (changes.get(claim, claim) for claim in batch.claims[queue])
         batch = batch.with_claims(queue, [claim for claim in now if claim is not None])
         # A crash before this is stored leaves what was claimed anew to its timer.
-        with telling(f"cannot store a batch of consumer {self.name!r}"):
+        with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
             self._store(batch)
         return batch
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from fsmq.kinds import Choice, Kind, Number, Raw, Whole
 
-from ..errors import InvalidValue
+from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from . import documents
 from .compression import METHODS, Method
 from .names import check_queue
@@ -26,7 +26,7 @@ _METHODS = Choice(*METHODS)
 
 
 class Setting(NamedTuple):
-    """One setting: what values it takes, what it does, and what null stands for.
+    """One setting: what values it takes, what it does, and what null means.
 
     null: empty where there has to be a value.
     """
@@ -59,7 +59,7 @@ def _about(kind: Kind, means: str, null: str = "") -> dict[str, Setting]:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The settings of a queue. `SETTINGS` describes each; all else that tells of them uses that."""
+    """The settings of a queue. `SETTINGS` describes each, for docs, command line and HTTP too."""
 
     visibility_timeout: float = field(
         default=30.0,
@@ -196,7 +196,7 @@ DEFAULTS = QueueSettings()
 
 
 class SettingsStore:
-    """Reads and writes the settings of all queues. One lstat tells whether a file has changed."""
+    """Reads and writes the settings of all queues. One lstat finds out if a file has changed."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -205,8 +205,8 @@ class SettingsStore:
     def get(self, queue: str) -> QueueSettings:
         """The settings in force now; the defaults where there is no file.
 
-        A file that cannot be understood counts as the last one that could: a slip of an editor
-        must not take a queue's dead letters or limits away. Raises OSError.
+        If the file does not parse, the last valid version stays in force, so that a typo cannot
+        drop a queue's limits or its dead-letter queue. Raises OSError.
         """
         path = self.path(queue)
         found = self._tree.look(path)
@@ -222,7 +222,7 @@ class SettingsStore:
         return settings
 
     def problem(self, queue: str) -> str | None:
-        """Why a queue's file cannot be understood; None if it can."""
+        """Why a queue's file does not parse; None if it does."""
         try:
             self._parse(self.path(queue))
         except FileNotFoundError:
@@ -232,9 +232,24 @@ class SettingsStore:
         return None
 
     def set(self, queue: str, settings: QueueSettings) -> None:
-        """Replace the file durably: dot-file, fsync, rename, fsync of folder. Raises OSError."""
+        """Replace the file durably: dot-file, fsync, rename, fsync of folder.
+
+        The dead-letter queue is created if it is missing.
+
+        Raises:
+            InvalidValue, NoSuchQueue, Unavailable
+        """
+        if settings.dead_letter_queue == queue:
+            raise InvalidValue("dead_letter_queue", "is the queue itself")
         text = json.dumps(settings.as_dict(), indent=2) + "\n"
-        self._tree.replace(self.path(queue), text.encode())
+        with as_unavailable(f"cannot store the settings of {queue!r}"):
+            if settings.dead_letter_queue is not None:
+                self._tree.make_queue(settings.dead_letter_queue)
+            self._tree.replace(self.path(queue), text.encode())
+            if not self._tree.has_queue(queue):
+                # It was deleted at the same time. A later queue of its name must not begin so.
+                self.forget(queue)
+                raise NoSuchQueue(queue)
 
     def forget(self, queue: str) -> None:
         """Remove a queue's file. Raises OSError."""
@@ -242,7 +257,7 @@ class SettingsStore:
             self._tree.sync_folder(self._tree.folder(CONFIG))
 
     def path(self, queue: str) -> str:
-        """Where a queue's settings stand, relative to the root."""
+        """The file of a queue's settings, relative to the root."""
         return self._tree.folder(CONFIG, f"{queue}.json")
 
     def _read(self, path: str, otherwise: QueueSettings) -> QueueSettings:

@@ -1,6 +1,6 @@
 """Topics: ``topics/<topic>/<queue>``, an entry for each subscribed queue.
 
-The entry is an empty file, or holds the subscription's filter as JSON. Whoever publishes reads the
+The entry is an empty file, or holds the subscription's filter as JSON. Each publish looks at the
 folder, so ``touch`` subscribes a queue and ``rm`` ends that.
 """
 
@@ -10,9 +10,10 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from ..errors import NoSuchQueue, NoSuchTopic, Unavailable
+from ..errors import NoSuchQueue, NoSuchTopic, Unavailable, as_unavailable
 from . import documents
 from .filters import MAX_FILTER_BYTES, Filter
 from .names import check_queue, entry, is_queue
@@ -20,12 +21,12 @@ from .transitions import REMOVE, TOPICS
 from .tree import Tree
 from .uuids import uuid7
 
-# A folder's mtime tells that an entry came or went; two changes within a tick of the kernel's
-# clock look like one, so what was listed so soon after a change is listed again.
+# A change of a folder's mtime means that an entry came or went. Two changes within a tick of the
+# kernel's clock look like one, so what was listed within a tick of a change is listed again.
 _TICK_S = 0.05
-# Listed again after so long in any case: for a clock that was set, and a change that looks settled.
+# Listed again after this time in any case: the clock may have been set, or a change been missed.
 FRESH_S = 1.0
-# What only a person can put right is not to be tried again at once.
+# Only a person can put this right, so a client should not try again at once.
 _BY_HAND_S = 60
 
 
@@ -36,12 +37,15 @@ class _Listing:
     version: tuple[int, int]  # mtime in nanoseconds, inode
     until: float  # monotonic seconds
     queues: list[str]
-    # What an entry held when it had this mtime, inode and size; None is no filter.
+    # By queue: the mtime, inode and size of an entry, and its filter then; None is no filter.
     filters: dict[str, tuple[tuple[int, int, int], Filter | None]] = field(default_factory=dict)
 
 
 class Topics:
-    """The topics of a spool and their subscriptions. All methods raise OSError."""
+    """The topics of a spool and their subscriptions.
+
+    What reads or changes a single topic raises Unavailable; the other methods raise OSError.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -63,7 +67,8 @@ class Topics:
     def create(self, topic: str) -> bool:
         """Create a topic durably; False if it was there. Raises InvalidValue."""
         check_queue(topic, "topic")
-        return self._tree.make_folder(TOPICS, topic)
+        with as_unavailable(f"cannot create topic {topic!r}"):
+            return self._tree.make_folder(TOPICS, topic)
 
     def delete(self, topic: str) -> None:
         """Delete a topic and its subscriptions durably; queues and messages stay.
@@ -73,31 +78,34 @@ class Topics:
         """
         tree = self._tree
         grave = tree.folder(REMOVE, entry(check_queue(topic, "topic"), uuid7()))
-        if not self.has(topic) or not tree.rename(self.folder(topic), grave):
-            raise NoSuchTopic(topic)
-        self._known.pop(topic, None)
-        for name in (TOPICS, REMOVE):
-            tree.sync_folder(tree.folder(name))
+        with as_unavailable(f"cannot delete topic {topic!r}"):
+            if not self.has(topic) or not tree.rename(self.folder(topic), grave):
+                raise NoSuchTopic(topic)
+            self._known.pop(topic, None)
+            for name in (TOPICS, REMOVE):
+                tree.sync_folder(tree.folder(name))
 
     # -- subscriptions ---------------------------------------------------------------------------
 
     def subscriptions(self, topic: str) -> dict[str, Filter | None]:
         """The subscribed queues that exist, sorted, each with its filter.
 
-        An entry that cannot be understood counts as the last one that could: a slip of an editor
-        must not let a message pass by. To who never saw one it has no filter.
+        If an entry's filter does not parse, the last valid version stays in force, so that a typo
+        loses no message. A process that never read a valid version applies no filter.
 
         Raises:
-            NoSuchTopic
+            InvalidValue, NoSuchTopic, Unavailable
         """
-        return self._read_all(topic, self._listing(topic))
+        with _cannot_read(topic):
+            return self._read_all(topic, self._listing(topic))
 
     def known(self, topic: str, most: int) -> dict[str, Filter | None] | None:
-        """The same where no listing is due for it and they are at most so many; otherwise None."""
-        _, listing = self._known_listing(topic)
-        if listing is None or len(listing.queues) > most:
-            return None
-        return self._read_all(topic, listing)
+        """The same without a listing; None where one is due, or there are more than ``most``."""
+        with _cannot_read(topic):
+            _, listing = self._known_listing(topic)
+            if listing is None or len(listing.queues) > most:
+                return None
+            return self._read_all(topic, listing)
 
     def _read_all(self, topic: str, listing: _Listing) -> dict[str, Filter | None]:
         result: dict[str, Filter | None] = {}
@@ -116,46 +124,57 @@ class Topics:
         keep: leave one that is subscribed as it is.
 
         Raises:
-            InvalidValue, NoSuchTopic, NoSuchQueue
+            InvalidValue, NoSuchTopic, NoSuchQueue, Unavailable
         """
         check_queue(queue)
-        if not self.has(check_queue(topic, "topic")):
+        check_queue(topic, "topic")
+        with as_unavailable(f"cannot subscribe {queue!r} to {topic!r}"):
+            return self._subscribe(topic, queue, filter, keep=keep)
+
+    def _subscribe(self, topic: str, queue: str, filter: Filter | None, *, keep: bool) -> bool:
+        if not self.has(topic):
             raise NoSuchTopic(topic)
         if not self._tree.has_queue(queue):
             raise NoSuchQueue(queue)
         path = f"{self.folder(topic)}/{queue}"
-        self._clear(path)
+        self._remove_folder(path)
         is_new = self._tree.look(path) is None
         if keep and not is_new:
-            self._tree.sync_folder(self.folder(topic))  # who subscribed it may not have come to it
+            self._tree.sync_folder(self.folder(topic))  # its subscriber may not have synced it yet
             return False
         try:
             self._tree.replace(path, filter.text() if filter is not None else b"")
         except FileNotFoundError:
-            raise NoSuchTopic(topic) from None  # deleted meanwhile
+            raise NoSuchTopic(topic) from None  # it was deleted at the same time
         finally:
             self._known.pop(topic, None)
         if not self._tree.has_queue(queue):
-            # Deleted meanwhile: its sweep of the topics may have been over already.
+            # It was deleted at the same time, and may not have seen this subscription.
             self._tree.unlink(path)
             raise NoSuchQueue(queue)
         return is_new
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
-        """End a subscription durably; False if there was none. Raises NoSuchTopic."""
-        check_queue(queue)
-        if not self.has(check_queue(topic, "topic")):
-            raise NoSuchTopic(topic)
-        self._known.pop(topic, None)
-        path = f"{self.folder(topic)}/{queue}"
-        self._clear(path)
-        was_there = self._tree.unlink(path)
-        # If not, whoever ended it may not have come to sync that.
-        self._tree.sync_folder(self.folder(topic))
-        return was_there
+        """End a subscription durably; False if there was none.
 
-    def _clear(self, path: str) -> None:
-        """Take away a folder that someone made in an entry's place; it subscribes nothing.
+        Raises:
+            InvalidValue, NoSuchTopic, Unavailable
+        """
+        check_queue(queue)
+        check_queue(topic, "topic")
+        with as_unavailable(f"cannot end the subscription of {queue!r} to {topic!r}"):
+            if not self.has(topic):
+                raise NoSuchTopic(topic)
+            self._known.pop(topic, None)
+            path = f"{self.folder(topic)}/{queue}"
+            self._remove_folder(path)
+            was_there = self._tree.unlink(path)
+            # Also where it was gone: the process that ended it may not have synced that yet.
+            self._tree.sync_folder(self.folder(topic))
+            return was_there
+
+    def _remove_folder(self, path: str) -> None:
+        """Remove an empty folder that someone made in an entry's place; it subscribes nothing.
 
         Raises Unavailable where it is not empty.
         """
@@ -190,7 +209,7 @@ class Topics:
                 yield path
 
     def problem(self, path: str) -> str | None:
-        """Why an entry's filter cannot be understood; None if it can."""
+        """Why an entry's filter does not parse; None if it does."""
         try:
             Filter.parse(self._read(path))
         except FileNotFoundError:
@@ -200,13 +219,13 @@ class Topics:
         return None
 
     def folder(self, topic: str) -> str:
-        """Where a topic's entries stand, relative to the root."""
+        """The folder of a topic's entries, relative to the root."""
         return self._tree.folder(TOPICS, topic)
 
     # -- reading ---------------------------------------------------------------------------------
 
     def _known_listing(self, topic: str) -> tuple[os.stat_result, _Listing | None]:
-        """What a topic's folder is now, and its last listing if that still tells the truth."""
+        """What a topic's folder is now, and its last listing if that is still valid."""
         check_queue(topic, "topic")
         folder = self._tree.look(self.folder(topic))
         if folder is None or not stat.S_ISDIR(folder.st_mode):
@@ -251,6 +270,10 @@ class Topics:
 
     def _read(self, path: str) -> bytes:
         return documents.read_bytes(self._tree, path, MAX_FILTER_BYTES)
+
+
+def _cannot_read(topic: str) -> AbstractContextManager[None]:
+    return as_unavailable(f"cannot read the subscriptions of {topic!r}")
 
 
 def as_json(subscriptions: Mapping[str, Filter | None]) -> list[dict[str, object]]:

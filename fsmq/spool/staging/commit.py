@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..context import Context, OpenSpool
 from ..durability.locks import lock
-from ..errors import QueueFull, Unavailable, telling
+from ..errors import QueueFull, Unavailable, as_unavailable
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
 from ..views.counts import count
@@ -74,7 +74,7 @@ def commit(
     """
     tree = spool.context.tree
     check_job(job.name)
-    with telling(f"cannot commit the job {job.name!r}"), _locked(tree, job.name):
+    with as_unavailable(f"cannot commit the job {job.name!r}"), _locked(tree, job.name):
         _finish_earlier(spool, job.name)
         known = last(tree, job.name)
         if known is not None and known.number >= job.number:
@@ -108,13 +108,14 @@ def commit(
 
 def abort(spool: OpenSpool, job: Job) -> None:
     """Remove a job that was not committed, with whatever writes to it. Raises Unavailable."""
-    with telling(f"cannot remove the job {job.name!r}"), _locked(spool.context.tree, job.name):
-        remove(spool.context.tree, job)
+    tree = spool.context.tree
+    with as_unavailable(f"cannot remove the job {job.name!r}"), _locked(tree, job.name):
+        remove(tree, job)
 
 
 def is_committed(spool: OpenSpool, job: Job) -> bool:
     """Whether a job, or one of its name with a greater number, counts. Raises Unavailable."""
-    with telling(f"cannot look for the job {job.name!r}"):
+    with as_unavailable(f"cannot look for the job {job.name!r}"):
         tree = spool.context.tree
         if tree.is_folder(committed_folder(tree, job)):
             return True

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..durability.locks import Reservation, lock
 from ..durability.sync import Work
-from ..errors import InvalidValue, NoSuchQueue, telling, unavailable
+from ..errors import InvalidValue, NoSuchQueue, as_unavailable, unavailable
 from ..layout.files import write_all
 from ..layout.message import NewMessage
 from ..layout.names import UUID7, check_queue, entry
@@ -163,7 +163,7 @@ class Part:
         self._aside_fd: int | None = None
         self._thread = ThreadPoolExecutor(1, "fsmq-stage")
         self._syncing: Future[None] | None = None
-        with telling("cannot begin a part of a job"):
+        with as_unavailable("cannot begin a part of a job"):
             self._lock = self._begin()
 
     def _begin(self) -> Reservation:
@@ -235,7 +235,7 @@ class Part:
 
     def set_aside(self, line: bytes) -> None:
         """Keep a line, with its line feed, for the file of what was set aside."""
-        with telling("cannot store a rejected row"):
+        with as_unavailable("cannot store a rejected row"):
             if self._aside_fd is None:
                 path = f"{self._folder}/{ASIDE}"
                 self._aside_fd = self._tree.create(path)
@@ -245,7 +245,7 @@ class Part:
 
     def finish(self) -> Written:
         """Make the part durable. It still counts for nothing."""
-        with telling("cannot finish a part of a job"):
+        with as_unavailable("cannot finish a part of a job"):
             self._close_aside()
             self._wait_for_sync()
             self._sync(self._end_group())

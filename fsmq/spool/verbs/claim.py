@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..context import Context, Pending
 from ..durability.sync import Work
-from ..errors import NoSuchMessage, unavailable
+from ..errors import NoSuchMessage, as_unavailable
 from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
 from ..layout.stamps import MAX_COUNT
@@ -141,7 +141,7 @@ def renew(
     check_queue(queue)
     check_id(queue, message_id)
     tree = context.tree
-    try:
+    with as_unavailable(f"cannot renew in queue {queue!r}"):
         settings = context.settings_of(queue)
         deadline_ms = deadline_of(context, settings, visibility)
         path = tree.path(State.DELAY, queue, message_id)
@@ -152,8 +152,6 @@ def renew(
         if fd is None:
             raise NoSuchMessage(queue, message_id, "that is in flight or ready")
         work.files.append(fd)
-    except OSError as error:
-        raise unavailable(error, f"cannot renew in queue {queue!r}") from error
 
     def finish() -> float:
         context.record(RENEWED, queue, message_id, claim_ms=deadline_ms - context.now_ms())
@@ -179,11 +177,9 @@ def extend(
     tree = context.tree
     work = Work()
     try:
-        deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
-        held = [_extend(context, queue, i, deadline_ms, work) for i in message_ids]
-    except OSError as error:
-        work.close()
-        raise unavailable(error, f"cannot renew in queue {queue!r}") from error
+        with as_unavailable(f"cannot renew in queue {queue!r}"):
+            deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
+            held = [_extend(context, queue, i, deadline_ms, work) for i in message_ids]
     except BaseException:
         work.close()
         raise

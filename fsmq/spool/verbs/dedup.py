@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from ..context import Context, Pending
 from ..durability.sync import Work
-from ..errors import NoRoom, unavailable
+from ..errors import NoRoom, as_unavailable, unavailable
 from ..layout.message import Message, NewMessage
 from ..layout.names import MAX_QUEUE_BYTES
 from ..layout.steps import FEW, Steps, finish
@@ -139,15 +139,13 @@ def peek(
     with Page(limit, room) as page:
         browse.fill(context, read, page)
         shown, page.messages = page.messages, []
-        try:
+        with as_unavailable(f"cannot look into dedup queue {name!r}"):
             if not page.is_full:
                 for message_id in browse.ids(context, write, State.NEW)[:limit]:
                     _deliver(context, write, message_id)
             while not page.is_full and (pulled := finish(_pull(context, name, 1, work))):
                 for message_id in pulled:
                     page.look(context, read, message_id, State.READY)
-        except OSError as error:
-            raise unavailable(error, f"cannot look into dedup queue {name!r}") from error
     messages = [*shown, *sorted(page.messages, key=lambda m: m.body)]
     return Pending(work, lambda: messages)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from ..context import Context, Pending
 from ..durability.sync import Work
-from ..errors import NoSuchQueue, is_full, unavailable
+from ..errors import NoSuchQueue, as_unavailable, is_full
 from ..index.events import Events, Kind
 from ..layout.names import check_queue, entry, split_entry
 from ..layout.transitions import DELAY, NEW, PURGED, QUEUES, REMOVE
@@ -51,24 +51,22 @@ def purge(
     tree = context.tree
     work = removal_work(tree)
     try:
-        if not tree.has_queue(queue):
-            raise NoSuchQueue(queue)
-        with _Hidden(context, queue) as hidden:
-            # With the stream, so that no message travels past us.
-            done = sweep(context, queue, NEW, progress=progress)
-            for look in range(_LOOKS):
-                before = done
-                ids = hidden.listed()
-                done += _empty(context, queue, work)
-                ids |= hidden.came()
-                done = _remove_all(context, queue, ids, done, progress)
-                if hidden.is_complete or (look and done == before):
-                    break
-        sync_afterwards(tree, queue, work)
-        context.ready.forget(queue)
-    except OSError as error:
-        work.close()
-        raise unavailable(error, f"cannot purge queue {queue!r}") from error
+        with as_unavailable(f"cannot purge queue {queue!r}"):
+            if not tree.has_queue(queue):
+                raise NoSuchQueue(queue)
+            with _Hidden(context, queue) as hidden:
+                # With the stream, so that no message travels past us.
+                done = sweep(context, queue, NEW, progress=progress)
+                for look in range(_LOOKS):
+                    before = done
+                    ids = hidden.listed()
+                    done += _empty(context, queue, work)
+                    ids |= hidden.came()
+                    done = _remove_all(context, queue, ids, done, progress)
+                    if hidden.is_complete or (look and done == before):
+                        break
+            sync_afterwards(tree, queue, work)
+            context.ready.forget(queue)
     except BaseException:
         work.close()
         raise

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..durability.unfinished import stands
-from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, unavailable
+from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
@@ -33,7 +33,7 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
     check_seconds("delay", delay, MAX_DELAY_S)
     tree = context.tree
     work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
-    try:
+    with as_unavailable(f"cannot release in queue {queue!r}"):
         settings = context.settings_of(queue)
         if delay:
             path = tree.path(State.DELAY, queue, message_id)
@@ -45,8 +45,6 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
             left = _hand_back(context, settings, queue, message_id)
             work.folders.add(tree.folder(QUEUES, left.queue))
             return Pending(work, partial(left.record, context, queue))
-    except OSError as error:
-        raise unavailable(error, f"cannot release in queue {queue!r}") from error
     return Pending(work, partial(context.record, RELEASED, queue, message_id))
 
 
@@ -64,7 +62,7 @@ def release_many(
     tree = context.tree
     work = Work()
     released: list[_Left] = []
-    try:
+    with as_unavailable(f"cannot release in queue {queue!r}"):
         settings = context.settings_of(queue)
         for message_id in _claimed(context, queue) if message_ids is None else message_ids:
             check_id(queue, message_id)
@@ -75,8 +73,6 @@ def release_many(
             work.folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
             work.folders.add(tree.folder(QUEUES, left.queue))
             released.append(left)
-    except OSError as error:
-        raise unavailable(error, f"cannot release in queue {queue!r}") from error
 
     def finish() -> int:
         for left in released:
@@ -124,7 +120,7 @@ def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
     check_id(queue, message_id)
     tree = context.tree
     work = Work()
-    try:
+    with as_unavailable(f"cannot bury in queue {queue!r}"):
         dead_letters = context.settings_of(queue).dead_letter_queue
         if dead_letters is None:
             raise InvalidValue("dead_letter_queue", f"queue {queue!r} has none: set one")
@@ -139,8 +135,6 @@ def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
                 raise NoSuchMessage(queue, message_id, "that is in flight")
         finally:
             held.close()
-    except OSError as error:
-        raise unavailable(error, f"cannot bury in queue {queue!r}") from error
     queues = {tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
     work.folders = {tree.folder(DELAY), *queues}
     return Pending(work, partial(context.record, BURIED, queue, message_id, **details))
@@ -221,10 +215,8 @@ def give_back(context: Context, message: Message) -> Pending[None]:
     """
     tree, queue = context.tree, message.queue
     work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
-    try:
+    with as_unavailable(f"cannot release to queue {queue!r}"):
         return_unseen(context, queue, message.id, claim_stamp(context, message))
-    except OSError as error:
-        raise unavailable(error, f"cannot release to queue {queue!r}") from error
     return Pending(work, partial(context.record, RELEASED, queue, message.id))
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..durability.unfinished import stands
-from ..errors import NoSuchQueue, Unavailable, is_full, telling, unavailable
+from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
 from ..layout.names import check_id, check_queue, entry, fits, is_id, split_entry, split_staged
 from ..layout.transitions import (
     DELAY,
@@ -153,7 +153,7 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
     tree = context.tree
     work = Work(folders={tree.folder(QUEUES, queue), tree.folder(REMOVE)})
     removed: list[str] = []
-    with telling(f"cannot remove from {queue!r}"):
+    with as_unavailable(f"cannot remove from {queue!r}"):
         for message_id in message_ids:
             # A claimer that is quicker has taken it away: then it is in flight.
             if is_id(message_id) and tree.move(REMOVE_READY, queue, message_id):
@@ -179,34 +179,32 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
     work.folders.add(tree.folder(TOPICS))
     try:
-        work.folders.update(context.topics.folders())
-        if not tree.has_queue(queue):
-            raise NoSuchQueue(queue)
-        # All that can go first goes first: after a crash in the middle the queue is still there,
-        # so that a retry finishes the work and nothing comes back with a later queue of its name.
-        sweep(context, queue, NEW)
-        sweep(context, queue, DELAY)
-        if has_few(tree, queue):
-            sweep_ready(context, queue)
-        _end_subscriptions(context, queue)
-        context.settings.forget(queue)
-        grave = tree.folder(REMOVE, entry(queue, uuid7()))
-        sync_afterwards(tree, queue, work)
-        if not _bury(context, queue, grave):
-            raise NoSuchQueue(queue)
-        # From here on no put and no delivery finds the queue, so one sweep sees all that is left.
-        buried = tree.stat(grave)
-        died_ns = buried.st_ctime_ns if buried is not None else 0
-        await_claims(tree, grave)
-        context.ready.forget(queue)
-        sweep(context, queue, NEW, died_ns)
-        sweep(context, queue, DELAY, died_ns)
-        _end_subscriptions(context, queue, died_ns)
-        if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
+        with as_unavailable(f"cannot delete queue {queue!r}"):
+            work.folders.update(context.topics.folders())
+            if not tree.has_queue(queue):
+                raise NoSuchQueue(queue)
+            # The folder of the queue goes last. After a crash in the middle the queue is still
+            # there, so a retry finishes the work, and a later queue of its name gets nothing.
+            sweep(context, queue, NEW)
+            sweep(context, queue, DELAY)
+            if has_few(tree, queue):
+                sweep_ready(context, queue)
+            _end_subscriptions(context, queue)
             context.settings.forget(queue)
-    except OSError as error:
-        work.close()
-        raise unavailable(error, f"cannot delete queue {queue!r}") from error
+            grave = tree.folder(REMOVE, entry(queue, uuid7()))
+            sync_afterwards(tree, queue, work)
+            if not _bury(context, queue, grave):
+                raise NoSuchQueue(queue)
+            # Now no put and no delivery finds the queue, so one pass sees all that is left.
+            buried = tree.stat(grave)
+            died_ns = buried.st_ctime_ns if buried is not None else 0
+            await_claims(tree, grave)
+            context.ready.forget(queue)
+            sweep(context, queue, NEW, died_ns)
+            sweep(context, queue, DELAY, died_ns)
+            _end_subscriptions(context, queue, died_ns)
+            if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
+                context.settings.forget(queue)
     except BaseException:
         work.close()
         raise

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..context import Context
-from ..errors import InvalidValue, NoSuchQueue, unavailable
+from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, fits, is_id, split_entry
 from ..layout.steps import portions
@@ -81,16 +81,14 @@ def peek(
     if limit < 1:
         raise InvalidValue("count", "must be at least 1")
     place, kind = _place(state)
-    with Page(limit, room, max_bytes) as page:
-        try:
-            context.settings_of(queue)
-            for message_id in _from(context, queue, place, limit, after):
-                if message_id > after and _is_of(context, queue, message_id, kind):
-                    page.look(context, queue, message_id, place)
-                if page.is_full:
-                    break
-        except OSError as error:
-            raise unavailable(error, f"cannot look into queue {queue!r}") from error
+    fault = as_unavailable(f"cannot look into queue {queue!r}")
+    with Page(limit, room, max_bytes) as page, fault:
+        context.settings_of(queue)
+        for message_id in _from(context, queue, place, limit, after):
+            if message_id > after and _is_of(context, queue, message_id, kind):
+                page.look(context, queue, message_id, place)
+            if page.is_full:
+                break
     return page.messages
 
 
@@ -115,7 +113,7 @@ def fill(context: Context, queue: str, page: Page) -> None:
     """
     check_queue(queue)
     limit = page.left
-    try:
+    with as_unavailable(f"cannot look into queue {queue!r}"):
         context.settings_of(queue)
         # With the stream, so that one that travels on meanwhile is seen twice and not missed.
         states: dict[str, State] = {}
@@ -126,8 +124,6 @@ def fill(context: Context, queue: str, page: Page) -> None:
                 break
             # It may have travelled on since.
             any(page.look(context, queue, message_id, at) for at in (states[message_id], *_STREAM))
-    except OSError as error:
-        raise unavailable(error, f"cannot look into queue {queue!r}") from error
 
 
 def find(context: Context, queue: str, message_id: str, room: Room | None = None) -> Message | None:
@@ -140,12 +136,9 @@ def find(context: Context, queue: str, message_id: str, room: Room | None = None
     """
     check_queue(queue)
     check_id(queue, message_id)
-    try:
-        with Page(1, room) as page:
-            any(page.look(context, queue, message_id, state) for state in _STREAM)
-            return page.messages[0] if page.messages else None
-    except OSError as error:
-        raise unavailable(error, f"cannot look into queue {queue!r}") from error
+    with as_unavailable(f"cannot look into queue {queue!r}"), Page(1, room) as page:
+        any(page.look(context, queue, message_id, state) for state in _STREAM)
+        return page.messages[0] if page.messages else None
 
 
 def _from(context: Context, queue: str, state: State, limit: int, after: str = "") -> Iterator[str]:
@@ -194,7 +187,7 @@ def move_messages(
     moved = 0
     # An id is met more than once: a message may travel on between two tries.
     stay: set[str] = set()
-    try:
+    with as_unavailable(f"cannot move from {source!r} to {target!r}"):
         for queue in (source, target):
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
@@ -207,8 +200,6 @@ def move_messages(
             moved += done
             if moved % _PROGRESS_STEP == 0:
                 progress(moved)
-    except OSError as error:
-        raise unavailable(error, f"cannot move from {source!r} to {target!r}") from error
     progress(moved)
     return Moved(moved, len(stay))
 

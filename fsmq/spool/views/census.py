@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from ..context import Context
-from ..errors import NoSuchQueue, Unavailable, unavailable
+from ..errors import NoSuchQueue, Unavailable, as_unavailable
 from ..index.events import Event, Kind
 from ..layout.names import split_entry
 from ..layout.transitions import DELAY, NEW
@@ -55,10 +55,8 @@ class Census:
     def claims(self, queue: str) -> int:
         """How many claims on a queue's messages hold. Raises NoSuchQueue, Unavailable."""
         self._catch_up(queue)
-        try:
+        with as_unavailable(f"cannot count claims of queue {queue!r}"):
             deadlines = self._folders[DELAY].deadlines(queue, self._claimed_until)
-        except OSError as error:
-            raise unavailable(error, f"cannot count claims of queue {queue!r}") from error
         now_ms = self._context.now_ms()
         return sum(deadline > now_ms for deadline in deadlines)
 
@@ -80,7 +78,7 @@ class Census:
     def _catch_up(self, queue: str) -> None:
         self._asked = time.monotonic()
         ready = self._context.ready
-        try:
+        with as_unavailable(f"cannot count queue {queue!r}"):
             if not self._tree.has_queue(queue):
                 raise NoSuchQueue(queue)
             for _ in range(_TRIES):
@@ -95,8 +93,6 @@ class Census:
                     return
             if not self.is_ready(queue):
                 raise Unavailable("events of files are dropped as often as messages are counted")
-        except OSError as error:
-            raise unavailable(error, f"cannot count queue {queue!r}") from error
 
     def _list(self, name: str, folder: _Folder) -> None:
         # Watch first, list afterwards: what comes in between is seen twice, never missed.
