@@ -1,22 +1,28 @@
 """The words in which a dialect describes its routes, and from which the OpenAPI document is made.
 
-A dialect keeps its descriptions in a module beside it (``native.py`` has ``native_api.py``) and
-hands each to the router together with the handler, so a route without one cannot be added.
-A schema is JSON Schema 2020-12 as a dictionary; limits come from the constants that the code
-itself checks.
+A dialect hands the description of a route to the router together with the handler, so a route
+without one cannot be added. The query of a request is read by it (:meth:`Call.read`), so what the
+document says of a parameter is what is checked. A schema is JSON Schema 2020-12 as a dictionary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
+from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.names import MAX_QUEUE_BYTES
+from fsmq.spool.layout.settings import check_number, check_seconds
 
+T = TypeVar("T")
 Schema: TypeAlias = "Mapping[str, Any] | Component"
 JSON = "application/json"
 ANY_BYTES = "application/octet-stream"
+# Less than float() takes: no nan, no infinity, no digits but 0 to 9.
+_seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class Component:
     schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Parameter:
     """What stands in the query, in a named segment of the path, or in a header.
 
@@ -39,6 +45,26 @@ class Parameter:
     schema: Schema
     place: Literal["query", "path", "header"] = "query"
     required: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QueryParameter(Parameter, Generic[T]):
+    """A parameter of the query, and how its value is read.
+
+    parse: makes the value from the parameter's name and its text, or raises InvalidValue.
+    default: the value if it is not given.
+    """
+
+    parse: Callable[[str, str], T]
+    default: T
+
+
+class Values(dict[QueryParameter[Any], Any]):
+    """What a request gives for the parameters of its operation, or their defaults."""
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, parameter: QueryParameter[T], /) -> T: ...
 
 
 @dataclass(frozen=True)
@@ -97,6 +123,22 @@ class Operation:
     def is_open(self) -> bool:
         return self.open or self.tag == "System"
 
+    @cached_property
+    def query(self) -> Mapping[str, QueryParameter[Any]]:
+        """The parameters of the query by their names."""
+        return {p.name: p for p in self.parameters if isinstance(p, QueryParameter)}
+
+    @cached_property
+    def defaults(self) -> Values | None:
+        """The values of a request without a query; None if it may not be without."""
+        if any(parameter.required for parameter in self.query.values()):
+            return None
+        return Values({parameter: parameter.default for parameter in self.query.values()})
+
+
+# What a request asks for whose route is not known.
+UNKNOWN = Operation("none", "", "", {})
+
 
 def text(pattern: str | None = None, **more: Any) -> dict[str, Any]:
     """A string; the pattern holds for all of it."""
@@ -127,6 +169,62 @@ def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _short(value: float) -> float:
     return int(value) if value == int(value) else value
+
+
+# -- what the text of a query can be ---------------------------------------------------------------
+
+
+class Kind(NamedTuple, Generic[T]):
+    """A schema, and what reads a value that fits it, as :class:`QueryParameter` has them."""
+
+    schema: Mapping[str, Any]
+    parse: Callable[[str, str], T]
+
+
+@overload
+def query(name: str, description: str, kind: Kind[T]) -> QueryParameter[T | None]: ...
+@overload
+def query(name: str, description: str, kind: Kind[T], default: T) -> QueryParameter[T]: ...
+def query(name: str, description: str, kind: Kind[Any], default: Any = None) -> QueryParameter[Any]:
+    """A parameter of the query that need not be given."""
+    schema = kind.schema if default is None else {**kind.schema, "default": default}
+    return QueryParameter(name, description, schema, parse=kind.parse, default=default)
+
+
+def seconds(most: float) -> Kind[float]:
+    """A decimal number of seconds from 0 to ``most``."""
+
+    def parse(name: str, value: str) -> float:
+        if not _seconds.fullmatch(value):
+            raise InvalidValue(name, f"{value[:50]!r} is not a number of seconds")
+        return check_seconds(name, float(value), most)
+
+    return Kind(number(0, most), parse)
+
+
+def whole(low: int, high: int) -> Kind[int]:
+    """A whole number from ``low`` to ``high``."""
+
+    def parse(name: str, value: str) -> int:
+        if not value.isascii() or not value.isdecimal() or len(value) > 18:
+            raise InvalidValue(name, f"{value[:50]!r} is not a whole number")
+        return check_number(name, int(value), low, high)
+
+    return Kind(integer(low, high), parse)
+
+
+def as_it_is(schema: Mapping[str, Any]) -> Kind[str]:
+    """A text that the spool checks."""
+    return Kind(schema, lambda name, value: value)
+
+
+def _true(name: str, value: str) -> bool:
+    if value != "true":
+        raise InvalidValue(name, "can only be true")
+    return True
+
+
+TRUE = Kind(text(enum=["true"]), _true)
 
 
 # -- what dialects have in common ------------------------------------------------------------------

@@ -15,7 +15,7 @@ from aiohttp.web import Response
 
 from fsmq.spool.errors import FsmqError
 
-from .routing.router import Handler, Router
+from .routing.router import Endpoint, Router
 from .service.service import Service
 
 
@@ -36,8 +36,8 @@ class Dialect(ABC):
         """Whether it has this request although another dialect has the first segment."""
         return False
 
-    def find(self, method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
-        """The handler of a request, and the decoded values of the path's named segments.
+    def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
+        """What answers a request, and the decoded values of the path's named segments.
 
         Raises:
             NotFound, MethodNotAllowed

@@ -42,35 +42,6 @@ _DISK_PATIENCE_S = 5.0
 WORKS = ("new", "timers")
 
 
-_METRICS = Operation(
-    id="metrics",
-    tag="System",
-    summary="Metrics of all processes of this host, for Prometheus",
-    answers={
-        200: Answer(
-            "The text format, or OpenMetrics where that is asked for",
-            {"text/plain": text(), "application/openmetrics-text": text()},
-        ),
-        **guarded(Unavailable),
-    },
-)
-_LIVE = Operation(
-    id="live",
-    tag="System",
-    summary="Whether the process is alive",
-    answers={200: Answer("It is", {JSON: record({"live": {"const": True}})}), **problems()},
-)
-_READY = Operation(
-    id="ready",
-    tag="System",
-    summary="Whether messages can be stored and will be delivered",
-    answers={
-        200: Answer("They can", {JSON: record({"ready": {"const": True}})}),
-        **problems(Unavailable),
-    },
-)
-
-
 class Monitor:
     """What is known about the spool and the processes that serve it."""
 
@@ -84,14 +55,27 @@ class Monitor:
 
     def add_routes(self, router: Router) -> None:
         for method in ("GET", "HEAD"):
-            router.add(method, "/_metrics", self.metrics, _METRICS)
-            router.add(method, "/_health/live", self.live, _LIVE)
-            router.add(method, "/_health/ready", self.ready, _READY)
+            router.add(method, "/_metrics", self.metrics, self.METRICS)
+            router.add(method, "/_health/live", self.live, self.LIVE)
+            router.add(method, "/_health/ready", self.ready, self.READY)
+
+    METRICS = Operation(
+        id="metrics",
+        tag="System",
+        summary="Metrics of all processes of this host, for Prometheus",
+        answers={
+            200: Answer(
+                "The text format, or OpenMetrics where that is asked for",
+                {"text/plain": text(), "application/openmetrics-text": text()},
+            ),
+            **guarded(Unavailable),
+        },
+    )
 
     async def metrics(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
         identity.visible(())  # raises where a key is needed
-        call.expect()
+        call.read()
         call.admit()
         surveyed = await self.survey()
         encode, kind = choose_encoder(call.request.headers.get(hdrs.ACCEPT, ""))
@@ -105,12 +89,29 @@ class Monitor:
         call.answer_with(len(body))
         return Response(body=pieces, headers={hdrs.CONTENT_TYPE: kind})
 
+    LIVE = Operation(
+        id="live",
+        tag="System",
+        summary="Whether the process is alive",
+        answers={200: Answer("It is", {JSON: record({"live": {"const": True}})}), **problems()},
+    )
+
     async def live(self, call: Call) -> StreamResponse:
-        call.expect()
+        call.read()
         return json_answer(200, {"live": True})
 
+    READY = Operation(
+        id="ready",
+        tag="System",
+        summary="Whether messages can be stored and will be delivered",
+        answers={
+            200: Answer("They can", {JSON: record({"ready": {"const": True}})}),
+            **problems(Unavailable),
+        },
+    )
+
     async def ready(self, call: Call) -> StreamResponse:
-        call.expect()
+        call.read()
         if self._service.stopping:
             raise Unavailable("the server is shutting down", 1)
         if self._trial is None or self._trial.done():

@@ -5,27 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from fsmq.spool.errors import FsmqError, InvalidValue, Unavailable
+from fsmq.spool.errors import FsmqError, InvalidValue, MessageTooLarge, Unavailable
 
 from .describe import Answer, Component, Header, array, integer, record, text
 from .problems import (
     ENCODINGS,
-    STATUS,
+    PROBLEM_TYPES,
+    ExpectationFailed,
     Forbidden,
     InternalError,
     MalformedRequest,
+    SlowBody,
     TooManyRequests,
     Unauthorized,
+    UnreadableBody,
     UnsupportedEncoding,
 )
 
+# What a route can answer that reads a body.
+OF_BODIES = (UnreadableBody, SlowBody, MessageTooLarge, UnsupportedEncoding, ExpectationFailed)
 CONTENT_TYPE = "application/problem+json"
 PROBLEM = Component(
     "Problem",
     record(
         {
             "type": text(
-                enum=[f"urn:fsmq:problem:{kind}" for _, kind, _ in STATUS.values()],
+                enum=[f"urn:fsmq:problem:{kind}" for _, kind, _ in PROBLEM_TYPES.values()],
                 description="for programs: a stable name of the error",
             ),
             "title": text(description="the type in words"),
@@ -59,7 +64,7 @@ def problems(*errors: type[FsmqError]) -> dict[int, Answer]:
     """Answers for these errors, and for those that any request can meet."""
     kinds: dict[int, list[type[FsmqError]]] = {}
     for error in (InvalidValue, MalformedRequest, *errors, InternalError):
-        kinds.setdefault(STATUS[error][0], []).append(error)
+        kinds.setdefault(PROBLEM_TYPES[error].status, []).append(error)
     return {status: _answer(status, of) for status, of in kinds.items()}
 
 
@@ -69,7 +74,7 @@ def guarded(*errors: type[FsmqError]) -> dict[int, Answer]:
 
 
 def _answer(status: int, errors: list[type[FsmqError]]) -> Answer:
-    types = ", ".join(f"`{STATUS[error][1]}`" for error in dict.fromkeys(errors))
+    types = ", ".join(f"`{PROBLEM_TYPES[error].kind}`" for error in dict.fromkeys(errors))
     headers: Mapping[str, Header] = {}
     if any(issubclass(error, Unavailable | TooManyRequests) for error in errors):
         headers = {"Retry-After": RETRY_AFTER}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from aiohttp.web import Response
 
@@ -26,10 +27,14 @@ ENCODINGS = ("gzip", "deflate")
 
 
 class HttpError(FsmqError):
-    """An error of the request itself rather than of the spool."""
+    """An error of the request itself rather than of the spool.
+
+    status, kind, title: see :class:`ProblemType`. An error of another dialect has a status alone.
+    """
 
     status = 400
-    kind = "bad-request"
+    kind = ""
+    title = ""
 
 
 class NotFound(HttpError):
@@ -37,6 +42,7 @@ class NotFound(HttpError):
 
     status = 404
     kind = "no-such-path"
+    title = "Unknown path"
 
     def __init__(self, path: str) -> None:
         super().__init__(f"nothing is served at {path[:200]!r}")
@@ -47,6 +53,7 @@ class MethodNotAllowed(HttpError):
 
     status = 405
     kind = "method-not-allowed"
+    title = "Method not allowed"
 
     def __init__(self, method: str, allowed: list[str]) -> None:
         super().__init__(f"{method[:50]} is not allowed here; allowed: {', '.join(allowed)}")
@@ -57,6 +64,7 @@ class UnreadableBody(HttpError):
     """The body ended too early, is not encoded as it says, or is not what the route needs."""
 
     kind = "unreadable-body"
+    title = "The body cannot be read"
 
 
 class UnsupportedEncoding(HttpError):
@@ -64,6 +72,7 @@ class UnsupportedEncoding(HttpError):
 
     status = 415
     kind = "unsupported-encoding"
+    title = "Unsupported encoding"
 
     def __init__(self, encoding: str) -> None:
         known = ", ".join(ENCODINGS)
@@ -74,6 +83,7 @@ class MalformedRequest(HttpError):
     """The request is not valid HTTP, or exceeds a limit on header fields."""
 
     kind = "malformed-request"
+    title = "Malformed HTTP request"
 
 
 class InternalError(HttpError):
@@ -81,6 +91,7 @@ class InternalError(HttpError):
 
     status = 500
     kind = "internal-error"
+    title = "Internal error"
 
     def __init__(self) -> None:
         super().__init__("see the log of the server")
@@ -91,6 +102,7 @@ class SlowBody(HttpError):
 
     status = 408
     kind = "slow-body"
+    title = "The body did not arrive in time"
 
 
 class ExpectationFailed(HttpError):
@@ -98,6 +110,7 @@ class ExpectationFailed(HttpError):
 
     status = 417
     kind = "expectation-failed"
+    title = "The expectation cannot be met"
 
 
 class SlowHead(HttpError):
@@ -105,6 +118,7 @@ class SlowHead(HttpError):
 
     status = 408
     kind = "slow-head"
+    title = "The request did not arrive in time"
 
 
 class CrossSite(HttpError):
@@ -112,6 +126,7 @@ class CrossSite(HttpError):
 
     status = 403
     kind = "cross-site"
+    title = "Request from another site refused"
 
 
 class UnknownHost(HttpError):
@@ -119,10 +134,15 @@ class UnknownHost(HttpError):
 
     status = 421
     kind = "unknown-host"
+    title = "Unknown host name"
 
 
 class Overloaded(Unavailable, NoRoom):
     """The server has more going on than it may; nothing was begun."""
+
+    status = 503
+    kind = "overloaded"
+    title = "The server is overloaded"
 
 
 class Unauthorized(HttpError):
@@ -130,6 +150,7 @@ class Unauthorized(HttpError):
 
     status = 401
     kind = "unauthorized"
+    title = "A key is needed"
 
     def __init__(self, reason: str, *, unknown: bool = False) -> None:
         super().__init__(reason)
@@ -141,6 +162,7 @@ class Forbidden(HttpError):
 
     status = 403
     kind = "forbidden"
+    title = "The key lacks this right"
 
 
 class TooManyRequests(HttpError, NoRoom):
@@ -148,45 +170,61 @@ class TooManyRequests(HttpError, NoRoom):
 
     status = 429
     kind = "too-many-requests"
+    title = "Too many requests"
 
     def __init__(self, reason: str, retry_after: int = 1) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
 
 
-# Of each error: status, type and title.
-STATUS: dict[type[FsmqError], tuple[int, str, str]] = {
-    InvalidValue: (400, "invalid-value", "Invalid value"),
-    NoSuchQueue: (404, "no-such-queue", "No such queue"),
-    NoSuchTopic: (404, "no-such-topic", "No such topic"),
-    NoSuchSubscription: (404, "no-such-subscription", "No such subscription"),
-    NoSuchMessage: (404, "no-such-message", "No such message"),
-    DuplicateMessage: (409, "duplicate-message", "A message with this id exists already"),
-    MessageTooLarge: (413, "message-too-large", "The message is too large"),
-    QueueFull: (503, "queue-full", "The queue is full"),
-    Unavailable: (503, "unavailable", "Temporarily unavailable"),
-    Unauthorized: (401, Unauthorized.kind, "A key is needed"),
-    Forbidden: (403, Forbidden.kind, "The key lacks this right"),
-    NotFound: (404, NotFound.kind, "Unknown path"),
-    MethodNotAllowed: (405, MethodNotAllowed.kind, "Method not allowed"),
-    UnreadableBody: (400, UnreadableBody.kind, "The body cannot be read"),
-    UnsupportedEncoding: (415, UnsupportedEncoding.kind, "Unsupported encoding"),
-    MalformedRequest: (400, MalformedRequest.kind, "Malformed HTTP request"),
-    SlowHead: (408, SlowHead.kind, "The request did not arrive in time"),
-    CrossSite: (403, CrossSite.kind, "Request from another site refused"),
-    UnknownHost: (421, UnknownHost.kind, "Unknown host name"),
-    Overloaded: (503, "overloaded", "The server is overloaded"),
-    InternalError: (500, InternalError.kind, "Internal error"),
-    SlowBody: (408, SlowBody.kind, "The body did not arrive in time"),
-    ExpectationFailed: (417, ExpectationFailed.kind, "The expectation cannot be met"),
-    TooManyRequests: (429, TooManyRequests.kind, "Too many requests"),
+class ProblemType(NamedTuple):
+    """What all errors of one class have in common; ``kind`` is a stable name for programs."""
+
+    status: int
+    kind: str
+    title: str
+
+
+# The spool knows nothing of HTTP, so the types of its errors stand here.
+PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
+    InvalidValue: ProblemType(400, "invalid-value", "Invalid value"),
+    NoSuchQueue: ProblemType(404, "no-such-queue", "No such queue"),
+    NoSuchTopic: ProblemType(404, "no-such-topic", "No such topic"),
+    NoSuchSubscription: ProblemType(404, "no-such-subscription", "No such subscription"),
+    NoSuchMessage: ProblemType(404, "no-such-message", "No such message"),
+    DuplicateMessage: ProblemType(
+        409, "duplicate-message", "A message with this id exists already"
+    ),
+    MessageTooLarge: ProblemType(413, "message-too-large", "The message is too large"),
+    QueueFull: ProblemType(503, "queue-full", "The queue is full"),
+    Unavailable: ProblemType(503, "unavailable", "Temporarily unavailable"),
+    **{
+        error: ProblemType(error.status, error.kind, error.title)
+        for error in (
+            Unauthorized,
+            Forbidden,
+            NotFound,
+            MethodNotAllowed,
+            UnreadableBody,
+            UnsupportedEncoding,
+            MalformedRequest,
+            SlowHead,
+            CrossSite,
+            UnknownHost,
+            Overloaded,
+            InternalError,
+            SlowBody,
+            ExpectationFailed,
+            TooManyRequests,
+        )
+    },
 }
 _FIELDS = ("index", "queue", "topic", "message_id", "field", "limit", "retry_after", "allowed")
 
 
 def problem(error: FsmqError) -> Response:
     """The answer that tells an error."""
-    status, kind, title = STATUS.get(type(error), STATUS[InternalError])
+    status, kind, title = PROBLEM_TYPES.get(type(error), PROBLEM_TYPES[InternalError])
     details: dict[str, Any] = {
         "type": f"urn:fsmq:problem:{kind}",
         "title": title,

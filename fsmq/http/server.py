@@ -20,9 +20,10 @@ from .connection.connection import Connection, ProblemServer
 from .connection.listener import Listener
 from .connection.pieces import Pieces
 from .dialect import Dialect
-from .dialects import DIALECTS, NativeDialect
+from .dialects import DIALECTS
 from .guard.origin import Origins
 from .monitor import Monitor
+from .native.dialect import NativeDialect
 from .problems import (
     InternalError,
     Overloaded,
@@ -150,7 +151,7 @@ class Server:
         if service.stopping:
             response.force_close()
         _end_when_written(call, response)
-        key = ("request", call.operation, str(response.status))
+        key = ("request", call.operation.id, str(response.status))
         service.spool.context.metrics.observe(key, time.perf_counter() - started)
         return response
 
@@ -160,11 +161,11 @@ class Server:
         via.set(dialect.name)
         try:
             self._origins.check(request.headers)
-            handler, call.names = dialect.find(request.method, path)
-            if call.needs_keys and handler in dialect.router.unguarded:
+            endpoint, call.names = dialect.find(request.method, path)
+            if call.needs_keys and endpoint.unguarded:
                 raise Unauthorized("this is not served to those with keys, or without")
-            call.operation = dialect.router.operations.get(handler, "none")
-            return await handler(call)
+            call.operation = endpoint.operation
+            return await endpoint.handler(call)
         except FsmqError as error:
             response = dialect.problem(error)
             if isinstance(error, _BODY_LEFT) and not (

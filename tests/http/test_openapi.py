@@ -15,7 +15,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from fsmq.http import describe
 from fsmq.http.describe import Operation
-from fsmq.http.native import api as native_api
+from fsmq.http.native.messages import ID, OWN_ID
 from fsmq.http.routing.openapi import document
 from fsmq.http.routing.router import Router
 from fsmq.spool.errors import InvalidValue
@@ -150,25 +150,24 @@ def test_a_name_of_a_queue_fits_the_document_as_it_fits_the_code(name: str) -> N
 
 @given(st.text("aZ09._:@+=~-/ \n\u00e9", max_size=4) | st.text("a.", min_size=62, max_size=66))
 def test_an_own_id_fits_the_document_as_it_fits_the_code(own: str) -> None:
-    [schema] = [p.schema for p in native_api.POST.parameters if p.name == "id"]
-    assert isinstance(schema, dict)
+    assert isinstance(OWN_ID.schema, dict)
     try:
         new_id(own=own)
         legal = True
     except InvalidValue:
         legal = False
-    assert fits(schema, own) is legal
+    assert fits(OWN_ID.schema, own) is legal
 
 
 @given(st.text("aZ0._:-/ \n\0", max_size=4) | st.text("a", min_size=250, max_size=256))
 def test_an_id_in_a_path_fits_the_document_as_it_fits_the_code(message_id: str) -> None:
-    assert isinstance(native_api.ID.schema, dict)
+    assert isinstance(ID.schema, dict)
     try:
         check_id("q", message_id)
         legal = True
     except InvalidValue:
         legal = False
-    assert fits(native_api.ID.schema, message_id) is legal
+    assert fits(ID.schema, message_id) is legal
 
 
 def test_every_setting_of_a_queue_is_in_the_document(served: dict[str, Any]) -> None:

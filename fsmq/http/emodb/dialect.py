@@ -12,12 +12,13 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 
+from ..describe import UNKNOWN
 from ..dialect import Dialect
 from ..guard.access import Identity
 from ..problems import MethodNotAllowed
 from ..routing import bodies
 from ..routing.call import Call
-from ..routing.router import Handler, Router
+from ..routing.router import Endpoint, Handler, Router
 from ..service.service import Service
 from . import api, ids, references
 from .access import identify, is_known, may_move, may_receive, may_see, may_send, require_send
@@ -67,7 +68,7 @@ class EmoDb(Dialect):
         _Queues(self.router, "queue", service, PlainQueues(service))
         _Queues(self.router, "dedupq", service, DedupQueues(service))
 
-    def find(self, method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
+    def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
         path = _QUEUE_FIRST.sub(r"\1/%5Fmove/\2", normal_path(path))
         try:
             if path in _ROOTS:
@@ -77,7 +78,7 @@ class EmoDb(Dialect):
             error.allowed = sorted([*error.allowed, "OPTIONS"])
             if method != "OPTIONS":
                 raise
-            return _options(error.allowed), {}
+            return Endpoint(_options(error.allowed), UNKNOWN), {}
 
     def problem(self, error: FsmqError) -> Response:
         return problem(error)

@@ -18,7 +18,6 @@ from aiohttp.web import Response
 from fsmq.spool.errors import FsmqError, InvalidValue, MessageTooLarge, NoSuchQueue, Unavailable
 
 from ..problems import (
-    STATUS,
     Forbidden,
     HttpError,
     InternalError,
@@ -106,8 +105,7 @@ def problem(error: FsmqError) -> Response:  # noqa: C901  a table in the form of
         return _unavailable(error)
     if isinstance(error, InternalError) or not isinstance(error, HttpError):
         return _internal(error)
-    status = STATUS[type(error)][0] if type(error) in STATUS else error.status
-    answer = _text(status, str(error))
+    answer = _text(error.status, str(error))
     if isinstance(error, MethodNotAllowed):
         answer.headers[hdrs.ALLOW] = ",".join(error.allowed)
     if isinstance(error, TooManyRequests):

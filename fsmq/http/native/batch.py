@@ -1,4 +1,4 @@
-"""Bodies that carry many messages or ids: JSON, checked field by field."""
+"""Many messages with one request: peek, batch and ack. Part of the native dialect."""
 
 from __future__ import annotations
 
@@ -8,25 +8,196 @@ from collections.abc import Iterator
 from json import JSONDecoder
 from typing import Any
 
-from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.verbs.put import MAX_BATCH
+from aiohttp.web import StreamResponse
 
-from ..problems import UnreadableBody
-from ..routing.json_reader import LongText, Reader
-
-_FIELDS = (
-    "body",
-    "body_base64",
-    "delay",
-    "priority",
-    "ttl",
-    "id",
-    "content_type",
-    "attributes",
+from fsmq.spool.errors import (
+    DuplicateMessage,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchQueue,
+    QueueFull,
+    Unavailable,
 )
+from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.transitions import State
+from fsmq.spool.verbs.put import MAX_BATCH
+from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.views import browse
+from fsmq.spool.views.reading import MAX_ANSWER_BYTES
+
+from ...wire import MAX_BATCH_BYTES, quote_id, unquote_id
+from ..answers import json_answer
+from ..describe import (
+    JSON,
+    MESSAGE_ID,
+    QUEUE,
+    Answer,
+    Body,
+    Kind,
+    Operation,
+    array,
+    or_null,
+    query,
+    record,
+    text,
+    whole,
+)
+from ..problem_answers import OF_BODIES, guarded
+from ..problems import UnreadableBody
+from ..routing import bodies
+from ..routing.call import Call
+from ..routing.json_reader import LongText, Reader
+from ..routing.router import Router
+from ..service.service import Service
+from .messages import DELAY, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
+
+
+def _state(name: str, value: str) -> str:
+    """A state, which the spool checks; an empty text is none."""
+    if value == State.REMOVE.value:
+        raise InvalidValue(name, "what was removed cannot be looked at")
+    return value or State.READY.value
+
+
+OF_STATE = query(
+    "state",
+    "which messages; `delay` is both in_flight and delayed",
+    Kind(text(enum=[*STATE["enum"], "delay"]), _state),
+    State.READY.value,
+)
+COUNT = query("count", "at most this many", whole(1, MAX_CLAIMS), 10)
+AFTER = query(
+    "after",
+    "begin behind this id, given as an answer had it",
+    Kind(text(), lambda _, value: unquote_id(value)),
+)
+IDS = array(MESSAGE_ID, maxItems=MAX_BATCH)
+_NEW_MESSAGE = record(
+    {
+        "body": or_null(text(description="a text, stored as UTF-8")),
+        "body_base64": or_null(text(contentEncoding="base64", description="or bytes")),
+        **{
+            parameter.name: or_null(dict(parameter.schema, description=parameter.description))
+            for parameter in (DELAY, PRIORITY, TTL, OWN_ID)
+            if isinstance(parameter.schema, dict)
+        },
+        "content_type": or_null(text()),
+        "attributes": or_null({"type": "object", "additionalProperties": text()}),
+    },
+    required=[],
+    additionalProperties=False,
+    anyOf=[{"required": ["body"]}, {"required": ["body_base64"]}],
+)
+_FIELDS = _NEW_MESSAGE["properties"].keys()
 
 _decoder = JSONDecoder()
+
+
+class Batches:
+    """Translates requests into verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._spool = service.spool
+
+    def add_routes(self, router: Router) -> None:
+        router.add("GET", "/{queue}/peek", self.peek, self.PEEK)
+        router.add("POST", "/{queue}/batch", self.post, self.BATCH)
+        router.add("POST", "/{queue}/ack", self.remove, self.ACK)
+
+    PEEK = Operation(
+        id="peek",
+        tag="Messages",
+        summary="Look at the messages in one state, without claiming them",
+        parameters=(QUEUE, OF_STATE, COUNT, AFTER),
+        answers={
+            200: Answer(
+                "The messages in their order",
+                {JSON: record({"messages": array(MESSAGE, maxItems=MAX_CLAIMS)})},
+            ),
+            **guarded(NoSuchQueue, Unavailable),
+        },
+    )
+
+    async def peek(self, call: Call) -> StreamResponse:
+        queue = call.queue("receive")
+        given = call.read()
+        state, count, after = given[OF_STATE], given[COUNT], given[AFTER] or ""
+        call.admit()
+        if state == State.READY.value:
+            await self._service.receiver.load(queue)
+        messages = await self._service.listing(
+            browse.peek, self._spool.context, queue, state, count, after, MAX_ANSWER_BYTES, call
+        )
+        return bodies.in_json(messages, bodies.tell, MESSAGES)
+
+    BATCH = Operation(
+        id="batch",
+        tag="Messages",
+        summary="Store many messages, all or none",
+        parameters=(QUEUE,),
+        body=Body(
+            f"the messages, at most {MAX_BATCH_BYTES} bytes",
+            {JSON: array(_NEW_MESSAGE, minItems=1, maxItems=MAX_BATCH)},
+            required=True,
+        ),
+        answers={
+            201: Answer(
+                "All are on stable media; their ids in the same order",
+                {JSON: record({"ids": array(MESSAGE_ID)})},
+            ),
+            **guarded(NoSuchQueue, *OF_BODIES, DuplicateMessage, QueueFull, Unavailable),
+        },
+    )
+
+    async def post(self, call: Call) -> StreamResponse:
+        queue = call.queue("send")
+        call.read()
+        settings = self._spool.settings(queue)
+        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
+        messages = await self._service.beside(len(body), new_messages, body)
+        try:
+            ids = await self._service.put(queue, messages, settings)
+        except (InvalidValue, MessageTooLarge, DuplicateMessage) as error:
+            if len(messages) == 1:
+                error.index = 0
+            raise
+        return json_answer(201, {"ids": [quote_id(message_id) for message_id in ids]})
+
+    ACK = Operation(
+        id="ack",
+        tag="Messages",
+        summary="Remove many messages in any state; acknowledges claimed ones",
+        parameters=(QUEUE,),
+        body=Body(
+            "their ids",
+            {JSON: record({"ids": {**IDS, "minItems": 1}}, additionalProperties=False)},
+            required=True,
+        ),
+        answers={
+            200: Answer(
+                "Which of them were removed, and which were missing",
+                {JSON: record({"removed": IDS, "missing": IDS})},
+            ),
+            **guarded(NoSuchQueue, *OF_BODIES, Unavailable),
+        },
+    )
+
+    async def remove(self, call: Call) -> StreamResponse:
+        queue = call.queue("receive")
+        call.read()
+        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
+        ids = await self._service.beside(len(body), some_ids, body)
+        found = await self._service.remove(queue, [unquote_id(i) for i in ids])
+        if not any(found):
+            self._spool.settings(queue)  # that there is no such queue explains it
+        answer: dict[str, list[str]] = {"removed": [], "missing": []}
+        for message_id, was_there in zip(ids, found, strict=True):
+            answer["removed" if was_there else "missing"].append(message_id)
+        return json_answer(200, answer)
+
+
+# -- what is in a body -----------------------------------------------------------------------------
 
 
 def new_messages(body: bytes) -> list[NewMessage]:
@@ -111,7 +282,7 @@ def _not_alone(member: str) -> str:
 def _new_message(described: Any) -> NewMessage:
     if not isinstance(described, dict):
         raise InvalidValue("message", "is not a JSON object")
-    unknown = sorted(set(described) - set(_FIELDS))
+    unknown = sorted(described.keys() - _FIELDS)
     if unknown:
         known = ", ".join(_FIELDS)
         raise InvalidValue(unknown[0][:100], f"unknown field; expected one of: {known}")

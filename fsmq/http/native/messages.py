@@ -1,38 +1,166 @@
-"""The native dialect: the six endpoints of the original, and what was added to them.
-
-Queues are at ``/{queue}``, messages at ``/{queue}/messages``. docs/http.md is the specification.
-"""
+"""Messages in the native dialect, one by one; docs/http.md is the specification."""
 
 from __future__ import annotations
-
-import json
-from collections.abc import Mapping
 
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
-from fsmq.spool.errors import InvalidValue, NoSuchMessage
+from fsmq.spool.errors import (
+    DuplicateMessage,
+    InvalidValue,
+    NoSuchMessage,
+    NoSuchQueue,
+    QueueFull,
+    Unavailable,
+)
 from fsmq.spool.layout.message import Message, NewMessage
-from fsmq.spool.layout.names import check_id, check_queue
-from fsmq.spool.layout.settings import MAX_DELAY_S, check_number, check_seconds
+from fsmq.spool.layout.names import (
+    MAX_FILE_NAME_BYTES,
+    MAX_OWN_ID_BYTES,
+    MAX_PRIORITY,
+    check_id,
+)
+from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
+from fsmq.spool.layout.stamps import MAX_COUNT
+from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ...wire import MAX_WAIT_S, moment, quote_id
-from ..answers import json_answer
-from ..connection.pieces import listed
-from ..describe import MAX_SETTINGS_BYTES
-from ..problems import UnreadableBody
+from ..describe import (
+    BYTES,
+    JSON,
+    MESSAGE_ID,
+    QUEUE,
+    TRUE,
+    Answer,
+    Body,
+    Component,
+    Header,
+    Operation,
+    Parameter,
+    QueryParameter,
+    array,
+    as_it_is,
+    integer,
+    or_null,
+    query,
+    record,
+    seconds,
+    text,
+    whole,
+)
+from ..problem_answers import OF_BODIES, guarded
+from ..problems import SlowBody, UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.headers import ATTRIBUTE, kept_headers
 from ..routing.router import Router
-from ..service.service import MAX_COUNT, Service
-from . import api
+from ..service.service import Service
 
 # What stands around messages in JSON.
 MESSAGES = (b'{"messages": [', b", ", b"]}\n")
 
+# -- what requests name ----------------------------------------------------------------------------
 
-class Native:
+ID = Parameter(
+    "id",
+    "the id as an answer gave it: already percent-encoded where needed."
+    f" Queue and id have at most {MAX_FILE_NAME_BYTES - 1} bytes together",
+    text(r"[^./:\u0000][^/:\u0000]*", minLength=1, maxLength=MAX_FILE_NAME_BYTES - 2),
+    "path",
+)
+
+DELAY = query(
+    "delay", "seconds that it is hidden; default: the queue's `default_delay`", seconds(MAX_DELAY_S)
+)
+PRIORITY = query("priority", "lower numbers come first", whole(0, MAX_PRIORITY), 0)
+TTL = query("ttl", "seconds until it expires; default: never", seconds(MAX_TTL_S))
+OWN_ID = query(
+    "id",
+    "an id that the caller chooses; default: the server makes one. Only a bare UUIDv7 can carry"
+    " a priority, a ttl, a content type or attributes",
+    as_it_is(
+        text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES)
+    ),
+)
+
+VISIBILITY = query(
+    "visibility",
+    "seconds that the claim holds; default: the queue's `visibility_timeout`",
+    seconds(MAX_VISIBILITY_S),
+)
+WAIT: QueryParameter[float] = query(
+    "wait", "seconds to wait for the first message", seconds(MAX_WAIT_S), 0
+)
+COUNT = query(
+    "count",
+    "claim up to this many messages and answer JSON; default: one message, as it was posted",
+    whole(1, MAX_CLAIMS),
+)
+IN_JSON = query("json", "answer JSON instead of the message itself", TRUE)
+
+RENEWAL = query("visibility", f"{VISIBILITY.description}; 0 releases", seconds(MAX_VISIBILITY_S))
+RELEASE = query(
+    "release",
+    "end the claim; the message can be claimed again after this many seconds",
+    seconds(MAX_DELAY_S),
+)
+BURY = query("bury", "move it to the dead-letter queue now", TRUE)
+
+# -- what answers hold -----------------------------------------------------------------------------
+
+MOMENT = text(format="date-time", description="RFC 3339 in UTC, with milliseconds")
+STATE = text(enum=["new", "ready", "in_flight", "delayed"])
+MESSAGE = Component(
+    "Message",
+    record(
+        {
+            "id": MESSAGE_ID,
+            "body": text(description="the body, if it is UTF-8"),
+            "body_base64": text(
+                contentEncoding="base64", description="the body, if it is not UTF-8"
+            ),
+            "content_type": or_null(text()),
+            "attributes": {"type": "object", "additionalProperties": text()},
+            "state": STATE,
+            "priority": integer(0, MAX_PRIORITY),
+            "deliveries": or_null(integer(0, MAX_COUNT)),
+            "deadline": or_null(MOMENT),
+            "created_at": or_null(MOMENT),
+            "expires_at": or_null(MOMENT),
+        },
+        required=[
+            "id",
+            "content_type",
+            "attributes",
+            "state",
+            "priority",
+            "deliveries",
+            "deadline",
+            "created_at",
+            "expires_at",
+        ],
+        oneOf=[{"required": ["body"]}, {"required": ["body_base64"]}],
+    ),
+)
+MESSAGE_HEADERS = {
+    "X-Message-Id": Header(
+        "the id, for DELETE (ack) and PATCH (renew, release, bury)", MESSAGE_ID, always=True
+    ),
+    "X-Message-Deliveries": Header(
+        f"claims so far; {MAX_COUNT} means this many or more; missing if the filesystem cannot"
+        " keep the count",
+        integer(0, MAX_COUNT),
+    ),
+    "X-Message-Deadline": Header("when the claim or the delay ends, if there is one", MOMENT),
+    "X-Message-Priority": Header("if it is not 0", integer(1, MAX_PRIORITY)),
+}
+_ATTRIBUTES = (
+    "Each attribute is a header `X-Message-Attribute-{name}`; a name has 1 to 128 characters of"
+    " `A-Z a-z 0-9 _ . -` and does not begin with one of the last three."
+)
+
+
+class Messages:
     """Translates requests into verbs."""
 
     def __init__(self, service: Service) -> None:
@@ -40,77 +168,42 @@ class Native:
         self._spool = service.spool
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/", self.list_queues, api.LIST_QUEUES)
-        router.add("HEAD", "/", self.list_queues, api.LIST_QUEUES)
-        router.add("GET", "/{queue}", self.show_queue, api.SHOW_QUEUE)
-        router.add("HEAD", "/{queue}", self.show_queue, api.SHOW_QUEUE)
-        router.add("PUT", "/{queue}", self.create_queue, api.CREATE_QUEUE)
-        router.add("PATCH", "/{queue}", self.configure_queue, api.CONFIGURE_QUEUE)
-        router.add("DELETE", "/{queue}", self.delete_queue, api.DELETE_QUEUE)
-        router.add("GET", "/{queue}/messages", self.claim, api.CLAIM)
-        router.add("POST", "/{queue}/messages", self.post, api.POST)
-        router.add("DELETE", "/{queue}/messages", self.purge, api.PURGE)
-        router.add("GET", "/{queue}/messages/{id}", self.show, api.SHOW_MESSAGE)
-        router.add("HEAD", "/{queue}/messages/{id}", self.show, api.SHOW_MESSAGE)
-        router.add("PATCH", "/{queue}/messages/{id}", self.change, api.CHANGE)
-        router.add("DELETE", "/{queue}/messages/{id}", self.remove, api.REMOVE)
+        router.add("GET", "/{queue}/messages", self.claim, self.CLAIM)
+        router.add("POST", "/{queue}/messages", self.post, self.POST)
+        for method in ("GET", "HEAD"):
+            router.add(method, "/{queue}/messages/{id}", self.show, self.SHOW)
+        router.add("PATCH", "/{queue}/messages/{id}", self.change, self.CHANGE)
+        router.add("DELETE", "/{queue}/messages/{id}", self.remove, self.REMOVE)
 
-    # -- queues ----------------------------------------------------------------------------------
-
-    async def list_queues(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
-        call.expect()
-        names = await self._service.names(call, self._spool.queues, identity.visible)
-        return listed('{"queues": [', names, "]}\n")
-
-    async def show_queue(self, call: Call) -> StreamResponse:
-        queue = call.queue()
-        call.expect()
-        settings = self._spool.settings(queue)
-        counts = await self._service.sizes.counts(queue)
-        return json_answer(
-            200,
-            {"queue": queue, "messages": counts._asdict(), "settings": settings.as_dict()},
-        )
-
-    async def create_queue(self, call: Call) -> StreamResponse:
-        queue = call.queue("admin")
-        call.expect()
-        await call.discard_body(self._service.read_timeout)
-        created = await self._service.in_thread(self._spool.create_queue, queue)
-        return json_answer(201 if created else 200, {"queue": queue, "created": created})
-
-    async def configure_queue(self, call: Call) -> StreamResponse:
-        queue = call.queue("admin")
-        call.expect()
-        body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
-        try:
-            changes = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise UnreadableBody(f"the settings are not JSON: {error}") from None
-        if not isinstance(changes, dict):
-            raise UnreadableBody("the settings are not a JSON object")
-        _require_dead_letters(call, changes)
-        settings = await self._service.in_thread(self._spool.configure, queue, changes)
-        return json_answer(200, {"queue": queue, "settings": settings.as_dict()})
-
-    async def delete_queue(self, call: Call) -> StreamResponse:
-        queue = call.queue("admin")
-        call.expect()
-        await self._service.listing(self._spool.delete_queue, queue)
-        return json_answer(200, {"queue": queue, "deleted": True})
-
-    # -- messages --------------------------------------------------------------------------------
+    POST = Operation(
+        id="post",
+        tag="Messages",
+        summary="Store a message",
+        description=f"{_ATTRIBUTES} `Content-Encoding` may be gzip or deflate.",
+        parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID),
+        body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
+        answers={
+            201: Answer(
+                "It is on stable media",
+                {JSON: record({"id": MESSAGE_ID})},
+                {
+                    "X-Message-Id": Header("its id", MESSAGE_ID, always=True),
+                    "Location": Header("the path of the message", text(), always=True),
+                },
+            ),
+            **guarded(NoSuchQueue, *OF_BODIES, DuplicateMessage, QueueFull, Unavailable),
+        },
+    )
 
     async def post(self, call: Call) -> StreamResponse:
         queue = call.queue("send")
-        call.expect("delay", "priority", "ttl", "id")
-        priority = call.number("priority") or 0
-        delay, ttl, own_id = call.seconds("delay"), call.seconds("ttl"), call.text("id")
+        given = call.read()
         settings = self._spool.settings(queue)
         body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
         content_type, attributes = kept_headers(call.request.headers)
-        message = NewMessage(body, delay, priority, ttl, own_id, content_type, attributes)
+        message = NewMessage(
+            body, given[DELAY], given[PRIORITY], given[TTL], given[OWN_ID], content_type, attributes
+        )
         [message_id] = await self._service.put(queue, [message], settings)
         name = quote_id(message_id)  # whose characters stand for themselves in JSON, too
         return Response(
@@ -123,28 +216,69 @@ class Native:
             },
         )
 
+    CLAIM = Operation(
+        id="claim",
+        tag="Messages",
+        summary="Claim messages: hide them from others until a deadline",
+        description=_ATTRIBUTES,
+        parameters=(QUEUE, VISIBILITY, WAIT, COUNT),
+        answers={
+            200: Answer(
+                "One message as it was posted, with any content type; or, with `count` or"
+                " `Accept: application/json`, JSON with 1 to `count` messages and without"
+                " these headers",
+                {
+                    **BYTES,
+                    "*/*": {},
+                    JSON: record({"messages": array(MESSAGE, minItems=1, maxItems=MAX_CLAIMS)}),
+                },
+                {
+                    name: Header(header.description, header.schema)
+                    for name, header in MESSAGE_HEADERS.items()
+                },
+            ),
+            204: Answer("No message can be claimed"),
+            **guarded(NoSuchQueue, Unavailable),
+        },
+    )
+
     async def claim(self, call: Call) -> StreamResponse:
         queue = call.queue("receive")
-        call.expect("visibility", "wait", "count")
-        visibility = call.seconds("visibility")
-        wait = check_seconds("wait", call.seconds("wait") or 0.0, MAX_WAIT_S)
-        count = call.number("count")
-        if count is not None:
-            check_number("count", count, 1, MAX_COUNT)
+        given = call.read()
+        count = given[COUNT]
         call.in_json = count is not None or call.wants_json
-        messages = await self._service.receiver.claim(call, queue, count or 1, visibility, wait)
+        messages = await self._service.receiver.claim(
+            call, queue, count or 1, given[VISIBILITY], given[WAIT]
+        )
         if not messages:
             return Response(status=204)
         if call.in_json:
             return bodies.in_json(messages, bodies.tell, MESSAGES)
         return bodies.raw(messages[0], _headers(messages[0]))
 
+    SHOW = Operation(
+        id="show_message",
+        tag="Messages",
+        summary="Look at a message without claiming it",
+        description=_ATTRIBUTES,
+        parameters=(QUEUE, ID, IN_JSON),
+        answers={
+            200: Answer(
+                "The message as it was posted; or, with `json` or `Accept: application/json`, JSON"
+                " without these headers",
+                {**BYTES, "*/*": {}, JSON: MESSAGE},
+                {
+                    **{n: Header(h.description, h.schema) for n, h in MESSAGE_HEADERS.items()},
+                    "X-Message-State": Header("its state", STATE),
+                },
+            ),
+            **guarded(NoSuchQueue, NoSuchMessage, Unavailable),
+        },
+    )
+
     async def show(self, call: Call) -> StreamResponse:
         queue, message_id = self._target(call)
-        call.expect("json")
-        if call.text("json") not in (None, "true"):
-            raise InvalidValue("json", "can only be true")
-        call.in_json = call.text("json") is not None or call.wants_json
+        call.in_json = call.read()[IN_JSON] or call.wants_json
         message = await self._service.receiver.find(call, queue, message_id)
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")
@@ -152,53 +286,63 @@ class Native:
             return bodies.in_json([message], bodies.tell, (b"", b"", b"\n"))
         return bodies.raw(message, {"X-Message-State": message.state, **_headers(message)})
 
+    CHANGE = Operation(
+        id="change",
+        tag="Messages",
+        summary="Renew a claim, release it, or bury its message",
+        description="Give at most one parameter; without one the claim is renewed.",
+        parameters=(QUEUE, ID, RENEWAL, RELEASE, BURY),
+        answers={
+            204: Answer(
+                "Done",
+                headers={"X-Message-Deadline": Header("the new deadline, if renewed", MOMENT)},
+            ),
+            **guarded(UnreadableBody, NoSuchQueue, NoSuchMessage, SlowBody, Unavailable),
+        },
+    )
+
     async def change(self, call: Call) -> StreamResponse:
         """Renew, release or bury."""
         queue, message_id = self._target(call)
-        call.expect("visibility", "release", "bury")
+        given = call.read()
         await call.discard_body(self._service.read_timeout)
-        visibility, delay = call.seconds("visibility"), call.seconds("release")
-        bury = call.text("bury")
+        visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
         if sum(value is not None for value in (visibility, delay, bury)) > 1:
             raise InvalidValue("visibility", "release and bury exclude each other: give one")
-        if bury is not None:
-            if bury != "true":
-                raise InvalidValue("bury", "can only be true")
+        if bury:
             await self._service.complete(self._spool.unsynced.bury(queue, message_id))
         elif delay is not None or visibility == 0:
-            delay = check_seconds("release", delay or 0.0, MAX_DELAY_S)
-            await self._service.complete(self._spool.unsynced.release(queue, message_id, delay))
+            release = self._spool.unsynced.release(queue, message_id, delay or 0.0)
+            await self._service.complete(release)
         else:
             renewal = self._spool.unsynced.renew(queue, message_id, visibility)
             deadline = await self._service.complete(renewal)
             return Response(status=204, headers={"X-Message-Deadline": moment(deadline)})
         return Response(status=204)
 
+    REMOVE = Operation(
+        id="remove",
+        tag="Messages",
+        summary="Remove a message in any state; acknowledges a claimed one",
+        parameters=(QUEUE, ID),
+        answers={
+            202: Answer("It will not be delivered again"),
+            **guarded(NoSuchQueue, NoSuchMessage, Unavailable),
+        },
+    )
+
     async def remove(self, call: Call) -> StreamResponse:
         queue, message_id = self._target(call)
-        call.expect()
+        call.read()
         [found] = await self._service.complete(self._spool.unsynced.remove(queue, [message_id]))
         if not found:
             raise NoSuchMessage(queue, message_id, "in new, queues or delay")
         return Response(status=202)
 
-    async def purge(self, call: Call) -> StreamResponse:
-        queue = call.queue("receive")
-        call.expect()
-        await self._service.listing(self._spool.queue(queue).purge)
-        return json_answer(200, {"queue": queue, "purged": True})
-
     def _target(self, call: Call) -> tuple[str, str]:
         """The queue and the id of the path; what is done with one message needs receive."""
         queue = call.queue("receive")
         return queue, check_id(queue, call.names["id"])
-
-
-def _require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:
-    # Else an admin of one queue could put messages into any other.
-    target = changes.get("dead_letter_queue")
-    if isinstance(target, str) and call.identity is not None:
-        call.identity.require("admin", check_queue(target, "dead_letter_queue"))
 
 
 def _headers(message: Message) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Topics in the native dialect: ``/_topics``, beside the queues, whose names begin otherwise."""
+"""Topics in the native dialect: ``/_topics``, beside the queues, whose names begin otherwise.
+
+docs/topics.md is the specification.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,72 @@ import json
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool.errors import NoSuchSubscription
+from fsmq.spool.errors import NoSuchQueue, NoSuchSubscription, NoSuchTopic, QueueFull, Unavailable
 from fsmq.spool.layout.filters import MAX_FILTER_BYTES, Filter
 from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.layout.names import MAX_PRIORITY, check_queue
-from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, check_number, check_seconds
+from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.topics import as_json
 
 from ...wire import quote_id
 from ..answers import json_answer
 from ..connection.pieces import listed
+from ..describe import (
+    BYTES,
+    JSON,
+    MESSAGE_ID,
+    QUEUE,
+    QUEUE_NAME,
+    Answer,
+    Body,
+    Component,
+    Operation,
+    Parameter,
+    array,
+    or_null,
+    record,
+)
+from ..problem_answers import OF_BODIES, guarded
+from ..problems import SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.headers import kept_headers
 from ..routing.router import Router
 from ..service.service import Service
-from . import topics_api as api
+from .messages import DELAY, PRIORITY, TTL
+
+_TOPIC = Parameter(
+    "topic", "the topic's name; the rules are those of a queue's name", QUEUE_NAME, "path"
+)
+_CONDITION = {
+    "oneOf": [
+        {"type": "string", "description": "equals this text"},
+        record({"prefix": {"type": "string"}}, additionalProperties=False),
+        record(
+            {"anything-but": {"oneOf": [{"type": "string"}, array({"type": "string"})]}},
+            additionalProperties=False,
+        ),
+        record({"exists": {"type": "boolean"}}, additionalProperties=False),
+    ]
+}
+_FILTER = {
+    "type": "object",
+    "description": "for each attribute, at least one of its conditions must hold",
+    "additionalProperties": array(_CONDITION, minItems=1),
+}
+_SUBSCRIPTION = Component("Subscription", record({"queue": QUEUE_NAME, "filter": or_null(_FILTER)}))
+_CREATED = {JSON: record({"topic": QUEUE_NAME, "created": {"type": "boolean"}})}
+_SUBSCRIBED = {
+    JSON: record(
+        {
+            "topic": QUEUE_NAME,
+            "queue": QUEUE_NAME,
+            "filter": or_null(_FILTER),
+            "created": {"type": "boolean"},
+        }
+    )
+}
 
 
-class NativeTopics:
+class Topics:
     """Translates requests into verbs."""
 
     def __init__(self, service: Service) -> None:
@@ -31,70 +82,172 @@ class NativeTopics:
         self._spool = service.spool
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/_topics", self.list_topics, api.LIST_TOPICS)
-        router.add("GET", "/_topics/{topic}", self.show, api.SHOW_TOPIC)
-        router.add("PUT", "/_topics/{topic}", self.create, api.CREATE_TOPIC)
-        router.add("DELETE", "/_topics/{topic}", self.delete, api.DELETE_TOPIC)
-        router.add("PUT", "/_topics/{topic}/queues/{queue}", self.subscribe, api.SUBSCRIBE)
-        router.add("DELETE", "/_topics/{topic}/queues/{queue}", self.unsubscribe, api.UNSUBSCRIBE)
-        router.add("POST", "/_topics/{topic}/messages", self.publish, api.PUBLISH)
+        router.add("GET", "/_topics", self.list_topics, self.LIST)
+        router.add("GET", "/_topics/{topic}", self.show, self.SHOW)
+        router.add("PUT", "/_topics/{topic}", self.create, self.CREATE)
+        router.add("DELETE", "/_topics/{topic}", self.delete, self.DELETE)
+        router.add("PUT", "/_topics/{topic}/queues/{queue}", self.subscribe, self.SUBSCRIBE)
+        router.add("DELETE", "/_topics/{topic}/queues/{queue}", self.unsubscribe, self.UNSUBSCRIBE)
+        router.add("POST", "/_topics/{topic}/messages", self.publish, self.PUBLISH)
+
+    LIST = Operation(
+        id="list_topics",
+        tag="Topics",
+        summary="The names of all topics, sorted",
+        answers={
+            200: Answer("The names", {JSON: record({"topics": array(QUEUE_NAME)})}),
+            **guarded(Unavailable),
+        },
+    )
 
     async def list_topics(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
-        call.expect()
+        call.read()
         names = await self._service.names(call, self._spool.topics, identity.visible_topics)
         return listed('{"topics": [', names, "]}\n")
 
+    SHOW = Operation(
+        id="show_topic",
+        tag="Topics",
+        summary="A topic's subscriptions",
+        parameters=(_TOPIC,),
+        answers={
+            200: Answer(
+                "The subscribed queues, sorted",
+                {JSON: record({"topic": QUEUE_NAME, "subscriptions": array(_SUBSCRIPTION)})},
+            ),
+            **guarded(NoSuchTopic, Unavailable),
+        },
+    )
+
     async def show(self, call: Call) -> StreamResponse:
         topic = call.topic()
-        call.expect()
+        call.read()
         call.admit()
         subscriptions = await self._service.listing(self._spool.subscriptions, topic)
         before = f'{{"topic": {json.dumps(topic)}, "subscriptions": ['
         return listed(before, as_json(subscriptions), "]}\n")
 
+    CREATE = Operation(
+        id="create_topic",
+        tag="Topics",
+        summary="Create a topic",
+        description="A body is ignored.",
+        parameters=(_TOPIC,),
+        answers={
+            200: Answer("It existed already", _CREATED),
+            201: Answer("It was created, durably", _CREATED),
+            **guarded(UnreadableBody, SlowBody, Unavailable),
+        },
+    )
+
     async def create(self, call: Call) -> StreamResponse:
         topic = call.topic("admin")
-        call.expect()
+        call.read()
         await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_topic, topic)
         return json_answer(201 if created else 200, {"topic": topic, "created": created})
 
+    DELETE = Operation(
+        id="delete_topic",
+        tag="Topics",
+        summary="Delete a topic and its subscriptions; queues and messages stay",
+        parameters=(_TOPIC,),
+        answers={
+            200: Answer(
+                "It was deleted", {JSON: record({"topic": QUEUE_NAME, "deleted": {"const": True}})}
+            ),
+            **guarded(NoSuchTopic, Unavailable),
+        },
+    )
+
     async def delete(self, call: Call) -> StreamResponse:
         topic = call.topic("admin")
-        call.expect()
+        call.read()
         await self._service.listing(self._spool.delete_topic, topic)
         return json_answer(200, {"topic": topic, "deleted": True})
 
+    SUBSCRIBE = Operation(
+        id="subscribe",
+        tag="Topics",
+        summary="Subscribe a queue, or replace its filter",
+        parameters=(_TOPIC, QUEUE),
+        body=Body(
+            f"the filter, at most {MAX_FILTER_BYTES} bytes; empty: all messages", {JSON: _FILTER}
+        ),
+        answers={
+            200: Answer("It was subscribed already; the new filter is in force", _SUBSCRIBED),
+            201: Answer("It is subscribed, durably", _SUBSCRIBED),
+            **guarded(NoSuchTopic, NoSuchQueue, Unavailable, *OF_BODIES),
+        },
+    )
+
     async def subscribe(self, call: Call) -> StreamResponse:
         topic, queue = call.topic("admin"), call.queue("admin")
-        call.expect()
+        call.read()
         body = await call.body(MAX_FILTER_BYTES, self._service.read_timeout)
         filter = Filter.parse(body)
         added = await self._service.in_thread(self._spool.subscribe, topic, queue, filter)
         answer = {"topic": topic, **as_json({queue: filter})[0], "created": added}
         return json_answer(201 if added else 200, answer)
 
+    UNSUBSCRIBE = Operation(
+        id="unsubscribe",
+        tag="Topics",
+        summary="End a subscription",
+        parameters=(_TOPIC, QUEUE),
+        answers={
+            200: Answer(
+                "It has ended",
+                {
+                    JSON: record(
+                        {"topic": QUEUE_NAME, "queue": QUEUE_NAME, "deleted": {"const": True}}
+                    )
+                },
+            ),
+            **guarded(NoSuchTopic, NoSuchSubscription, Unavailable),
+        },
+    )
+
     async def unsubscribe(self, call: Call) -> StreamResponse:
         topic, queue = call.topic("admin"), check_queue(call.names["queue"])
-        call.expect()
+        call.read()
         if not await self._service.in_thread(self._spool.unsubscribe, topic, queue):
             raise NoSuchSubscription(topic, queue)
         return json_answer(200, {"topic": topic, "queue": queue, "deleted": True})
 
+    PUBLISH = Operation(
+        id="publish",
+        tag="Topics",
+        summary="Store a copy of a message in every subscribed queue",
+        description="All of them or none. Attributes are headers `X-Message-Attribute-{name}`.",
+        parameters=(_TOPIC, DELAY, PRIORITY, TTL),
+        body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
+        answers={
+            201: Answer(
+                "The copies are on stable media; their ids by queue",
+                {
+                    JSON: record(
+                        {
+                            "topic": QUEUE_NAME,
+                            "messages": {"type": "object", "additionalProperties": MESSAGE_ID},
+                        }
+                    )
+                },
+            ),
+            **guarded(NoSuchTopic, QueueFull, Unavailable, *OF_BODIES),
+        },
+    )
+
     async def publish(self, call: Call) -> StreamResponse:
         topic = call.topic("send")
-        call.expect("delay", "priority", "ttl")
-        priority = check_number("priority", call.number("priority") or 0, 0, MAX_PRIORITY)
-        delay, ttl = call.seconds("delay"), call.seconds("ttl")
-        if delay is not None:
-            check_seconds("delay", delay, MAX_DELAY_S)
-        if ttl is not None:
-            check_seconds("ttl", ttl, MAX_TTL_S)
+        given = call.read()
         limit = self._spool.context.max_message_bytes
         body = await call.body(limit, self._service.read_timeout)
         content_type, attributes = kept_headers(call.request.headers)
-        message = NewMessage(body, delay, priority, ttl, None, content_type, attributes)
+        message = NewMessage(
+            body, given[DELAY], given[PRIORITY], given[TTL], None, content_type, attributes
+        )
         ids = await self._service.publish(topic, message)
         quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}
         before = f'{{"topic": {json.dumps(topic)}, "messages": {{'

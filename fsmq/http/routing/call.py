@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from aiohttp import HttpVersion11, hdrs, http_exceptions
@@ -18,6 +17,7 @@ from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..connection.connection import Connection
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR
+from ..describe import UNKNOWN, QueryParameter, Values
 from ..guard import access
 from ..guard.access import Access, Identity
 from ..guard.admission import Admission
@@ -28,22 +28,19 @@ from .encodings import Decoder, decoder
 if TYPE_CHECKING:
     from ..running.runner import Runner
 
-# Less than float() takes: no nan, no infinity, no digits but 0 to 9.
-_seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
 # What a small value takes in Python, and its place in the list that it stands in.
 _BYTES_A_VALUE = 72
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Call:
-    """One request: ``names`` from the path, ``query`` from behind the question mark."""
+    """One request: ``names`` from the path; its query is read by its ``operation``."""
 
     __slots__ = (
         "_access",
         "_admission",
         "_form",
         "_held",
-        "_query",
         "_runner",
         "identity",
         "in_json",
@@ -64,7 +61,7 @@ class Call:
     ) -> None:
         self.request = request
         self.names = names
-        self.operation = "none"  # the id of what it asks for, as far as that is known
+        self.operation = UNKNOWN
         self.raw_query = raw_query
         self.identity: Identity | None = None
         self._access = access
@@ -73,7 +70,6 @@ class Call:
         self._runner = runner
         self._held = 0
         self._form = 0  # what of it is for the form of the answer
-        self._query: dict[str, str] | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -220,47 +216,36 @@ class Call:
 
     # -- parameters ------------------------------------------------------------------------------
 
-    def expect(self, *known: str) -> None:
-        """Refuse parameters that the route does not know: a misspelt one must not be ignored.
+    def read(self) -> Values:
+        """The values of the query, as the operation describes them.
+
+        A parameter that the operation does not have is refused: a misspelt one must not be ignored.
 
         Raises:
             InvalidValue
         """
-        if not self.raw_query:
-            self._query = {}
-            return
-        self._query = {}
+        operation = self.operation
+        if not self.raw_query and operation.defaults is not None:
+            return operation.defaults
+        known = operation.query
+        given: dict[QueryParameter[Any], Any] = {}
         pairs = parse_qsl(
             self.raw_query, keep_blank_values=True, errors="surrogateescape", max_num_fields=None
         )
         for name, value in pairs:
-            if name not in known:
+            parameter = known.get(name)
+            if parameter is None:
                 choice = f"expected one of: {', '.join(known)}" if known else "expected none"
                 raise InvalidValue(name[:100], f"unknown parameter; {choice}")
-            if name in self._query:
+            if parameter in given:
                 raise InvalidValue(name, "is given twice")
-            self._query[name] = value
-
-    def text(self, name: str) -> str | None:
-        assert self._query is not None, "expect() comes first"
-        return self._query.get(name)
-
-    def seconds(self, name: str) -> float | None:
-        """A decimal number; its range is checked by the spool."""
-        value = self.text(name)
-        if value is None:
-            return None
-        if not _seconds.fullmatch(value):
-            raise InvalidValue(name, f"{value[:50]!r} is not a number of seconds")
-        return float(value)
-
-    def number(self, name: str) -> int | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        if not value.isascii() or not value.isdecimal() or len(value) > 18:
-            raise InvalidValue(name, f"{value[:50]!r} is not a whole number")
-        return int(value)
+            given[parameter] = parameter.parse(name, value)
+        for name, parameter in known.items():
+            if parameter not in given:
+                given[parameter] = (
+                    parameter.parse(name, "") if parameter.required else parameter.default
+                )
+        return Values(given)
 
     # -- body ------------------------------------------------------------------------------------
 

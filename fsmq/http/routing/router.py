@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from aiohttp.web import StreamResponse
@@ -25,13 +25,24 @@ Handler: TypeAlias = "Callable[[Call], Awaitable[StreamResponse]]"
 _REFUSALS = frozenset((401, 403))
 
 
+class Endpoint(NamedTuple):
+    """What answers a request.
+
+    unguarded: it does not say that it asks for a key, and is not for everybody.
+    """
+
+    handler: Handler
+    operation: Operation
+    unguarded: bool = False
+
+
 @dataclass(slots=True)
 class _Node:
     """One place in the tree of paths."""
 
     fixed: dict[str, _Node] = field(default_factory=dict)
     named: tuple[str, _Node] | None = None
-    handlers: dict[str, Handler] = field(default_factory=dict)
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
 
 
 class Router:
@@ -40,9 +51,6 @@ class Router:
     def __init__(self) -> None:
         self._root = _Node()
         self._routes: list[tuple[str, str, Operation]] = []
-        self.operations: dict[Handler, str] = {}  # the id of each handler's operation
-        # Handlers that do not say that they ask for a key, and are not for everybody.
-        self.unguarded: set[Handler] = set()
 
     def add(self, method: str, pattern: str, handler: Handler, operation: Operation) -> None:
         """Add a route such as ``GET /{queue}/messages``, with its description.
@@ -58,20 +66,18 @@ class Router:
                 node = node.named[1]
             else:
                 node = node.fixed.setdefault(segment, _Node())
-        if method in node.handlers:
+        if method in node.endpoints:
             raise ValueError(f"{method} {pattern} is served already")
-        node.handlers[method] = handler
-        self.operations.setdefault(handler, operation.id)
-        if not operation.is_open and _REFUSALS.isdisjoint(operation.answers):
-            self.unguarded.add(handler)
+        unguarded = not operation.is_open and _REFUSALS.isdisjoint(operation.answers)
+        node.endpoints[method] = Endpoint(handler, operation, unguarded)
         self._routes.append((method, pattern, operation))
 
     def routes(self) -> Sequence[tuple[str, str, Operation]]:
         """Method, pattern and description of every route, in the order in which they came."""
         return tuple(self._routes)
 
-    def find(self, method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
-        """The handler, and the decoded values of the named segments.
+    def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
+        """What answers, and the decoded values of the named segments.
 
         Raises:
             NotFound, MethodNotAllowed
@@ -86,12 +92,12 @@ class Router:
                 names[name] = _decode(segment)
             else:
                 raise NotFound(path)
-        if not node.handlers:
+        if not node.endpoints:
             raise NotFound(path)
-        handler = node.handlers.get(method)
-        if handler is None:
-            raise MethodNotAllowed(method, sorted(node.handlers))
-        return handler, names
+        endpoint = node.endpoints.get(method)
+        if endpoint is None:
+            raise MethodNotAllowed(method, sorted(node.endpoints))
+        return endpoint, names
 
 
 def _split(path: str) -> list[str]:

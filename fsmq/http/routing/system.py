@@ -15,13 +15,6 @@ from .call import Call
 from .openapi import document
 from .router import Router
 
-_OPENAPI = Operation(
-    id="openapi",
-    tag="System",
-    summary="The OpenAPI document of this server",
-    answers={200: Answer("The OpenAPI document", {JSON: {"type": "object"}}), **problems()},
-)
-
 
 class System:
     """Answers what is asked about the server."""
@@ -33,14 +26,21 @@ class System:
         self._openapi = b""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/_openapi.json", self.openapi, _OPENAPI)
+        router.add("GET", "/_openapi.json", self.openapi, self.OPENAPI)
 
     def document(self) -> dict[str, Any]:
         """The OpenAPI document of all routes that are served."""
         return document(route for router in self._routers for route in router.routes())
 
+    OPENAPI = Operation(
+        id="openapi",
+        tag="System",
+        summary="The OpenAPI document of this server",
+        answers={200: Answer("The OpenAPI document", {JSON: {"type": "object"}}), **problems()},
+    )
+
     async def openapi(self, call: Call) -> StreamResponse:
-        call.expect()
+        call.read()
         if not self._openapi:
             # Not before all dialects have added their routes.
             self._openapi = await self._runner.in_thread(self._written)

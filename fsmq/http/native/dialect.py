@@ -1,0 +1,30 @@
+"""The native dialect: our own. It has all paths that no other dialect has."""
+
+from __future__ import annotations
+
+from aiohttp.web import Response
+
+from fsmq.spool.errors import FsmqError
+
+from ..dialect import Dialect
+from ..problems import problem
+from ..service.service import Service
+from .batch import Batches
+from .messages import Messages
+from .moves import Moves
+from .queues import Queues
+from .topics import Topics
+
+
+class NativeDialect(Dialect):
+    """Queues are at ``/{queue}``, messages at ``/{queue}/messages``."""
+
+    name = "native"
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        for part in (Queues, Messages, Batches, Topics, Moves):
+            part(service).add_routes(self.router)
+
+    def problem(self, error: FsmqError) -> Response:
+        return problem(error)

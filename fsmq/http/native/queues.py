@@ -1,0 +1,225 @@
+"""Queues in the native dialect, at ``/{queue}``; docs/http.md is the specification."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from aiohttp.web import StreamResponse
+
+from fsmq.kinds import Choice, Number, Whole
+from fsmq.spool.errors import NoSuchQueue, Unavailable
+from fsmq.spool.layout import settings
+from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.settings import DEFAULTS, Setting
+
+from ..answers import json_answer
+from ..connection.pieces import listed
+from ..describe import (
+    JSON,
+    MAX_SETTINGS_BYTES,
+    QUEUE,
+    QUEUE_NAME,
+    Answer,
+    Body,
+    Component,
+    Operation,
+    Schema,
+    array,
+    integer,
+    number,
+    or_null,
+    record,
+    text,
+)
+from ..problem_answers import OF_BODIES, guarded
+from ..problems import SlowBody, UnreadableBody
+from ..routing.call import Call
+from ..routing.router import Router
+from ..service.service import Service
+from .messages import STATE
+
+
+def _schema(name: str, setting: Setting) -> Schema:
+    match setting.kind:
+        case Whole() as kind:
+            schema = integer(kind.low, kind.high)
+        case Number() as kind:
+            schema = number(kind.low, kind.high)
+        case Choice() as kind:
+            schema = text(enum=[*kind.words, None] if setting.null else list(kind.words))
+        case _:
+            schema = QUEUE_NAME
+    default = getattr(DEFAULTS, name)
+    schema = {**schema, "description": setting.means}
+    return or_null(schema) if setting.null else {**schema, "default": default}
+
+
+QUEUE_SETTINGS = {name: _schema(name, setting) for name, setting in settings.SETTINGS.items()}
+SETTINGS = Component("QueueSettings", record(QUEUE_SETTINGS))
+COUNTS = Component(
+    "Counts", record({state: integer(0) for state in STATE["enum"]}, description="by state")
+)
+_CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
+
+
+class Queues:
+    """Translates requests into verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._spool = service.spool
+
+    def add_routes(self, router: Router) -> None:
+        for method in ("GET", "HEAD"):
+            router.add(method, "/", self.list_queues, self.LIST)
+            router.add(method, "/{queue}", self.show, self.SHOW)
+        router.add("PUT", "/{queue}", self.create, self.CREATE)
+        router.add("PATCH", "/{queue}", self.configure, self.CONFIGURE)
+        router.add("DELETE", "/{queue}", self.delete, self.DELETE)
+        router.add("DELETE", "/{queue}/messages", self.purge, self.PURGE)
+
+    LIST = Operation(
+        id="list_queues",
+        tag="Queues",
+        summary="The names of all queues, sorted",
+        answers={
+            200: Answer("The names", {JSON: record({"queues": array(QUEUE_NAME)})}),
+            **guarded(Unavailable),
+        },
+    )
+
+    async def list_queues(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        call.read()
+        names = await self._service.names(call, self._spool.queues, identity.visible)
+        return listed('{"queues": [', names, "]}\n")
+
+    SHOW = Operation(
+        id="show_queue",
+        tag="Queues",
+        summary="A queue's counts and settings",
+        parameters=(QUEUE,),
+        answers={
+            200: Answer(
+                "Counts, which may be 0.2 seconds old, and settings",
+                {JSON: record({"queue": QUEUE_NAME, "messages": COUNTS, "settings": SETTINGS})},
+            ),
+            **guarded(NoSuchQueue, Unavailable),
+        },
+    )
+
+    async def show(self, call: Call) -> StreamResponse:
+        queue = call.queue()
+        call.read()
+        settings = self._spool.settings(queue)
+        counts = await self._service.sizes.counts(queue)
+        return json_answer(
+            200,
+            {"queue": queue, "messages": counts._asdict(), "settings": settings.as_dict()},
+        )
+
+    CREATE = Operation(
+        id="create_queue",
+        tag="Queues",
+        summary="Create a queue",
+        description="A body is ignored.",
+        parameters=(QUEUE,),
+        answers={
+            200: Answer("It existed already", _CREATED),
+            201: Answer("It was created, durably", _CREATED),
+            **guarded(UnreadableBody, SlowBody, Unavailable),
+        },
+    )
+
+    async def create(self, call: Call) -> StreamResponse:
+        queue = call.queue("admin")
+        call.read()
+        await call.discard_body(self._service.read_timeout)
+        created = await self._service.in_thread(self._spool.create_queue, queue)
+        return json_answer(201 if created else 200, {"queue": queue, "created": created})
+
+    CONFIGURE = Operation(
+        id="configure_queue",
+        tag="Queues",
+        summary="Change settings of a queue",
+        description="All changes are made, or none. `null` restores a default."
+        " Set both of `max_deliveries` and `dead_letter_queue`, or neither.",
+        parameters=(QUEUE,),
+        body=Body(
+            f"the settings to be changed, at most {MAX_SETTINGS_BYTES} bytes",
+            {
+                JSON: Component(
+                    "QueueSettingsChange",
+                    record(QUEUE_SETTINGS, required=[], additionalProperties=False),
+                )
+            },
+            required=True,
+        ),
+        answers={
+            200: Answer(
+                "All settings", {JSON: record({"queue": QUEUE_NAME, "settings": SETTINGS})}
+            ),
+            **guarded(NoSuchQueue, *OF_BODIES, Unavailable),
+        },
+    )
+
+    async def configure(self, call: Call) -> StreamResponse:
+        queue = call.queue("admin")
+        call.read()
+        body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
+        try:
+            changes = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableBody(f"the settings are not JSON: {error}") from None
+        if not isinstance(changes, dict):
+            raise UnreadableBody("the settings are not a JSON object")
+        _require_dead_letters(call, changes)
+        settings = await self._service.in_thread(self._spool.configure, queue, changes)
+        return json_answer(200, {"queue": queue, "settings": settings.as_dict()})
+
+    DELETE = Operation(
+        id="delete_queue",
+        tag="Queues",
+        summary="Delete a queue, its settings and all its messages",
+        parameters=(QUEUE,),
+        answers={
+            200: Answer(
+                "It was deleted", {JSON: record({"queue": QUEUE_NAME, "deleted": {"const": True}})}
+            ),
+            **guarded(NoSuchQueue, Unavailable),
+        },
+    )
+
+    async def delete(self, call: Call) -> StreamResponse:
+        queue = call.queue("admin")
+        call.read()
+        await self._service.listing(self._spool.delete_queue, queue)
+        return json_answer(200, {"queue": queue, "deleted": True})
+
+    PURGE = Operation(
+        id="purge",
+        tag="Queues",
+        summary="Remove all messages of a queue",
+        parameters=(QUEUE,),
+        answers={
+            200: Answer(
+                "They were removed",
+                {JSON: record({"queue": QUEUE_NAME, "purged": {"const": True}})},
+            ),
+            **guarded(NoSuchQueue, Unavailable),
+        },
+    )
+
+    async def purge(self, call: Call) -> StreamResponse:
+        queue = call.queue("receive")
+        call.read()
+        await self._service.listing(self._spool.queue(queue).purge)
+        return json_answer(200, {"queue": queue, "purged": True})
+
+
+def _require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:
+    # Else an admin of one queue could put messages into any other.
+    target = changes.get("dead_letter_queue")
+    if isinstance(target, str) and call.identity is not None:
+        call.identity.require("admin", check_queue(target, "dead_letter_queue"))
