@@ -12,7 +12,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.context import Pending
-from fsmq.spool.durability.sync import Group
+from fsmq.spool.durability.sync import IN_FLIGHT, Group
 from tests.faults.failing import FailingDisk
 from tests.power.clients import FAN, MAIN
 from tests.power.disk import CannotMount, run
@@ -68,10 +68,10 @@ class Told(Spool):
     def meanwhile(self, deed: Callable[[], object]) -> None:
         syncfs = self.syncer._syncfs
 
-        def once() -> None:
+        def once(fd: int) -> None:
             self.syncer._syncfs = syncfs  # type: ignore[method-assign]
             deed()
-            syncfs()
+            syncfs(fd)
 
         self.syncer._syncfs = once  # type: ignore[method-assign]
 
@@ -90,6 +90,7 @@ def told(disk: FailingDisk, request: pytest.FixtureRequest) -> Iterator[Told]:
 
 
 def some(count: int = 1) -> list[NewMessage]:
+    """Three and a folder are more than ``auto`` begins with fsync for."""
     return [NewMessage(os.urandom(20_000)) for _ in range(count)]
 
 
@@ -98,7 +99,7 @@ def left(spool: Spool) -> list[str]:
 
 
 def test_an_error_that_another_group_was_told_is_no_secret(told: Told, disk: FailingDisk) -> None:
-    first, second = told.unsynced.put("q", some()), []
+    first, second = told.unsynced.put("q", some(3)), []
     told.meanwhile(lambda: second.append(told.unsynced.put("q", some())))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
@@ -111,7 +112,7 @@ def test_an_error_that_another_group_was_told_is_no_secret(told: Told, disk: Fai
 
 
 def test_nor_where_files_are_too_many_to_be_asked(told: Told, disk: FailingDisk) -> None:
-    first, second = told.unsynced.put("q", some()), []
+    first, second = told.unsynced.put("q", some(3)), []
     told.meanwhile(lambda: second.append(told.unsynced.put("q", some(1100))))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
@@ -122,7 +123,7 @@ def test_nor_where_files_are_too_many_to_be_asked(told: Told, disk: FailingDisk)
 
 
 def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
-    first, claimed = told.unsynced.put("q", some()), []
+    first, claimed = told.unsynced.put("q", some(3)), []
     told.meanwhile(lambda: claimed.append(told.unsynced.claim("q", 1, 60.0)))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
@@ -132,7 +133,7 @@ def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
 
 def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
     """The mover of queues syncs beside the requests."""
-    first, second = told.unsynced.put("q", some()), told.unsynced.put("q", some())
+    first, second = told.unsynced.put("q", some(3)), told.unsynced.put("q", some(3))
     other = Thread(target=lambda: outcome.append(_outcome(told, second)))
     outcome: list[str] = []
     told.meanwhile(other.start)
@@ -142,6 +143,16 @@ def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
     other.join()
     assert group.error is not None
     assert outcome == ["refused"]
+
+
+def test_a_failure_fails_no_group_that_began_after_it(told: Told, disk: FailingDisk) -> None:
+    """Each of the syncer's descriptors is told of an error once: all of them hear of it now."""
+    with pytest.raises(Unavailable, match=r"^syncfs"):
+        told.complete(told.unsynced.put("q", some(3)))
+    disk.take()
+    for _ in range(2 * IN_FLIGHT):
+        stored = told.complete(told.unsynced.put("q", some(3)))
+        assert len(stored) == 3
 
 
 def _outcome(spool: Spool, pending: Pending[list[str]]) -> str:

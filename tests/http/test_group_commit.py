@@ -1,0 +1,88 @@
+"""Group commit on the loop: two groups at a time, each told how its own sync ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from fsmq.http.running.group_commit import Commits
+from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool.durability.sync import Group, Syncer
+from tests.spool.helpers import tree_of
+
+
+class GatedSyncer(Syncer):
+    """Each sync waits for the gate, and ends as ``errors`` says."""
+
+    def __init__(self, spool: Spool) -> None:
+        super().__init__(spool.tree, "syncfs")
+        self.gate = threading.Event()
+        self.begun = threading.Semaphore(0)
+        self.groups: list[Group] = []
+        self.errors: dict[int, Exception] = {}
+
+    def sync_open(self, group: Group) -> None:
+        self.groups.append(group)
+        number = len(self.groups)
+        self.begun.release()
+        assert self.gate.wait(30)
+        if number in self.errors:
+            raise self.errors[number]
+        super().sync_open(group)
+
+
+async def until_begun(syncer: GatedSyncer) -> None:
+    assert await asyncio.to_thread(syncer.begun.acquire, timeout=30)
+
+
+@pytest.mark.parametrize("close_late", [False, True])
+async def test_two_groups_are_synced_at_a_time_and_the_others_share_the_next(
+    root: Path, close_late: bool
+) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+        syncer = GatedSyncer(spool)
+        commits = Commits(syncer, close_late=close_late)
+
+        def put() -> asyncio.Task[list[str]]:
+            pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
+            return asyncio.create_task(commits.complete(pending))
+
+        tasks = []
+        for _ in range(2):
+            tasks.append(put())
+            await until_begun(syncer)
+        tasks += [put() for _ in range(5)]
+        await asyncio.sleep(0)
+        assert len(syncer.groups) == 2
+        syncer.gate.set()
+        ids = [message_id for task in tasks for message_id in await task]
+        assert [len(group.works) for group in syncer.groups] == [1, 1, 5]
+        assert all(work.files == [] for group in syncer.groups for work in group.works)
+        assert sorted(tree_of(root)["new"]) == sorted(f"jobs:{one}" for one in ids)
+        commits.close()
+        syncer.close()
+
+
+async def test_a_group_that_fails_fails_alone(root: Path) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+        syncer = GatedSyncer(spool)
+        commits = Commits(syncer, close_late=False)
+        # Nothing that a sync raises may leave a request waiting for ever.
+        syncer.errors[1] = RuntimeError("unheard of")
+        tasks = []
+        for number in range(2):
+            pending = spool.unsynced.put("jobs", [NewMessage(b"x", id=f"no-{number}")])
+            tasks.append(asyncio.create_task(commits.complete(pending)))
+            await until_begun(syncer)
+        syncer.gate.set()
+        with pytest.raises(Unavailable, match="unheard of"):
+            await tasks[0]
+        assert await tasks[1] == ["no-1"]
+        assert tree_of(root)["new"] == ["jobs:no-1"]
+        commits.close()
+        syncer.close()
