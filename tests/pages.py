@@ -53,6 +53,13 @@ class Block:
         first = self.lines[0] if self.lines else ""
         return first.removeprefix(NOT_RUN) if first.startswith(NOT_RUN) else None
 
+    @property
+    def run(self) -> list[str]:
+        """The lines that a test runs, whatever command each is a part of."""
+        if self.why_not_run is not None:
+            return []
+        return [line for line in self.lines if line.strip() and not line.startswith(SHOWN)]
+
 
 @dataclass
 class Step:
@@ -116,12 +123,12 @@ def _is_whole(command: str) -> bool:
 
 def pages_run() -> list[Path]:
     """The pages that have commands which a test can run."""
-    return [page for page in pages() if any(steps(block) for block in blocks(page))]
+    return [page for page in pages() if any(block.run for block in blocks(page))]
 
 
 def uses_spark(page: Path) -> bool:
     """Whether a command of a page does."""
-    return any("pipeline" in step.command for block in blocks(page) for step in steps(block))
+    return any("pipeline" in line for block in blocks(page) for line in block.run)
 
 
 class Reader:

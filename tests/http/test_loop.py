@@ -191,42 +191,51 @@ def test_no_listing_of_many_names_holds_up_the_loop(tmp_path: Path) -> None:
             assert longest(watch, ask) <= HELD_S
 
 
-def bodies() -> Iterator[tuple[str, str, bytes]]:
-    """Heavy bodies of requests: what each is, where it goes, and the body."""
-    text = "\u00e9" * 7000
-    yield "a large message", "/q/messages", b"x" * 16 * MIB
-    yield "many messages", "/q/batch", json.dumps([{"body": text * 4}] * 180).encode()
-    escapes = json.dumps([{"body": '\n"' * (7 * MIB)}]).encode()
-    yield "a text of escapes", "/q/batch", escapes
-    coded = base64.b64encode(bytes(range(256)) * (15 * MIB // 256)).decode()
-    yield "a large message in base64", "/q/batch", json.dumps([{"body_base64": coded}]).encode()
-    yield "a thousand ids", "/q/ack", json.dumps({"ids": [f"id-{n}" for n in range(1000)]}).encode()
-    yield "much white space", "/q/ack", b'{"ids": ["x"' + b" " * 30 * MIB + b"]}"
-    yield "many values", "/q/batch", b"[" + b"0," * MIB + b"0]"
-    many = json.dumps([text] * 1500).encode()  # 60 MiB
-    yield "a batch", "/queue/1/q/sendbatch", many
-    yield "a batch for dedup", "/dedupq/1/q/sendbatch", json.dumps([text] * 500).encode()
-    batches = json.dumps({f"q{n}": [text] * 75 for n in range(20)}).encode()
-    yield "batches", "/queue/1/_sendbatch", batches
-    queues = json.dumps({f"a{n}": [] for n in range(50_000)}).encode()
-    yield "batches for many queues", "/queue/1/_sendbatch", queues
-    yield "one long string", "/queue/1/q/send", b'"' + b"\\u0001" * (10 * MIB) + b'"'
-    yield "one of many values", "/queue/1/q/send", b"[" + b"[]," * MIB + b"0]"
-    ids = [encode("q", f"id-{n}") for n in range(50_000)]
-    yield "many ids", "/queue/1/q/ack", json.dumps(ids).encode()
-    yield "many claims", "/queue/1/q/renew?ttl=30", json.dumps(ids[:20_000]).encode()
-    yield "a message for many queues", "/_topics/t/messages", b"x"
+def long_ids(number: int) -> list[str]:
+    return [encode("q", f"id-{n}") for n in range(number)]
+
+
+TEXT = "\u00e9" * 7000
+# Heavy bodies of requests: what each is, where it goes, and what makes it, when its test runs.
+BODIES: tuple[tuple[str, str, Callable[[], object]], ...] = (
+    ("a large message", "/q/messages", lambda: b"x" * 16 * MIB),
+    ("many messages", "/q/batch", lambda: [{"body": TEXT * 4}] * 180),
+    ("a text of escapes", "/q/batch", lambda: [{"body": '\n"' * (7 * MIB)}]),
+    (
+        "a large message in base64",
+        "/q/batch",
+        lambda: [{"body_base64": base64.b64encode(bytes(range(256)) * (15 * MIB // 256)).decode()}],
+    ),
+    ("a thousand ids", "/q/ack", lambda: {"ids": [f"id-{n}" for n in range(1000)]}),
+    ("much white space", "/q/ack", lambda: b'{"ids": ["x"' + b" " * 30 * MIB + b"]}"),
+    ("many values", "/q/batch", lambda: b"[" + b"0," * MIB + b"0]"),
+    ("a batch", "/queue/1/q/sendbatch", lambda: [TEXT] * 1500),  # 60 MiB
+    ("a batch for dedup", "/dedupq/1/q/sendbatch", lambda: [TEXT] * 500),
+    ("batches", "/queue/1/_sendbatch", lambda: {f"q{n}": [TEXT] * 75 for n in range(20)}),
+    (
+        "batches for many queues",
+        "/queue/1/_sendbatch",
+        lambda: {f"a{n}": [] for n in range(50_000)},
+    ),
+    ("one long string", "/queue/1/q/send", lambda: b'"' + b"\\u0001" * (10 * MIB) + b'"'),
+    ("one of many values", "/queue/1/q/send", lambda: b"[" + b"[]," * MIB + b"0]"),
+    ("many ids", "/queue/1/q/ack", lambda: long_ids(50_000)),
+    ("many claims", "/queue/1/q/renew?ttl=30", lambda: long_ids(20_000)),
+    ("a message for many queues", "/_topics/t/messages", lambda: b"x"),
+)
 
 
 @pytest.mark.parametrize(
-    ("target", "body"), [pytest.param(*rest, id=name) for name, *rest in bodies()]
+    ("target", "make"), [pytest.param(*rest, id=name) for name, *rest in BODIES]
 )
 def test_no_request_holds_up_the_loop(
-    watched: tuple[Suite, Watch], target: str, body: bytes
+    watched: tuple[Suite, Watch], target: str, make: Callable[[], object]
 ) -> None:
     suite, watch = watched
     (suite.root / "queues" / "q").mkdir(exist_ok=True)
     headers = {"Content-Type": "application/json"}
+    made = make()
+    body = made if isinstance(made, bytes) else json.dumps(made).encode()
     assert longest(watch, lambda: exchange(suite, "POST", target, headers, body)) <= HELD_S
 
 
