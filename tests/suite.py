@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from fsmq.daemons.process.notify import Listener
+from tests.forkserver import Forked, ForkServer
 
 HOME = Path(__file__).resolve().parents[1]
 # On a loaded machine a start may take long; a test that waits so long has failed. An emulated
@@ -51,11 +53,35 @@ def arbitrary_moment(chance: Random, soonest: float, latest: float) -> None:
     time.sleep(chance.uniform(soonest, latest))
 
 
+_PROGRAMS = [f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")]
+# What differs from test to test, and matters to no interpreter.
+_OF_A_TEST = ("PYTEST_CURRENT_TEST", "NOTIFY_SOCKET")
+
+
+def _ours() -> dict[str, str]:
+    """The environment of tests, for programs that have to be told everything."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
+    environ["PYTHONPATH"] = os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")])
+    return environ
+
+
+def _lasting(environ: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in environ.items() if k not in _OF_A_TEST}
+
+
+@cache
+def _fork_server() -> tuple[ForkServer, dict[str, str]]:
+    """The server of this process, and the environment that it has."""
+    environ = _lasting(_ours())
+    return ForkServer(_PROGRAMS, environ), environ
+
+
 class Program:
     """One program: its process, and its log as lines of JSON.
 
     under: a command line that starts it, in place of itself.
     module: what is run.
+    is_forked: whether a fork server may start it; else it is an interpreter of its own.
     Started in a session of its own, so that no child of it can outlive a test.
     """
 
@@ -66,9 +92,10 @@ class Program:
         self.options = list(options)
         self.under: list[str] = []
         self.module = module
+        self.is_forked = True
         self._log = log
         self._env = env
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._log_from = 0
 
     @property
@@ -82,19 +109,34 @@ class Program:
         try:
             with self._log.open("ab") as log:
                 self._log_from = log.tell()
-                self._process = subprocess.Popen(
-                    [*self.under, sys.executable, "-m", self.module, *self.options],
-                    cwd=HOME,
-                    env={**self._env, "NOTIFY_SOCKET": listener.address},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+                environ = {**self._env, "NOTIFY_SOCKET": listener.address}
+                self._process = self._forked(environ, log) or self._alone(environ, log)
             if until_ready:
                 self._await_ready(listener)
         finally:
             listener.close()
+
+    def _forked(self, environ: Mapping[str, str], log: IO[bytes]) -> Forked | None:
+        """A process that needs no second set of imports; None if it has to have one."""
+        if not self.is_forked or self.under or self.module not in _PROGRAMS:
+            return None
+        server, known = _fork_server()
+        if _lasting(environ) != known:
+            return None
+        with open(os.devnull, "rb") as null:
+            files = [null.fileno(), log.fileno(), log.fileno()]
+            return server.start(self.module, self.options, environ, files)
+
+    def _alone(self, environ: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self.under, sys.executable, "-m", self.module, *self.options],
+            cwd=HOME,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -177,11 +219,9 @@ class Suite:
 
     def add(self, name: str, program: str, options: Sequence[str]) -> Program:
         """Add a program (``mq``, ``mover`` or ``reaper``) under a name; `start` starts it."""
-        environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
-        environ["PYTHONPATH"] = os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")])
         module = f"fsmq.daemons.{program}"
         log = self.log_folder / f"{name}.log"
-        self._programs[name] = Program(name, module, options, log, environ)
+        self._programs[name] = Program(name, module, options, log, _ours())
         return self._programs[name]
 
     def __enter__(self) -> Suite:

@@ -83,7 +83,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
     file = folder / "keys.toml"
     keys = make_file(file)
-    with Suite(folder / "mq", mq_options=[f"--keys={file}"]) as suite:
+    suite = Suite(folder / "mq", mq_options=[f"--keys={file}"])
+    suite["mq"].is_forked = False  # a test looks at its command line
+    with suite:
         for queue in ("jobs", "other", "team.a"):
             (suite.root / "queues" / queue).mkdir()
         yield Guarded(suite, file, keys)

@@ -1,0 +1,158 @@
+"""Starts programs in milliseconds: forks them from a process that has imported them already.
+
+They are processes of their own, as if started by ``python -m MODULE OPTIONS…``: with the same
+arguments, environment, files, signals and session, and they end as an interpreter does. Only the
+half second of imports is saved. What /proc tells of the command line is that of the server.
+
+``python -m tests.forkserver MODULES…`` is the server. It takes commands from the socket that is its
+stdin, and kills what still runs when that is closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_HOME = Path(__file__).resolve().parents[1]
+_LONGEST = 1 << 17  # bytes of a command
+
+
+class Forked:
+    """A process that the server has started; what `subprocess.Popen` has of the same names."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self._server = server
+        self._code: int | None = None
+        self._ended = os.pidfd_open(pid)
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        return self._await(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        if (code := self._await(timeout)) is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        # Its number is nobody else's: until the server has asked for the code, it is a zombie.
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def _await(self, timeout: float | None) -> int | None:
+        if self._code is None:
+            poller = select.poll()
+            poller.register(self._ended, select.POLLIN)
+            if poller.poll(None if timeout is None else timeout * 1000):
+                self._code = int(self._server.ask({"reap": self.pid}))
+                os.close(self._ended)
+        return self._code
+
+
+class ForkServer:
+    """The server, started when it is made; it ends with this process.
+
+    env: the environment in which it imports. Programs for which another one counts at imports are
+    to be started without a server.
+    """
+
+    def __init__(self, modules: Sequence[str], env: Mapping[str, str]) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forkserver", *modules],
+                cwd=_HOME,
+                env=env,
+                stdin=theirs,
+                start_new_session=True,
+            )
+        atexit.register(self._close)
+
+    def start(
+        self, module: str, options: Sequence[str], env: Mapping[str, str], files: Sequence[int]
+    ) -> Forked:
+        """Start a program in a session of its own; files: its stdin, stdout and stderr."""
+        command = {"module": module, "options": list(options), "env": dict(env)}
+        return Forked(self, int(self.ask(command, files)))
+
+    def ask(self, command: Mapping[str, Any], files: Sequence[int] = ()) -> bytes:
+        with self._one_at_a_time:
+            socket.send_fds(self._socket, [json.dumps(command).encode()], files)
+            answer = self._socket.recv(_LONGEST)
+        assert answer, "the fork server has died; its traceback is above"
+        return answer
+
+    def _close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+def _serve(control: socket.socket) -> dict[str, Any]:
+    """Answer commands; returns, in each process that was started, what it is to be."""
+    running: set[int] = set()
+    while True:
+        told, files, _, _ = socket.recv_fds(control, _LONGEST, 3)
+        if not told:
+            for pid in running:
+                os.killpg(pid, signal.SIGKILL)
+            sys.exit()
+        command: dict[str, Any] = json.loads(told)
+        if "reap" in command:
+            pid = command["reap"]
+            answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            running.discard(pid)
+        else:
+            told_by, tells = os.pipe()
+            answer = os.fork()
+            if not answer:
+                control.detach()
+                _take(files)
+                for end in (told_by, tells):
+                    os.close(end)
+                return command
+            os.close(tells)
+            os.read(told_by, 1)  # until it has a session, and with it a group that can be killed
+            os.close(told_by)
+            running.add(answer)
+        for file in files:
+            os.close(file)
+        control.sendall(b"%d" % answer)
+
+
+def _take(files: Sequence[int]) -> None:
+    os.setsid()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    for file in files:
+        os.close(file)
+
+
+def _run(module: str, options: list[str], env: dict[str, str]) -> None:
+    """Do what ``python -m`` does."""
+    os.environ.clear()
+    os.environ.update(env)
+    sys.orig_argv = [sys.executable, "-m", module, *options]
+    sys.argv = [module, *options]
+    if not hasattr(sys.modules.get(module), "__path__"):
+        sys.modules.pop(module, None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    _run(**_serve(socket.socket(fileno=0)))

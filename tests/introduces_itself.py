@@ -1,0 +1,42 @@
+"""A program that prints what it was given; for `tests/test_forkserver.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+
+
+def fate() -> dict[str, object]:
+    """All that one process hands on to another, and what Python makes of it."""
+    handlers = {
+        number.name: str(signal.getsignal(number))
+        for number in signal.valid_signals()
+        if isinstance(number, signal.Signals)
+    }
+    return {
+        "arguments": sys.argv,
+        "original arguments": sys.orig_argv[1:],
+        "path": sys.path,
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "name": __name__,
+        "files": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],
+        "stdin": os.readlink("/proc/self/fd/0"),
+        "leads its session": os.getsid(0) == os.getpgrp() == os.getpid(),
+        "handlers": {name: handler.partition(" at 0x")[0] for name, handler in handlers.items()},
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "limits": [
+            resource.getrlimit(limit) for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)
+        ],
+        "umask": os.umask(0),
+        "niceness": os.nice(0),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(fate(), sort_keys=True, indent=1))
+    print(input(), file=sys.stderr)
+    sys.exit(int(sys.argv[1]))
