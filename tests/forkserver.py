@@ -1,8 +1,8 @@
 """Starts programs in milliseconds: forks them from a process that has imported them already.
 
 They are processes of their own, as if started by ``python -m MODULE OPTIONS…``: with the same
-arguments, environment, files, signals and session, and they end as an interpreter does. Only the
-half second of imports is saved. What /proc tells of the command line is that of the server.
+arguments, environment, folder, files, signals and session, and they end as an interpreter does.
+Only the half second of imports is saved. The command line in /proc is that of the server.
 
 ``python -m tests.forkserver MODULES…`` is the server. It takes commands from the socket that is its
 stdin, and kills what still runs when that is closed.
@@ -11,6 +11,7 @@ stdin, and kills what still runs when that is closed.
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -22,11 +23,71 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 _HOME = Path(__file__).resolve().parents[1]
+_PATIENCE_S = 60
 _LONGEST = 1 << 17  # bytes of a command
+_PROGRAMS = (*(f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")), "fsmq.cli")
+_LIBRARIES = ("fsmq.client.client",)
+# What no interpreter and no import of these programs asks for: it may differ from the server's.
+_READ_LATER = (
+    *("FSMQ_", "_FSMQ_", "MQ_", "COMP_", "NOTIFY_SOCKET", "PYTEST_CURRENT_TEST"),
+    *("SPARK_", "PYSPARK_", "OPENBLAS_"),
+)
+
+
+def fork(
+    module: str, options: Sequence[str], env: Mapping[str, str], files: Sequence[int]
+) -> Forked | None:
+    """Start a program; None if it needs an interpreter of its own. As `ForkServer.start`."""
+    if module not in _PROGRAMS:
+        return None
+    server, known = _server()
+    return server.start(module, options, env, files) if _read_at_once(env) == known else None
+
+
+def run(
+    module: str, options: Sequence[str], env: Mapping[str, str], stdin: bytes
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end, with files for what it reads and prints."""
+    command = [sys.executable, "-m", module, *options]
+    with TemporaryFile() as read, TemporaryFile() as out, TemporaryFile() as err:
+        read.write(stdin)
+        read.seek(0)
+        process: Forked | subprocess.Popen[bytes] = fork(
+            module, options, env, [file.fileno() for file in (read, out, err)]
+        ) or subprocess.Popen(command, env=env, stdin=read, stdout=out, stderr=err)
+        try:
+            code = process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            raise
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+
+@cache
+def _server() -> tuple[ForkServer, dict[str, str]]:
+    """The server of this process, and the part of its environment that counts."""
+    env = _read_at_once(environment())
+    return ForkServer([*_PROGRAMS, *_LIBRARIES], env), env
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours without what would change a program, and with the project to be imported."""
+    ours = ("FSMQ_", "_FSMQ", "MQ_")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    paths = [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**clean, "PYTHONPATH": os.pathsep.join(paths), **more}
+
+
+def _read_at_once(env: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in env.items() if not k.startswith(_READ_LATER)}
 
 
 class Forked:
@@ -69,15 +130,15 @@ class ForkServer:
     to be started without a server.
     """
 
-    def __init__(self, modules: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, modules: Sequence[str], env: dict[str, str]) -> None:
         self._one_at_a_time = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen[bytes](
                 [sys.executable, "-m", "tests.forkserver", *modules],
-                cwd=_HOME,
+                cwd=str(_HOME),
                 env=env,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 start_new_session=True,
             )
         atexit.register(self._close)
@@ -86,7 +147,8 @@ class ForkServer:
         self, module: str, options: Sequence[str], env: Mapping[str, str], files: Sequence[int]
     ) -> Forked:
         """Start a program in a session of its own; files: its stdin, stdout and stderr."""
-        command = {"module": module, "options": list(options), "env": dict(env)}
+        of = {"module": module, "options": list(options), "env": dict(env)}
+        command = {**of, "folder": os.getcwd()}
         return Forked(self, int(self.ask(command, files)))
 
     def ask(self, command: Mapping[str, Any], files: Sequence[int] = ()) -> bytes:
@@ -141,8 +203,10 @@ def _take(files: Sequence[int]) -> None:
         os.close(file)
 
 
-def _run(module: str, options: list[str], env: dict[str, str]) -> None:
+def _run(module: str, options: list[str], env: dict[str, str], folder: str) -> None:
     """Do what ``python -m`` does."""
+    os.chdir(folder)
+    sys.path[0] = folder
     os.environ.clear()
     os.environ.update(env)
     sys.orig_argv = [sys.executable, "-m", module, *options]
@@ -155,4 +219,7 @@ def _run(module: str, options: list[str], env: dict[str, str]) -> None:
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    # At its end an interpreter looks at every object, and a forked one would copy them for that.
+    gc.collect()
+    gc.freeze()
     _run(**_serve(socket.socket(fileno=0)))

@@ -11,14 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import IO, Any
 
 from fsmq.daemons.process.notify import Listener
-from tests.forkserver import Forked, ForkServer
+from tests.forkserver import Forked, environment, fork
 
 HOME = Path(__file__).resolve().parents[1]
 # On a loaded machine a start may take long; a test that waits so long has failed. An emulated
@@ -51,29 +50,6 @@ async def eventually_on_loop(holds: Callable[[], Any], patience: float = PATIENC
 def arbitrary_moment(chance: Random, soonest: float, latest: float) -> None:
     """Wait so many seconds, by chance: a kill comes when it likes, and not after an event."""
     time.sleep(chance.uniform(soonest, latest))
-
-
-_PROGRAMS = [f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")]
-# What differs from test to test, and matters to no interpreter.
-_OF_A_TEST = ("PYTEST_CURRENT_TEST", "NOTIFY_SOCKET")
-
-
-def _ours() -> dict[str, str]:
-    """The environment of tests, for programs that have to be told everything."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
-    environ["PYTHONPATH"] = os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")])
-    return environ
-
-
-def _lasting(environ: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in environ.items() if k not in _OF_A_TEST}
-
-
-@cache
-def _fork_server() -> tuple[ForkServer, dict[str, str]]:
-    """The server of this process, and the environment that it has."""
-    environ = _lasting(_ours())
-    return ForkServer(_PROGRAMS, environ), environ
 
 
 class Program:
@@ -118,14 +94,11 @@ class Program:
 
     def _forked(self, environ: Mapping[str, str], log: IO[bytes]) -> Forked | None:
         """A process that needs no second set of imports; None if it has to have one."""
-        if not self.is_forked or self.under or self.module not in _PROGRAMS:
-            return None
-        server, known = _fork_server()
-        if _lasting(environ) != known:
+        if not self.is_forked or self.under:
             return None
         with open(os.devnull, "rb") as null:
             files = [null.fileno(), log.fileno(), log.fileno()]
-            return server.start(self.module, self.options, environ, files)
+            return fork(self.module, self.options, environ, files)
 
     def _alone(self, environ: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -221,7 +194,7 @@ class Suite:
         """Add a program (``mq``, ``mover`` or ``reaper``) under a name; `start` starts it."""
         module = f"fsmq.daemons.{program}"
         log = self.log_folder / f"{name}.log"
-        self._programs[name] = Program(name, module, options, log, _ours())
+        self._programs[name] = Program(name, module, options, log, environment())
         return self._programs[name]
 
     def __enter__(self) -> Suite:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.suite import HOME
+from tests.forkserver import environment, run
 
 FSMQ = [sys.executable, "-m", "fsmq.cli"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Ours without what would change the command, and with the project to be imported."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "_FSMQ"))}
-    return {**clean, "PYTHONPATH": str(HOME), **more}
 
 
 class Command:
@@ -30,13 +23,7 @@ class Command:
         self, *arguments: str | Path, code: int | None = 0, stdin: bytes = b"", **env: str
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a verb to its end; its exit code is ``code``, unless that is None."""
-        done = subprocess.run(
-            [*FSMQ, *map(str, arguments)],
-            input=stdin,
-            capture_output=True,
-            env=environment(FSMQ_AT=self.at) | env,
-            timeout=60,
-        )
+        done = run("fsmq.cli", list(map(str, arguments)), environment(FSMQ_AT=self.at) | env, stdin)
         assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
         return done
 
