@@ -29,7 +29,7 @@ from fsmq.spool.views.counts import Overview
 from .answers import json_answer
 from .connection.pieces import Pieces
 from .describe import JSON, Answer, Operation, record, text
-from .problem_answers import guarded, problems
+from .problem_answers import keyed, problems
 from .routing.bodies import slices
 from .routing.call import Call
 from .routing.router import Router
@@ -68,7 +68,7 @@ class Monitor:
                 "The text format, or OpenMetrics where that is asked for",
                 {"text/plain": text(), "application/openmetrics-text": text()},
             ),
-            **guarded(Unavailable),
+            **keyed(Unavailable),
         },
     )
 

@@ -68,9 +68,14 @@ def problems(*errors: type[FsmqError]) -> dict[int, Answer]:
     return {status: _answer(status, of) for status, of in kinds.items()}
 
 
+def keyed(*errors: type[FsmqError]) -> dict[int, Answer]:
+    """Answers for these errors, and for those of a route that asks for a key, with any rights."""
+    return problems(Unauthorized, TooManyRequests, *errors)
+
+
 def guarded(*errors: type[FsmqError]) -> dict[int, Answer]:
     """Answers for these errors, and for those of a route that asks for a key and its rights."""
-    return problems(Unauthorized, Forbidden, TooManyRequests, *errors)
+    return keyed(Forbidden, *errors)
 
 
 def _answer(status: int, errors: list[type[FsmqError]]) -> Answer:

@@ -327,7 +327,7 @@ class Messages:
         parameters=(QUEUE, ID),
         answers={
             202: Answer("It will not be delivered again"),
-            **guarded(NoSuchQueue, NoSuchMessage, Unavailable),
+            **guarded(NoSuchMessage, Unavailable),
         },
     )
 

@@ -27,7 +27,7 @@ from ..describe import (
     record,
     text,
 )
-from ..problem_answers import OF_BODIES, guarded
+from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import NotFound
 from ..routing.call import Call
 from ..routing.router import Router
@@ -152,7 +152,7 @@ class Moves:
                     )
                 },
             ),
-            **guarded(NotFound, Unavailable),
+            **keyed(NotFound, Unavailable),
         },
     )
 

@@ -32,7 +32,7 @@ from ..describe import (
     record,
     text,
 )
-from ..problem_answers import OF_BODIES, guarded
+from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.router import Router
@@ -85,7 +85,7 @@ class Queues:
         summary="The names of all queues, sorted",
         answers={
             200: Answer("The names", {JSON: record({"queues": array(QUEUE_NAME)})}),
-            **guarded(Unavailable),
+            **keyed(Unavailable),
         },
     )
 

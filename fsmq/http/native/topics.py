@@ -33,7 +33,7 @@ from ..describe import (
     or_null,
     record,
 )
-from ..problem_answers import OF_BODIES, guarded
+from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.headers import kept_headers
@@ -96,7 +96,7 @@ class Topics:
         summary="The names of all topics, sorted",
         answers={
             200: Answer("The names", {JSON: record({"topics": array(QUEUE_NAME)})}),
-            **guarded(Unavailable),
+            **keyed(Unavailable),
         },
     )
 

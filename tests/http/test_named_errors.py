@@ -1,0 +1,202 @@
+"""Each operation names the errors that its handler answers, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import re
+import socket
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fsmq.http.guard.access import Access
+from fsmq.http.guard.admission import Admission
+from fsmq.http.guard.keys import load
+from fsmq.http.guard.limits import Limits
+from fsmq.http.server import Server
+from fsmq.http.service.service import Service
+from fsmq.spool import Spool
+from tests.http.keyfile import add_key
+
+# What takes away, or makes, what others ask for has its turn after them, in this order.
+LATE = [
+    *("move", "purge", "remove", "unsubscribe", "delete_queue", "delete_topic"),
+    *("create_queue", "create_topic"),
+]
+OTHERS = ("EmoDB", "Dynamiq")
+# What comes before a handler, or for a reason that has nothing to do with the operation.
+OF_ALL = {"malformed-request", "internal-error"}
+# What a request of an operation has besides its path: a query and a body. The id is taken.
+GOOD = {
+    "configure_queue": ("", b"{}"),
+    "batch": ("", b'[{"body": "x", "id": "m"}]'),
+    "ack": ("", b'{"ids": ["none"]}'),
+    "move": ("to=other", b""),
+    "post": ("id=m", b"x"),
+    "publish": ("", b"x"),
+}
+# What stands for the names in paths; all of it is there, but for the move. MISSING: one is not.
+NAMES = {"queue": "q", "topic": "t", "id": "m", "ref": "01900000-0000-7000-8000-000000000000"}
+MISSING = ({"queue": "none"}, {"topic": "none"}, {"id": "none"}, {"ref": "none"})
+FULL = {"queue": "full", "topic": "full"}
+# Bodies that cannot be taken: the headers, and what follows them at once and a little later.
+BODIES = (
+    (f"Content-Length: {2**40}\r\n", b"", b""),
+    ("Content-Encoding: br\r\nContent-Length: 1\r\n", b"x", b""),
+    ("Expect: luck\r\nContent-Length: 1\r\n", b"x", b""),
+    ("Content-Length: 5\r\n", b"x", b""),
+    ("Transfer-Encoding: chunked\r\n", b"1\r\nx\r\n", b"no chunk\r\n"),
+)
+# Long enough for a loaded machine to send the end of a body meanwhile.
+READ_S = 2.0
+
+
+class Described(NamedTuple):
+    """One operation of the document."""
+
+    id: str
+    method: str
+    path: str
+    names: frozenset[str]  # the types of its errors
+
+    def target(self, query: str = "", **names: str) -> str:
+        path = self.path.format(**(NAMES | names))
+        both = "&".join(filter(None, (GOOD.get(self.id, ("", b""))[0], query)))
+        return f"{path}?{both}" if both else path
+
+    @property
+    def body(self) -> bytes:
+        return GOOD.get(self.id, ("", b""))[1]
+
+
+def described(document: dict[str, Any]) -> Iterator[Described]:
+    """Those of the native dialect; a HEAD has no body that could say what is wrong."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if method == "head" or operation["tags"][0].startswith(OTHERS):
+                continue
+            errors = [told for status, told in operation["responses"].items() if status >= "400"]
+            names = re.findall(r"`([a-z-]+)`", " ".join(told["description"] for told in errors))
+            yield Described(
+                operation["operationId"], method.upper(), path, frozenset(names) - OF_ALL
+            )
+
+
+def order(one: Described) -> int:
+    return LATE.index(one.id) + 1 if one.id in LATE else 0
+
+
+class Asked:
+    """One server on one spool, and the types of the errors that it has answered, by operation."""
+
+    def __init__(self, server: Server, token: str) -> None:
+        self._server = server
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._token = token
+        self.answered: dict[str, set[str]] = defaultdict(set)
+
+    async def __aenter__(self) -> Asked:
+        self._port = self._socket.getsockname()[1]
+        await self._server.start([self._socket])
+        return self
+
+    async def __aexit__(self, *of: object) -> None:
+        await self._server.stop(1.0)
+
+    async def ask(
+        self,
+        one: Described,
+        target: str = "",
+        rest: tuple[str, bytes, bytes] | None = None,
+        token: str | None = None,
+    ) -> None:
+        """Ask as an admin, or with another key (empty: without one), on a connection of its own."""
+        headers, body, later = rest or (f"Content-Length: {len(one.body)}\r\n", one.body, b"")
+        if token != "":
+            headers += f"Authorization: Bearer {token or self._token}\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        head = f"{one.method} {target or one.target()} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        writer.write(f"{head}Connection: close\r\n{headers}\r\n".encode() + body)
+        if later:
+            await asyncio.sleep(READ_S / 5)
+            writer.write(later)
+        status = int((await reader.readline()).split()[1])
+        told = await reader.readuntil(b"\r\n\r\n")
+        if status >= 400:
+            problem = json.loads(await reader.readline())
+            assert problem["status"] == status, told
+            self.answered[one.id].add(problem["type"].rpartition(":")[2])
+        writer.close()
+
+
+@contextmanager
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No call that is relative to a folder succeeds, as on a disk that is gone."""
+
+    def refuse(*of: object, **named: object) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        for name in ("open", "stat", "mkdir", "rename", "unlink", "utime", "rmdir", "link"):
+            real = getattr(os, name)
+
+            def call(*of: object, _real: Any = real, **named: object) -> Any:
+                known = {"dir_fd", "src_dir_fd"} & named.keys()
+                return (refuse if known else _real)(*of, **named)
+
+            patched.setattr(os, name, call)
+        yield
+
+
+async def test_each_operation_names_the_errors_that_it_answers(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "keys.toml"
+    rights = ("send", "receive", "admin")
+    admin = add_key(file, "admin", *(f"--{r}={of}" for r in rights for of in ("*", "topics/*")))
+    other = add_key(file, "other", "--send=elsewhere")
+    with Spool(root, sync="none") as spool:
+        for queue in ("q", "other"):
+            spool.create_queue(queue)
+            spool.queue(queue).put(b"x", id="m")
+        spool.queue("full", create=True).configure(max_depth=1)
+        spool.queue("full").put(b"x")
+        for topic in ("t", "full"):
+            spool.create_topic(topic)
+        spool.subscribe("full", "full")
+
+        def service(limits: Limits) -> Service:
+            access = Access(load(file))
+            return Service(spool, access=access, admission=Admission(limits), read_timeout=READ_S)
+
+        server = Server(service(Limits()))
+        operations = sorted(described(server.system.document()), key=order)
+        async with Asked(server, admin) as asked:
+
+            async def provoke(one: Described) -> None:
+                await asked.ask(one, token="")
+                await asked.ask(one, token=other)
+                await asked.ask(one, one.target("no-such-parameter=1"))
+                for names in (*MISSING, FULL):
+                    await asked.ask(one, one.target(**names))
+                await asyncio.gather(*(asked.ask(one, rest=rest) for rest in BODIES))
+
+            await asyncio.gather(*(provoke(one) for one in operations if not order(one)))
+            for one in filter(order, operations):
+                await provoke(one)
+            with refusing(monkeypatch):
+                for one in operations:
+                    await asked.ask(one)
+        async with Asked(Server(service(Limits(requests_per_key=0))), admin) as strict:
+            for one in operations:
+                await strict.ask(one)
+    for one in operations:
+        answered = asked.answered[one.id] | strict.answered[one.id]
+        assert answered - OF_ALL == one.names, one.id
