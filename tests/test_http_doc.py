@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.http import problems
-from fsmq.http.problems import PROBLEM_TYPES, HttpError
+from fsmq.http.problems import PROBLEM_TYPES
 from fsmq.spool.layout.settings import DEFAULTS, SETTINGS, Setting
 from tests.suite import HOME
 from website.reference import served_document
@@ -23,14 +22,6 @@ def test_every_type_of_error_is_in_the_document() -> None:
     text = DOCUMENT.read_text()
     documented = set(re.findall(r"^\| `([a-z-]+)` \| (\d{3}) \|", text, re.MULTILINE))
     assert documented == {(kind, str(status)) for status, kind, _ in PROBLEM_TYPES.values()}
-
-
-def test_every_error_of_http_has_a_type() -> None:
-    errors = {
-        error for error in HttpError.__subclasses__() if error.__module__ == problems.__name__
-    }
-    assert errors <= set(PROBLEM_TYPES)
-    assert all(all(problem_type) for problem_type in PROBLEM_TYPES.values())
 
 
 def row(name: str, setting: Setting) -> str:

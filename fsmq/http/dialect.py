@@ -47,3 +47,11 @@ class Dialect(ABC):
     @abstractmethod
     def problem(self, error: FsmqError) -> Response:
         """The answer that tells an error; of any kind, since the spool's come here too."""
+
+
+class Handlers:
+    """Handlers of a dialect's routes: they translate requests into verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._spool = service.spool

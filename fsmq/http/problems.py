@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from aiohttp.web import Response
 
@@ -27,14 +27,34 @@ ENCODINGS = ("gzip", "deflate")
 
 
 class HttpError(FsmqError):
-    """An error of the request itself rather than of the spool.
+    """An error of HTTP rather than of the spool.
 
     status, kind, title: see :class:`ProblemType`. An error of another dialect has a status alone.
     """
 
     status = 400
-    kind = ""
-    title = ""
+    kind: ClassVar[str]
+    title: ClassVar[str]
+
+
+class Unauthorized(HttpError):
+    """No key was sent where one is needed, or (``unknown``) one that opens nothing."""
+
+    status = 401
+    kind = "unauthorized"
+    title = "A key is needed"
+
+    def __init__(self, reason: str, *, unknown: bool = False) -> None:
+        super().__init__(reason)
+        self.unknown = unknown
+
+
+class Forbidden(HttpError):
+    """The key has not the right that this needs."""
+
+    status = 403
+    kind = "forbidden"
+    title = "The key lacks this right"
 
 
 class NotFound(HttpError):
@@ -86,6 +106,38 @@ class MalformedRequest(HttpError):
     title = "Malformed HTTP request"
 
 
+class SlowHead(HttpError):
+    """The client took too long to send the head of a request."""
+
+    status = 408
+    kind = "slow-head"
+    title = "The request did not arrive in time"
+
+
+class CrossSite(HttpError):
+    """A browser sends this for a page that comes from elsewhere."""
+
+    status = 403
+    kind = "cross-site"
+    title = "Request from another site refused"
+
+
+class UnknownHost(HttpError):
+    """The request calls this server by a name that nobody gave it."""
+
+    status = 421
+    kind = "unknown-host"
+    title = "Unknown host name"
+
+
+class Overloaded(HttpError, Unavailable, NoRoom):
+    """The server has more going on than it may; nothing was begun."""
+
+    status = 503
+    kind = "overloaded"
+    title = "The server is overloaded"
+
+
 class InternalError(HttpError):
     """A bug of the server; its log has the details."""
 
@@ -113,58 +165,6 @@ class ExpectationFailed(HttpError):
     title = "The expectation cannot be met"
 
 
-class SlowHead(HttpError):
-    """The client took too long to send the head of a request."""
-
-    status = 408
-    kind = "slow-head"
-    title = "The request did not arrive in time"
-
-
-class CrossSite(HttpError):
-    """A browser sends this for a page that comes from elsewhere."""
-
-    status = 403
-    kind = "cross-site"
-    title = "Request from another site refused"
-
-
-class UnknownHost(HttpError):
-    """The request calls this server by a name that nobody gave it."""
-
-    status = 421
-    kind = "unknown-host"
-    title = "Unknown host name"
-
-
-class Overloaded(Unavailable, NoRoom):
-    """The server has more going on than it may; nothing was begun."""
-
-    status = 503
-    kind = "overloaded"
-    title = "The server is overloaded"
-
-
-class Unauthorized(HttpError):
-    """No key was sent where one is needed, or (``unknown``) one that opens nothing."""
-
-    status = 401
-    kind = "unauthorized"
-    title = "A key is needed"
-
-    def __init__(self, reason: str, *, unknown: bool = False) -> None:
-        super().__init__(reason)
-        self.unknown = unknown
-
-
-class Forbidden(HttpError):
-    """The key has not the right that this needs."""
-
-    status = 403
-    kind = "forbidden"
-    title = "The key lacks this right"
-
-
 class TooManyRequests(HttpError, NoRoom):
     """One client has more going on than it may. ``retry_after`` is in whole seconds."""
 
@@ -185,7 +185,7 @@ class ProblemType(NamedTuple):
     title: str
 
 
-# The spool knows nothing of HTTP, so the types of its errors stand here.
+# The spool knows nothing of HTTP, so the types of its errors stand here; others have their own.
 PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
     InvalidValue: ProblemType(400, "invalid-value", "Invalid value"),
     NoSuchQueue: ProblemType(404, "no-such-queue", "No such queue"),
@@ -200,23 +200,7 @@ PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
     Unavailable: ProblemType(503, "unavailable", "Temporarily unavailable"),
     **{
         error: ProblemType(error.status, error.kind, error.title)
-        for error in (
-            Unauthorized,
-            Forbidden,
-            NotFound,
-            MethodNotAllowed,
-            UnreadableBody,
-            UnsupportedEncoding,
-            MalformedRequest,
-            SlowHead,
-            CrossSite,
-            UnknownHost,
-            Overloaded,
-            InternalError,
-            SlowBody,
-            ExpectationFailed,
-            TooManyRequests,
-        )
+        for error in HttpError.__subclasses__()
     },
 }
 _FIELDS = ("index", "queue", "topic", "message_id", "field", "limit", "retry_after", "allowed")

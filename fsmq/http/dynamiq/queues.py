@@ -16,22 +16,19 @@ from fsmq.spool.layout.settings import QueueSettings
 
 from ...wire import quote_id
 from ..describe import MAX_SETTINGS_BYTES
+from ..dialect import Handlers
 from ..problems import UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.headers import kept_headers
-from ..service.service import MAX_COUNT, Service
+from ..service.service import MAX_COUNT
 from .answers import CONTENT_TYPE, Refused, answer, answer_list, no_such_queue, plain
 
 _whole = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-class Queues:
-    """Translates requests into verbs."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._spool = service.spool
+class Queues(Handlers):
+    """Queues and their messages, in Dynamiq's words."""
 
     # -- queues ----------------------------------------------------------------------------------
 

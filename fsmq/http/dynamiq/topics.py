@@ -11,19 +11,15 @@ from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
 
 from ...wire import quote_id
+from ..dialect import Handlers
 from ..guard import access
 from ..routing.call import Call
 from ..routing.headers import kept_headers
-from ..service.service import Service
 from .answers import Refused, answer, answer_list
 
 
-class Topics:
-    """Translates requests into verbs."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._spool = service.spool
+class Topics(Handlers):
+    """Topics and their queues, in Dynamiq's words."""
 
     async def list(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()

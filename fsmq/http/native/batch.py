@@ -42,13 +42,13 @@ from ..describe import (
     text,
     whole,
 )
+from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded
 from ..problems import UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.json_reader import LongText, Reader
 from ..routing.router import Router
-from ..service.service import Service
 from .messages import DELAY, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 
 
@@ -93,12 +93,8 @@ _FIELDS = _NEW_MESSAGE["properties"].keys()
 _decoder = JSONDecoder()
 
 
-class Batches:
-    """Translates requests into verbs."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._spool = service.spool
+class Batches(Handlers):
+    """Many messages at a time: shown, stored, removed."""
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/{queue}/peek", self.peek, self.PEEK)

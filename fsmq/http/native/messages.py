@@ -48,13 +48,13 @@ from ..describe import (
     text,
     whole,
 )
+from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded
 from ..problems import SlowBody, UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.headers import ATTRIBUTE, kept_headers
 from ..routing.router import Router
-from ..service.service import Service
 
 # What stands around messages in JSON.
 MESSAGES = (b'{"messages": [', b", ", b"]}\n")
@@ -110,6 +110,16 @@ BURY = query("bury", "move it to the dead-letter queue now", TRUE)
 
 MOMENT = text(format="date-time", description="RFC 3339 in UTC, with milliseconds")
 STATE = text(enum=["new", "ready", "in_flight", "delayed"])
+_FACTS = {
+    "content_type": or_null(text()),
+    "attributes": {"type": "object", "additionalProperties": text()},
+    "state": STATE,
+    "priority": integer(0, MAX_PRIORITY),
+    "deliveries": or_null(integer(0, MAX_COUNT)),
+    "deadline": or_null(MOMENT),
+    "created_at": or_null(MOMENT),
+    "expires_at": or_null(MOMENT),
+}
 MESSAGE = Component(
     "Message",
     record(
@@ -119,26 +129,9 @@ MESSAGE = Component(
             "body_base64": text(
                 contentEncoding="base64", description="the body, if it is not UTF-8"
             ),
-            "content_type": or_null(text()),
-            "attributes": {"type": "object", "additionalProperties": text()},
-            "state": STATE,
-            "priority": integer(0, MAX_PRIORITY),
-            "deliveries": or_null(integer(0, MAX_COUNT)),
-            "deadline": or_null(MOMENT),
-            "created_at": or_null(MOMENT),
-            "expires_at": or_null(MOMENT),
+            **_FACTS,
         },
-        required=[
-            "id",
-            "content_type",
-            "attributes",
-            "state",
-            "priority",
-            "deliveries",
-            "deadline",
-            "created_at",
-            "expires_at",
-        ],
+        required=["id", *_FACTS],
         oneOf=[{"required": ["body"]}, {"required": ["body_base64"]}],
     ),
 )
@@ -160,12 +153,8 @@ _ATTRIBUTES = (
 )
 
 
-class Messages:
-    """Translates requests into verbs."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._spool = service.spool
+class Messages(Handlers):
+    """One message at a time: stored, claimed, shown, changed, removed."""
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/{queue}/messages", self.claim, self.CLAIM)

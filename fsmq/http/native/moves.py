@@ -27,11 +27,11 @@ from ..describe import (
     record,
     text,
 )
+from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import NotFound
 from ..routing.call import Call
 from ..routing.router import Router
-from ..service.service import Service
 from .batch import IDS, some_ids
 
 
@@ -58,12 +58,8 @@ IN_FLIGHT = query(
 _REF = text(description="the move's reference")
 
 
-class Moves:
-    """Translates requests into verbs."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._spool = service.spool
+class Moves(Handlers):
+    """Moves of messages, and how far they are."""
 
     def add_routes(self, router: Router) -> None:
         router.add("POST", "/{queue}/move", self.begin, self.MOVE)

@@ -32,11 +32,11 @@ from ..describe import (
     record,
     text,
 )
+from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.router import Router
-from ..service.service import Service
 from .messages import STATE
 
 
@@ -63,12 +63,8 @@ COUNTS = Component(
 _CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
 
 
-class Queues:
-    """Translates requests into verbs."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._spool = service.spool
+class Queues(Handlers):
+    """Whole queues: what there are, their settings, their end."""
 
     def add_routes(self, router: Router) -> None:
         for method in ("GET", "HEAD"):

@@ -33,12 +33,12 @@ from ..describe import (
     or_null,
     record,
 )
+from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.headers import kept_headers
 from ..routing.router import Router
-from ..service.service import Service
 from .messages import DELAY, PRIORITY, TTL
 
 _TOPIC = Parameter(
@@ -74,12 +74,8 @@ _SUBSCRIBED = {
 }
 
 
-class Topics:
-    """Translates requests into verbs."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._spool = service.spool
+class Topics(Handlers):
+    """Topics, their subscriptions, and what is published."""
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/_topics", self.list_topics, self.LIST)
