@@ -163,6 +163,11 @@ def record(properties: Mapping[str, Schema], **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), **more}
 
 
+def json_object(description: str, properties: Mapping[str, Schema]) -> Answer:
+    """An answer with an object that has all of these properties."""
+    return Answer(description, {JSON: record(properties)})
+
+
 def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "type": [schema["type"], "null"]}
 

@@ -28,7 +28,7 @@ from fsmq.spool.views.counts import Overview
 
 from .answers import json_answer
 from .connection.pieces import Pieces
-from .describe import JSON, Answer, Operation, record, text
+from .describe import Answer, Operation, json_object, text
 from .problem_answers import keyed, problems
 from .routing.bodies import slices
 from .routing.call import Call
@@ -93,7 +93,7 @@ class Monitor:
         id="live",
         tag="System",
         summary="Whether the process is alive",
-        answers={200: Answer("It is", {JSON: record({"live": {"const": True}})}), **problems()},
+        answers={200: json_object("It is", {"live": {"const": True}}), **problems()},
     )
 
     async def live(self, call: Call) -> StreamResponse:
@@ -105,7 +105,7 @@ class Monitor:
         tag="System",
         summary="Whether messages can be stored and will be delivered",
         answers={
-            200: Answer("They can", {JSON: record({"ready": {"const": True}})}),
+            200: json_object("They can", {"ready": {"const": True}}),
             **problems(Unavailable),
         },
     )

@@ -31,11 +31,11 @@ from ..describe import (
     JSON,
     MESSAGE_ID,
     QUEUE,
-    Answer,
     Body,
     Kind,
     Operation,
     array,
+    json_object,
     or_null,
     query,
     record,
@@ -107,9 +107,8 @@ class Batches(Handlers):
         summary="Look at the messages in one state, without claiming them",
         parameters=(QUEUE, OF_STATE, COUNT, AFTER),
         answers={
-            200: Answer(
-                "The messages in their order",
-                {JSON: record({"messages": array(MESSAGE, maxItems=MAX_CLAIMS)})},
+            200: json_object(
+                "The messages in their order", {"messages": array(MESSAGE, maxItems=MAX_CLAIMS)}
             ),
             **guarded(NoSuchQueue, Unavailable),
         },
@@ -138,9 +137,8 @@ class Batches(Handlers):
             required=True,
         ),
         answers={
-            201: Answer(
-                "All are on stable media; their ids in the same order",
-                {JSON: record({"ids": array(MESSAGE_ID)})},
+            201: json_object(
+                "All are on stable media; their ids in the same order", {"ids": array(MESSAGE_ID)}
             ),
             **guarded(NoSuchQueue, *OF_BODIES, DuplicateMessage, QueueFull, Unavailable),
         },
@@ -171,9 +169,9 @@ class Batches(Handlers):
             required=True,
         ),
         answers={
-            200: Answer(
+            200: json_object(
                 "Which of them were removed, and which were missing",
-                {JSON: record({"removed": IDS, "missing": IDS})},
+                {"removed": IDS, "missing": IDS},
             ),
             **guarded(NoSuchQueue, *OF_BODIES, Unavailable),
         },

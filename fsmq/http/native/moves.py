@@ -22,6 +22,7 @@ from ..describe import (
     Parameter,
     QueryParameter,
     integer,
+    json_object,
     or_null,
     query,
     record,
@@ -75,15 +76,11 @@ class Moves(Handlers):
             {JSON: record({"ids": {**IDS, "minItems": 1}}, additionalProperties=False)},
         ),
         answers={
-            200: Answer(
+            200: json_object(
                 "Those of the body have moved, as far as they can",
                 {
-                    JSON: record(
-                        {
-                            "moved": integer(0, description="messages that were moved"),
-                            "conflicts": integer(0, description="messages that stay"),
-                        }
-                    )
+                    "moved": integer(0, description="messages that were moved"),
+                    "conflicts": integer(0, description="messages that stay"),
                 },
             ),
             202: Answer(
@@ -130,22 +127,18 @@ class Moves(Handlers):
         summary="Show the progress of a move",
         parameters=(Parameter("ref", "the reference", text(), "path"),),
         answers={
-            200: Answer(
+            200: json_object(
                 "The move",
                 {
-                    JSON: record(
-                        {
-                            "move": _REF,
-                            "from": QUEUE_NAME,
-                            "to": QUEUE_NAME,
-                            "in_flight": {"type": "boolean"},
-                            "status": text(enum=["in_progress", "complete", "error"]),
-                            "total": or_null(integer(0, description="messages that were found")),
-                            "moved": integer(0, description="messages that were moved so far"),
-                            "conflicts": integer(0, description="messages that stay"),
-                            "error": or_null(text(description="why messages stay")),
-                        }
-                    )
+                    "move": _REF,
+                    "from": QUEUE_NAME,
+                    "to": QUEUE_NAME,
+                    "in_flight": {"type": "boolean"},
+                    "status": text(enum=["in_progress", "complete", "error"]),
+                    "total": or_null(integer(0, description="messages that were found")),
+                    "moved": integer(0, description="messages that were moved so far"),
+                    "conflicts": integer(0, description="messages that stay"),
+                    "error": or_null(text(description="why messages stay")),
                 },
             ),
             **keyed(NotFound, Unavailable),

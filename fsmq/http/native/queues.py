@@ -27,6 +27,7 @@ from ..describe import (
     Schema,
     array,
     integer,
+    json_object,
     number,
     or_null,
     record,
@@ -80,7 +81,7 @@ class Queues(Handlers):
         tag="Queues",
         summary="The names of all queues, sorted",
         answers={
-            200: Answer("The names", {JSON: record({"queues": array(QUEUE_NAME)})}),
+            200: json_object("The names", {"queues": array(QUEUE_NAME)}),
             **keyed(Unavailable),
         },
     )
@@ -97,9 +98,9 @@ class Queues(Handlers):
         summary="A queue's counts and settings",
         parameters=(QUEUE,),
         answers={
-            200: Answer(
+            200: json_object(
                 "Counts, which may be 0.2 seconds old, and settings",
-                {JSON: record({"queue": QUEUE_NAME, "messages": COUNTS, "settings": SETTINGS})},
+                {"queue": QUEUE_NAME, "messages": COUNTS, "settings": SETTINGS},
             ),
             **guarded(NoSuchQueue, Unavailable),
         },
@@ -153,9 +154,7 @@ class Queues(Handlers):
             required=True,
         ),
         answers={
-            200: Answer(
-                "All settings", {JSON: record({"queue": QUEUE_NAME, "settings": SETTINGS})}
-            ),
+            200: json_object("All settings", {"queue": QUEUE_NAME, "settings": SETTINGS}),
             **guarded(NoSuchQueue, *OF_BODIES, Unavailable),
         },
     )
@@ -180,9 +179,7 @@ class Queues(Handlers):
         summary="Delete a queue, its settings and all its messages",
         parameters=(QUEUE,),
         answers={
-            200: Answer(
-                "It was deleted", {JSON: record({"queue": QUEUE_NAME, "deleted": {"const": True}})}
-            ),
+            200: json_object("It was deleted", {"queue": QUEUE_NAME, "deleted": {"const": True}}),
             **guarded(NoSuchQueue, Unavailable),
         },
     )
@@ -199,10 +196,7 @@ class Queues(Handlers):
         summary="Remove all messages of a queue",
         parameters=(QUEUE,),
         answers={
-            200: Answer(
-                "They were removed",
-                {JSON: record({"queue": QUEUE_NAME, "purged": {"const": True}})},
-            ),
+            200: json_object("They were removed", {"queue": QUEUE_NAME, "purged": {"const": True}}),
             **guarded(NoSuchQueue, Unavailable),
         },
     )

@@ -30,6 +30,7 @@ from ..describe import (
     Operation,
     Parameter,
     array,
+    json_object,
     or_null,
     record,
 )
@@ -91,7 +92,7 @@ class Topics(Handlers):
         tag="Topics",
         summary="The names of all topics, sorted",
         answers={
-            200: Answer("The names", {JSON: record({"topics": array(QUEUE_NAME)})}),
+            200: json_object("The names", {"topics": array(QUEUE_NAME)}),
             **keyed(Unavailable),
         },
     )
@@ -108,9 +109,9 @@ class Topics(Handlers):
         summary="A topic's subscriptions",
         parameters=(_TOPIC,),
         answers={
-            200: Answer(
+            200: json_object(
                 "The subscribed queues, sorted",
-                {JSON: record({"topic": QUEUE_NAME, "subscriptions": array(_SUBSCRIPTION)})},
+                {"topic": QUEUE_NAME, "subscriptions": array(_SUBSCRIPTION)},
             ),
             **guarded(NoSuchTopic, Unavailable),
         },
@@ -150,9 +151,7 @@ class Topics(Handlers):
         summary="Delete a topic and its subscriptions; queues and messages stay",
         parameters=(_TOPIC,),
         answers={
-            200: Answer(
-                "It was deleted", {JSON: record({"topic": QUEUE_NAME, "deleted": {"const": True}})}
-            ),
+            200: json_object("It was deleted", {"topic": QUEUE_NAME, "deleted": {"const": True}}),
             **guarded(NoSuchTopic, Unavailable),
         },
     )
@@ -193,13 +192,9 @@ class Topics(Handlers):
         summary="End a subscription",
         parameters=(_TOPIC, QUEUE),
         answers={
-            200: Answer(
+            200: json_object(
                 "It has ended",
-                {
-                    JSON: record(
-                        {"topic": QUEUE_NAME, "queue": QUEUE_NAME, "deleted": {"const": True}}
-                    )
-                },
+                {"topic": QUEUE_NAME, "queue": QUEUE_NAME, "deleted": {"const": True}},
             ),
             **guarded(NoSuchTopic, NoSuchSubscription, Unavailable),
         },
@@ -220,15 +215,11 @@ class Topics(Handlers):
         parameters=(_TOPIC, DELAY, PRIORITY, TTL),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
         answers={
-            201: Answer(
+            201: json_object(
                 "The copies are on stable media; their ids by queue",
                 {
-                    JSON: record(
-                        {
-                            "topic": QUEUE_NAME,
-                            "messages": {"type": "object", "additionalProperties": MESSAGE_ID},
-                        }
-                    )
+                    "topic": QUEUE_NAME,
+                    "messages": {"type": "object", "additionalProperties": MESSAGE_ID},
                 },
             ),
             **guarded(NoSuchTopic, QueueFull, Unavailable, *OF_BODIES),
