@@ -9,10 +9,11 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, tell
-from fsmq.cli.output import json_option, many
+from fsmq.cli.output import json_option
 from fsmq.cli.params import CONSUMER
 from fsmq.cli.place.place import Root, root_option
 from fsmq.spool.consumers.batches import Overview, forget, overview
+from fsmq.words import many
 
 
 @click.command("consumers")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 
 from fsmq.cli import output
-from fsmq.cli.output import json_option, many, span
+from fsmq.cli.output import json_option, span
 from fsmq.cli.place.place import Place, Root, at_option, is_default, open_place
 from fsmq.cli.place.server import Server
 from fsmq.spool import QueueSettings
@@ -20,6 +20,7 @@ from fsmq.spool.fsck import printable
 from fsmq.spool.probe import Level, cleaned_at_boot, probe
 from fsmq.spool.records.alive import look
 from fsmq.spool.views.counts import Lag, Overview, measure_lag
+from fsmq.words import many
 
 # A mover takes milliseconds; whatever waits longer than this stands still.
 _STILL_S = 5.0

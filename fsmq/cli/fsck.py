@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from fsmq.cli.failures import Exit
-from fsmq.cli.output import bar, json_option, many
+from fsmq.cli.output import bar, json_option
 from fsmq.cli.place.place import root_option
 from fsmq.spool.fsck import Finding, Kind, Progress, Report, check, printable
+from fsmq.words import many
 
 _SHOWN = 20  # findings of one kind that are listed; --json lists all
 

@@ -9,9 +9,10 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, tell
-from fsmq.cli.output import bar, json_option, many
+from fsmq.cli.output import bar, json_option
 from fsmq.cli.params import QUEUE
 from fsmq.cli.place.place import at_option, open_place
+from fsmq.words import many
 
 
 @click.command("mv")

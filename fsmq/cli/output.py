@@ -75,21 +75,6 @@ def span(seconds: float | None) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
-def size(count: int) -> str:
-    """A number of bytes as people say it."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 10 else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
-
-
-def many(count: int, what: str) -> str:
-    """``1 message``, ``2 messages``."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
 def of_message(message: Message) -> dict[str, Any]:
     """A message for JSON: its queue, the members of docs/http.md, the id as verbs take it."""
     return {"queue": message.queue, **as_json(message), "id": message.id}

@@ -10,11 +10,12 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, tell
-from fsmq.cli.output import json_option, size, span
+from fsmq.cli.output import json_option, span
 from fsmq.cli.params import queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import Message
 from fsmq.spool.fsck import printable
+from fsmq.words import size
 
 _STATES = ("ready", "new", "in_flight", "delayed")
 _PREVIEW = 40

@@ -18,6 +18,7 @@ from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, body_bytes, queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import FsmqError, NewMessage
+from fsmq.words import many
 
 # What one read of a file brings; of a pipe it is what stands in it, so that nothing waits there.
 _CHUNK = 1 << 20
@@ -166,7 +167,7 @@ class _Storing:
         if index is not None and self._stored + of > 1:
             message = f"message {self._stored + index + 1} of the input: {message}"
         if self._stored:
-            stored = output.many(self._stored, "message")
+            stored = many(self._stored, "message")
             advice.append(f"{stored} of this input are stored: continue after those")
         return Failure(message, told.code, "; ".join(advice))
 
@@ -182,13 +183,13 @@ class _Storing:
         if last := b"".join(rest):
             self._store_in_batches([last])
         if self._shows:
-            click.echo(f"\r{output.many(self._stored, 'message')} stored", err=True)
+            click.echo(f"\r{many(self._stored, 'message')} stored", err=True)
 
     def _store_in_batches(self, bodies: Sequence[bytes]) -> None:
         for start in range(0, len(bodies), _BATCH):
             self.store(bodies[start : start + _BATCH])
             if self._shows:
-                click.echo(f"\r{output.many(self._stored, 'message')} stored", err=True, nl=False)
+                click.echo(f"\r{many(self._stored, 'message')} stored", err=True, nl=False)
 
 
 @contextmanager

@@ -13,10 +13,11 @@ import click
 from fsmq.cli import output
 from fsmq.cli.config import parsed, shown
 from fsmq.cli.failures import Exit, tell
-from fsmq.cli.output import bar, json_option, many, span
+from fsmq.cli.output import bar, json_option, span
 from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool.views.counts import Overview
+from fsmq.words import many
 
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 

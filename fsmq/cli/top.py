@@ -12,12 +12,13 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure
-from fsmq.cli.output import json_option, many, span
+from fsmq.cli.output import json_option, span
 from fsmq.cli.params import SPAN
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.queues import as_dict
 from fsmq.cli.sampling import Row, Sampler
 from fsmq.wire import moment
+from fsmq.words import many
 
 # Columns behind the name, with their widths; at 80 columns 24 are left for the name.
 _COLUMNS = (

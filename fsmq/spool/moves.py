@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from .context import Context
-from .durability.locks import lock, reserve
+from .durability.locks import lock, patiently, reserve
 from .durability.sync import Syncer, Work
 from .durability.unfinished import stands
 from .errors import InvalidValue, NoSuchQueue, Unavailable, as_unavailable, unavailable
@@ -53,7 +53,6 @@ _OPEN, _DONE = ".json", ".done"
 _SYNC_EVERY = 10_000
 _TELL_EVERY_S = 1.0
 _RESERVED_PATIENCE_S = 5.0
-_RETRY_S = 0.002
 _MAX_BYTES = 64 * 1024
 
 
@@ -240,11 +239,9 @@ class Mover:
         if message is None:
             return False
         to_id = content_id(message.body)
-        end = time.monotonic() + _RESERVED_PATIENCE_S
-        while (held := reserve(tree, target, to_id)) is None:
-            if time.monotonic() >= end:
-                raise Unavailable(f"someone else is storing {to_id!r} right now")
-            time.sleep(_RETRY_S)
+        held = patiently(lambda: reserve(tree, target, to_id), _RESERVED_PATIENCE_S)
+        if held is None:
+            raise Unavailable(f"someone else is storing {to_id!r} right now")
         try:
             is_there = stands(tree, target, to_id)
             for transition in (MOVE_READY, MOVE_DELIVER, MOVE_READY, MOVE_DELAY, MOVE_READY):

@@ -8,7 +8,8 @@ from importlib.resources import files
 
 from fsmq.pipeline.report import charts
 from fsmq.pipeline.report.figures import Figures, Queue
-from fsmq.pipeline.report.words import many, moment, number, share, span
+from fsmq.pipeline.report.words import moment, number, share, span
+from fsmq.words import many
 
 _QUEUES = 50
 

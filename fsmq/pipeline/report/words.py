@@ -27,11 +27,6 @@ def number(count: float) -> str:
     return f"{count:,.0f}"
 
 
-def many(count: int, what: str) -> str:
-    """``1 message``, ``2 messages``."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
 def share(part: float) -> str:
     """``0.4 %``, ``12 %``; ``under 0.1 %`` for what is not nothing."""
     percent = part * 100

@@ -12,12 +12,11 @@ name, the ``stream``. A batch that was left by another stream is given to the ne
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ..context import Context
-from ..durability.locks import Reservation, lock
+from ..durability.locks import Reservation, lock, patiently
 from ..errors import ConsumerInUse, FsmqError, as_unavailable
 from ..layout.names import check_queue, is_queue
 from ..layout.transitions import CONSUMERS
@@ -146,24 +145,24 @@ def _names(tree: Tree) -> list[str]:
 
 
 def take_lock(tree: Tree, name: str, patience: float = 0.0) -> Reservation:
-    """Become a consumer, which is made if there is none; waits ``patience`` seconds for another.
+    """Lock a consumer, creating it if needed; wait up to ``patience`` seconds for its holder.
 
     Raises:
         ConsumerInUse, OSError
     """
-    end = time.monotonic() + patience
-    while True:
+
+    def attempt() -> Reservation | None:
         tree.make_folder(CONSUMERS, name)
-        held = _try_lock(tree, name)
-        if held is not None:
-            return held
-        if time.monotonic() >= end:
-            raise ConsumerInUse(name)
-        time.sleep(_RETRY_S)
+        return _try_lock(tree, name)
+
+    held = patiently(attempt, patience, _RETRY_S)
+    if held is None:
+        raise ConsumerInUse(name)
+    return held
 
 
 def _try_lock(tree: Tree, name: str) -> Reservation | None:
     try:
         return lock(tree, path_of(tree, name, "", LOCK), os.O_CREAT)
     except FileNotFoundError:
-        return None  # dropped just now
+        return None  # another process has just forgotten it

@@ -15,9 +15,10 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Container, Iterable, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from ..layout.names import reservation
 from ..layout.transitions import NEW
@@ -26,6 +27,7 @@ from .unfinished import Recovered, finish, own_id
 
 # A file has as many names as it may have, or the filesystem knows no links: take another file.
 _NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
+T = TypeVar("T")
 _name = re.compile(r"\..+:[^:]+:own")
 
 
@@ -162,6 +164,14 @@ def reserve(tree: Tree, queue: str, message_id: str) -> Reservation | None:
         except FileExistsError:
             if settle(tree, [name]) is None:
                 return None
+
+
+def patiently(attempt: Callable[[], T], patience_s: float, pause_s: float = 0.002) -> T:
+    """Try for a lock until it is there, or ``patience_s`` seconds are over; the last answer."""
+    end = time.monotonic() + patience_s
+    while not (found := attempt()) and time.monotonic() < end:
+        time.sleep(pause_s)
+    return found
 
 
 def is_stale(tree: Tree, name: str) -> bool:

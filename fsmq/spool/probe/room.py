@@ -1,12 +1,14 @@
 """How much room a filesystem has left.
 
-None at all is a warning, too: what is stored can still be fetched and deleted, which makes room.
+None at all is a warning, too: stored messages can still be claimed and removed, which makes room.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from fsmq.words import size
 
 from .finding import Level, Stop
 
@@ -28,7 +30,7 @@ def space(fd: int) -> str:
     if found.f_blocks == 0:
         return "the filesystem reports no limit"
     free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-    text = f"{_size(free)} of {_size(total)} are free"
+    text = f"{size(free)} of {size(total)} are free"
     if free == 0:
         raise Stop(Level.WARNING, f"{text}; free some, nothing can be stored")
     if free < _LOW_SHARE * total or free < _LOW_BYTES:
@@ -48,12 +50,3 @@ def inodes(fd: int) -> str:
     if free < _LOW_SHARE * total or free < _LOW_INODES:
         raise Stop(Level.WARNING, f"{text}; puts are refused when they are used up")
     return text
-
-
-def _size(count: int) -> str:
-    amount = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"

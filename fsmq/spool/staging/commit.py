@@ -7,7 +7,6 @@ whoever committed brings the files forward, or, if that dies, the mover.
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..context import Context, OpenSpool
-from ..durability.locks import lock
+from ..durability.locks import lock, patiently
 from ..errors import QueueFull, Unavailable, as_unavailable
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
@@ -36,7 +35,6 @@ from .part import (
 
 # The mover may be bringing an earlier job of this name forward; that takes what it takes.
 _LOCK_PATIENCE_S = 300.0
-_RETRY_S = 0.002
 
 
 class Outcome(NamedTuple):
@@ -141,11 +139,10 @@ def let_go(tree: Tree, job: Job) -> str | None:
 
 @contextmanager
 def _locked(tree: Tree, name: str) -> Iterator[None]:
-    end = time.monotonic() + _LOCK_PATIENCE_S
-    while (held := lock(tree, lock_path(tree, name), os.O_CREAT)) is None:
-        if time.monotonic() >= end:
-            raise Unavailable(f"another process has been committing the job {name!r} for minutes")
-        time.sleep(_RETRY_S)
+    path = lock_path(tree, name)
+    held = patiently(lambda: lock(tree, path, os.O_CREAT), _LOCK_PATIENCE_S)
+    if held is None:
+        raise Unavailable(f"another process has been committing the job {name!r} for minutes")
     try:
         yield
     finally:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
 from ..context import Context
-from ..durability.locks import Reservations
+from ..durability.locks import Reservations, patiently
 from ..durability.sync import Work
 from ..durability.unfinished import stands
 from ..errors import Unavailable
@@ -31,7 +30,6 @@ MANIFEST = "commit.json"
 # So many files share a lock of their own ids.
 _CHUNK = 10_000
 _RESERVED_PATIENCE_S = 5.0
-_RETRY_S = 0.002
 _MAX_BYTES = 64 * 1024 * 1024
 _part = re.compile(UUID7)
 # A deadline before this is a delay that counts from the commit: no delay is so long.
@@ -247,11 +245,8 @@ class _Chunk:
         own = (queue, names[0])
         if own in self._reserved:
             return True  # twice in this chunk
-        end = time.monotonic() + _RESERVED_PATIENCE_S
-        while not self._reservations.take(*own):
-            if time.monotonic() >= end:
-                raise Unavailable(f"another put of the id {names[0]!r} is under way")
-            time.sleep(_RETRY_S)
+        if not patiently(lambda: self._reservations.take(*own), _RESERVED_PATIENCE_S):
+            raise Unavailable(f"another put of the id {names[0]!r} is under way")
         self._reserved.add(own)
         return any(stands(self._tree, queue, name) for name in names)
 
