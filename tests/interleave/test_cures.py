@@ -13,7 +13,7 @@ from fsmq.spool.context import Context
 from fsmq.spool.layout.transitions import State, Transition
 from fsmq.spool.verbs import purge, put, receive, release
 from fsmq.spool.verbs.draft import Draft
-from fsmq.spool.verbs.latch import Held
+from fsmq.spool.verbs.latch import Latched
 from fsmq.spool.views import browse
 from fsmq.spool.views.census import _Folder
 from tests.interleave.explore import Explorer, Plan
@@ -25,7 +25,12 @@ def act_on_names(patch: Patch) -> None:
     """Whatever stands under the name of what was looked at is taken for it."""
 
     def move(
-        held: Held, context: Context, how: Transition, queue: str, own: str, to: str | None = None
+        latched: Latched,
+        context: Context,
+        how: Transition,
+        queue: str,
+        own: str,
+        to: str | None = None,
     ) -> os.stat_result | None:
         tree = context.tree
         return (
@@ -34,8 +39,8 @@ def act_on_names(patch: Patch) -> None:
             else None
         )
 
-    patch.setattr(Held, "move", move)
-    patch.setattr(Held, "stamp", lambda held, context, path, ns: context.tree.stamp(path, ns))
+    patch.setattr(Latched, "move", move)
+    patch.setattr(Latched, "stamp", lambda latched, context, path, ns: context.tree.stamp(path, ns))
 
 
 def give_back_any_claim(patch: Patch) -> None:

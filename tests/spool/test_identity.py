@@ -13,7 +13,7 @@ from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.verbs import claim as claim_module
-from fsmq.spool.verbs.latch import Held
+from fsmq.spool.verbs.latch import Latched
 from tests.spool.helpers import Clock, tree_of
 
 
@@ -76,7 +76,7 @@ def test_a_claimer_that_stalls_hands_out_no_removed_message(
     jobs.put(b"OLD", id="report")
     spool.deliver()
     with monkeypatch.context() as patched:
-        before(patched, Held, step, lambda: use_again(other, reap=reap))
+        before(patched, Latched, step, lambda: use_again(other, reap=reap))
         found = everything(spool)
     assert found + everything(spool) == [(b"NEW", 1)]
 
@@ -152,7 +152,7 @@ def test_a_claimer_that_lost_to_a_move_leaves_the_count_as_it_was(
     spool.deliver()
     spool.queue("archive", create=True)
     with monkeypatch.context() as patched:
-        before(patched, Held, "move", lambda: other.queue("jobs").move_to("archive"))
+        before(patched, Latched, "move", lambda: other.queue("jobs").move_to("archive"))
         assert jobs.claim() == []
     [message] = other.queue("archive").claim()
     assert message.deliveries == 1
@@ -170,7 +170,7 @@ def test_a_mover_that_stalls_takes_no_other_claim_away(
         assert everything(other) == [(b"NEW", 1)]
 
     with monkeypatch.context() as patched:
-        before(patched, Held, "move", use_again_and_claim)
+        before(patched, Latched, "move", use_again_and_claim)
         spool.deliver()
     assert everything(spool) == []
     clock.advance(60)
@@ -190,7 +190,7 @@ def test_the_dead_letters_take_the_message_that_was_looked_at(
         assert everything(other) == [(b"NEW", 1)]
 
     with monkeypatch.context() as patched:
-        before(patched, Held, "stamp", use_again_and_claim)
+        before(patched, Latched, "stamp", use_again_and_claim)
         spool.deliver()
     assert spool.counts("dead").total == 0
     assert everything(spool) == []
@@ -268,7 +268,7 @@ def test_a_message_that_is_swapped_during_a_clean_up_is_spared(
         assert everything(other) == [(b"NEW", 1)]
 
     with monkeypatch.context() as patched, consumer:
-        before(patched, Held, "move", use_again_and_claim)
+        before(patched, Latched, "move", use_again_and_claim)
         assert consumer.commit("s", 1) == 0
     assert tree_of(Path(spool.tree.root))["delay"] == ["jobs:report"]
 

@@ -18,7 +18,7 @@ from ..layout.identity import UNKNOWN, Identity, identify
 from ..layout.settings import check_number
 from ..layout.transitions import CLAIMED, DELAY, NEW, QUEUES, RENEWED, State
 from ..verbs.claim import Taken, deadline_of, fetch, take, win
-from ..verbs.latch import PATIENCE_S, hold
+from ..verbs.latch import PATIENCE_S, latch
 from ..verbs.release import return_unseen
 from .window import Window
 
@@ -193,24 +193,24 @@ def _keep(
     tree, stamps = context.tree, context.stamps
     path = tree.path(State.DELAY, queue, claim.id)
     try:
-        held = hold(context, path, PATIENCE_S)
+        latched = latch(context, path, PATIENCE_S)
     except BlockingIOError:
         return claim  # the next renewal tells what has come of it
-    if held is not None:
+    if latched is not None:
         try:
-            if not stat.S_ISREG(held.found.st_mode) or not claim.is_file(
-                context, held.fd, held.found
+            if not stat.S_ISREG(latched.found.st_mode) or not claim.is_file(
+                context, latched.fd, latched.found
             ):
                 return None
-            stamp = stamps.decode(claim.id, held.found.st_mtime_ns)
+            stamp = stamps.decode(claim.id, latched.found.st_mtime_ns)
             if stamp is not None and stamp.deliveries not in (None, claim.deliveries):
                 return None  # its timer had ended, and someone else has claimed it
             mtime_ns = stamps.encode(claim.id, deadline_ms, claim.deliveries)
-            if held.stamp(context, path, mtime_ns):
+            if latched.stamp(context, path, mtime_ns):
                 work.closed.append(path)
                 return claim
         finally:
-            held.close()
+            latched.close()
     fetch(context, queue, claim.id)  # a crash may have undone the mover's work, too
     try:
         taken = take(context, queue, claim.id, deadline_ms, claim.is_file)

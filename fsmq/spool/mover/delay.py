@@ -16,7 +16,7 @@ from ..layout.names import facts, fits, split_entry
 from ..layout.stamps import Stamps
 from ..layout.transitions import BURIED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
 from ..layout.tree import Tree
-from ..verbs.latch import Held, hold, pin
+from ..verbs.latch import Latched, latch, pin
 from ..verbs.release import bury, is_used_up
 from .retries import Stuck
 from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace, Task
@@ -169,25 +169,25 @@ class Returns:
         """Look at an entry again, since a renewal may have moved it, and act if it is due."""
         path = self._tree.folder(DELAY, name)
         try:
-            held = hold(self._context, path)
+            latched = latch(self._context, path)
         except PermissionError:
             # Another user's file: it can be renamed, and no one can claim or renew it.
-            held = pin(self._context, path)
-        if held is None:
+            latched = pin(self._context, path)
+        if latched is None:
             self._look(name)  # reports what is no message
             return False
         try:
-            timer = self._timer(name, held.found)
+            timer = self._timer(name, latched.found)
             if timer is None:
                 return False
             if timer.due_ms > now_ms:
                 self.timers.start(name, timer.due_ms)
                 return False
-            return self._redeliver(name, timer, held)
+            return self._redeliver(name, timer, latched)
         finally:
-            held.close()
+            latched.close()
 
-    def _redeliver(self, name: str, timer: Deadline, held: Held) -> bool:
+    def _redeliver(self, name: str, timer: Deadline, latched: Latched) -> bool:
         """delay → queues, or → the dead letters, or → remove if it has expired."""
         context = self._context
         queue, _, message_id = name.rpartition(":")
@@ -199,7 +199,7 @@ class Returns:
             if dead_letters is not None and is_used_up(settings, timer.deliveries):
                 try:
                     if fits(dead_letters, message_id):
-                        details = bury(context, held, queue, message_id, dead_letters)
+                        details = bury(context, latched, queue, message_id, dead_letters)
                         if details is not None:
                             context.record(BURIED, queue, message_id, **details)
                         return details is not None
@@ -207,7 +207,7 @@ class Returns:
                 except FileExistsError:
                     self._stuck.tell(name, f"has the id of another message in {dead_letters!r}")
             how = REDELIVER if timer.deliveries else RIPEN
-            if held.move(context, how, queue, message_id):
+            if latched.move(context, how, queue, message_id):
                 context.record(how.step, queue, message_id, deliveries=timer.deliveries)
                 return True
         except FileExistsError:

@@ -1,7 +1,7 @@
-"""Claim and renew: who holds a message, and until when.
+"""Claim and renew: hide a message from other consumers until a deadline.
 
 The stamp is set before the rename that starts its timer, so the mover never sees a message in
-``delay/`` without its deadline. From the look at a stamp to the rename the message is held.
+``delay/`` without its deadline. From the look at the stamp to the rename the message is latched.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from ..layout.transitions import (
     RENEWED,
     State,
 )
-from .latch import Held, IsWanted, anyone, hold, restamp
+from .latch import IsWanted, Latched, anyone, latch, restamp
 
-# How long a claim, which others wait behind, waits for another holder.
+# How long a claim waits for another process's latch; the next messages wait behind it.
 _CLAIM_PATIENCE_S = 0.001
-# A claim passes over so many messages that only another user may read or stamp: they must not hide
-# those behind them. A disk that refuses one is likely to refuse all: each counts as many.
+# A claim skips up to this many messages that only another user may read or stamp, so that they do
+# not hide those behind them. A disk that refuses one will likely refuse all: each counts as many.
 _MAX_FOREIGN = 10_000
 _FAULT = 100
-# A claim removes so many expired messages that it meets; others it passes over, for the sweep.
+# A claim removes at most this many expired messages, and leaves the others to the mover.
 _MAX_EXPIRED = 200
 
 
@@ -88,7 +88,7 @@ def win_in(
     Raises:
         InvalidValue
         NoRoom: if ``is_wanted`` does; that message is left where it was.
-        OSError: nothing could be claimed, and not since others were quicker.
+        OSError: nothing was claimed, and the reason was a fault, not a lost race.
     """
     deadline_ms = deadline_of(context, settings, visibility)
     faults: dict[str, OSError] = {}
@@ -104,7 +104,7 @@ def win_in(
                 taken = take(context, queue, message_id, deadline_ms, is_wanted)
             except BlockingIOError:
                 context.metrics.count(("lost_race", queue))
-                continue  # its holder was stopped in the middle
+                continue  # the process that has latched it was stopped in the middle
             except OSError as error:
                 faults[busy.pop()] = error
                 room -= 1 if isinstance(error, PermissionError) else _FAULT
@@ -122,7 +122,7 @@ def win_in(
             context.ready.postpone(queue, message_id)
         for message_id in faults:
             context.ready.set_apart(queue, message_id)
-    # Another user's file (fsck tells) is passed over as if it were not there.
+    # Another user's file, which fsck reports, is skipped as if it were not there.
     of_disk = [e for e in faults.values() if room <= 0 or not isinstance(e, PermissionError)]
     if of_disk and not won:
         raise of_disk[0]
@@ -131,9 +131,9 @@ def win_in(
 def renew(
     context: Context, queue: str, message_id: str, visibility: float | None
 ) -> Pending[float]:
-    """Let a claim (or a delay) end ``visibility`` seconds from now; gives the new deadline.
+    """Let a claim (or a delay) end ``visibility`` seconds from now; the new deadline.
 
-    A message that went back to its queue meanwhile is claimed again.
+    A message that is ready again is claimed again.
 
     Raises:
         InvalidValue, NoSuchQueue, NoSuchMessage, Unavailable
@@ -163,10 +163,10 @@ def renew(
 def extend(
     context: Context, queue: str, message_ids: Sequence[str], visibility: float
 ) -> Pending[list[bool]]:
-    """Hold messages for ``visibility`` seconds from now at least; tells for each if it is held.
+    """Let claims end ``visibility`` seconds from now or later; for each, whether it is claimed now.
 
-    A claim that ends later stays as it is, and one that is over, or never was, is made. A message
-    that is gone is passed over.
+    A later deadline stays. A message that is ready, or new, is claimed. One that is gone is
+    skipped.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -179,7 +179,7 @@ def extend(
     try:
         with as_unavailable(f"cannot renew in queue {queue!r}"):
             deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
-            held = [_extend(context, queue, i, deadline_ms, work) for i in message_ids]
+            renewed = [_extend(context, queue, i, deadline_ms, work) for i in message_ids]
     except BaseException:
         work.close()
         raise
@@ -188,20 +188,20 @@ def extend(
 
     def finish() -> list[bool]:
         claim_ms = deadline_ms - context.now_ms()
-        for message_id, is_held in zip(message_ids, held, strict=True):
-            if is_held:
+        for message_id, is_renewed in zip(message_ids, renewed, strict=True):
+            if is_renewed:
                 context.record(RENEWED, queue, message_id, claim_ms=claim_ms)
-        return held
+        return renewed
 
     return Pending(work, finish)
 
 
 def _extend(context: Context, queue: str, message_id: str, deadline_ms: int, work: Work) -> bool:
     path = context.tree.path(State.DELAY, queue, message_id)
-    # One that ends late enough is synced, too: whoever claimed it may not have come to that.
+    # One that ends late enough is synced too: the process that claimed it may not have done so.
     fd = restamp(context, path, message_id, deadline_ms, later_only=True)
     if fd is None:
-        # It may be on its way there; whoever needs it there may take it along.
+        # It may still be new: then we do the mover's work for it.
         fetch(context, queue, message_id)
         fd = take_back(context, queue, message_id, deadline_ms)
     if fd is None:
@@ -213,13 +213,13 @@ def _extend(context: Context, queue: str, message_id: str, deadline_ms: int, wor
 
 
 def fetch(context: Context, queue: str, message_id: str) -> None:
-    """Do for a certain message in ``new/`` what the mover will do."""
+    """Deliver one message of ``new/``, as the mover will do."""
     tree = context.tree
     found = tree.look(tree.path(State.NEW, queue, message_id))
     if found is None:
         return
     stamp = context.stamps.decode(message_id, found.st_mtime_ns)
-    # In new/ a count is none: what stands there was never claimed.
+    # A message in new/ was never claimed, so digits that look like a count are none.
     is_delayed = stamp is not None and not stamp.deliveries and stamp.deadline_ms > context.now_ms()
     try:
         context.make(DEFER if is_delayed else DELIVER, queue, message_id)
@@ -234,7 +234,7 @@ def deadline_of(context: Context, settings: QueueSettings, visibility: float | N
 
 
 def is_readable(context: Context, fd: int, found: os.stat_result) -> bool:
-    """Whether a message may be read into the memory; raises OSError where it is too large."""
+    """Whether a message may be read into memory; raises OSError if it is too large."""
     if found.st_size > context.max_file_bytes:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     return True
@@ -264,67 +264,67 @@ def take(
     deadline_ms: int,
     is_wanted: IsWanted = anyone,
 ) -> Taken | None:
-    """Try to win a ready message; None if someone else has it, or if it is no message.
+    """Try to claim one ready message; None if another process has it, or if it is no message.
 
-    is_wanted: asked of the open file; another message of the id may be none that is wanted.
+    is_wanted: called with the open file, which may be another message of this id.
 
     Raises:
-        BlockingIOError: someone else acts on it right now.
+        BlockingIOError: another process acts on it right now.
         OSError
     """
     stamps = context.stamps
     path = context.tree.path(State.READY, queue, message_id)
-    # A mover that has just brought it lets it go in a moment, and no event will tell when.
-    held = hold(context, path, _CLAIM_PATIENCE_S)
-    if held is None:
+    # A mover that is delivering it will unlatch it in a moment, without an event: wait for it.
+    latched = latch(context, path, _CLAIM_PATIENCE_S)
+    if latched is None:
         return None
     won = stamped = False
-    found = held.found
+    found = latched.found
     try:
-        if not stat.S_ISREG(found.st_mode) or not is_wanted(context, held.fd, found):
+        if not stat.S_ISREG(found.st_mode) or not is_wanted(context, latched.fd, found):
             return None
         deliveries = min(stamps.deliveries(message_id, found.st_mtime_ns) + 1, MAX_COUNT)
         mtime = stamps.encode(message_id, deadline_ms, deliveries)
-        stamped = held.stamp(context, path, mtime)
-        won = stamped and _move_to_delay(context, held, queue, message_id, mtime)
+        stamped = latched.stamp(context, path, mtime)
+        won = stamped and _move_to_delay(context, latched, queue, message_id, mtime)
     finally:
         try:
             if stamped and not won:
-                # A claim that failed is no delivery.
-                held.stamp(context, path, found.st_mtime_ns)
+                # A claim that failed does not count as a delivery.
+                latched.stamp(context, path, found.st_mtime_ns)
         finally:
             if won:
-                held.let_go()
+                latched.unlatch()
             else:
-                held.close()  # whatever failed: an open hold would keep it for ever
+                latched.close()  # whatever failed: an open latch would lock it for ever
     if not won:
         return None
-    return Taken(message_id, held.fd, found.st_size, deliveries, deadline_ms, mtime)
+    return Taken(message_id, latched.fd, found.st_size, deliveries, deadline_ms, mtime)
 
 
 def _move_to_delay(
-    context: Context, held: Held, queue: str, message_id: str, mtime_ns: int
+    context: Context, latched: Latched, queue: str, message_id: str, mtime_ns: int
 ) -> bool:
     try:
-        here = held.move(context, CLAIM, queue, message_id)
+        here = latched.move(context, CLAIM, queue, message_id)
     except FileExistsError:
-        return False  # the same id stands in delay/ too: fsck reports it
+        return False  # delay/ has the same id too: fsck reports it
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return False  # a shell user's name that leaves no room for the queue's
         raise
-    if here is None or here is held.found:
-        return False  # in the latter case it was ours for a moment, and is removed by now
+    if here is None or here is latched.found:
+        return False  # in the second case it was ours for a moment, and is removed now
     if here.st_mtime_ns == mtime_ns:
         return True
-    # Only where there are no locks: a racer that lost has stamped after us.
-    return held.stamp(context, context.tree.path(State.DELAY, queue, message_id), mtime_ns)
+    # Only where there are no locks: a process that lost the race has stamped after us.
+    return latched.stamp(context, context.tree.path(State.DELAY, queue, message_id), mtime_ns)
 
 
 def take_back(context: Context, queue: str, message_id: str, deadline_ms: int) -> int | None:
-    """Claim a certain message again that went back to its queue; its descriptor, or None."""
+    """Claim one message again that is ready again; its descriptor, or None."""
     try:
         taken = take(context, queue, message_id, deadline_ms)
     except BlockingIOError:
-        return None  # someone else is about to claim it
+        return None  # another process is about to claim it
     return None if taken is None else taken.fd

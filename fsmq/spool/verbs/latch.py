@@ -1,14 +1,14 @@
-"""Holds: nobody else acts on a message between a look at its stamp and the rename that follows.
+"""Latches: between a look at a message's stamp and the rename that follows, nobody else acts on it.
 
-A hold is a lock (flock) on the message's own file, for some microseconds. Without it a mover with
-an old look could take a message from a client that had just claimed it, or a late renewal could
-stamp somebody else's claim. It ends with its holder, so a crash leaves nothing behind. Where a
-filesystem has no such locks the races are left, and what can come of them: a message delivered
-twice, never one that is lost.
+A latch is a lock (flock) on the message's own file, for some microseconds. Without it a mover with
+an old look could take a message from a client that has just claimed it, or a late renewal could
+stamp the claim of another client. A latch ends with its process, so a crash leaves nothing behind.
+Some filesystems have no such locks. There the races remain, and a message may be delivered twice;
+none is ever lost.
 
-A hold does not keep out a removal, nor a put that uses the id again once the message is removed: so
-its name can come to be another message's. What a holder does, it therefore does to the file that it
-holds: it stamps it by its descriptor, and after a rename looks which file it was.
+A latch keeps out neither a removal nor a put that uses the id again after the removal. So the
+latched file can lose its name to another message. Therefore a process acts on the file, not on the
+name: it sets the stamp through the descriptor, and after a rename it checks which file was renamed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ..layout.transitions import NEW, State, Transition
 from ..layout.tree import STRAY, Tree
 
 _RETRY_S = 0.0001
-_LOOK_ONLY = getattr(os, "O_PATH", os.O_RDONLY)  # only Linux opens what one may not read
+_LOOK_ONLY = getattr(os, "O_PATH", os.O_RDONLY)  # only Linux opens a file that one may not read
 PATIENCE_S = 0.02
 
-# Tells of an open file, and what fstat says of it, whether it is the message that is meant.
+# Whether an open file, with its fstat, is the message that the caller means.
 IsWanted: TypeAlias = Callable[[Context, int, os.stat_result], bool]
 
 
@@ -41,27 +41,27 @@ def anyone(context: Context, fd: int, found: os.stat_result) -> bool:
     return True
 
 
-class Held(NamedTuple):
-    """A message that is held: an open descriptor, and what fstat says since the lock.
+class Latched(NamedTuple):
+    """A latched message: an open descriptor, and its fstat since the lock.
 
-    locked: False where the filesystem has no locks, so that others may act on it all the same.
+    locked: False where the filesystem has no locks: other processes may act on it all the same.
     """
 
     fd: int
     found: os.stat_result
     locked: bool
 
-    def let_go(self) -> None:
-        """End the hold and keep the descriptor."""
+    def unlatch(self) -> None:
+        """End the latch and keep the descriptor."""
         try:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
         except OSError:
             pass  # there was no lock
 
     def close(self) -> None:
-        """End the hold and close the descriptor."""
-        # By hand: a process that was forked meanwhile has the descriptor, and with it the lock.
-        self.let_go()
+        """End the latch and close the descriptor."""
+        # Unlock first: a process that was forked since has a copy, which would keep the lock.
+        self.unlatch()
         os.close(self.fd)
 
     def stamp(self, context: Context, path: str, mtime_ns: int) -> bool:
@@ -69,7 +69,7 @@ class Held(NamedTuple):
         if self.locked:
             os.utime(self.fd, ns=(mtime_ns, mtime_ns))
             return True
-        # By path: whoever lost the race for it must not be able to stamp what the winner has moved.
+        # By path: a process that lost the race must not stamp the file that the winner has moved.
         return context.tree.stamp(path, mtime_ns)
 
     def move(
@@ -82,10 +82,10 @@ class Held(NamedTuple):
     ) -> os.stat_result | None:
         """Make a transition of this very message; None if it is not there (any more).
 
-        Gives what lstat says of it then; if it has gone on by then, what it said before.
+        Returns its lstat after the rename, or the one from before if it has moved on already.
 
         Raises:
-            FileExistsError: a message of that id stands at the target; nothing was changed.
+            FileExistsError: the target has a message of this id; nothing was changed.
             OSError
         """
         tree = context.tree
@@ -103,78 +103,78 @@ class Held(NamedTuple):
         if here.st_ino == self.found.st_ino:
             return here
         if how.target is State.DELAY:
-            # Either it was removed just now, and someone has claimed the next one of its id; or
-            # that was renamed in its place, whose timer does not run: the mover brings it back.
+            # It was removed just now. Either another process has claimed the next message of its
+            # id, or we renamed that one: it has no timer, so the mover redelivers it.
             return None
-        # This one was removed meanwhile, and its id used again: what was renamed goes back.
+        # This one was removed, and its id used again. We renamed the new message: undo that.
         _move_back(context, tree.path(how.source, queue, message_id), target, here)
         return None
 
     def _remove(
         self, tree: Tree, state: State, queue: str, message_id: str
     ) -> os.stat_result | None:
-        """The same to ``remove/``, where a reaper may be quicker than a look.
+        """The same to ``remove/``, where the reaper may unlink a file before we can check it.
 
-        So the look comes before, at a name at which nobody acts. A crash leaves it to recovery,
-        which removes it after a minute.
+        So the check comes before, under a name that no other process uses. After a crash recovery
+        removes the file, a minute later.
         """
-        source, aside = tree.path(state, queue, message_id), tree.folder(NEW, scratch_name())
+        source, scratch = tree.path(state, queue, message_id), tree.folder(NEW, scratch_name())
         if state is State.READY and not tree.has_queue(queue):
             return None
-        if not tree.rename(source, aside, replace=True):
+        if not tree.rename(source, scratch, replace=True):
             return None
-        here = tree.stat(aside)
+        here = tree.stat(scratch)
         if here is None or here.st_ino == self.found.st_ino:
-            tree.rename(aside, tree.path(State.REMOVE, queue, message_id), replace=True)
+            tree.rename(scratch, tree.path(State.REMOVE, queue, message_id), replace=True)
             return self.found
-        # This one was removed meanwhile, and its id used again: what was renamed goes back.
-        with suppress(FileExistsError):  # a third one of the id stands there
-            tree.rename(aside, source)
+        # This one was removed, and its id used again. We renamed the new message: undo that.
+        with suppress(FileExistsError):  # a third message of the id has taken its place
+            tree.rename(scratch, source)
         return None
 
 
 def _move_back(context: Context, source: str, target: str, moved: os.stat_result) -> None:
     """Undo a rename of another message, unless someone has acted on that since."""
     try:
-        held = hold(context, target, PATIENCE_S)
+        latched = latch(context, target, PATIENCE_S)
     except BlockingIOError:
-        return  # someone acts on it where it stands
-    if held is None:
+        return  # another process acts on it there
+    if latched is None:
         return
     try:
-        now = held.found
+        now = latched.found
         if (now.st_ino, now.st_mtime_ns) == (moved.st_ino, moved.st_mtime_ns):
             context.tree.rename(target, source)
     except FileExistsError:
-        return  # fsck tells of the two
+        return  # fsck reports the two
     finally:
-        held.close()
+        latched.close()
 
 
-def hold(context: Context, path: str, patience: float = 0.0) -> Held | None:
-    """Open a message and hold it; None if no message stands there.
+def latch(context: Context, path: str, patience: float = 0.0) -> Latched | None:
+    """Open a message and latch it; None if there is no message.
 
-    patience: seconds to wait for another holder. A hold lasts microseconds; only one whose holder
-        was stopped in the middle lasts longer.
+    patience: seconds to wait for another process. Its latch lasts microseconds, or longer if it
+        was stopped in the middle.
 
     Raises:
-        BlockingIOError: someone else holds it.
+        BlockingIOError: another process has latched it.
         OSError
     """
     end = time.monotonic() + patience
     while True:
         try:
-            return _hold(context, path)
+            return _latch(context, path)
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise
             time.sleep(_RETRY_S)
 
 
-def _hold(context: Context, path: str) -> Held | None:
+def _latch(context: Context, path: str) -> Latched | None:
     tree = context.tree
     try:
-        # NFS gives a lock only to who may write.
+        # NFS locks only a file that is open for writing.
         fd = _open(tree, path, os.O_RDWR if tree.network else os.O_RDONLY)
     except PermissionError:
         fd = _open(tree, path, os.O_RDONLY)
@@ -191,11 +191,11 @@ def _hold(context: Context, path: str) -> Held | None:
             pass  # this filesystem has no locks
         found = _look(fd)
         here = tree.look(path)
-        # Before we had the lock it may have gone elsewhere, and another file come to its place.
+        # Before we had the lock it may have been renamed, and another file have taken its place.
         if found is None or here is None or here.st_ino != found.st_ino:
             return None
         kept = True
-        return Held(fd, found, locked)
+        return Latched(fd, found, locked)
     finally:
         if not kept:
             if locked:
@@ -203,8 +203,8 @@ def _hold(context: Context, path: str) -> Held | None:
             os.close(fd)
 
 
-def pin(context: Context, path: str) -> Held | None:
-    """Open a message without holding it, to know it again; None if none stands there. OSError."""
+def pin(context: Context, path: str) -> Latched | None:
+    """Open a message without a latch, to recognise it later; None if there is none. OSError."""
     try:
         fd = _open(context.tree, path, os.O_RDONLY)
     except PermissionError:
@@ -215,7 +215,7 @@ def pin(context: Context, path: str) -> Held | None:
     if found is None:
         os.close(fd)
         return None
-    return Held(fd, found, locked=False)
+    return Latched(fd, found, locked=False)
 
 
 def _open(tree: Tree, path: str, access: int) -> int | None:
@@ -236,10 +236,10 @@ def _look(fd: int) -> os.stat_result | None:
         raise
 
 
-def hold_patiently(context: Context, path: str) -> Held | None:
-    """The same for renewals and releases, which wait a little. Raises Unavailable, OSError."""
+def latch_patiently(context: Context, path: str) -> Latched | None:
+    """`latch`, for renewals and releases, which wait a little. Raises Unavailable, OSError."""
     try:
-        return hold(context, path, PATIENCE_S)
+        return latch(context, path, PATIENCE_S)
     except BlockingIOError:
         raise Unavailable("another process is acting on this message right now") from None
 
@@ -247,25 +247,25 @@ def hold_patiently(context: Context, path: str) -> Held | None:
 def restamp(
     context: Context, path: str, message_id: str, deadline_ms: int, *, later_only: bool = False
 ) -> int | None:
-    """Set a new deadline in ``delay/`` and keep the count; its descriptor, None if not there.
+    """Set a new deadline in ``delay/`` and keep the count; an open descriptor, None if not there.
 
-    later_only: a deadline that is not earlier stays.
+    later_only: leave a deadline that is not earlier.
     """
     stamps = context.stamps
-    held = hold_patiently(context, path)
-    if held is None:
+    latched = latch_patiently(context, path)
+    if latched is None:
         return None
     stamped = False
     try:
-        if stat.S_ISREG(held.found.st_mode):
-            stamp = stamps.decode(message_id, held.found.st_mtime_ns)
+        if stat.S_ISREG(latched.found.st_mode):
+            stamp = stamps.decode(message_id, latched.found.st_mtime_ns)
             deliveries = stamp.deliveries or 0 if stamp is not None else 0
             is_late = later_only and stamp is not None and stamp.deadline_ms >= deadline_ms
             mtime_ns = stamps.encode(message_id, deadline_ms, deliveries)
-            stamped = is_late or held.stamp(context, path, mtime_ns)
+            stamped = is_late or latched.stamp(context, path, mtime_ns)
     finally:
         if stamped:
-            held.let_go()
+            latched.unlatch()
         else:
-            held.close()
-    return held.fd if stamped else None
+            latched.close()
+    return latched.fd if stamped else None

@@ -17,7 +17,7 @@ from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
-from .latch import Held, hold_patiently, restamp
+from .latch import Latched, latch_patiently, restamp
 
 
 def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
@@ -126,15 +126,15 @@ def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
             raise InvalidValue("dead_letter_queue", f"queue {queue!r} has none: set one")
         if not fits(dead_letters, message_id):
             raise InvalidValue("message_id", f"is too long for queue {dead_letters!r}")
-        held = hold_patiently(context, tree.path(State.DELAY, queue, message_id))
-        if held is None:
+        latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
+        if latched is None:
             raise NoSuchMessage(queue, message_id, "that is in flight")
         try:
-            details = bury(context, held, queue, message_id, dead_letters)
+            details = bury(context, latched, queue, message_id, dead_letters)
             if details is None:
                 raise NoSuchMessage(queue, message_id, "that is in flight")
         finally:
-            held.close()
+            latched.close()
     queues = {tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
     work.folders = {tree.folder(DELAY), *queues}
     return Pending(work, partial(context.record, BURIED, queue, message_id, **details))
@@ -146,9 +146,9 @@ def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
 
 
 def bury(
-    context: Context, held: Held, queue: str, message_id: str, dead_letters: str
+    context: Context, latched: Latched, queue: str, message_id: str, dead_letters: str
 ) -> Details | None:
-    """Move a held message from ``delay/`` to a dead-letter queue, where its count starts again.
+    """Move a latched message from ``delay/`` to a dead-letter queue, where its count starts again.
 
     Gives what the caller records of it when it is durable; None if it is not in ``delay/`` any
     more.
@@ -164,16 +164,16 @@ def bury(
     if stands(tree, dead_letters, message_id):
         # No rename would find it in its way where it is new or hidden.
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source)
-    found = held.found
+    found = latched.found
     # Before the rename: who waits for dead letters may claim it at once, and would count on.
-    if not held.stamp(context, source, stamps.encode(message_id, context.now_ms(), 0)):
+    if not latched.stamp(context, source, stamps.encode(message_id, context.now_ms(), 0)):
         return None
     buried = None
     try:
-        buried = held.move(context, BURY, queue, message_id, dead_letters)
+        buried = latched.move(context, BURY, queue, message_id, dead_letters)
     finally:
         if buried is None:
-            held.stamp(context, source, found.st_mtime_ns)
+            latched.stamp(context, source, found.st_mtime_ns)
     if buried is None:
         return None
     deliveries = stamps.deliveries(message_id, found.st_mtime_ns)
@@ -183,24 +183,24 @@ def bury(
 def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id: str) -> _Left:
     """Rename a message out of ``delay/``, to the dead letters if its deliveries are used up."""
     tree = context.tree
-    held = hold_patiently(context, tree.path(State.DELAY, queue, message_id))
-    if held is None:
+    latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
+    if latched is None:
         raise NoSuchMessage(queue, message_id, "that is in flight")
     try:
-        deliveries = context.stamps.deliveries(message_id, held.found.st_mtime_ns)
+        deliveries = context.stamps.deliveries(message_id, latched.found.st_mtime_ns)
         dead_letters = settings.dead_letter_queue
         if (
             dead_letters is not None
             and is_used_up(settings, deliveries)
             and fits(dead_letters, message_id)
         ):
-            details = bury(context, held, queue, message_id, dead_letters)
+            details = bury(context, latched, queue, message_id, dead_letters)
             if details is not None:
                 return _Left(message_id, dead_letters, BURIED, details)
-        elif held.move(context, RELEASE, queue, message_id):
+        elif latched.move(context, RELEASE, queue, message_id):
             return _Left(message_id, queue, RELEASED, {})
     finally:
-        held.close()
+        latched.close()
     if not tree.has_queue(queue):
         raise NoSuchQueue(queue)
     raise NoSuchMessage(queue, message_id, "that is in flight")
@@ -236,17 +236,18 @@ def return_unseen(context: Context, queue: str, message_id: str, mtime_ns: int) 
     """
     stamps = context.stamps
     path = context.tree.path(State.DELAY, queue, message_id)
-    held = hold_patiently(context, path)
-    if held is None:
+    latched = latch_patiently(context, path)
+    if latched is None:
         raise NoSuchMessage(queue, message_id, "that is in flight")
     try:
-        if held.found.st_mtime_ns != mtime_ns:
+        if latched.found.st_mtime_ns != mtime_ns:
             raise NoSuchMessage(queue, message_id, "that is in flight in this claim")
         deliveries = stamps.deliveries(message_id, mtime_ns)
         unseen_ns = stamps.encode(message_id, context.now_ms(), max(0, deliveries - 1))
         if not (
-            held.stamp(context, path, unseen_ns) and held.move(context, RELEASE, queue, message_id)
+            latched.stamp(context, path, unseen_ns)
+            and latched.move(context, RELEASE, queue, message_id)
         ):
             raise NoSuchMessage(queue, message_id, "that is in flight")
     finally:
-        held.close()
+        latched.close()
