@@ -62,10 +62,10 @@ class Unsynced:
     def renew(self, queue: str, message_id: str, visibility: float | None) -> Pending[float]:
         return claim.renew(self.context, queue, message_id, visibility)
 
-    def extend(
+    def renew_at_least(
         self, queue: str, message_ids: Sequence[str], visibility: float
     ) -> Pending[list[bool]]:
-        return claim.extend(self.context, queue, message_ids, visibility)
+        return claim.renew_at_least(self.context, queue, message_ids, visibility)
 
     def release(self, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
         return release.release(self.context, queue, message_id, delay)
@@ -73,8 +73,8 @@ class Unsynced:
     def release_many(self, queue: str, message_ids: Sequence[str] | None = None) -> Pending[int]:
         return release.release_many(self.context, queue, message_ids)
 
-    def give_back(self, message: Message) -> Pending[None]:
-        return release.give_back(self.context, message)
+    def release_unseen(self, message: Message) -> Pending[None]:
+        return release.release_unseen(self.context, message)
 
     def bury(self, queue: str, message_id: str) -> Pending[None]:
         return release.bury_now(self.context, queue, message_id)

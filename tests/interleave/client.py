@@ -143,7 +143,7 @@ class Client:
     def give_back(self, message: Message) -> None:
         back = model.gives_back
         with self.asking(f"give back {message.id}") as op:
-            self.complete(self.spool.unsynced.give_back(message))
+            self.complete(self.spool.unsynced.release_unseen(message))
             op.must = [back(op, self.claims[message.id], message.id)]
             return
         op.once = [back(op, self.claims[message.id], message.id)]
@@ -170,7 +170,7 @@ class Client:
     def extend(self, *ids: str, seconds: float = LONG_S) -> None:
         with self.asking(f"extend {ids} to {seconds:g} s") as op:
             op.often = [model.delivers_early(op)]
-            held = self.complete(self.spool.unsynced.extend(Q, ids, seconds))
+            held = self.complete(self.spool.unsynced.renew_at_least(Q, ids, seconds))
             op.answer = str(held)
             op.must = [
                 model.extends(op, Q, i, round(seconds * 1000))
@@ -338,7 +338,7 @@ class Client:
         if taken is None:
             return
         with self.asking("keep the batch") as op:
-            kept = self.consumer.keep(taken.batch)
+            kept = self.consumer.renew_batch(taken.batch)
             for claim in kept.claims[Q]:
                 message = Q, claim.id
                 op.must.append(model.keeps(op, taken.claim, message, claim.deliveries, _SHORT_MS))

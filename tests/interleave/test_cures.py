@@ -45,14 +45,14 @@ def act_on_names(patch: Patch) -> None:
 
 def give_back_any_claim(patch: Patch) -> None:
     """A claim that reached no one is given back though it is someone else's by now."""
-    give_back = release.return_unseen
+    give_back = release.release_uncounted
 
     def give_back_what_stands(context: Context, queue: str, own: str, mtime_ns: int) -> None:
         found = context.tree.stat(context.tree.path(State.DELAY, queue, own))
         give_back(context, queue, own, found.st_mtime_ns if found is not None else mtime_ns)
 
     for module in (release, receive):
-        patch.setattr(module, "return_unseen", give_back_what_stands)
+        patch.setattr(module, "release_uncounted", give_back_what_stands)
 
 
 def look_once_at_what_is_hidden(patch: Patch) -> None:

@@ -139,13 +139,13 @@ def test_what_went_back_is_claimed_again_and_what_others_have_is_lost(
     with Consumer(
         spool, "spark", visibility=10, on_lost=lambda *what: lost.append(what)
     ) as consumer:
-        kept = consumer.keep(batch)
+        kept = consumer.renew_batch(batch)
         assert ids_of(kept) == [back, again]
         assert consumer.batches("s", 0) == [kept]
     assert lost == [("jobs", [taken, gone])]
     with Consumer(spool, "spark", visibility=10) as consumer:
         # The counts of the claims that were made anew are on the disk, too.
-        assert consumer.keep(kept) == kept
+        assert consumer.renew_batch(kept) == kept
         assert consumer.commit("s", kept.number) == 2
     assert visible(spool.tree.root) == [("jobs", taken)]
 
@@ -246,10 +246,10 @@ def test_what_was_claimed_anew_is_not_taken_for_another_ones_when_a_message_afte
         fd = os.open(spool.tree.root / "delay" / f"jobs:{busy}", os.O_RDONLY)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)  # as a mover that was stopped in the middle
-            assert ids_of(consumer.keep(batch)) == [back, busy, last]
+            assert ids_of(consumer.renew_batch(batch)) == [back, busy, last]
         finally:
             os.close(fd)
-        kept = consumer.keep(batch)
+        kept = consumer.renew_batch(batch)
         assert ids_of(kept) == [back, busy, last]
         assert [claim.deliveries for claim in kept.claims["jobs"]] == [2, 1, 2]
         assert lost == []
@@ -269,7 +269,7 @@ def test_expired_messages_and_deleted_queues_are_passed_over(
         assert ids_of(batch) == ids
         spool.delete_queue("side")
         assert batch is not None
-        assert ids_of(consumer.keep(batch), "side") == []
+        assert ids_of(consumer.renew_batch(batch), "side") == []
         assert consumer.claim("s", 0, ["side", "jobs"], 5) is None
 
 

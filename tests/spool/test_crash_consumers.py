@@ -40,7 +40,7 @@ def take_back(spool: Spool) -> None:
         spool.queue("jobs").release(message_id)
     with open_consumer(spool) as consumer:
         [batch] = consumer.batches("s", 0)
-        consumer.keep(batch)
+        consumer.renew_batch(batch)
 
 
 def crashes(
@@ -67,7 +67,7 @@ def crashes(
 def given(tree: Path, clock: Clock, stream: str) -> list[list[str]]:
     """What the consumer is given after a restart."""
     with Spool(tree, sync="none", clock=clock) as spool, open_consumer(spool) as consumer:
-        kept = [consumer.keep(batch) for batch in consumer.batches(stream, 0)]
+        kept = [consumer.renew_batch(batch) for batch in consumer.batches(stream, 0)]
         return [[claim.id for claim in batch.claims["jobs"]] for batch in kept]
 
 

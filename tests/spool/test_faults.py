@@ -76,7 +76,7 @@ def test_a_message_that_reached_no_one_was_not_delivered(spool: Spool, jobs: Que
     for _ in range(3):
         [message] = jobs.claim()
         assert message.deliveries == 1
-        spool.complete(spool.unsynced.give_back(message))
+        spool.complete(spool.unsynced.release_unseen(message))
     assert spool.counts("dead").total == 0
     assert [m.deliveries for m in jobs.claim()] == [1]
 

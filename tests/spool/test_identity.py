@@ -130,7 +130,7 @@ def test_an_extension_shortens_no_claim(
     claimed: list[object] = []
     with monkeypatch.context() as patched:
         before(patched, claim_module, "restamp", lambda: claimed.extend(everything(other)))
-        assert spool.complete(spool.unsynced.extend("jobs", ["report"], 30.0)) == [True]
+        assert spool.complete(spool.unsynced.renew_at_least("jobs", ["report"], 30.0)) == [True]
     assert claimed == [(b"x", 2)]
     clock.advance(30)
     assert everything(spool) == []
@@ -138,7 +138,7 @@ def test_an_extension_shortens_no_claim(
 
 def test_an_extension_cuts_no_delay(jobs: Queue, spool: Spool, clock: Clock) -> None:
     spool.complete(spool.unsynced.put("jobs", [NewMessage(b"x", id="report", delay=60.0)]))
-    assert spool.complete(spool.unsynced.extend("jobs", ["report"], 10.0)) == [True]
+    assert spool.complete(spool.unsynced.renew_at_least("jobs", ["report"], 10.0)) == [True]
     clock.advance(10)
     assert everything(spool) == []
     clock.advance(50)
@@ -204,9 +204,9 @@ def test_who_hung_up_gives_back_its_own_claim_only(
     clock.advance(1)
     [theirs] = other.queue("jobs").claim(visibility=60)
     with pytest.raises(NoSuchMessage):
-        spool.complete(spool.unsynced.give_back(mine))
+        spool.complete(spool.unsynced.release_unseen(mine))
     assert spool.queue("jobs").claim() == []
-    other.complete(other.unsynced.give_back(theirs))
+    other.complete(other.unsynced.release_unseen(theirs))
     assert everything(spool) == [(b"x", 2)]
 
 
@@ -283,7 +283,7 @@ def test_a_consumer_that_was_down_keeps_no_claim_of_another_message(
     assert everything(other) == [(b"NEW", 1)]
     with Consumer(spool, "spark", visibility=1) as again:
         [batch] = again.batches("s", 0)
-        assert again.keep(batch).claims == {"jobs": []}
+        assert again.renew_batch(batch).claims == {"jobs": []}
     clock.advance(2)
     assert everything(other) == []
 
@@ -294,7 +294,7 @@ def test_a_consumer_claims_no_other_message_anew(
     use_again(other)
     with consumer:
         [batch] = consumer.batches("s", 0)
-        assert consumer.keep(batch).claims == {"jobs": []}
+        assert consumer.renew_batch(batch).claims == {"jobs": []}
     assert everything(other) == [(b"NEW", 1)]
 
 
@@ -305,7 +305,7 @@ def test_a_consumer_cuts_no_delay_of_another_message(
     spool.complete(spool.unsynced.put("jobs", [NewMessage(b"NEW", id="report", delay=60.0)]))
     with consumer:
         [batch] = consumer.batches("s", 0)
-        assert consumer.keep(batch).claims == {"jobs": []}
+        assert consumer.renew_batch(batch).claims == {"jobs": []}
     assert everything(other) == []
     clock.advance(60)
     assert everything(other) == [(b"NEW", 1)]
@@ -319,7 +319,7 @@ def test_a_batch_of_a_copied_tree_is_known_by_sizes_and_counts(
     os.system(f"cp -a '{root}' '{copy}'")
     with Spool(copy, sync="none", clock=clock) as spool, Consumer(spool, "spark") as again:
         [batch] = again.batches("s", 0)
-        assert again.keep(batch).claims.keys() == {"jobs"}
+        assert again.renew_batch(batch).claims.keys() == {"jobs"}
         assert again.commit("s", 1) == 1
         assert spool.counts("jobs").total == 0
 
@@ -330,7 +330,7 @@ def test_a_renewal_that_changes_nothing_waits_for_the_sync_of_the_claim(
     jobs.put(b"x", id="report")
     spool.deliver()
     claim = spool.unsynced.claim("jobs", 1, 60.0)
-    renewal = other.unsynced.extend("jobs", ["report"], 30.0)
+    renewal = other.unsynced.renew_at_least("jobs", ["report"], 30.0)
     assert len(renewal.work.files) == 1
     assert renewal.work.folders == {"new", "delay", "queues/jobs"}
     assert other.complete(renewal) == [True]

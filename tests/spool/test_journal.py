@@ -193,7 +193,7 @@ def test_what_reached_no_one_is_noted_as_given_back(root: Path) -> None:
         jobs = spool.queue("jobs", create=True)
         unseen = jobs.put(b"x")
         [message] = jobs.claim(wait=5, visibility=60)
-        spool.complete(spool.unsynced.give_back(message))
+        spool.complete(spool.unsynced.release_unseen(message))
     assert [s["event"] for s in steps(root, unseen)][-2:] == ["claimed", "released"]
 
 

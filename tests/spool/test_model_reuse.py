@@ -144,7 +144,7 @@ class ReusingMachine(SpoolMachine):
         else:
             for message in spool.complete(pending):
                 with suppress(NoSuchMessage, NoSuchQueue):
-                    spool.complete(spool.unsynced.give_back(message))
+                    spool.complete(spool.unsynced.release_unseen(message))
         for claim in given:
             if self.models.is_claim(name, *claim):
                 claim.fact.state = READY
@@ -177,7 +177,7 @@ class ReusingMachine(SpoolMachine):
         which %= len(self.batches)
         name, given = self.batches[which]
         with self.consumer() as consumer:
-            kept = consumer.keep(consumer.batches(STREAM, 0)[which])
+            kept = consumer.renew_batch(consumer.batches(STREAM, 0)[which])
         expected = [claim for claim in given if self.keep(name, claim)]
         assert [claim.id for claim in kept.claims.get(name, [])] == [claim.id for claim in expected]
         self.batches[which] = (name, self.given(name, [claim.id for claim in expected]))

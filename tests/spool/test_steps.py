@@ -15,7 +15,7 @@ from fsmq.spool.layout.transitions import STEPS, State, Step, Transition
 from fsmq.spool.records.journal import Details, NoJournal
 from fsmq.spool.records.metrics import METRICS
 from fsmq.spool.verbs import dedup
-from fsmq.spool.verbs.claim import fetch
+from fsmq.spool.verbs.claim import deliver_one
 from tests.suite import HOME
 
 ROWS = {name: row for name, row in vars(transitions).items() if isinstance(row, Transition)}
@@ -73,7 +73,7 @@ def test_what_a_renewal_delivers_on_its_way_is_recorded(
     spool: Spool, jobs: Queue, noted: Noted
 ) -> None:
     [message_id] = spool.complete(spool.unsynced.put("jobs", [NewMessage(b"x")]))
-    fetch(spool.context, "jobs", message_id)
+    deliver_one(spool.context, "jobs", message_id)
     assert noted.events == ["accepted", "delivered"]
 
 

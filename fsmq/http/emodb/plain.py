@@ -95,7 +95,7 @@ class PlainQueues:
         """Hold messages for ``ttl`` seconds at least; with a ttl of 0 release them."""
         try:
             if ttl:
-                await self._complete(self._spool.unsynced.extend, queue, message_ids, ttl)
+                await self._complete(self._spool.unsynced.renew_at_least, queue, message_ids, ttl)
             else:
                 await self._release(queue, message_ids)
         except NoSuchQueue:

@@ -175,7 +175,7 @@ class Receiver:
             return messages
         for message in messages:
             try:
-                await self._runner.complete(self._spool.unsynced.give_back(message))
+                await self._runner.complete(self._spool.unsynced.release_unseen(message))
             except FsmqError:
                 continue  # its timer brings it back
         return []

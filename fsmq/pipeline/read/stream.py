@@ -150,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not batches:
             _log.warning("batch %d of %s was committed before", end["batch"], self._name)
         # What a process before this one claimed may have gone back meanwhile.
-        held = [b if b.name in self._claimed else consumer.keep(b) for b in batches]
+        held = [b if b.name in self._claimed else consumer.renew_batch(b) for b in batches]
         return [part for batch in held for part in self._parts(batch)]
 
     def commit(self, end: Offset) -> None:

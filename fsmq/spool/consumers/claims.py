@@ -1,6 +1,6 @@
-"""Claims of many messages without a look into them: their ids and sizes, and no body in memory.
+"""Claims of many messages by their ids and sizes, without reading a body into memory.
 
-Whoever works on a batch may be elsewhere, and read each message where it stands.
+The programs that work on a batch may be on other hosts, and read each message in place.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import NamedTuple
 
 from ..context import Context, Pending
@@ -17,9 +18,9 @@ from ..errors import FsmqError, unavailable
 from ..layout.identity import UNKNOWN, Identity, identify
 from ..layout.settings import check_number
 from ..layout.transitions import CLAIMED, DELAY, NEW, QUEUES, RENEWED, State
-from ..verbs.claim import Taken, deadline_of, fetch, take, win
+from ..verbs.claim import Claim, claim_one, claims_of, deadline_of, deliver_one
 from ..verbs.latch import PATIENCE_S, latch
-from ..verbs.release import return_unseen
+from ..verbs.release import release_uncounted
 from .window import Window
 
 MAX_BATCH = 1_000_000
@@ -44,7 +45,7 @@ class Claimed(NamedTuple):
     def is_file(self, context: Context, fd: int, found: os.stat_result) -> bool:
         """Whether an open file is the message that was claimed, and no other one of its id.
 
-        Where no identity tells, the size and the count do as far as they can. Raises OSError.
+        Without an identity, it compares the size and the count. Raises OSError.
         """
         known = self.identity if context.keeps_inodes else None
         if known is not None:
@@ -67,9 +68,9 @@ def claim_ids(
 ) -> Pending[list[Claimed]]:
     """Claim the next messages of a window, up to ``count`` of them.
 
-    max_bytes: what their files have together at most; the first one may have more.
+    max_bytes: the most bytes of their files together; the first one may have more.
     visibility: seconds; None: the queue's setting.
-    before_ns: leave what came into the queue later than this ctime.
+    before_ns: leave messages that came into the queue later than this ctime.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -82,24 +83,23 @@ def claim_ids(
     try:
         settings = context.settings_of(queue)
         wanted = _Wanted(context, window, max_bytes, before_ns)
-        won = win(context, queue, settings, wanted.ids(), visibility)
-        with closing(won):
-            while len(claimed) < count and (taken := next(won, None)) is not None:
-                claimed.append(_claimed(context, taken))
-                mtimes.append(taken.mtime_ns)
-                wanted.size += taken.size
-                work.closed.append(tree.path(State.DELAY, queue, taken.message_id))
+        with closing(claims_of(context, queue, settings, wanted.ids(), visibility)) as found:
+            for claim in islice(filter(None, found), count):
+                claimed.append(_claimed(context, claim))
+                mtimes.append(claim.mtime_ns)
+                wanted.size += claim.size
+                work.closed.append(tree.path(State.DELAY, queue, claim.message_id))
     except OSError as error:
-        # What was won before the fault is given out.
+        # What was claimed before the fault is given out.
         if not claimed:
             raise unavailable(error, f"cannot claim from queue {queue!r}") from error
     if claimed:
         work.folders = {tree.folder(QUEUES, queue), tree.folder(DELAY)}
 
-    def give_back() -> None:
+    def release() -> None:
         for claim, mtime_ns in zip(claimed, mtimes, strict=True):
             try:
-                return_unseen(context, queue, claim.id, mtime_ns)
+                release_uncounted(context, queue, claim.id, mtime_ns)
             except (OSError, FsmqError):
                 continue  # its timer brings it back
 
@@ -109,17 +109,17 @@ def claim_ids(
             context.record(CLAIMED, queue, claim.id, deliveries=claim.deliveries, claim_ms=claim_ms)
         return claimed
 
-    return Pending(work, give_out, give_back)
+    return Pending(work, give_out, release)
 
 
-def _claimed(context: Context, taken: Taken) -> Claimed:
+def _claimed(context: Context, claim: Claim) -> Claimed:
     """What is remembered of a claim; closes its descriptor."""
     try:
-        identity = identify(taken.fd) if context.keeps_inodes else UNKNOWN
+        identity = identify(claim.fd) if context.keeps_inodes else UNKNOWN
     finally:
-        os.close(taken.fd)
-    deliveries = 0 if context.stamps.coarse else taken.deliveries
-    return Claimed(taken.message_id, taken.size, deliveries, *identity)
+        os.close(claim.fd)
+    deliveries = 0 if context.stamps.coarse else claim.deliveries
+    return Claimed(claim.message_id, claim.size, deliveries, *identity)
 
 
 class _Wanted:
@@ -151,43 +151,43 @@ class _Wanted:
         return self._before_ns is None or found.st_ctime_ns <= self._before_ns
 
 
-def keep(
+def renew_claims(
     context: Context, queue: str, claims: Sequence[Claimed], visibility: float | None
 ) -> Pending[list[Claimed | None]]:
     """Let claims end ``visibility`` seconds from now (None: the queue's setting).
 
-    Gives each claim as it is now: with another count where the message had gone back to its queue
-    and was claimed again, and None where it is gone, or is someone else's claim by now. One on
-    which someone acts right now is left as it was, and so are those that come after a fault.
+    Returns each claim as it is now: with another count if the message was ready again and has been
+    claimed again; None if it is gone, or another consumer's claim by now. A claim on which another
+    process acts right now stays as it was, and so do all claims after a fault.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
     """
     tree = context.tree
     work = Work()
-    kept: list[Claimed | None] = []
+    renewed: list[Claimed | None] = []
     try:
         deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
         for claim in claims:
-            kept.append(_keep(context, queue, claim, deadline_ms, work))
+            renewed.append(_renew_one(context, queue, claim, deadline_ms, work))
     except OSError as error:
-        # What was claimed anew before the fault has to be known, or it is taken for another's.
-        if not kept:
+        # The caller has to know what was claimed again, or it takes that for another's claim.
+        if not renewed:
             raise unavailable(error, f"cannot renew in queue {queue!r}") from error
-        kept += claims[len(kept) :]
+        renewed += claims[len(renewed) :]
     if work.closed:
         work.folders = {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
 
     def finish() -> list[Claimed | None]:
         claim_ms = deadline_ms - context.now_ms()
-        for claim in filter(None, kept):
+        for claim in filter(None, renewed):
             context.record(RENEWED, queue, claim.id, claim_ms=claim_ms)
-        return kept
+        return renewed
 
     return Pending(work, finish)
 
 
-def _keep(
+def _renew_one(
     context: Context, queue: str, claim: Claimed, deadline_ms: int, work: Work
 ) -> Claimed | None:
     tree, stamps = context.tree, context.stamps
@@ -195,7 +195,7 @@ def _keep(
     try:
         latched = latch(context, path, PATIENCE_S)
     except BlockingIOError:
-        return claim  # the next renewal tells what has come of it
+        return claim  # the next renewal finds out what has become of it
     if latched is not None:
         try:
             if not stat.S_ISREG(latched.found.st_mode) or not claim.is_file(
@@ -204,19 +204,19 @@ def _keep(
                 return None
             stamp = stamps.decode(claim.id, latched.found.st_mtime_ns)
             if stamp is not None and stamp.deliveries not in (None, claim.deliveries):
-                return None  # its timer had ended, and someone else has claimed it
+                return None  # its timer had ended, and another consumer has claimed it
             mtime_ns = stamps.encode(claim.id, deadline_ms, claim.deliveries)
             if latched.stamp(context, path, mtime_ns):
                 work.closed.append(path)
                 return claim
         finally:
             latched.close()
-    fetch(context, queue, claim.id)  # a crash may have undone the mover's work, too
+    deliver_one(context, queue, claim.id)  # a crash may have undone the delivery too
     try:
-        taken = take(context, queue, claim.id, deadline_ms, claim.is_file)
+        again = claim_one(context, queue, claim.id, deadline_ms, claim.is_file)
     except BlockingIOError:
-        return None  # someone else is about to claim it
-    if taken is None:
+        return None  # another process is about to claim it
+    if again is None:
         return None
     work.closed.append(path)
-    return _claimed(context, taken)
+    return _claimed(context, again)

@@ -12,7 +12,7 @@ from ..errors import FsmqError, NoSuchQueue, as_unavailable
 from ..layout.names import check_queue
 from ..layout.uuids import uuid7
 from .batches import finish_committed, take_lock
-from .claims import Claimed, claim_ids, keep
+from .claims import Claimed, claim_ids, renew_claims
 from .manifest import DONE, LOCK, Batch, batches, folder_of, path_of, save
 from .window import Window
 
@@ -57,7 +57,7 @@ class Consumer:
         self._windows: dict[str, Window] = {}
         self._before_ns: int | None = None  # in a pass: what came later is left
         self._turn = 0
-        self._keeping = threading.Lock()
+        self._renewing = threading.Lock()
         self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
         self._is_over = False
@@ -155,19 +155,19 @@ class Consumer:
                 self._store(batch)
             return batch
 
-    def keep(self, batch: Batch) -> Batch:
-        """Hold the messages of a batch from now on; the batch without those that are lost.
+    def renew_batch(self, batch: Batch) -> Batch:
+        """Renew the claims of a batch; the batch without the messages that are lost.
 
-        One that went back to its queue is claimed again. Raises Unavailable.
+        A message that is ready again is claimed again. Raises Unavailable.
         """
-        with self._keeping:
+        with self._renewing:
             now = self._open.get(batch.name, batch)
             for queue, claims in now.claims.items():
                 for start in range(0, len(claims), _PART):
                     with self._mutex:
                         if batch.name not in self._open:
-                            return now  # it has been committed meanwhile
-                        now = self._keep(now, queue, claims[start : start + _PART])
+                            return now  # it has been committed
+                        now = self._renew_part(now, queue, claims[start : start + _PART])
             return now
 
     def commit(self, stream: str, upto: int) -> int:
@@ -209,13 +209,14 @@ class Consumer:
             del self._windows[queue]
             return []
 
-    def _keep(self, batch: Batch, queue: str, claims: Sequence[Claimed]) -> Batch:
-        """Keep some claims of a batch; the batch as it is then, stored if it is another."""
+    def _renew_part(self, batch: Batch, queue: str, claims: Sequence[Claimed]) -> Batch:
+        """Renew some claims of a batch; the batch as it is then, stored if it has changed."""
         try:
-            kept = self._spool.complete(keep(self._context, queue, claims, self._visibility))
+            pending = renew_claims(self._context, queue, claims, self._visibility)
+            renewed = self._spool.complete(pending)
         except NoSuchQueue:
-            kept = [None] * len(claims)
-        changes = {old: new for old, new in zip(claims, kept, strict=True) if old != new}
+            renewed = [None] * len(claims)
+        changes = {old: new for old, new in zip(claims, renewed, strict=True) if old != new}
         if not changes:
             return batch
         lost = [old.id for old, new in changes.items() if new is None]
@@ -223,7 +224,7 @@ class Consumer:
             self._on_lost(queue, lost)
         now = (changes.get(claim, claim) for claim in batch.claims[queue])
         batch = batch.with_claims(queue, [claim for claim in now if claim is not None])
-        # A crash before this is stored leaves what was claimed anew to its timer.
+        # If we crash before this is stored, what was claimed again comes back by its timer.
         with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
             self._store(batch)
         return batch
@@ -250,7 +251,7 @@ class Consumer:
                 open_now = list(self._open.values())
             for batch in open_now:
                 try:
-                    self.keep(batch)
+                    self.renew_batch(batch)
                 except FsmqError as error:
                     self._on_problem(error)
 

@@ -10,7 +10,6 @@ import errno
 import os
 import stat
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 from ..context import Context, Pending
@@ -44,8 +43,8 @@ _MAX_EXPIRED = 200
 
 
 @dataclass(slots=True)
-class Taken:
-    """A message whose claim has been won; ``fd`` is open on it."""
+class Claim:
+    """A message that has just been claimed; ``fd`` is open on it."""
 
     message_id: str
     fd: int
@@ -55,35 +54,19 @@ class Taken:
     mtime_ns: int  # that the claim has set
 
 
-def win(
+def claims_of(
     context: Context,
     queue: str,
     settings: QueueSettings,
     ids: Iterator[str],
     visibility: float | None,
     is_wanted: IsWanted = anyone,
-) -> Generator[Taken, None, None]:
+) -> Generator[Claim | None, None, None]:
     """Claim ready messages one after the other, as they are asked for; close it when done.
 
-    Raises as :func:`win_in`, which see.
-    """
-    with closing(win_in(context, queue, settings, ids, visibility, is_wanted)) as won:
-        for taken in won:
-            if taken is not None:
-                yield taken
+    Yields None after every few ids that it has tried, for callers that may not run for long.
 
-
-def win_in(
-    context: Context,
-    queue: str,
-    settings: QueueSettings,
-    ids: Iterator[str],
-    visibility: float | None,
-    is_wanted: IsWanted = anyone,
-) -> Generator[Taken | None, None, None]:
-    """The same, with None in between after every few: to go on would take long.
-
-    ids: what may be ready, in the order in which it is tried. is_wanted: as `take` has it.
+    ids: what may be ready, in the order in which it is tried. is_wanted: see `claim_one`.
 
     Raises:
         InvalidValue
@@ -101,7 +84,7 @@ def win_in(
                 continue
             busy.append(message_id)  # unless it turns out to be something else
             try:
-                taken = take(context, queue, message_id, deadline_ms, is_wanted)
+                claim = claim_one(context, queue, message_id, deadline_ms, is_wanted)
             except BlockingIOError:
                 context.metrics.count(("lost_race", queue))
                 continue  # the process that has latched it was stopped in the middle
@@ -112,11 +95,11 @@ def win_in(
                     break
                 continue
             busy.pop()
-            if taken is None:
+            if claim is None:
                 context.metrics.count(("lost_race", queue))
                 continue
             won += 1
-            yield taken
+            yield claim
     finally:
         for message_id in busy:
             context.ready.postpone(queue, message_id)
@@ -148,7 +131,7 @@ def renew(
         work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
         fd = restamp(context, path, message_id, deadline_ms)
         if fd is None:
-            fd = take_back(context, queue, message_id, deadline_ms)
+            fd = reclaim(context, queue, message_id, deadline_ms)
         if fd is None:
             raise NoSuchMessage(queue, message_id, "that is in flight or ready")
         work.files.append(fd)
@@ -160,7 +143,7 @@ def renew(
     return Pending(work, finish)
 
 
-def extend(
+def renew_at_least(
     context: Context, queue: str, message_ids: Sequence[str], visibility: float
 ) -> Pending[list[bool]]:
     """Let claims end ``visibility`` seconds from now or later; for each, whether it is claimed now.
@@ -179,7 +162,7 @@ def extend(
     try:
         with as_unavailable(f"cannot renew in queue {queue!r}"):
             deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
-            renewed = [_extend(context, queue, i, deadline_ms, work) for i in message_ids]
+            renewed = [_renew_one(context, queue, i, deadline_ms, work) for i in message_ids]
     except BaseException:
         work.close()
         raise
@@ -196,14 +179,14 @@ def extend(
     return Pending(work, finish)
 
 
-def _extend(context: Context, queue: str, message_id: str, deadline_ms: int, work: Work) -> bool:
+def _renew_one(context: Context, queue: str, message_id: str, deadline_ms: int, work: Work) -> bool:
     path = context.tree.path(State.DELAY, queue, message_id)
     # One that ends late enough is synced too: the process that claimed it may not have done so.
     fd = restamp(context, path, message_id, deadline_ms, later_only=True)
     if fd is None:
         # It may still be new: then we do the mover's work for it.
-        fetch(context, queue, message_id)
-        fd = take_back(context, queue, message_id, deadline_ms)
+        deliver_one(context, queue, message_id)
+        fd = reclaim(context, queue, message_id, deadline_ms)
     if fd is None:
         fd = restamp(context, path, message_id, deadline_ms, later_only=True)
     if fd is None:
@@ -212,7 +195,7 @@ def _extend(context: Context, queue: str, message_id: str, deadline_ms: int, wor
     return True
 
 
-def fetch(context: Context, queue: str, message_id: str) -> None:
+def deliver_one(context: Context, queue: str, message_id: str) -> None:
     """Deliver one message of ``new/``, as the mover will do."""
     tree = context.tree
     found = tree.look(tree.path(State.NEW, queue, message_id))
@@ -257,13 +240,13 @@ def _alive(
             yield None
 
 
-def take(
+def claim_one(
     context: Context,
     queue: str,
     message_id: str,
     deadline_ms: int,
     is_wanted: IsWanted = anyone,
-) -> Taken | None:
+) -> Claim | None:
     """Try to claim one ready message; None if another process has it, or if it is no message.
 
     is_wanted: called with the open file, which may be another message of this id.
@@ -299,7 +282,7 @@ def take(
                 latched.close()  # whatever failed: an open latch would lock it for ever
     if not won:
         return None
-    return Taken(message_id, latched.fd, found.st_size, deliveries, deadline_ms, mtime)
+    return Claim(message_id, latched.fd, found.st_size, deliveries, deadline_ms, mtime)
 
 
 def _move_to_delay(
@@ -321,10 +304,10 @@ def _move_to_delay(
     return latched.stamp(context, context.tree.path(State.DELAY, queue, message_id), mtime_ns)
 
 
-def take_back(context: Context, queue: str, message_id: str, deadline_ms: int) -> int | None:
+def reclaim(context: Context, queue: str, message_id: str, deadline_ms: int) -> int | None:
     """Claim one message again that is ready again; its descriptor, or None."""
     try:
-        taken = take(context, queue, message_id, deadline_ms)
+        claim = claim_one(context, queue, message_id, deadline_ms)
     except BlockingIOError:
         return None  # another process is about to claim it
-    return None if taken is None else taken.fd
+    return None if claim is None else claim.fd

@@ -93,8 +93,8 @@ def poll_in(
         NoRoom: there is none for the first of them.
     """
     side = read_side(name)
-    first = yield from receive.won_in(context, side, count, visibility, room)
-    won = [first]
+    first = yield from receive.claims_in(context, side, count, visibility, room)
+    parts = [first]
     pulled: set[str] = set()
     work = Work()
     work.take(first.work)
@@ -102,8 +102,8 @@ def poll_in(
         if len(first.messages) < count:
             pulled = yield from _pull(context, name, count - len(first.messages), work)
         if pulled:
-            more = yield from receive.won_in(context, side, len(pulled), visibility, room)
-            won.append(more)
+            more = yield from receive.claims_in(context, side, len(pulled), visibility, room)
+            parts.append(more)
             work.take(more.work)
     except BaseException as error:
         if not isinstance(error, NoRoom) or not first.messages:
@@ -112,12 +112,12 @@ def poll_in(
             raise
 
     def finish() -> list[Message]:
-        found = [message for part in won for message in part.give_out()]
+        found = [message for part in parts for message in part.give_out()]
         fresh = [m for m in found if m.id in pulled]
         return [*(m for m in found if m.id not in pulled), *sorted(fresh, key=lambda m: m.body)]
 
     def abandon() -> None:
-        for part in won:
+        for part in parts:
             part.release()
 
     return Pending(work, finish, abandon)

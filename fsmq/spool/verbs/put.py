@@ -122,9 +122,9 @@ class _Staging:
             if draft.delay_ms is not None:
                 deadline_ms = self._context.now_ms() + draft.delay_ms
                 mtime = self._context.stamps.encode(draft.message_id, deadline_ms, 0)
-                # By its name: a mover that took us for crashed may have given it to a claimer.
+                # By its name: a mover may have thought that we crashed, and delivered it already.
                 if not self._tree.stamp(self._staged_path(draft), mtime):
-                    raise _taken_away(draft)
+                    raise _was_removed(draft)
         finally:
             if not is_kept:
                 os.close(fd)
@@ -135,7 +135,7 @@ class _Staging:
             for draft, _ in self._drafts:
                 self._show_or_collapse(draft)
             if not self._tree.has_queue(self._queue):
-                # Deleted while we synced: its sweep of new/ may have been over already.
+                # It was deleted while we synced, and may have purged new/ before this came there.
                 raise NoSuchQueue(self._queue)
         except OSError as error:
             self.abandon()
@@ -154,21 +154,21 @@ class _Staging:
         return [draft.message_id for draft, _ in self._drafts]
 
     def abandon(self) -> None:
-        """Remove what was written. What cannot be removed now, a retry will, or the mover."""
+        """Remove what was written. What cannot be removed now, a retry or the mover removes."""
         self.work.close()
         unfinished = set()
         for draft, inode in self._drafts:
             try:
                 if not self._tree.unlink(self._staged_path(draft)):
-                    self._take_back(draft, inode)
+                    self._undo(draft, inode)
             except OSError:
                 unfinished.add(_bare(draft))
         self._free(unfinished)
 
-    def _take_back(self, draft: Draft, inode: int) -> None:
-        """Remove a message that has been shown, by us or by a mover that took us for crashed.
+    def _undo(self, draft: Draft, inode: int) -> None:
+        """Remove a message that is visible, through us or a mover that thought we had crashed.
 
-        The inode tells it from another message of its id, which may have been acknowledged.
+        The inode tells it from another message of its id, which may be durable.
         """
         remove_known(
             self._context, self._queue, draft.message_id, lambda _, fd, found: found.st_ino == inode
@@ -178,7 +178,7 @@ class _Staging:
         try:
             self._show(draft)
         except DuplicateMessage:
-            # A move has brought an equal one meanwhile, which needs no reservation.
+            # A move, which needs no reservation, has brought an equal message here.
             if not self._collapse:
                 raise
             self._tree.unlink(self._staged_path(draft))
@@ -190,19 +190,19 @@ class _Staging:
                 return
         except FileExistsError:
             raise DuplicateMessage(self._queue, draft.message_id) from None
-        # The dot-name is gone. A mover that took us for crashed has promoted it, or, if its clock
-        # is far off, removed it.
+        # The dot-name is gone. A mover that thought we had crashed has promoted it, or removed it
+        # if its clock is far off.
         if not stands(self._tree, self._queue, draft.message_id, gone_too=True):
             if not self._tree.has_queue(self._queue):
-                raise NoSuchQueue(self._queue)  # deleted meanwhile, unfinished puts included
-            raise _taken_away(draft)
+                raise NoSuchQueue(self._queue)  # deleted just now, with its unfinished puts
+            raise _was_removed(draft)
 
     def _create(self, draft: Draft) -> int:
         path = self._staged_path(draft)
         try:
             return self._tree.create(path)
         except FileExistsError:
-            # Left by a crash. If it is complete it may have been acknowledged: it stands.
+            # A crash left it. If it is complete, it may have been acknowledged: it is the message.
             if finish(self._tree, draft.staged(self._queue)).promoted:
                 raise DuplicateMessage(self._queue, draft.message_id) from None
             return self._tree.create(path)
@@ -210,8 +210,7 @@ class _Staging:
     def _reserve(self, ids: set[str]) -> None:
         """Keep other puts of these ids out until this one is over.
 
-        In order: of two batches that have ids in common the one that gets the first of them gets
-        all, and not each a part.
+        In order, so that of two batches with common ids one gets all of them, and not each a part.
         """
         for bare in sorted(ids):
             if self._reservations.take(self._queue, bare):
@@ -235,13 +234,13 @@ class _Staging:
         try:
             self._reservations.free(self._queue, reserved, unfinished)
         except OSError:
-            return  # a name stays, without a lock: recovery removes it
+            return  # a name is left without a lock: recovery removes it
 
     def _staged_path(self, draft: Draft) -> str:
         return self._tree.folder(NEW, draft.staged(self._queue))
 
 
-def _taken_away(draft: Draft) -> Unavailable:
+def _was_removed(draft: Draft) -> Unavailable:
     return Unavailable(
         f"the message {draft.message_id!r} was removed by someone else before it was finished"
     )

@@ -14,8 +14,8 @@ from ..layout.settings import check_number
 from ..layout.steps import Steps
 from ..layout.transitions import CLAIMED, DELAY, QUEUES
 from ..views.reading import MAX_ANSWER_BYTES, Budget, Room, read
-from .claim import Taken, is_readable, win_in
-from .release import claim_stamp, return_unseen
+from .claim import Claim, claims_of, is_readable
+from .release import claim_stamp, release_uncounted
 
 MAX_CLAIMS = 1000
 
@@ -29,50 +29,50 @@ def claim_in(
 ) -> Steps[Pending[list[Message]]]:
     """Claim up to ``count`` ready messages for ``visibility`` seconds (None: the queue's setting).
 
-    The rest as for `won_in`, which see.
+    For the rest see `claims_in`.
     """
-    won = yield from won_in(context, queue, count, visibility, room)
-    return Pending(won.work, won.give_out, won.release)
+    claims = yield from claims_in(context, queue, count, visibility, room)
+    return Pending(claims.work, claims.give_out, claims.release)
 
 
-def won_in(
+def claims_in(
     context: Context, queue: str, count: int, visibility: float | None, room: Room | None
-) -> Steps[Won]:
-    """The same for who looks at the messages before they are given out.
+) -> Steps[Claims]:
+    """The same for a caller that looks at the messages before they are given out.
 
-    room: from which the room for their bodies is taken; what does not fit is not claimed.
+    room: the memory for the bodies; a message that does not fit is not claimed.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
-        NoRoom: there is none for the first of them.
+        NoRoom: there is no memory for the first of them.
     """
     check_queue(queue)
     check_number("count", count, 1, MAX_CLAIMS)
-    won = Won(context, queue, room)
+    claims = Claims(context, queue, room)
     try:
-        yield from won.take_in(count, visibility)
+        yield from claims.take_in(count, visibility)
     except OSError as error:
-        # What was won before the fault is given out; a message whose reading failed comes back
-        # when its timer ends.
-        if not won.messages:
-            won.work.close()
+        # What was claimed before the fault is given out. A message that could not be read comes
+        # back when its timer ends.
+        if not claims.messages:
+            claims.work.close()
             raise unavailable(error, f"cannot claim from queue {queue!r}") from error
     except NoRoom:
-        if not won.messages:
-            won.work.close()
+        if not claims.messages:
+            claims.work.close()
             raise
     except BaseException:
-        won.work.close()
+        claims.work.close()
         raise
     finally:
-        won.budget.close()
-    if not won.messages:
-        won.work = Work()
-    return won
+        claims.budget.close()
+    if not claims.messages:
+        claims.work = Work()
+    return claims
 
 
-class Won:
-    """Several messages that have been claimed, or are being; none of it is durable yet."""
+class Claims:
+    """Several messages that are claimed, or are being claimed; no claim is durable yet."""
 
     def __init__(self, context: Context, queue: str, room: Room | None) -> None:
         tree = context.tree
@@ -88,15 +88,16 @@ class Won:
         context.ready.divide(queue, settings)
         ids = context.ready.popped(queue)
         size = 0
-        with closing(win_in(context, queue, settings, ids, visibility, self._is_wanted)) as won:
-            for taken in won:
-                if taken is None:
+        found = claims_of(context, queue, settings, ids, visibility, self._is_wanted)
+        with closing(found):
+            for claim in found:
+                if claim is None:
                     yield
                     continue
-                self.work.files.append(taken.fd)
-                message = yield from self._read(taken)
+                self.work.files.append(claim.fd)
+                message = yield from self._read(claim)
                 self.messages.append(message)
-                size += max(taken.size, len(message.body))
+                size += max(claim.size, len(message.body))
                 if len(self.messages) == count or size >= MAX_ANSWER_BYTES:
                     break
 
@@ -121,19 +122,19 @@ class Won:
         self.budget.need(found.st_size)
         return True
 
-    def _read(self, taken: Taken) -> Steps[Message]:
-        known = facts(taken.message_id)
+    def _read(self, claim: Claim) -> Steps[Message]:
+        known = facts(claim.message_id)
         try:
-            content = yield from read(self._context, taken.fd, taken.size, known, self.budget)
+            content = yield from read(self._context, claim.fd, claim.size, known, self.budget)
         except NoRoom:
-            self._return(taken.message_id, taken.mtime_ns)  # it is larger than its file
+            self._return(claim.message_id, claim.mtime_ns)  # it is larger than its file
             raise
         return Message(
             queue=self._queue,
-            id=taken.message_id,
+            id=claim.message_id,
             body=content.body,
-            deliveries=None if self._context.stamps.coarse else taken.deliveries,
-            deadline=taken.deadline_ms / 1000,
+            deliveries=None if self._context.stamps.coarse else claim.deliveries,
+            deadline=claim.deadline_ms / 1000,
             content_type=content.content_type,
             attributes=content.attributes,
             priority=known.priority,
@@ -144,6 +145,6 @@ class Won:
 
     def _return(self, message_id: str, mtime_ns: int) -> None:
         try:
-            return_unseen(self._context, self._queue, message_id, mtime_ns)
+            release_uncounted(self._context, self._queue, message_id, mtime_ns)
         except (OSError, FsmqError):
             return  # its timer brings it back

@@ -42,7 +42,7 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
                 raise NoSuchMessage(queue, message_id, "that is in flight")
             work.files.append(fd)
         else:
-            left = _hand_back(context, settings, queue, message_id)
+            left = _release_one(context, settings, queue, message_id)
             work.folders.add(tree.folder(QUEUES, left.queue))
             return Pending(work, partial(left.record, context, queue))
     return Pending(work, partial(context.record, RELEASED, queue, message_id))
@@ -51,9 +51,9 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
 def release_many(
     context: Context, queue: str, message_ids: Sequence[str] | None = None
 ) -> Pending[int]:
-    """Give claimed messages back, all of the queue's by default; how many.
+    """Release claimed messages, all of the queue by default; how many.
 
-    Those that are not claimed (any more) are passed over.
+    Messages that are not claimed (any more) are skipped.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -67,7 +67,7 @@ def release_many(
         for message_id in _claimed(context, queue) if message_ids is None else message_ids:
             check_id(queue, message_id)
             try:
-                left = _hand_back(context, settings, queue, message_id)
+                left = _release_one(context, settings, queue, message_id)
             except NoSuchMessage:
                 continue
             work.folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
@@ -95,7 +95,7 @@ class _Left(NamedTuple):
 
 
 def _claimed(context: Context, queue: str) -> Iterator[str]:
-    """The ids of a queue's claimed messages; those that wait for a delay's end are none."""
+    """The ids of a queue's claimed messages, without the delayed ones, which nobody has claimed."""
     tree = context.tree
     for name in tree.names(tree.folder(DELAY)):
         parts = split_entry(name)
@@ -110,7 +110,7 @@ def _claimed(context: Context, queue: str) -> Iterator[str]:
 
 
 def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
-    """Send a claimed message to its queue's dead letters before its deliveries are used up.
+    """Move a claimed message to the dead-letter queue before its deliveries are used up.
 
     Raises:
         InvalidValue: the queue has no dead-letter queue, or the id cannot be one.
@@ -141,7 +141,7 @@ def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
 
 
 def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
-    """Whether a message that was claimed so often belongs to the dead letters."""
+    """Whether a message with this many deliveries belongs in the dead-letter queue."""
     return settings.max_deliveries is not None and deliveries >= settings.max_deliveries
 
 
@@ -150,11 +150,10 @@ def bury(
 ) -> Details | None:
     """Move a latched message from ``delay/`` to a dead-letter queue, where its count starts again.
 
-    Gives what the caller records of it when it is durable; None if it is not in ``delay/`` any
-    more.
+    Returns the details to record when it is durable; None if it is not in ``delay/`` any more.
 
     Raises:
-        FileExistsError: a message of that id stands there, in whatever state; nothing was changed.
+        FileExistsError: that queue has a message of this id; nothing was changed.
         OSError
     """
     tree, stamps = context.tree, context.stamps
@@ -162,10 +161,10 @@ def bury(
         tree.make_queue(dead_letters)
     source = tree.path(State.DELAY, queue, message_id)
     if stands(tree, dead_letters, message_id):
-        # No rename would find it in its way where it is new or hidden.
+        # A rename fails only if the other message is ready, not if it is new or hidden.
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source)
     found = latched.found
-    # Before the rename: who waits for dead letters may claim it at once, and would count on.
+    # Before the rename: a consumer of the dead-letter queue may claim it at once, with this count.
     if not latched.stamp(context, source, stamps.encode(message_id, context.now_ms(), 0)):
         return None
     buried = None
@@ -180,8 +179,8 @@ def bury(
     return {"size": found.st_size, "deliveries": deliveries or None, "target": dead_letters}
 
 
-def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id: str) -> _Left:
-    """Rename a message out of ``delay/``, to the dead letters if its deliveries are used up."""
+def _release_one(context: Context, settings: QueueSettings, queue: str, message_id: str) -> _Left:
+    """Rename a message out of ``delay/``, to its queue or else to the dead-letter queue."""
     tree = context.tree
     latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
     if latched is None:
@@ -206,8 +205,8 @@ def _hand_back(context: Context, settings: QueueSettings, queue: str, message_id
     raise NoSuchMessage(queue, message_id, "that is in flight")
 
 
-def give_back(context: Context, message: Message) -> Pending[None]:
-    """Give back a claim that reached no one: this was no delivery.
+def release_unseen(context: Context, message: Message) -> Pending[None]:
+    """Release a message that reached no consumer, so that its claim counts as no delivery.
 
     Raises:
         NoSuchMessage: the claim is over.
@@ -216,7 +215,7 @@ def give_back(context: Context, message: Message) -> Pending[None]:
     tree, queue = context.tree, message.queue
     work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
     with as_unavailable(f"cannot release to queue {queue!r}"):
-        return_unseen(context, queue, message.id, claim_stamp(context, message))
+        release_uncounted(context, queue, message.id, claim_stamp(context, message))
     return Pending(work, partial(context.record, RELEASED, queue, message.id))
 
 
@@ -226,10 +225,10 @@ def claim_stamp(context: Context, message: Message) -> int:
     return context.stamps.encode(message.id, deadline_ms, message.deliveries or 0)
 
 
-def return_unseen(context: Context, queue: str, message_id: str, mtime_ns: int) -> None:
-    """Rename a claimed message back, with a count of one less.
+def release_uncounted(context: Context, queue: str, message_id: str, mtime_ns: int) -> None:
+    """Rename a claimed message back to its queue, with a count of one less.
 
-    mtime_ns: the stamp that the claim has set. One with any other is someone else's by now.
+    mtime_ns: the stamp that the claim has set. With any other stamp it is another claim by now.
 
     Raises:
         NoSuchMessage, Unavailable, OSError

@@ -95,7 +95,7 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
     """Remove a message wherever it is; False if it is nowhere. Raises Unavailable, OSError."""
     tree = context.tree
     for _ in range(_ROUNDS):
-        if _take_away(tree, _ATTEMPTS, queue, message_id):
+        if _remove_from(tree, _ATTEMPTS, queue, message_id):
             return True
         # A network filesystem may have renamed and yet said ENOENT, when the server restarted.
         if tree.network and tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None:
@@ -106,7 +106,7 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
     raise Unavailable(f"the message {message_id!r} keeps moving from folder to folder")
 
 
-def _take_away(tree: Tree, attempts: Sequence[Transition], queue: str, message_id: str) -> bool:
+def _remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_id: str) -> bool:
     """Bring a message to ``remove/`` from the first place where it is, or unlink it there.
 
     Unlinked it is where ``remove/`` has no room for its name: what makes room on a full disk must
@@ -296,7 +296,7 @@ def sweep(
         if died_ns is not None and _is_successors(tree, queue, path, died_ns):
             continue
         if staged is None:
-            if _take_away(tree, [transition], queue, parts[1]):
+            if _remove_from(tree, [transition], queue, parts[1]):
                 context.record(PURGED, queue, parts[1])
         else:
             # A complete one may have been acknowledged before a crash, and would come back.

@@ -123,7 +123,7 @@ class AsyncWorker:
                 self._begin(message)
 
     def _begin(self, message: Message) -> None:
-        work = self._give_back if self._stopping.is_set() else self._work
+        work = self._release_unhandled if self._stopping.is_set() else self._work
         task = asyncio.create_task(work(message))
         self._working.add(task)
         task.add_done_callback(self._working.discard)
@@ -238,7 +238,7 @@ class AsyncWorker:
         # Not for longer than the claim lasts: after that it would be taken from somebody else.
         await self._source.release(message.id, delay, claim.seconds_left)
 
-    async def _give_back(self, message: Message) -> None:
+    async def _release_unhandled(self, message: Message) -> None:
         claim = Claim(self._pace.visibility, self._stopping)
         try:
             await self._release(message, claim, 0.0)

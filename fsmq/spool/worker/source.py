@@ -64,7 +64,7 @@ class QueueSource:
         try:
             return await asyncio.wrap_future(claimed)
         except asyncio.CancelledError:
-            claimed.add_done_callback(self._give_back)  # the thread goes on
+            claimed.add_done_callback(self._release_claimed)  # the thread goes on
             raise
 
     async def renew(self, message_id: str, visibility: float, patience: float) -> object:
@@ -90,13 +90,13 @@ class QueueSource:
     def _claim(self, count: int, visibility: float) -> list[Message]:
         return list(self._queue.claim(count, visibility, _WAIT_S))
 
-    def _give_back(self, claimed: Future[list[Message]]) -> None:
+    def _release_claimed(self, claimed: Future[list[Message]]) -> None:
         if claimed.cancelled() or claimed.exception() is not None:
             return
         spool = self._queue.spool
         for message in claimed.result():
             with suppress(FsmqError):  # it comes back when its claim ends
-                spool.complete(spool.unsynced.give_back(message))
+                spool.complete(spool.unsynced.release_unseen(message))
 
     async def _persist(self, patience: float, verb: Callable[..., object], *of: Any) -> object:
         end = time.monotonic() + patience
