@@ -149,7 +149,7 @@ def _programs(root: Root, lag: Lag) -> Iterator[Finding]:
         yield Finding("mover", Health.OK, f"answered after {1000 * alive.mover:.0f} ms")
     else:
         text = f"no answer within 3 s: nobody delivers messages or ends claims{_ALONE}"
-        stands = max(lag.undelivered, lag.overdue) > _STILL_S
+        stands = max(lag.undelivered, lag.late) > _STILL_S
         yield Finding("mover", Health.ERROR if stands else Health.WARNING, text, start)
     removed = f"{many(lag.removed, 'removed file')} to be unlinked"
     if alive.reaper is not None:
@@ -166,10 +166,10 @@ def _standing_still(lag: Lag) -> Iterator[Finding]:
     if lag.undelivered > _STILL_S:
         text = f"a message has been in new/ for {span(lag.undelivered)}"
         yield Finding("delivery", Health.ERROR, text, see)
-    if lag.overdue > _STILL_S:
-        text = f"a message in delay/ is late by {span(lag.overdue)}"
+    if lag.late > _STILL_S:
+        text = f"a message in delay/ is late by {span(lag.late)}"
         yield Finding("timers", Health.ERROR, text, see)
-    for queue, count in sorted(lag.homeless.items()):
+    for queue, count in sorted(lag.undeliverable.items()):
         text = f"{many(count, 'message')} wait for the queue {queue}, which does not exist"
         yield Finding("undeliverable", Health.WARNING, text, f"fsmq create {queue}")
 

@@ -10,8 +10,8 @@ from typing import Protocol
 from fsmq.cli.place.place import Place, Root
 from fsmq.cli.place.server import Server, ServerTraffic
 from fsmq.spool.index.events import Events, Kind
-from fsmq.spool.layout.budget import Budget
 from fsmq.spool.layout.names import split_entry
+from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.layout.transitions import NEW, REMOVE
 from fsmq.spool.views.counts import Overview
 
@@ -105,4 +105,4 @@ class Sampler:
                 rates = [counted[name] / elapsed for counted in totals]
             rows.append(Row(name, overview, *rates))
         cost = time.monotonic() - started
-        return rows, Budget(_SHARE, self._interval).pause(cost) - cost
+        return rows, Throttle(_SHARE, self._interval).pause(cost) - cost

@@ -115,7 +115,7 @@ def _run(options: MoverOptions, context: Context, polls: bool) -> int:
             log.debug("moved", messages=moved)
         delivery.measure_lag()
         context.journal.measure_lag()
-        reports.tell(context.metrics)
+        reports.write_if_due(context.metrics)
         if not delivery.is_behind:
             loop.pause(_GATHER_S)
         loop.wait(0.0 if moved else delivery.timeout())

@@ -91,7 +91,7 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
         total += reaped
         metrics.count(("reap",), reaped)
         journal.measure_lag()
-        reports.tell(metrics)
+        reports.write_if_due(metrics)
         if reaped:
             log.debug("reaped", files=reaped)
             loop.pause(_GATHER_S)

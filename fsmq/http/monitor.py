@@ -19,8 +19,8 @@ from prometheus_client.exposition import choose_encoder
 
 from fsmq._version import __version__
 from fsmq.spool.errors import Unavailable, as_unavailable
-from fsmq.spool.layout.budget import Budget
 from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.records.metrics import METRICS, Key, Snapshot
 from fsmq.spool.records.reports import Report
@@ -35,7 +35,7 @@ from .routing.call import Call
 from .routing.router import Router
 from .service.service import Service
 
-_SURVEYS = Budget(0.05, least_s=1.0)
+_SURVEYS = Throttle(0.05, least_s=1.0)
 # A disk that has not taken a byte after so long counts as one that refuses.
 _DISK_PATIENCE_S = 5.0
 # What a mover may serve; each has to be served by one that lives.

@@ -49,9 +49,9 @@ from .views import browse
 Status = Literal["in_progress", "complete", "error"]
 _ref = re.compile(UUID7)
 _OPEN, _DONE = ".json", ".done"
-# So many renames share a sync; until the last one nobody was told that anything is done.
+# How many renames share a sync; no move is reported complete before its last sync.
 _SYNC_EVERY = 10_000
-_TELL_EVERY_S = 1.0
+_SAVE_EVERY_S = 1.0
 _RESERVED_PATIENCE_S = 5.0
 _MAX_BYTES = 64 * 1024
 
@@ -63,9 +63,9 @@ class Move:
     dedup: source and target name dedup queues.
     in_flight: claimed and delayed messages move too, and are ready then.
     total: messages that were found; None before the work has begun.
-    moved: how many have been moved, by whoever works on it now: it may start anew after a crash.
+    moved: how many were moved by the process that works on it now; a crash may set it back.
     youngest: the greatest id that was found.
-    conflicts: messages that stay, since one of their id stands in the target.
+    conflicts: messages that stay, since the target has their id already.
     """
 
     ref: str
@@ -84,9 +84,9 @@ class Move:
 def begin(
     context: Context, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
 ) -> Move:
-    """Order a move, durably; some process with :class:`Mover` will make it.
+    """Begin a move, durably; some process makes it with :class:`MoveRunner`.
 
-    The queues need not exist: the target is made, and a source that is not there is empty.
+    The queues need not exist: the target is created, and a missing source counts as empty.
 
     Raises:
         InvalidValue, Unavailable
@@ -109,10 +109,10 @@ def find(context: Context, ref: str) -> Move | None:
         return _load(context.tree, ref, _DONE) or _load(context.tree, ref, _OPEN)
 
 
-class Mover:
-    """Works on moves; any number of them may run on a tree.
+class MoveRunner:
+    """Makes moves; any number of runners may work on one tree.
 
-    stop: asked between two messages; what is not done then is left to the next one.
+    stop: called between two messages; if it returns True, the rest is left to another runner.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Mover:
         """Make all moves that nobody works on; how many were completed.
 
         Raises:
-            Unavailable: the disk refuses; the move stays to be made.
+            Unavailable: the disk refuses; the move is not complete, and can be tried again.
         """
         done = 0
         with as_unavailable("cannot move"):
@@ -135,16 +135,16 @@ class Mover:
         first: OSError | Unavailable | None = None
         for name in sorted(n for n in names if n.endswith(_OPEN) and n[0] != "."):
             try:
-                done += self._take(name.removesuffix(_OPEN))
+                done += self._run_one(name.removesuffix(_OPEN))
             except (OSError, Unavailable) as error:
-                first = first or error  # what holds one up must not keep the others
+                first = first or error  # a fault of one must not stop the others
         if isinstance(first, OSError):
             raise unavailable(first, "cannot move") from first
         if first is not None:
             raise first
         return done
 
-    def _take(self, ref: str) -> bool:
+    def _run_one(self, ref: str) -> bool:
         held = lock(self._tree, self._tree.folder(MOVES, f".{ref}.lock"), os.O_CREAT)
         if held is None:
             return False
@@ -179,7 +179,7 @@ class Mover:
             youngest = max((_age(i) for _, _, i in found), default="")
             move = replace(move, total=len(found), youngest=youngest)
             _save(self._tree, move)
-        told = time.monotonic()
+        saved = time.monotonic()
         work = self._work(pairs)
         moved = conflicts = 0
         is_gone = False
@@ -196,14 +196,14 @@ class Mover:
             if done % _SYNC_EVERY == 0:
                 self._syncer.sync(work)
                 work = self._work(pairs)
-            if time.monotonic() - told >= _TELL_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() - saved >= _SAVE_EVERY_S:
+                saved = time.monotonic()
                 _save(self._tree, replace(move, moved=moved, conflicts=conflicts))
         self._syncer.sync(work)
         return _outcome(replace(move, moved=moved, conflicts=conflicts), is_gone)
 
     def _ids(self, queue: str, in_flight: bool, youngest: str) -> Iterator[str]:
-        # With the stream: what travels on meanwhile is seen twice, and not missed.
+        # In the direction in which messages move: one that moves on is seen twice, never missed.
         states = (State.NEW, State.READY, State.DELAY) if in_flight else (State.NEW, State.READY)
         seen: set[str] = set()
         for state in states:
@@ -215,7 +215,7 @@ class Mover:
                     yield message_id
 
     def _move(self, source: str, target: str, message_id: str, move: Move) -> bool:
-        """Move one message, wherever it stands. Raises FileExistsError, NoSuchQueue."""
+        """Move one message, in whatever state it is. Raises FileExistsError, NoSuchQueue."""
         if move.dedup:
             if self._collapse(source, target, message_id):
                 return True
@@ -234,14 +234,14 @@ class Mover:
         """Bring a message to a dedup queue, or remove it if an equal one waits there."""
         tree = self._tree
         if not fits(source, message_id):
-            raise FileExistsError  # a shell user's name that is too long to be looked up
+            raise FileExistsError  # a name given by hand, too long to be looked up
         message = browse.find(self._context, source, message_id)
         if message is None:
             return False
         to_id = content_id(message.body)
         held = patiently(lambda: reserve(tree, target, to_id), _RESERVED_PATIENCE_S)
         if held is None:
-            raise Unavailable(f"someone else is storing {to_id!r} right now")
+            raise Unavailable(f"another process is storing {to_id!r} right now")
         try:
             is_there = stands(tree, target, to_id)
             for transition in (MOVE_READY, MOVE_DELIVER, MOVE_READY, MOVE_DELAY, MOVE_READY):
@@ -294,18 +294,18 @@ def _load(tree: Tree, ref: str, suffix: str) -> Move | None:
         known = {name: stored[name] for name in Move.__slots__ if name in stored}
         return _checked(Move(**{**known, "ref": ref}))
     except (FileNotFoundError, ValueError, TypeError):
-        return None  # someone else's file
+        return None  # no file of ours
 
 
 def _checked(move: Move) -> Move:
     """A move that was read. Raises ValueError, TypeError."""
     check_queue(move.source, "source")
     check_queue(move.target, "target")
-    told: dict[str, Any] = asdict(move)
+    members: dict[str, Any] = asdict(move)
     for name in ("dedup", "in_flight"):
-        documents.flag(told, name)
+        documents.flag(members, name)
     for name in ("moved", "conflicts", *(() if move.total is None else ("total",))):
-        documents.whole(told, name)
+        documents.whole(members, name)
     if move.status not in get_args(Status) or not isinstance(move.youngest, str):
         raise ValueError("its status is unknown, or its youngest is not an id")
     if not isinstance(move.error, str | None):

@@ -102,17 +102,17 @@ class Reaper:
         path = f"{self._folder}/{found.name}"
         queue, _, message_id = found.name.rpartition(":")
         if found.is_dir(follow_symlinks=False):
-            return self._grave(path, queue)
+            return self._trash(path, queue)
         return self._unlink(path, queue, message_id)
 
-    def _grave(self, path: str, queue: str) -> bool:
+    def _trash(self, path: str, queue: str) -> bool:
         """Unlink what is in a folder, which was a queue's own, and then the folder."""
         first: OSError | None = None
         has_changed = False
         try:
             for found in self._tree.walk(path):
                 try:
-                    has_changed |= self._buried(f"{path}/{found.name}", found, queue)
+                    has_changed |= self._in_trash(f"{path}/{found.name}", found, queue)
                 except OSError as error:
                     first = first or error  # what cannot be unlinked must not keep the rest
                 if self._is_stopped:
@@ -126,7 +126,7 @@ class Reaper:
             raise first
         return has_changed
 
-    def _buried(self, path: str, found: os.DirEntry[str], queue: str) -> bool:
+    def _in_trash(self, path: str, found: os.DirEntry[str], queue: str) -> bool:
         if _is_held(found.name):
             return False
         if not found.is_dir(follow_symlinks=False):

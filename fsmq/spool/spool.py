@@ -302,7 +302,7 @@ class Spool:
 
         mq does so beside its other work; a program that runs alone calls this.
         """
-        return moves.Mover(self.context, self.syncer, stop).run()
+        return moves.MoveRunner(self.context, self.syncer, stop).run()
 
     # -- durability ------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fsmq.spool import FsmqError, NewMessage, Spool
-from fsmq.spool.durability.locks import Reservation, reserve
+from fsmq.spool.durability.locks import Lock, reserve
 from tests.suite import PATIENCE_S
 
 
@@ -27,7 +27,7 @@ class Rival:
         self._spool = Spool(root, sync="fsync", delivers=False)
         self._mover = Spool(root, sync="fsync")
         self._root = root
-        self._held: Reservation | None = None
+        self._held: Lock | None = None
         self._lock = fcntl.flock
         self._waits = threading.Event()
         self._answers: list[Any] = []
@@ -125,7 +125,7 @@ class Rival:
 
     def let_go(self) -> None:
         if self._held is not None:
-            self._held.let_go()
+            self._held.unlock()
 
     def exclude(self, id: str, times: int) -> tuple[int, int]:
         """Take and free one reservation; how often it was held, and how often not by us alone."""

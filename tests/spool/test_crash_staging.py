@@ -28,12 +28,12 @@ def run(spool: Spool, own: bool, *, aside: Path | None = None) -> None:
             name = f"staged-{n}" if own else None
             part.write("jobs", NewMessage(b"staged %d" % n, id=name, delay=n or None))
         if aside is not None:
-            part.set_aside(b"%d\n" % numbers[0])
+            part.reject(b"%d\n" % numbers[0])
         if numbers == (7,):
             part.abandon()
         else:
             parts.append(part.finish())
-    commit(spool, JOB, parts, aside=aside)
+    commit(spool, JOB, parts, rejected_rows=aside)
 
 
 def staged(recovered: dict[str, bytes]) -> list[bytes]:

@@ -27,14 +27,14 @@ def test_what_waits_for_a_mover_has_an_age(spool: Spool) -> None:
         jobs = delivering.queue("jobs", create=True)
         jobs.put_many([b"claimed", NewMessage(b"held", delay=2 * LATER_S)])
         jobs.claim(visibility=10)
-    assert (lag := measure_lag(spool.context)).undelivered == lag.overdue == 0
+    assert (lag := measure_lag(spool.context)).undelivered == lag.late == 0
     spool.queue("jobs").put(b"new")
     (spool.tree.root / "new" / "nowhere:a").touch()
     spool.context.clock = lambda: time.time() + LATER_S
     lag = measure_lag(spool.context)
     assert lag.undelivered == pytest.approx(LATER_S, abs=5)
-    assert lag.overdue == pytest.approx(LATER_S - 10, abs=5)
-    assert (lag.homeless, lag.redelivered, lag.removed) == ({"nowhere": 1}, {"jobs": 1}, 0)
+    assert lag.late == pytest.approx(LATER_S - 10, abs=5)
+    assert (lag.undeliverable, lag.redelivered, lag.removed) == ({"nowhere": 1}, {"jobs": 1}, 0)
 
 
 def test_a_survey_counts_as_a_count_does(spool: Spool) -> None:

@@ -19,7 +19,7 @@ from fsmq.spool.consumers.batches import finish_abandoned, take_lock
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import DONE, folder_of, path_of
 from fsmq.spool.context import Pending
-from fsmq.spool.durability.locks import Reservation
+from fsmq.spool.durability.locks import Lock
 from fsmq.spool.layout import names
 from tests.spool.model import DELAY, NEW, READY, Fact, Model
 from tests.spool.test_model import HEADERS, HOLDS, PLAIN, QUEUES, SpoolMachine
@@ -58,7 +58,7 @@ class ReusingMachine(SpoolMachine):
         super().__init__()
         self.unanswered: list[Unanswered] = []
         self.batches: list[tuple[str, list[Given]]] = []  # of the consumer, with their queues
-        self.stalled: Reservation | None = None  # the consumer, between commit and removal
+        self.stalled: Lock | None = None  # the consumer, between commit and removal
         self.doomed: list[tuple[str, list[Given]]] = []  # what it is about to remove
 
     @initialize(is_ahead=st.booleans(), has_batch=st.booleans())

@@ -115,7 +115,7 @@ def test_a_lock_ends_with_its_holder_and_not_with_the_children_of_that(
     assert single is not None
     with forked(fork):
         held.free("jobs", "a")
-        single.let_go()  # and leaves the name
+        single.unlock()  # and leaves the name
         other = Reservations(spool.tree)
         assert other.take("jobs", "a")
         assert other.take("jobs", "b")

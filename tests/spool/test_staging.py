@@ -97,7 +97,7 @@ def test_only_the_parts_that_are_named_count(root: Path, spool: Spool, jobs: Que
 def test_abandoned_parts_leave_nothing(root: Path, spool: Spool, jobs: Queue) -> None:
     part = Part(spool.context, spool.syncer.sync, JOB)
     part.write("jobs", NewMessage(b"never"))
-    part.set_aside(b"{}\n")
+    part.reject(b"{}\n")
     part.abandon()
     assert staged(root) == []
     write(spool, JOB, some(2))
@@ -225,9 +225,9 @@ def test_what_was_set_aside_becomes_one_file(tmp_path: Path, root: Path, spool: 
         parts = []
         for n in range(2):
             part = Part(spool.context, spool.syncer.sync, JOB)
-            part.set_aside(b'{"row": %d}\n' % n)
+            part.reject(b'{"row": %d}\n' % n)
             parts.append(part.finish())
-        assert commit(spool, JOB, parts, aside=tmp_path / "bad") == Outcome()
+        assert commit(spool, JOB, parts, rejected_rows=tmp_path / "bad") == Outcome()
     [found] = (tmp_path / "bad").iterdir()
     assert found.name == "load-1-0.jsonl"
     assert [json.loads(line) for line in found.open()] == [{"row": 0}, {"row": 1}]

@@ -210,7 +210,7 @@ class Receiver:
     def _load_blocking(self, queue: str) -> None:
         with as_unavailable(f"cannot list queue {queue!r}"):
             ready = self._spool.context.ready
-            ready.divide(queue, self._spool.context.settings_of(queue))
+            ready.set_partitions(queue, self._spool.context.settings_of(queue))
             ready.load(queue)
 
     # -- arrivals --------------------------------------------------------------------------------

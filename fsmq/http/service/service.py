@@ -210,5 +210,5 @@ class Service(Runner):
         while True:
             self.spool.context.journal.measure_lag()
             if self.reports.is_due(metrics):
-                await self.in_thread(self.reports.tell, metrics)
+                await self.in_thread(self.reports.write_if_due, metrics)
             await asyncio.sleep(EVERY_S)

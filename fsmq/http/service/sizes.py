@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from fsmq.spool.layout.budget import Budget
+from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.spool import Spool
 from fsmq.spool.views.counts import Counts
 
 from ..running.threads import Threads
 
-_BUDGET = Budget(0.05, least_s=0.2)
+_THROTTLE = Throttle(0.05, least_s=0.2)
 
 
 class Sizes:
@@ -35,7 +35,7 @@ class Sizes:
                     self._counts.pop(queue, None)
                     return
                 cost = loop.time() - started
-                fresh = loop.time() + _BUDGET.pause(cost)
+                fresh = loop.time() + _THROTTLE.pause(cost)
                 self._counts[queue] = (fresh, outcome)
 
             running.add_done_callback(done)

@@ -225,7 +225,7 @@ def _write_rows(
         except (InvalidValue, MessageTooLarge, NoSuchQueue) as error:
             if target.aside is None:
                 raise RejectedRow(row.problem(partition, error)) from error
-            part.set_aside(row.aside(partition, error))
+            part.reject(row.aside(partition, error))
 
 
 def _commit(
@@ -243,7 +243,7 @@ def _commit(
             parts,
             keeps=target.job is not None if keeps is None else keeps,
             create_queues=target.create_queues,
-            aside=None if target.aside is None else Path(target.aside),
+            rejected_rows=None if target.aside is None else Path(target.aside),
         )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..context import Context
-from ..durability.locks import Reservation, lock, patiently
+from ..durability.locks import Lock, lock, patiently
 from ..errors import ConsumerInUse, FsmqError, as_unavailable
 from ..layout.names import check_queue, is_queue
 from ..layout.transitions import CONSUMERS
@@ -144,14 +144,14 @@ def _names(tree: Tree) -> list[str]:
     return [name for name in names if tree.is_folder(folder_of(tree, name))]
 
 
-def take_lock(tree: Tree, name: str, patience: float = 0.0) -> Reservation:
+def take_lock(tree: Tree, name: str, patience: float = 0.0) -> Lock:
     """Lock a consumer, creating it if needed; wait up to ``patience`` seconds for its holder.
 
     Raises:
         ConsumerInUse, OSError
     """
 
-    def attempt() -> Reservation | None:
+    def attempt() -> Lock | None:
         tree.make_folder(CONSUMERS, name)
         return _try_lock(tree, name)
 
@@ -161,7 +161,7 @@ def take_lock(tree: Tree, name: str, patience: float = 0.0) -> Reservation:
     return held
 
 
-def _try_lock(tree: Tree, name: str) -> Reservation | None:
+def _try_lock(tree: Tree, name: str) -> Lock | None:
     try:
         return lock(tree, path_of(tree, name, "", LOCK), os.O_CREAT)
     except FileNotFoundError:

@@ -69,7 +69,7 @@ class Consumer:
                 finish_committed(self._context, name)
                 self._open = {batch.name: batch for batch in batches(self._tree, name)}
             except BaseException:
-                self._lock.let_go()
+                self._lock.unlock()
                 raise
             self._due = time.monotonic() + self._third(self._open.values())
         self._renewer = threading.Thread(target=self._renew, name=f"fsmq-{name}", daemon=True)
@@ -87,7 +87,7 @@ class Consumer:
             self._is_over = True
             self._changed.notify_all()
         self._renewer.join()
-        self._lock.let_go()
+        self._lock.unlock()
 
     def pass_once(self) -> None:
         """From here on claim only what is ready now, whatever else comes meanwhile."""

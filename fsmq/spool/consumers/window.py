@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterator
 
 from ..errors import NoSuchQueue
-from ..layout.budget import Budget
 from ..layout.names import is_id
+from ..layout.throttle import Throttle
 from ..layout.transitions import QUEUES
 from ..layout.tree import Tree
 
 SIZE = 100_000
 # How often to list: while ids of the last listing are left, and when they are used up.
-_BUDGET, _BUDGET_EMPTY = Budget(0.05), Budget(0.5)
+_THROTTLE, _THROTTLE_EMPTY = Throttle(0.05), Throttle(0.5)
 
 
 class Window:
@@ -64,8 +64,8 @@ class Window:
     def _is_stale(self) -> bool:
         if self._listed is None or self._once:
             return self._listed is None
-        budget = _BUDGET if self._ids else _BUDGET_EMPTY
-        return time.monotonic() - self._listed >= budget.pause(self._cost)
+        throttle = _THROTTLE if self._ids else _THROTTLE_EMPTY
+        return time.monotonic() - self._listed >= throttle.pause(self._cost)
 
     def _list(self) -> None:
         started = time.monotonic()

@@ -1,12 +1,12 @@
 """Reservations: they keep two puts of one own id apart, on whatever host.
 
-A reservation is a name ``new/.<queue>:<id>:own`` of a file that its holder has locked (flock). The
-lock ends with its holder, however that ends: a crash leaves a file, and never an id that no one can
-put. All names that a batch holds are links of one file: one lock, and one open descriptor.
+A reservation is a name ``new/.<queue>:<id>:own`` of a file that a process has locked (flock). The
+lock ends with the process. So a crash leaves a file, and never an id that cannot be put any more.
+All names of one batch are links of one file: one lock, and one open descriptor.
 
-What a crash leaves also says that a message of the id may have been written and not shown. Before
-the id is free again that is promoted or removed: or else it would come out beside the retry, which
-has another dot-name if it differs in a single byte, and is not looked for.
+A reservation that a crash left also means that a message of this id may be written and not shown
+yet. It is promoted or removed before the id is free again. Otherwise it could come out beside the
+retry, which has another dot-name if it differs in a single byte.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ..layout.transitions import NEW
 from ..layout.tree import Tree
 from .unfinished import Recovered, finish, own_id
 
-# A file has as many names as it may have, or the filesystem knows no links: take another file.
+# The file has as many names as it may have, or the filesystem has no links: use another file.
 _NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 T = TypeVar("T")
 _name = re.compile(r"\..+:[^:]+:own")
 
 
 def is_reservation(name: str) -> bool:
-    """Whether a dot-name of ``new/`` is one."""
+    """Whether a dot-name of ``new/`` is a reservation."""
     return _name.fullmatch(name) is not None
 
 
-class Reservation:
-    """One that is held, until :meth:`free`, by the process that took it and by no child of it."""
+class Lock:
+    """A file that this process has locked, until :meth:`free`; a child does not have the lock."""
 
-    _held: ClassVar[set[Reservation]] = set()
+    _held: ClassVar[set[Lock]] = set()
 
     def __init__(self, tree: Tree, path: str, fd: int, inode: int) -> None:
         self.inode = inode
@@ -48,25 +48,25 @@ class Reservation:
         self._fd = fd
         self._held.add(self)
 
-    def let_go(self) -> None:
+    def unlock(self) -> None:
         """End the lock and leave the file."""
         if self not in self._held:
             return  # it is our parent's
-        # By hand: a child may have a copy of the descriptor, if only until it runs another program.
+        # Unlock first: a child may have a copy of the descriptor until it runs another program.
         with suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._held.discard(self)
         os.close(self._fd)
 
     def free(self) -> None:
-        """Give the id free. Raises OSError."""
+        """Remove the file, then end the lock. Raises OSError."""
         if self not in self._held:
             return
         try:
-            # Before the lock ends: whoever gets it next must see that the name is gone.
+            # Before the lock ends: the next process that locks the file must see that it is gone.
             self._tree.unlink(self._path)
         finally:
-            self.let_go()
+            self.unlock()
 
     @classmethod
     def _leave_to_parent(cls) -> None:
@@ -76,7 +76,7 @@ class Reservation:
         cls._held.clear()
 
 
-os.register_at_fork(after_in_child=Reservation._leave_to_parent)
+os.register_at_fork(after_in_child=Lock._leave_to_parent)
 
 
 class Reservations:
@@ -84,14 +84,15 @@ class Reservations:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._locked: list[Reservation] = []
+        self._locked: list[Lock] = []
         self._names: set[str] = set()
         self._newest = ""  # a name of the file that was locked last
 
     def take(self, queue: str, message_id: str) -> bool:
-        """Reserve one more id; False if someone else holds it.
+        """Reserve one more id; False if another process has reserved it.
 
-        What a dead holder has written of it is promoted or removed before: look whether it stands.
+        What a dead process has written of it is promoted or removed before that, so see afterwards
+        whether the id exists.
         """
         name = reservation(queue, message_id)
         path = self._tree.folder(NEW, name)
@@ -104,10 +105,10 @@ class Reservations:
         return True
 
     def free(self, queue: str, message_ids: Iterable[str], unfinished: Container[str] = ()) -> None:
-        """Give ids free that were taken.
+        """Free ids that are reserved.
 
-        unfinished: those of which something was written that could not be removed. They are left
-            as by a crash, so that whoever meets them next will.
+        unfinished: ids whose messages could not be removed. Their reservations stay, as after a
+            crash, so that the next process that finds one removes the message.
         """
         first: OSError | None = None
         for message_id in message_ids:
@@ -121,13 +122,13 @@ class Reservations:
                 first = first or error
         if not self._names:
             for locked in self._locked:
-                locked.let_go()
+                locked.unlock()
             self._locked = []
         if first is not None:
             raise first
 
     def _link(self, name: str) -> bool:
-        """Make a name of a locked file; False if it stands there, for whomever."""
+        """Give a locked file this name too; False if the name exists."""
         if self._locked:
             try:
                 self._tree.link(self._newest, name)
@@ -136,7 +137,7 @@ class Reservations:
                 # Over NFS an answer may have been lost, and the call made twice.
                 return self._is_ours(name)
             except FileNotFoundError:
-                pass  # someone removed it by hand
+                pass  # it was removed by hand
             except OSError as error:
                 if error.errno not in _NO_LINK:
                     raise
@@ -155,8 +156,8 @@ class Reservations:
         return here is not None and ours is not None and here.st_ino == ours.st_ino
 
 
-def reserve(tree: Tree, queue: str, message_id: str) -> Reservation | None:
-    """Reserve an id, as :meth:`Reservations.take` does; None if someone else holds it. OSError."""
+def reserve(tree: Tree, queue: str, message_id: str) -> Lock | None:
+    """Reserve an id, as :meth:`Reservations.take` does; None if another process has it. OSError."""
     name = reservation(queue, message_id)
     while True:
         try:
@@ -175,17 +176,17 @@ def patiently(attempt: Callable[[], T], patience_s: float, pause_s: float = 0.00
 
 
 def is_stale(tree: Tree, name: str) -> bool:
-    """Whether a reservation of ``new/`` stands there and its holder is gone. Raises OSError."""
+    """Whether a reservation of ``new/`` exists and its process is gone. Raises OSError."""
     path = tree.folder(NEW, name)
     return tree.stat(path) is not None and not is_held(tree, path)
 
 
 def settle(tree: Tree, names: Sequence[str]) -> Recovered | None:
-    """End what dead holders of reservations have left: their messages, and then all of their names.
+    """Finish the messages of dead processes, then remove the reservations that they left.
 
-    None if all that stand are held. Costs a listing of ``new/`` if one is not. Raises OSError.
+    None if live processes have all of them. Else it costs a listing of ``new/``. Raises OSError.
     """
-    dead: list[Reservation] = []
+    dead: list[Lock] = []
     is_any_held = False
     first: OSError | None = None
     try:
@@ -193,7 +194,7 @@ def settle(tree: Tree, names: Sequence[str]) -> Recovered | None:
             try:
                 found = lock(tree, tree.folder(NEW, name), 0)
             except FileNotFoundError:
-                continue  # its holder has just given it free
+                continue  # its process has just freed it
             except OSError as error:
                 first = first or error
                 continue
@@ -203,15 +204,15 @@ def settle(tree: Tree, names: Sequence[str]) -> Recovered | None:
         done = _finish_all(tree, {one.inode for one in dead}) if dead else Recovered()
     finally:
         for one in dead:
-            one.let_go()
+            one.unlock()
     if first is not None:
         raise first
     return None if is_any_held and not dead else done
 
 
 def _finish_all(tree: Tree, inodes: Container[int]) -> Recovered:
-    """Finish what holders of these locks, which are ours now, have written. Raises OSError."""
-    # Listed under the locks: nobody adds to it.
+    """Finish what the dead owners of these locks, which are ours now, wrote. Raises OSError."""
+    # Listed while we have the locks, so nobody adds to it.
     names = [name for name in tree.names(tree.folder(NEW)) if name[0] == "."]
     left = set()
     for name in names:
@@ -229,11 +230,11 @@ def _finish_all(tree: Tree, inodes: Container[int]) -> Recovered:
             done = finish(tree, name)
         except OSError as error:
             first = first or error
-            left.discard(reserved)  # the next look finds it as it is
+            left.discard(reserved)  # it stays for the next look
             continue
         promoted += done.promoted
         removed += done.removed
-    # Before the locks end: whoever gets one next must see that its name is gone.
+    # Before the locks end: the next process that locks one must see that its name is gone.
     removed += sum(tree.unlink(tree.folder(NEW, name)) for name in left)
     if first is not None:
         raise first
@@ -241,19 +242,19 @@ def _finish_all(tree: Tree, inodes: Container[int]) -> Recovered:
 
 
 def is_held(tree: Tree, path: str) -> bool:
-    """Whether a lock's file stands there and someone holds it. Raises OSError."""
+    """Whether a file exists and a process has locked it. Raises OSError."""
     try:
         found = lock(tree, path, 0)
     except FileNotFoundError:
         return False
     if found is None:
         return True
-    found.let_go()
+    found.unlock()
     return False
 
 
-def clear_lock(tree: Tree, path: str) -> bool:
-    """Remove a lock's file that nobody holds; False if someone does. Raises OSError."""
+def free_lock(tree: Tree, path: str) -> bool:
+    """Remove a lock's file that no process has locked; False if one has. Raises OSError."""
     try:
         stale = lock(tree, path, 0)
     except FileNotFoundError:
@@ -264,10 +265,10 @@ def clear_lock(tree: Tree, path: str) -> bool:
     return True
 
 
-def lock(tree: Tree, path: str, create: int) -> Reservation | None:
-    """Lock a file, made where ``create`` is O_CREAT; None if someone else holds it. OSError.
+def lock(tree: Tree, path: str, create: int) -> Lock | None:
+    """Lock a file, created where ``create`` is O_CREAT; None if another process has it. OSError.
 
-    With O_EXCL, too, FileExistsError if it stands there, held or not.
+    With O_EXCL, too, it raises FileExistsError if the file exists, locked or not.
     """
     while True:
         fd = tree.create_with(path, os.O_RDWR | create)
@@ -275,15 +276,15 @@ def lock(tree: Tree, path: str, create: int) -> Reservation | None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             here, inode = tree.look(path), os.fstat(fd).st_ino
             if here is not None and here.st_ino == inode:
-                return Reservation(tree, path, fd, inode)
+                return Lock(tree, path, fd, inode)
         except BlockingIOError:
             os.close(fd)
             return None
         except BaseException as error:
             os.close(fd)
             if isinstance(error, OSError) and error.errno == errno.ESTALE:
-                continue  # its holder is another host's, and has unlinked it
+                continue  # a process of another host has unlinked it
             if create & os.O_EXCL:
                 tree.unlink(path)  # where there are no locks it would stay for ever
             raise
-        os.close(fd)  # its holder unlinked it between our open and our lock
+        os.close(fd)  # it was unlinked between our open and our lock

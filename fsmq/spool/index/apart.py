@@ -1,7 +1,7 @@
-"""What failed waits apart: each name for a time of its own, which gets longer with each failure.
+"""Names that failed wait apart from the others; their pauses grow with each failure.
 
-So one that fails holds up no other, and costs the less the longer it does. Nor does it wait much
-longer than its fault lasts: at most as long again.
+So a name that fails delays no other, and costs less the longer it fails. It waits at most twice as
+long as its fault lasts.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from .timers import Timers
 # The first pause; each is twice as long as the one before, up to the longest.
 FIRST_S = 1.0
 LONGEST_S = 30.0
-# So often at most it is told that some have failed.
-_TELL_EVERY_S = 10.0
+# Failures are reported at most once in this time.
+_REPORT_EVERY_S = 10.0
 
 
 class Apart:
     """Names that wait for their next try. All times are seconds of one clock.
 
-    limit: of so many names it is known that they failed; others have to be met again by a listing.
+    limit: how many failed names are remembered; a listing has to find the others again.
     """
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
         self._waiting = Timers()
         self._known: dict[str, tuple[float, float]] = {}  # when the next try is due, the last pause
-        self._first_untold: tuple[str, Exception] | None = None
-        self._untold = 0
-        self._tell_due = float("-inf")
+        self._first_unreported: tuple[str, Exception] | None = None
+        self._unreported = 0
+        self._report_due = float("-inf")
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def __bool__(self) -> bool:
-        return bool(self._known) and len(self._waiting) > 0  # mostly there are none: said at once
+        return bool(self._known) and len(self._waiting) > 0  # mostly empty: this is quick
 
     def __contains__(self, name: str) -> bool:
         return name in self._waiting
@@ -53,13 +53,13 @@ class Apart:
             if not self._has_room():
                 return
             if error is not None:
-                self._first_untold = self._first_untold or (name, error)
-                self._untold += 1
+                self._first_unreported = self._first_unreported or (name, error)
+                self._unreported += 1
         self._known[name] = due, pause
         self._waiting.start(name, round(due * 1000))
 
     def pop_due(self, now: float) -> str | None:
-        """A name whose time has come. It is known until someone says what came of it."""
+        """A name that is due. It is remembered until the caller adds it again or forgets it."""
         return self._waiting.pop_due(round(now * 1000))
 
     def pop_first(self) -> str | None:
@@ -83,15 +83,15 @@ class Apart:
             self.forget(name)
 
     def news(self, now: float) -> tuple[str, Exception] | None:
-        """The first of those that began to fail since this was told last, and why.
+        """The first name that began to fail since the last call with a result, and its error.
 
-        None if there is none, or it was just now.
+        None if there is none, or if that result is too young.
         """
-        if self._first_untold is None or now < self._tell_due:
+        if self._first_unreported is None or now < self._report_due:
             return None
-        name, error = self._first_untold
-        others = f" and {self._untold - 1} others" if self._untold > 1 else ""
-        self._first_untold, self._untold, self._tell_due = None, 0, now + _TELL_EVERY_S
+        name, error = self._first_unreported
+        others = f" and {self._unreported - 1} others" if self._unreported > 1 else ""
+        self._first_unreported, self._unreported, self._report_due = None, 0, now + _REPORT_EVERY_S
         return f"{name}{others}", error
 
     def _has_room(self) -> bool:
@@ -99,6 +99,6 @@ class Apart:
             return True
         if len(self._waiting) > self._limit // 2:
             return False
-        # Of the others nobody said what came of them: they have gone elsewhere.
+        # For the others no outcome was reported, so they are no longer here.
         self._known = {name: known for name, known in self._known.items() if name in self._waiting}
         return True

@@ -12,20 +12,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from ..errors import NoSuchQueue
-from ..layout.budget import Budget
 from ..layout.names import is_id
 from ..layout.settings import QueueSettings
+from ..layout.throttle import Throttle
 from ..layout.transitions import QUEUES
 from ..layout.tree import Tree
 from . import listings
 from .events import Event, Events, Kind
 from .ready_index import ReadyIndex
-from .share import USUAL, WHOLE, Division, Share
+from .share import USUAL, WHOLE, Partitions, Share
 
 # Announced when a queue was deleted or replaced: all that wait for it must look.
 EVERYONE = 1 << 30
 # How often an empty index is checked against the folder although events arrive.
-_DISTRUST = Budget(0.02, least_s=30.0)
+_DISTRUST = Throttle(0.02, least_s=30.0)
 
 
 class _Entry:
@@ -48,12 +48,11 @@ class _Entry:
 class Ready:
     """The indexes of all queues in use by this process. Safe in threads.
 
-    ``on_arrival`` is called with a queue's name, a number and seconds: in so many seconds so many
-    messages may be claimed there that could not before (or the queue was deleted). It is called
-    in whatever thread noticed it.
+    ``on_arrival(queue, count, seconds)``: ``count`` more messages can be claimed in ``seconds``
+    seconds, or the queue was deleted. It is called in the thread that notices it.
 
-    ``on_lost`` is called when events were dropped, and must see to it that :meth:`rescan` runs; by
-    default that is done at once, which takes seconds where millions of messages wait.
+    ``on_lost`` is called when events were lost, and must see to it that :meth:`rescan` runs. By
+    default it runs at once, which takes seconds where millions of messages wait.
 
     Where a thread may list no folder (:mod:`fsmq.spool.index.listings`), another one has to
     :meth:`load` what :meth:`is_due` before an id can be popped.
@@ -72,12 +71,12 @@ class Ready:
         self._tree = tree
         self.share = share  # what this process prefers
         self._events = events
-        self._polling = Budget(_DISTRUST.share, poll_interval)
+        self._polling = Throttle(_DISTRUST.share, poll_interval)
         self._entries: dict[str, _Entry] = {}
-        self._divisions: dict[str, Division] = {}  # where a queue's is not the usual one
+        self._partitions: dict[str, Partitions] = {}  # where a queue's is not the usual one
         self._listeners: dict[str, tuple[Callable[[Event], None], Callable[[], None]]] = {}
         self._lock = threading.RLock()
-        self._swept = time.monotonic()
+        self._idle_checked = time.monotonic()
         if events is not None:
             events.watch(QUEUES, files=False, departures=True, lasting=True)
 
@@ -201,16 +200,16 @@ class Ready:
                 return
             self.share = share  # what this process prefers
             for queue in self._entries:
-                self._divide(queue)
+                self._apply_partitions(queue)
 
-    def divide(self, queue: str, settings: QueueSettings) -> None:
-        """Divide a queue's ids as its settings say; costs a microsecond when that is so already."""
-        division = Division.of(settings)
-        if self._divisions.get(queue, USUAL) == division:
+    def set_partitions(self, queue: str, settings: QueueSettings) -> None:
+        """Use the partitions of these settings; costs a microsecond if they have not changed."""
+        partitions = Partitions.of(settings)
+        if self._partitions.get(queue, USUAL) == partitions:
             return
         with self._lock:
-            self._divisions[queue] = division
-            self._divide(queue)
+            self._partitions[queue] = partitions
+            self._apply_partitions(queue)
 
     def partitions(self, settings: QueueSettings) -> int:
         """Into how many parts the ids of a queue with these settings are divided now."""
@@ -229,9 +228,9 @@ class Ready:
         *,
         changes: bool = False,
     ) -> None:
-        """Have events of another folder told, in one order with all others; None ends that.
+        """Call ``on_event`` for events of another folder, in one order with all; None ends that.
 
-        on_loss: called when events were dropped. changes: tell of times that were set, too.
+        on_loss: called when events were lost. changes: report times that were set, too.
         Raises OSError.
         """
         if self._events is None:
@@ -245,7 +244,7 @@ class Ready:
                 self._events.watch(folder, departures=True, changes=changes, lasting=True)
 
     def refresh(self) -> int:
-        """Take in what file events tell, and how many; costs a microsecond when there are none."""
+        """Apply the file events so far; how many. Costs a microsecond when there are none."""
         lost = False
         events: list[Event] = []
         if self._events is not None:
@@ -258,7 +257,7 @@ class Ready:
             for _, on_loss in list(self._listeners.values()):
                 on_loss()
             self.on_lost()
-        self._drop_idle()
+        self._forget_idle()
         return len(events)
 
     def poll(self, queues: Iterable[str]) -> None:
@@ -338,8 +337,8 @@ class Ready:
                 else:
                     entry.index.discard(message_id)
             entry.scanned = time.monotonic()
-            budget = _DISTRUST if entry.watched else self._polling
-            entry.stale_at = entry.scanned + budget.pause(cost)
+            throttle = _DISTRUST if entry.watched else self._polling
+            entry.stale_at = entry.scanned + throttle.pause(cost)
             if len(entry.index) > before:
                 self._announce(queue, len(entry.index) - before)
 
@@ -373,23 +372,23 @@ class Ready:
         if self.on_arrival is not None:
             self.on_arrival(queue, count, seconds)
 
-    def _drop_idle(self) -> None:
+    def _forget_idle(self) -> None:
         now = time.monotonic()
-        if now - self._swept < 60.0:
+        if now - self._idle_checked < 60.0:
             return
         with self._lock:
-            self._swept = now
+            self._idle_checked = now
             for queue, entry in list(self._entries.items()):
-                if now - entry.used > self._divisions.get(queue, USUAL).idle_s:
+                if now - entry.used > self._partitions.get(queue, USUAL).idle_s:
                     self.forget(queue)
-            for queue in self._divisions.keys() - self._entries.keys():
-                del self._divisions[queue]
+            for queue in self._partitions.keys() - self._entries.keys():
+                del self._partitions[queue]
 
     def _share_of(self, queue: str) -> Share:
-        division = self._divisions.get(queue, USUAL)
-        return self.share.within(division.min_partitions, division.max_partitions)
+        partitions = self._partitions.get(queue, USUAL)
+        return self.share.within(partitions.min_partitions, partitions.max_partitions)
 
-    def _divide(self, queue: str) -> None:
+    def _apply_partitions(self, queue: str) -> None:
         entry, share = self._entries.get(queue), self._share_of(queue)
         if entry is not None and entry.index.share != share:
             entry.index.share = share

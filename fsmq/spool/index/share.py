@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from ..layout.settings import QueueSettings
 
-# A ready index that saw no use for so long is dropped, and its watch with it.
+# A ready index that is not used for this time is forgotten, and its watch with it.
 IDLE_S = 900.0
 
 
 class Share(NamedTuple):
-    """Which ids a process prefers: those in the ``rank``-th of ``of`` slices. (0, 1) is all.
+    """Which ids a process prefers: those of the ``rank``-th of ``of`` shares. (0, 1) is all.
 
-    An id's place among all is its CRC. The places are cut into ``partitions`` (None: as many as
-    there are slices) of one size, and each slice has those that begin in it.
+    The CRC of an id puts it into one of ``partitions`` (None: as many as there are shares) of equal
+    size. Each share has the partitions that begin in it.
     """
 
     rank: int = 0
@@ -37,17 +37,17 @@ class Share(NamedTuple):
 WHOLE = Share()
 
 
-class Division(NamedTuple):
-    """How a queue's ids are divided, by its settings."""
+class Partitions(NamedTuple):
+    """How many partitions a queue may have, by its settings."""
 
     min_partitions: int = 1
     max_partitions: int = 10
-    idle_s: float = IDLE_S  # an index that saw no use for so long is dropped
+    idle_s: float = IDLE_S  # an index that is not used for this time is forgotten
 
     @classmethod
-    def of(cls, settings: QueueSettings) -> Division:
+    def of(cls, settings: QueueSettings) -> Partitions:
         idle_s = min(IDLE_S, settings.max_partition_age)
         return cls(settings.min_partitions, settings.max_partitions, idle_s)
 
 
-USUAL = Division()
+USUAL = Partitions()

@@ -77,9 +77,9 @@ class Topics:
             NoSuchTopic
         """
         tree = self._tree
-        grave = tree.folder(REMOVE, entry(check_queue(topic, "topic"), uuid7()))
+        trash = tree.folder(REMOVE, entry(check_queue(topic, "topic"), uuid7()))
         with as_unavailable(f"cannot delete topic {topic!r}"):
-            if not self.has(topic) or not tree.rename(self.folder(topic), grave):
+            if not self.has(topic) or not tree.rename(self.folder(topic), trash):
                 raise NoSuchTopic(topic)
             self._known.pop(topic, None)
             for name in (TOPICS, REMOVE):

@@ -1,7 +1,7 @@
 """Reports: ``metrics/<node>:<process>:<pid>``, what each process of a host counted lately.
 
-They let any process tell of all of them, and show that a mover lives. Each is replaced as a whole
-and never synced: after a crash nothing of it is missed.
+With them any process can show the counts of all, and see that a mover lives. A report is replaced
+as a whole and never synced: after a crash nobody misses it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ EVERY_S = 1.0
 # One that was not renewed for so long is that of a process that died.
 DEAD_AFTER_S = 20.0
 _TOUCH_S = 5.0
-_SWEEP_S = 60.0
+_OLD_S = 60.0
 _MAX_BYTES = 16 * 1024 * 1024
 
 
 class Report(NamedTuple):
-    """What one process told last."""
+    """The last counts of one process."""
 
     node: str
     process: str
@@ -43,10 +43,10 @@ class Reports:
         self.process = process
         self._tree = tree
         self._name = f"{node}:{process}:{os.getpid()}"
-        self._touched = self._swept = self._told = float("-inf")
+        self._touched = self._cleaned = self._written = float("-inf")
 
     def write(self, metrics: Metrics, *, now: float | None = None) -> None:
-        """Tell what has changed, or now and then that this process lives. Raises OSError.
+        """Write the counts if they changed; else touch the file now and then. Raises OSError.
 
         now: monotonic seconds.
         """
@@ -58,26 +58,26 @@ class Reports:
         elif now - self._touched >= _TOUCH_S:
             self._touched = now
             if not self._tree.touch(path):
-                metrics.changed = True  # someone removed it
-        if now - self._swept >= _SWEEP_S:
-            self._swept = now
+                metrics.changed = True  # it was removed by hand
+        if now - self._cleaned >= _OLD_S:
+            self._cleaned = now
             metrics.prune(self._tree.has_queue)
-            self._sweep()
+            self._remove_old()
 
     def is_due(self, metrics: Metrics) -> bool:
-        """Whether there is something to tell now."""
+        """Whether there is something to write now."""
         return metrics.changed or time.monotonic() - self._touched >= _TOUCH_S
 
-    def tell(self, metrics: Metrics) -> None:
-        """Write if it is time to, at most once a second; a disk that refuses is no fault here."""
+    def write_if_due(self, metrics: Metrics) -> None:
+        """Write if that is due, at most once a second; ignores what the disk refuses."""
         now = time.monotonic()
-        if self.is_due(metrics) and now - self._told >= 0.9 * EVERY_S:
-            self._told = now
+        if self.is_due(metrics) and now - self._written >= 0.9 * EVERY_S:
+            self._written = now
             with suppress(OSError):
                 self.write(metrics)
 
     def leave(self) -> None:
-        """Take this process's report away; a disk that refuses is no fault here."""
+        """Remove the report of this process; ignores what the disk refuses."""
         with suppress(OSError):
             self._tree.unlink(self._tree.folder(METRICS, self._name))
 
@@ -116,10 +116,10 @@ class Reports:
         try:
             return Snapshot.from_json(documents.read(self._tree, path, _MAX_BYTES))
         except (OSError, ValueError):
-            return None  # it left just now, or is no report
+            return None  # its process has just ended, or it is no report
 
-    def _sweep(self) -> None:
-        """Remove what dead processes left: long silent ones, and earlier ones of our own name."""
+    def _remove_old(self) -> None:
+        """Remove reports of dead processes: silent for long, or an earlier process of our name."""
         own = self._tree.stat(self._tree.folder(METRICS, self._name))
         for name in self._tree.names(self._tree.folder(METRICS)):
             path = self._tree.folder(METRICS, name)
@@ -129,7 +129,7 @@ class Reports:
             node, _, rest = name.partition(":")
             process, _, pid = rest.partition(":")
             ours = (node, process) == (self.node, self.process)
-            if own.st_mtime - found.st_mtime > _SWEEP_S or (ours and not _lives(pid)):
+            if own.st_mtime - found.st_mtime > _OLD_S or (ours and not _lives(pid)):
                 self._tree.unlink(path)
 
 

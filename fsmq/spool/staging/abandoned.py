@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from ..context import Context
 from ..durability.dotnames import TORN_AFTER_S
-from ..durability.locks import Reservation, clear_lock, is_held, lock
+from ..durability.locks import Lock, free_lock, is_held, lock
 from ..durability.sync import Work
 from ..index.apart import LONGEST_S, Apart
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
-from .commit import let_go
+from .commit import rename_away
 from .forward import Forward, load, remove_gone
 from .part import Job, is_draft, is_gone, is_lock, job_of, lock_path, open_folder
 
@@ -49,7 +49,7 @@ class Abandoned:
         self._tree = context.tree
         self._on_fault = on_fault
         self._apart = Apart()
-        self._at_work: tuple[str, Reservation, Forward] | None = None
+        self._at_work: tuple[str, Lock, Forward] | None = None
 
     def close(self) -> None:
         """Leave what is not done to the next one."""
@@ -102,7 +102,7 @@ class Abandoned:
         if is_gone(name):
             return remove_gone(tree, path, _BUDGET) is None
         if is_lock(name):
-            clear_lock(tree, path)
+            free_lock(tree, path)
         elif is_draft(name):
             _clear_draft(tree, path, now)
         elif job is not None and tree.is_folder(path):
@@ -114,7 +114,7 @@ class Abandoned:
         if held is None:
             return False
         try:
-            return is_abandoned(self._tree, job, now) and let_go(self._tree, job) is not None
+            return is_abandoned(self._tree, job, now) and rename_away(self._tree, job) is not None
         finally:
             held.free()
 
@@ -131,7 +131,7 @@ class Abandoned:
         return True
 
 
-def take_over(context: Context, job: Job) -> tuple[Forward | None, Reservation | None]:
+def take_over(context: Context, job: Job) -> tuple[Forward | None, Lock | None]:
     """What brings a committed job forward, and its lock; None for a job that cannot be understood,
     and where someone else is at it. Raises OSError."""
     tree = context.tree

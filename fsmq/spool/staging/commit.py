@@ -19,10 +19,9 @@ from ..errors import QueueFull, Unavailable, as_unavailable
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
 from ..views.counts import count
-from .aside import gather
 from .forward import Forward, Manifest, last, load, remove_gone, save
 from .part import (
-    ASIDE,
+    REJECTED,
     Job,
     Written,
     check_job,
@@ -32,6 +31,7 @@ from .part import (
     lock_path,
     open_folder,
 )
+from .rejected import gather
 
 # The mover may be bringing an earlier job of this name forward; that takes what it takes.
 _LOCK_PATIENCE_S = 300.0
@@ -56,13 +56,13 @@ def commit(
     *,
     keeps: bool = True,
     create_queues: bool = False,
-    aside: Path | None = None,
+    rejected_rows: Path | None = None,
 ) -> Outcome:
     """Put all messages of a job's parts, or none; once for each number of its name.
 
     parts: those that count; all others of the job are removed. keeps: remember the number, so that
-    a second commit of it adds nothing. create_queues: make queues that are missing. aside: the
-    folder of the file ``<job>-<number>.jsonl`` with what the parts set aside.
+    a second commit of it adds nothing. create_queues: make queues that are missing. rejected_rows:
+    the folder for the file ``<job>-<number>.jsonl`` with the rows that the parts rejected.
 
     Raises:
         InvalidValue: the job cannot have its name.
@@ -79,13 +79,15 @@ def commit(
             tree.sync_folder(tree.folder(STAGING))  # who noted it may have died before
             remove(tree, job)
             return Outcome(again=True)
-        counting = [part for part in parts if part.messages or part.aside]
-        manifest = Manifest(spool.context.now_ms(), keeps, {p.part: _told(p) for p in counting})
+        counting = [part for part in parts if part.messages or part.rejected]
+        manifest = Manifest(
+            spool.context.now_ms(), keeps, {p.part: _described(p) for p in counting}
+        )
         try:
             _check_parts(tree, job, counting)
             _admit(spool.context, counting, create_queues)
-            if aside is not None:
-                _gather(tree, job, counting, aside)
+            if rejected_rows is not None:
+                _gather(tree, job, counting, rejected_rows)
             if not manifest.messages:
                 remove(tree, job)
                 return Outcome()
@@ -123,15 +125,15 @@ def is_committed(spool: OpenSpool, job: Job) -> bool:
 
 def remove(tree: Tree, job: Job) -> None:
     """Remove a job that is being written; its lock is held. Raises OSError."""
-    gone = let_go(tree, job)
+    gone = rename_away(tree, job)
     if gone is not None:
         remove_gone(tree, gone)
 
 
-def let_go(tree: Tree, job: Job) -> str | None:
-    """Let a job that is being written be gone, at once for whoever still writes to it.
+def rename_away(tree: Tree, job: Job) -> str | None:
+    """Rename an uncommitted job away, so that its writers fail at once.
 
-    Where it stands until it is removed; None if it was not there. Raises OSError.
+    Returns its new path, where it stays until it is removed; None if it was not there. OSError.
     """
     gone = gone_folder(tree)
     return gone if tree.rename(open_folder(tree, job), gone) else None
@@ -150,7 +152,7 @@ def _locked(tree: Tree, name: str) -> Iterator[None]:
 
 
 def _finish_earlier(spool: OpenSpool, name: str) -> None:
-    """Bring forward what a committer of this name that died has left."""
+    """Bring an earlier job of this name forward, whose committer died."""
     tree = spool.context.tree
     for found in tree.names(tree.folder(STAGING)):
         job = job_of(found)
@@ -159,12 +161,12 @@ def _finish_earlier(spool: OpenSpool, name: str) -> None:
         manifest = load(tree, job)
         if manifest is None:
             raise Unavailable(f"the committed job {found!r} cannot be parsed: run fsmq fsck")
-        # Who renamed it may have died before: what is shown must not be of a job that never was.
+        # Its committer may have died before this sync: a job that a crash undoes must show nothing.
         tree.sync_folder(tree.folder(STAGING))
         Forward(spool.context, spool.syncer.sync, job, manifest).run()
 
 
-def _told(part: Written) -> dict[str, object]:
+def _described(part: Written) -> dict[str, object]:
     return {
         "messages": part.messages,
         "own": part.own,
@@ -199,10 +201,10 @@ def _admit(context: Context, parts: Sequence[Written], create_queues: bool) -> N
             raise QueueFull(queue, limit)
 
 
-def _gather(tree: Tree, job: Job, parts: Sequence[Written], aside: Path) -> None:
+def _gather(tree: Tree, job: Job, parts: Sequence[Written], rejected_rows: Path) -> None:
     folder = open_folder(tree, job)
-    sources = [f"{folder}/{part.part}/{ASIDE}" for part in parts if part.aside]
-    gather(tree, sources, aside, f"{job.name}-{job.number}.jsonl")
+    sources = [f"{folder}/{part.part}/{REJECTED}" for part in parts if part.rejected]
+    gather(tree, sources, rejected_rows, f"{job.name}-{job.number}.jsonl")
 
 
 def _make_it_count(tree: Tree, job: Job) -> None:
@@ -214,7 +216,7 @@ def _make_it_count(tree: Tree, job: Job) -> None:
     try:
         tree.sync_folder(tree.folder(STAGING))
     except OSError:
-        # Nobody is told that it counts: it must not, then.
+        # We report a failure, so the job must not count.
         tree.rename(target, source)
         remove(tree, job)
         raise

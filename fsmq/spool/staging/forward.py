@@ -1,7 +1,7 @@
 """Forward: the files of a committed job go to ``new/``, by whoever holds the job's lock.
 
 A crash may undo renames that were not synced: the file is in the job again then, and is brought
-forward again. Not one that was claimed or removed, and somebody told so: that was a later rename
+forward again. Not one that was claimed or removed, and somebody members so: that was a later rename
 of the same file, and is durable.
 """
 
@@ -38,7 +38,7 @@ _RELATIVE_MS = 366 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a commit says: its time, and its parts with what `Written` told of each.
+    """What a commit says: its time, and its parts with the facts of `Written` about each.
 
     keeps: whether the job's number is kept, so that it is not committed again.
     """
@@ -88,15 +88,15 @@ def load(tree: Tree, job: Job) -> Manifest | None:
 def _parts(stored: object) -> dict[str, dict[str, Any]]:
     if not isinstance(stored, dict):
         raise ValueError("parts is not an object")
-    for name, told in stored.items():
+    for name, members in stored.items():
         # The name is a path's last part: another would lead out of the job.
-        if _part.fullmatch(name) is None or not isinstance(told, dict):
+        if _part.fullmatch(name) is None or not isinstance(members, dict):
             raise ValueError(f"{name[:200]!r} is not a part")
-        documents.whole(told, "messages")
-        documents.flag(told, "own")
-        documents.flag(told, "delayed")
-        if "repeated" in told:
-            documents.whole(told, "repeated")
+        documents.whole(members, "messages")
+        documents.flag(members, "own")
+        documents.flag(members, "delayed")
+        if "repeated" in members:
+            documents.whole(members, "repeated")
     return stored
 
 
@@ -176,7 +176,7 @@ class _Chunk:
         self._forward = forward
         self._context = forward._context
         self._tree = forward._tree
-        self._told = forward._manifest.parts[part]
+        self._described = forward._manifest.parts[part]
         self._folder = f"{forward._folder}/{part}"
         self._names = names
         self._queues: dict[str, bool] = {}  # whether each exists
@@ -186,14 +186,14 @@ class _Chunk:
 
     def run(self) -> None:
         try:
-            if self._told["delayed"]:
+            if self._described["delayed"]:
                 self._start_delays()
             for name in self._names:
                 self._bring(name)
         finally:
             for queue, bare in self._reserved:
                 self._reservations.free(queue, [bare])
-        self._take_back_homeless()
+        self._undo_for_deleted_queues()
 
     def _start_delays(self) -> None:
         """Let delays count from the commit, and make that durable."""
@@ -223,14 +223,14 @@ class _Chunk:
         if not self._has_queue(queue):
             self._tree.unlink(path)  # deleted after the commit, and its messages with it
             return
-        if self._told["own"] and self._is_there(queue, message_id):
+        if self._described["own"] and self._is_there(queue, message_id):
             self._forward.repeated += self._tree.unlink(path)
             return
         try:
             if not self._tree.rename(path, target):
                 return
         except FileExistsError:
-            # A move has brought an equal one meanwhile, which needs no reservation.
+            # A move, which needs no reservation, has brought an equal message here.
             self._forward.repeated += self._tree.unlink(path)
             return
         self._brought.append(parts)
@@ -240,7 +240,7 @@ class _Chunk:
         self._context.record(ACCEPTED, queue, message_id, size=size)
 
     def _is_there(self, queue: str, message_id: str) -> bool:
-        """Keep puts of an own id out, then look whether it stands; as a put does."""
+        """Keep puts of an own id out, then see whether it exists; as a put does."""
         names = siblings(message_id)
         own = (queue, names[0])
         if own in self._reserved:
@@ -256,8 +256,8 @@ class _Chunk:
             known = self._queues[queue] = self._tree.has_queue(queue)
         return known
 
-    def _take_back_homeless(self) -> None:
-        """What was shown for a queue that was deleted meanwhile: its sweep may have been over."""
+    def _undo_for_deleted_queues(self) -> None:
+        """Remove what was shown for a queue whose deletion may have purged ``new/`` before that."""
         gone = {q for q, was in self._queues.items() if was and not self._tree.has_queue(q)}
         for queue, message_id in self._brought if gone else ():
             if queue in gone:
@@ -267,7 +267,7 @@ class _Chunk:
 def remove_gone(tree: Tree, folder: str, budget: int | None = None) -> int | None:
     """Unlink a folder that is on its way out, with the folders in it.
 
-    budget: stop after so many files. Returns how many went; None if there are more. OSError.
+    budget: stop after this many files. Returns how many went; None if there are more. OSError.
     """
     removed = 0
     for found in list(tree.walk(folder)):

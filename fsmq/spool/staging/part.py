@@ -10,7 +10,7 @@ that succeeded one whole. docs/format.md, section 18, is the specification.
           <queue>:<id>
       <job>:<number>/              committed; its files are on their way to new/
       <job>.json                   the greatest number that was committed
-      .<job>.lock                  held by who commits, brings forward or removes
+      .<job>.lock                  held to commit, to bring forward or to remove
       .gone-<uuid7>/               on its way out
 """
 
@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..context import Context
-from ..durability.locks import Reservation, lock
+from ..durability.locks import Lock, lock
 from ..durability.sync import Work
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable, unavailable
 from ..layout.files import write_all
@@ -38,7 +38,7 @@ from ..verbs.draft import Draft, draft, restored
 
 # So many files share a sync; settings are read anew for each such group.
 _GROUP = 10_000
-ASIDE = "aside.jsonl"
+REJECTED = "aside.jsonl"
 
 _job_name = re.compile(r"(?!\.)[A-Za-z0-9._@+=~-]{1,100}")
 _job_folder = re.compile(r"\.?(?P<name>[^:]+):(?P<number>0|[1-9][0-9]{0,18})")
@@ -62,7 +62,7 @@ class Written(NamedTuple):
 
     queues: messages by queue. size: bytes of the files. own: some have ids of their own. delayed:
     some have a delay. repeated: messages that were left out, since the part had their id already.
-    aside: rows that were set aside.
+    rejected: rows that were rejected.
     """
 
     part: str
@@ -71,7 +71,7 @@ class Written(NamedTuple):
     own: bool = False
     delayed: bool = False
     repeated: int = 0
-    aside: int = 0
+    rejected: int = 0
 
     @property
     def messages(self) -> int:
@@ -158,15 +158,15 @@ class Part:
         self._work = Work()
         self._settings: dict[str, QueueSettings] = {}
         self._queues: Counter[str] = Counter()
-        self._size = self._repeated = self._aside = 0
+        self._size = self._repeated = self._rejected = 0
         self._own = self._delayed = False
-        self._aside_fd: int | None = None
+        self._rejected_fd: int | None = None
         self._thread = ThreadPoolExecutor(1, "fsmq-stage")
         self._syncing: Future[None] | None = None
         with as_unavailable("cannot begin a part of a job"):
             self._lock = self._begin()
 
-    def _begin(self) -> Reservation:
+    def _begin(self) -> Lock:
         while True:
             try:
                 _make(self._tree, self._job_folder)
@@ -233,20 +233,20 @@ class Part:
             self._settings[queue] = known
         return known
 
-    def set_aside(self, line: bytes) -> None:
-        """Keep a line, with its line feed, for the file of what was set aside."""
+    def reject(self, line: bytes) -> None:
+        """Keep a line, with its line feed, for the file of rejected rows."""
         with as_unavailable("cannot store a rejected row"):
-            if self._aside_fd is None:
-                path = f"{self._folder}/{ASIDE}"
-                self._aside_fd = self._tree.create(path)
+            if self._rejected_fd is None:
+                path = f"{self._folder}/{REJECTED}"
+                self._rejected_fd = self._tree.create(path)
                 self._work.written.append(path)
-            write_all(self._aside_fd, line)
-        self._aside += 1
+            write_all(self._rejected_fd, line)
+        self._rejected += 1
 
     def finish(self) -> Written:
         """Make the part durable. It still counts for nothing."""
         with as_unavailable("cannot finish a part of a job"):
-            self._close_aside()
+            self._close_rejected()
             self._wait_for_sync()
             self._sync(self._end_group())
             self._thread.shutdown()
@@ -258,19 +258,19 @@ class Part:
             self._own,
             self._delayed,
             self._repeated,
-            self._aside,
+            self._rejected,
         )
 
     def abandon(self) -> None:
         """Remove what was written. What cannot be removed now, recovery will."""
         self._thread.shutdown()
         try:
-            self._close_aside()
+            self._close_rejected()
             for name in self._tree.names(self._folder):
                 self._tree.unlink(f"{self._folder}/{name}")
             self._tree.remove_folder(self._folder)
         except OSError:
-            self._lock.let_go()
+            self._lock.unlock()
             return
         try:
             self._lock.free()
@@ -290,8 +290,8 @@ class Part:
         if syncing is not None:
             syncing.result()
 
-    def _close_aside(self) -> None:
-        fd, self._aside_fd = self._aside_fd, None
+    def _close_rejected(self) -> None:
+        fd, self._rejected_fd = self._rejected_fd, None
         if fd is not None:
             os.close(fd)
 

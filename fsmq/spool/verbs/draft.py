@@ -118,6 +118,6 @@ def restored(context: Context, queue: str, message: NewMessage, settings: QueueS
 
 def _header(content_type: str | None, attributes: Mapping[str, str]) -> bytes:
     """A header block with whatever is in it: that it can be read is seen by reading it."""
-    told = {} if content_type is None else {CONTENT_TYPE: content_type}
-    lines = "".join(f"{name}: {value}\n" for name, value in (told | dict(attributes)).items())
+    described = {} if content_type is None else {CONTENT_TYPE: content_type}
+    lines = "".join(f"{name}: {value}\n" for name, value in (described | dict(attributes)).items())
     return lines.encode("utf-8", "replace") + b"\n" if lines else b""

@@ -22,10 +22,10 @@ from .removal import (
     PROGRESS_STEP,
     await_claims,
     has_few,
+    purge_folder,
+    purge_ready,
     removal_work,
     remove_one,
-    sweep,
-    sweep_ready,
     sync_afterwards,
 )
 
@@ -56,7 +56,7 @@ def purge(
                 raise NoSuchQueue(queue)
             with _Hidden(context, queue) as hidden:
                 # With the stream, so that no message travels past us.
-                done = sweep(context, queue, NEW, progress=progress)
+                done = purge_folder(context, queue, NEW, progress=progress)
                 for look in range(_LOOKS):
                     before = done
                     ids = hidden.listed()
@@ -77,28 +77,28 @@ def _empty(context: Context, queue: str, work: Work) -> int:
     """Remove what is ready: many at once, where that can be done; how many went one by one."""
     if not has_few(context.tree, queue) and _swap_out(context.tree, queue, work):
         return 0
-    return sweep_ready(context, queue)
+    return purge_ready(context, queue)
 
 
 def _swap_out(tree: Tree, queue: str, work: Work) -> bool:
     """Exchange a queue's folder with an empty one; False where that cannot be done."""
     while True:
-        grave = tree.folder(REMOVE, entry(queue, uuid7()))
+        trash = tree.folder(REMOVE, entry(queue, uuid7()))
         try:
-            tree.make_entry(grave)
+            tree.make_entry(trash)
         except OSError as error:
             if is_full(error):
                 return False
             raise
         try:
             sync_afterwards(tree, queue, work)
-            if tree.exchange(tree.folder(QUEUES, queue), grave):
-                await_claims(tree, grave)
+            if tree.exchange(tree.folder(QUEUES, queue), trash):
+                await_claims(tree, trash)
                 return True
-            tree.remove_folder(grave)
+            tree.remove_folder(trash)
             return False
         except FileNotFoundError:
-            # The queue was deleted; or a reaper took the empty folder for a grave: once more.
+            # The queue was deleted; or a reaper took the empty folder for a trash: once more.
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue) from None
 

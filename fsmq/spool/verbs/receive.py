@@ -85,7 +85,7 @@ class Claims:
     def take_in(self, count: int, visibility: float | None) -> Steps[None]:
         context, queue = self._context, self._queue
         settings = context.settings_of(queue)
-        context.ready.divide(queue, settings)
+        context.ready.set_partitions(queue, settings)
         ids = context.ready.popped(queue)
         size = 0
         found = claims_of(context, queue, settings, ids, visibility, self._is_wanted)

@@ -185,23 +185,23 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
                 raise NoSuchQueue(queue)
             # The folder of the queue goes last. After a crash in the middle the queue is still
             # there, so a retry finishes the work, and a later queue of its name gets nothing.
-            sweep(context, queue, NEW)
-            sweep(context, queue, DELAY)
+            purge_folder(context, queue, NEW)
+            purge_folder(context, queue, DELAY)
             if has_few(tree, queue):
-                sweep_ready(context, queue)
+                purge_ready(context, queue)
             _end_subscriptions(context, queue)
             context.settings.forget(queue)
-            grave = tree.folder(REMOVE, entry(queue, uuid7()))
+            trash = tree.folder(REMOVE, entry(queue, uuid7()))
             sync_afterwards(tree, queue, work)
-            if not _bury(context, queue, grave):
+            if not _discard_folder(context, queue, trash):
                 raise NoSuchQueue(queue)
             # Now no put and no delivery finds the queue, so one pass sees all that is left.
-            buried = tree.stat(grave)
-            died_ns = buried.st_ctime_ns if buried is not None else 0
-            await_claims(tree, grave)
+            found = tree.stat(trash)
+            died_ns = found.st_ctime_ns if found is not None else 0
+            await_claims(tree, trash)
             context.ready.forget(queue)
-            sweep(context, queue, NEW, died_ns)
-            sweep(context, queue, DELAY, died_ns)
+            purge_folder(context, queue, NEW, died_ns)
+            purge_folder(context, queue, DELAY, died_ns)
             _end_subscriptions(context, queue, died_ns)
             if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
                 context.settings.forget(queue)
@@ -211,7 +211,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     return Pending(work, partial(context.metrics.count, ("delete_queue",)))
 
 
-def _bury(context: Context, queue: str, grave: str) -> bool:
+def _discard_folder(context: Context, queue: str, trash: str) -> bool:
     """Let a queue's folder go to ``remove/``; False if there is no such queue. Raises OSError.
 
     Where that has no room for its name the folder is emptied and removed where it is.
@@ -219,11 +219,11 @@ def _bury(context: Context, queue: str, grave: str) -> bool:
     tree = context.tree
     folder = tree.folder(QUEUES, queue)
     try:
-        return tree.rename(folder, grave)
+        return tree.rename(folder, trash)
     except OSError as error:
         if not is_full(error):
             raise
-        sweep_ready(context, queue)
+        purge_ready(context, queue)
         is_gone = tree.remove_folder(folder)
         if not is_gone and tree.has_queue(queue):
             raise  # someone has put into it meanwhile
@@ -235,7 +235,7 @@ def has_few(tree: Tree, queue: str) -> bool:
     return next(islice(tree.walk(tree.folder(QUEUES, queue)), _FEW, None), None) is None
 
 
-def sweep_ready(context: Context, queue: str) -> int:
+def purge_ready(context: Context, queue: str) -> int:
     """Remove what is ready, one by one, wherever it goes meanwhile; how many were there."""
     tree = context.tree
     removed = 0
@@ -251,13 +251,13 @@ def sweep_ready(context: Context, queue: str) -> int:
     return removed
 
 
-def await_claims(tree: Tree, grave: str) -> None:
-    """Let claims end that found a queue's folder in its place before it went to its grave.
+def await_claims(tree: Tree, trash: str) -> None:
+    """Let claims end that found a queue's folder in its place before it went to its trash.
 
     The kernel looks a path up first, and waits for its turn to rename afterwards: a message can
     come from there to ``delay/`` still.
     """
-    if next(tree.walk(grave), None) is not None:
+    if next(tree.walk(trash), None) is not None:
         time.sleep(_CLAIM_ENDS_S)
 
 
@@ -273,7 +273,7 @@ def sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
         raise NoSuchQueue(queue) from None
 
 
-def sweep(
+def purge_folder(
     context: Context,
     queue: str,
     folder: str,
@@ -285,7 +285,7 @@ def sweep(
     died_ns: when the queue was deleted; what a queue of its name got since then is spared.
     """
     tree = context.tree
-    swept = 0
+    purged = 0
     transition = REMOVE_NEW if folder == NEW else REMOVE_DELAY
     for name in tree.names(tree.folder(folder)):
         staged = split_staged(name) if folder == NEW else None
@@ -301,10 +301,10 @@ def sweep(
         else:
             # A complete one may have been acknowledged before a crash, and would come back.
             tree.unlink(path)
-        swept += 1
-        if swept % PROGRESS_STEP == 0:
-            progress(swept)
-    return swept
+        purged += 1
+        if purged % PROGRESS_STEP == 0:
+            progress(purged)
+    return purged
 
 
 def _end_subscriptions(context: Context, queue: str, died_ns: int | None = None) -> None:

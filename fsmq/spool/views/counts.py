@@ -11,14 +11,14 @@ from typing import NamedTuple
 from ..context import Context
 from ..errors import FsmqError, QueueFull
 from ..index import listings
-from ..layout.budget import Budget
 from ..layout.names import facts, split_entry
 from ..layout.stamps import Stamps
+from ..layout.throttle import Throttle
 from ..layout.transitions import DELAY, NEW, REMOVE
 from ..layout.tree import Tree
 
 # How old the count may be that enforces max_depth.
-_BUDGET = Budget(0.05, least_s=1.0)
+_THROTTLE = Throttle(0.05, least_s=1.0)
 
 
 class Counts(NamedTuple):
@@ -103,7 +103,7 @@ class Depths:
             cost = time.monotonic() - started
             with self._lock:
                 known.depth = depth
-                known.until = started + _BUDGET.pause(cost)
+                known.until = started + _THROTTLE.pause(cost)
 
     def admit(self, queue: str, limit: int | None, more: int) -> None:
         """Let ``more`` messages in.
@@ -189,15 +189,15 @@ class Lag(NamedTuple):
     """What stands still in a tree. Times are seconds.
 
     undelivered: the age of the oldest message in ``new/`` whose queue exists.
-    overdue: how long ago the timer ended that ended first, of the messages in ``delay/``.
-    homeless: messages of queues that do not exist, by queue.
+    late: how long ago the timer ended that ended first, of the messages in ``delay/``.
+    undeliverable: messages of queues that do not exist, by queue.
     removed: entries of ``remove/``.
     redelivered: the most deliveries of a message in ``delay/``, by queue.
     """
 
     undelivered: float
-    overdue: float
-    homeless: Counter[str]
+    late: float
+    undeliverable: Counter[str]
     removed: int
     redelivered: dict[str, int]
 
@@ -206,8 +206,8 @@ def measure_lag(context: Context) -> Lag:
     """Look at ``new/``, ``delay/`` and ``remove/``, each entry once. Raises OSError."""
     tree, now = context.tree, context.clock()
     queues = set(tree.queues())
-    undelivered = overdue = 0.0
-    homeless: Counter[str] = Counter()
+    undelivered = late = 0.0
+    undeliverable: Counter[str] = Counter()
     redelivered: dict[str, int] = {}
     for folder in (NEW, DELAY):
         for name in tree.names(tree.folder(folder)):
@@ -216,7 +216,7 @@ def measure_lag(context: Context) -> Lag:
                 continue
             queue, message_id = parts
             if queue not in queues:
-                homeless[queue] += 1
+                undeliverable[queue] += 1
                 continue
             found = tree.stat(tree.folder(folder, name))
             if found is None:
@@ -225,10 +225,10 @@ def measure_lag(context: Context) -> Lag:
             deadline = stamp.deadline_ms / 1000 if stamp is not None else 0.0
             if folder == DELAY:
                 # Without a deadline it is due since it came here.
-                overdue = max(overdue, now - max(deadline, found.st_ctime))
+                late = max(late, now - max(deadline, found.st_ctime))
                 count = context.stamps.deliveries(message_id, found.st_mtime_ns)
                 redelivered[queue] = max(redelivered.get(queue, 0), count)
             else:
                 undelivered = max(undelivered, now - found.st_ctime)
     removed = sum(1 for _ in tree.walk(tree.folder(REMOVE)))
-    return Lag(undelivered, overdue, homeless, removed, redelivered)
+    return Lag(undelivered, late, undeliverable, removed, redelivered)

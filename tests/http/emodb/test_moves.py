@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from fsmq import Spool
-from fsmq.spool.moves import Mover
+from fsmq.spool.moves import MoveRunner
 from tests.http.emodb.helpers import EXCEPTION, Emo, payloads
 from tests.http.helpers import ask
 from tests.suite import Suite, eventually_on_loop
@@ -194,7 +194,7 @@ def test_work_that_goes_on_leaves_what_came_later(spool: Spool) -> None:
         a.put(b"%d" % number)
     order = spool.begin_move("a", "b")
     asked = iter(range(100))
-    assert Mover(spool.context, spool.syncer, lambda: next(asked) >= 4).run() == 0
+    assert MoveRunner(spool.context, spool.syncer, lambda: next(asked) >= 4).run() == 0
     assert (a.counts().total, b.counts().total) == (6, 4)
     a.put(b"later")
     assert spool.make_moves() == 1

@@ -1,4 +1,4 @@
-"""Rows that were set aside: the parts' files become one, durably, in a folder of the user's."""
+"""Rejected rows: joins the files of the parts durably into one, in a folder of the user."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The budget of work that is repeated for ever and grows with the tree: listings and counts."""
+"""The throttle of work that is repeated for ever and grows with the tree: listings and counts."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Budget(NamedTuple):
+class Throttle(NamedTuple):
     """Limits a listing, a count or a survey to a share of the time.
 
     share: the part of the time that the work may take, from 0 to 1.
