@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 from .context import Context
 from .durability.locks import lock, patiently, reserve
 from .durability.sync import Syncer, Work
-from .durability.unfinished import stands
+from .durability.unfinished import exists
 from .errors import InvalidValue, NoSuchQueue, Unavailable, as_unavailable, unavailable
 from .layout import documents
 from .layout.names import UUID7, check_queue, facts, fits, is_id
@@ -243,7 +243,7 @@ class MoveRunner:
         if held is None:
             raise Unavailable(f"another process is storing {to_id!r} right now")
         try:
-            is_there = stands(tree, target, to_id)
+            is_there = exists(tree, target, to_id)
             for transition in (MOVE_READY, MOVE_DELIVER, MOVE_READY, MOVE_DELAY, MOVE_READY):
                 if is_there:
                     if self._context.make(_PURGES[transition], source, message_id):

@@ -12,7 +12,7 @@ from .layout.transitions import REMOVE
 from .layout.tree import Tree
 from .layout.uuids import uuid7
 
-# What waits apart when the folder itself cannot be listed.
+# The name that waits apart when the folder itself cannot be listed.
 _ALL = "."
 
 
@@ -23,9 +23,9 @@ def reap(
     step: int = 1000,
     on_reaped: Callable[[str, str], None] = lambda queue, message_id: None,
 ) -> int:
-    """Unlink what is in ``remove/``, once; how many messages went. The rest as for `Reaper`.
+    """Unlink what is in ``remove/``, once; how many messages. For the parameters see `Reaper`.
 
-    Raises OSError if there is something that cannot be unlinked, after all that can be.
+    Raises OSError if one of them cannot be unlinked, after all others.
     """
     reaper = Reaper(tree, stop=stop, step=step, on_reaped=on_reaped)
     reaped = reaper.run()
@@ -35,10 +35,10 @@ def reap(
 
 
 class Reaper:
-    """Unlinks again and again; what cannot be unlinked waits apart. Holds no listing in memory.
+    """Unlinks again and again; a name that fails waits apart. It keeps no listing in memory.
 
-    stop: asked after every ``step`` messages. on_reaped: told each message's queue and id.
-    on_fault: told of what could not be unlinked (name, error).
+    stop: called after every ``step`` messages. on_reaped: called with each message's queue and id.
+    on_fault: called with a name that could not be unlinked, and the error.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class Reaper:
         self._is_stopped = False
 
     def timeout(self) -> float | None:
-        """Seconds until something is to be tried again; None if nothing is."""
+        """Seconds until the next name is tried again; None if none waits."""
         due = self._apart.next_s()
         return None if due is None else max(0.0, due - time.monotonic())
 
     def run(self) -> int:
-        """Unlink all that is there; how many messages went."""
+        """Unlink all that is there; how many messages."""
         self.fault, self._reaped, self._is_stopped = None, 0, False
         tried = set(iter(lambda: self._apart.pop_due(time.monotonic()), None))
         if _ALL not in self._apart:
             try:
-                # Unlinking may make a running listing skip names: until one finds nothing to do.
+                # To unlink may make a running listing skip names, so repeat until one is empty.
                 while self._pass() and not self._is_stopped:
                     pass
             except OSError as error:
@@ -85,7 +85,7 @@ class Reaper:
         return self._reaped
 
     def _pass(self) -> bool:
-        """Go through the folder; whether anything went."""
+        """Go through the folder once; whether anything was unlinked."""
         has_changed = False
         for found in self._tree.walk(self._folder):
             if found.name in self._apart or _is_held(found.name):
@@ -106,7 +106,7 @@ class Reaper:
         return self._unlink(path, queue, message_id)
 
     def _trash(self, path: str, queue: str) -> bool:
-        """Unlink what is in a folder, which was a queue's own, and then the folder."""
+        """Unlink the files of a folder, which was a queue, and then the folder."""
         first: OSError | None = None
         has_changed = False
         try:
@@ -114,7 +114,7 @@ class Reaper:
                 try:
                     has_changed |= self._in_trash(f"{path}/{found.name}", found, queue)
                 except OSError as error:
-                    first = first or error  # what cannot be unlinked must not keep the rest
+                    first = first or error  # a fault of one must not stop the others
                 if self._is_stopped:
                     return has_changed
             if first is None:
@@ -131,7 +131,7 @@ class Reaper:
             return False
         if not found.is_dir(follow_symlinks=False):
             return self._unlink(path, queue, found.name)
-        # Folders may be nested deeper than any path is long: each comes up, and then has its turn.
+        # Folders may be nested deeper than any path can be: move each up, to be unlinked later.
         if self._tree.remove_folder(path):
             return True
         return self._tree.rename(path, f"{self._folder}/.{uuid7()}")
@@ -151,5 +151,5 @@ class Reaper:
 
 
 def _is_held(name: str) -> bool:
-    """Whether someone still reads it over NFS, which removes it itself."""
+    """Whether a process still reads it over NFS, which removes it itself."""
     return name.startswith(".nfs")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool
 from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.durability import unfinished
 from fsmq.spool.durability.sync import SyncMode
-from fsmq.spool.durability.unfinished import stands
 from fsmq.spool.fsck import check
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
@@ -273,7 +273,7 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
     with Consumer(spool, CONSUMER, visibility=HOLD_S) as consumer:
         batches = consumer.batches("story", 0)
     claims = [claim for batch in batches for claim in batch.claims[JOBS]]
-    given = {FIRST[claim.id] for claim in claims if stands(spool.tree, JOBS, claim.id)}
+    given = {FIRST[claim.id] for claim in claims if unfinished.exists(spool.tree, JOBS, claim.id)}
     if promised.given is not None and bool(batches) != promised.given:
         raise Broken(f"a batch is {'gone' if promised.given else 'given again'}")
     # What someone has removed meanwhile is left out.

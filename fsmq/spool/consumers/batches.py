@@ -1,12 +1,12 @@
-"""Consumers: whoever takes messages in batches, and has to be given the same batch after a crash.
+"""Consumers claim messages in batches, and get the same batch again after a crash.
 
-A batch is a file of the tree, ``consumers/<name>/<batch>.json``, stored durably before anyone
-learns of it: which messages it has claimed. It is committed by one rename to ``<batch>.done``; from
-that instant its messages are removed, whatever crashes, and before it they are given again, as far
-as nobody else has taken them after their timers. Whoever works as a consumer holds its lock.
+A batch is a file ``consumers/<name>/<batch>.json``, stored durably before it is given out. It lists
+the messages that it has claimed. One rename to ``<batch>.done`` commits it. From then on its
+messages are removed, whatever crashes. Before that they are given again, unless another consumer
+has claimed them after their timers. A program that works as a consumer holds its lock.
 
-Someone who counts batches (Spark does: its log says up to which one all is done) gives the count a
-name, the ``stream``. A batch that was left by another stream is given to the next one that asks.
+A program that counts its batches names the count: the ``stream``. (Spark does; its log says up to
+which batch all is done.) A batch that another stream left is given to the next stream that asks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RETRY_S = 0.05
 
 
 class Overview(NamedTuple):
-    """A consumer as others see it: whether someone works as it now, and its open batches."""
+    """A consumer as others see it: whether a program works as it now, and its open batches."""
 
     in_use: bool
     batches: int
@@ -50,9 +50,9 @@ def overview(context: Context) -> dict[str, Overview]:
 
 
 def forget(context: Context, name: str) -> bool:
-    """Forget a consumer; False if there is none. Its messages go back when their timers end.
+    """Forget a consumer; False if there is none. Its messages are ready again by their timers.
 
-    What it has committed is removed first.
+    The messages of committed batches are removed first.
 
     Raises:
         InvalidValue, ConsumerInUse, Unavailable
@@ -78,9 +78,9 @@ def forget(context: Context, name: str) -> bool:
 def finish_abandoned(
     context: Context, on_fault: Callable[[str, str], None] = lambda name, reason: None
 ) -> int:
-    """Remove what consumers have committed whose programs have ended; how many messages.
+    """Finish the commits of consumers whose programs have ended; how many messages were removed.
 
-    on_fault: told of a consumer with which that failed (its folder, the reason). Raises OSError.
+    on_fault: called for a consumer with which that failed (its folder, the reason). Raises OSError.
     """
     removed = 0
     for name in _names(context.tree):
@@ -107,7 +107,7 @@ def _finish_abandoned(context: Context, name: str) -> int:
 def finish_committed(context: Context, name: str) -> int:
     """Remove the messages of all committed batches durably; how many. Hold the lock.
 
-    Raises OSError or Unavailable if there are any with which that failed, after all others.
+    Raises OSError or Unavailable if that failed for one of them, after all others.
     """
     removed = 0
     first: OSError | FsmqError | None = None
@@ -115,7 +115,7 @@ def finish_committed(context: Context, name: str) -> int:
         try:
             removed += _finish(context, name, batch_name)
         except (OSError, FsmqError) as error:
-            first = first or error  # what holds one up must not keep the others
+            first = first or error  # a fault of one must not stop the others
     if first is not None:
         raise first
     return removed
@@ -134,7 +134,7 @@ def _finish(context: Context, name: str, batch_name: str) -> int:
             tree.sync_folder(folder)
         removed += sum(pending.finish())
     tree.unlink(path_of(tree, name, batch.name, DONE))
-    # Back after a crash it would remove what was put with the same own ids since then.
+    # If a crash brought the file back, it would remove later messages with the same own ids.
     tree.sync_folder(folder_of(tree, name))
     return removed
 

@@ -23,13 +23,13 @@ _NO_BATCH_S = 3600.0
 
 
 class Consumer:
-    """One consumer, while this object is open; claims of its batches are renewed meanwhile.
+    """One consumer. While this object is open, it renews the claims of its batches.
 
-    visibility: seconds that claims are held at a time; None: each queue's setting.
+    visibility: seconds until a claim ends if it is not renewed; None: each queue's setting.
     patience: seconds to wait for another program that works as this consumer to end.
-    on_lost: told in whatever thread finds it that messages of a batch are gone, or claimed by
-        someone else: queue, ids.
-    on_problem: told when claims could not be renewed; it is tried again.
+    on_lost: called with a queue and ids if messages of a batch are gone, or claimed by another
+        consumer; in the thread that finds it.
+    on_problem: called when claims could not be renewed; they are tried again.
 
     Safe in threads. Close it, or use it in a ``with``.
 
@@ -55,7 +55,7 @@ class Consumer:
         self._on_lost = on_lost
         self._on_problem = on_problem
         self._windows: dict[str, Window] = {}
-        self._before_ns: int | None = None  # in a pass: what came later is left
+        self._before_ns: int | None = None  # in a pass: leave what came later
         self._turn = 0
         self._renewing = threading.Lock()
         self._mutex = threading.RLock()
@@ -64,7 +64,7 @@ class Consumer:
         with as_unavailable(f"cannot open consumer {name!r}"):
             self._lock = take_lock(self._tree, name, patience)
             try:
-                # Whoever stored a batch may have died before this, and it is given to others now.
+                # The program that stored a batch may have died before it synced the folder.
                 self._tree.sync_folder(folder_of(self._tree, name))
                 finish_committed(self._context, name)
                 self._open = {batch.name: batch for batch in batches(self._tree, name)}
@@ -82,7 +82,7 @@ class Consumer:
         self.close()
 
     def close(self) -> None:
-        """Let someone else be this consumer. Batches that are not committed stay as they are."""
+        """Free the consumer for other programs. Batches that are not committed stay as they are."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -90,7 +90,7 @@ class Consumer:
         self._lock.unlock()
 
     def pass_once(self) -> None:
-        """From here on claim only what is ready now, whatever else comes meanwhile."""
+        """From now on claim only messages that are ready now, and none that come later."""
         with self._mutex, as_unavailable("cannot read the spool's clock"):
             path = path_of(self._tree, self.name, "", LOCK)
             self._tree.touch(path)  # by the clock that sets the messages' times, too
@@ -128,8 +128,8 @@ class Consumer:
         """Claim a new batch of up to ``count`` messages, durably; None if nothing is ready.
 
         Its number is beyond ``after`` and all others of the stream. Queues that are gone are
-        passed over; who comes first changes from batch to batch. max_bytes: what the files have
-        together; one that has more makes a batch of its own.
+        skipped; each batch begins with another queue. max_bytes: of all files together; a message
+        with a larger file makes a batch of its own.
 
         Raises:
             InvalidValue, Unavailable
@@ -173,7 +173,7 @@ class Consumer:
     def commit(self, stream: str, upto: int) -> int:
         """Remove the messages of all batches of a stream up to a number, durably; how many.
 
-        Raises Unavailable: what has been committed is finished later.
+        Raises Unavailable: batches that were renamed by then are committed, and finished later.
         """
         removed = 0
         with self._mutex, as_unavailable(f"cannot commit for consumer {self.name!r}"):
@@ -246,7 +246,7 @@ class Consumer:
                     self._changed.wait(min(pause, _NO_BATCH_S))
                 if self._is_over:
                     return
-                # Begun now: what takes long must not make the next one late.
+                # From now on: a renewal that takes long must not make the next one late.
                 self._due = time.monotonic() + self._third(self._open.values())
                 open_now = list(self._open.values())
             for batch in open_now:

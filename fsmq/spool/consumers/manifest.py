@@ -23,10 +23,10 @@ _MAX_BYTES = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was claimed at once.
+    """Messages that were claimed at once.
 
-    name: a UUIDv7, the same whenever the batch is given. stream, number: its place in somebody's
-    count. claims: by queue, in order.
+    name: a UUIDv7, the same each time that the batch is given. stream, number: its place in the
+    count of a program. claims: by queue, in order.
     """
 
     name: str
@@ -56,7 +56,7 @@ def path_of(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> str:
 
 
 def save(tree: Tree, consumer: str, batch: Batch) -> None:
-    """Store a batch durably, in the place of what it was. Raises OSError."""
+    """Store a batch durably, replacing its earlier version. Raises OSError."""
     document = {
         "stream": batch.stream,
         "number": batch.number,
@@ -68,7 +68,7 @@ def save(tree: Tree, consumer: str, batch: Batch) -> None:
 
 
 def batches(tree: Tree, consumer: str, suffix: str = OPEN) -> Iterator[Batch]:
-    """A consumer's batches, the first one first; what is none is passed over. Raises OSError."""
+    """A consumer's batches, oldest first; skips files that are not batches. Raises OSError."""
     for name in names_of(tree, consumer, suffix):
         batch = load(tree, consumer, name, suffix)
         if batch is not None:
@@ -76,13 +76,13 @@ def batches(tree: Tree, consumer: str, suffix: str = OPEN) -> Iterator[Batch]:
 
 
 def names_of(tree: Tree, consumer: str, suffix: str = OPEN) -> list[str]:
-    """The names of what should be a consumer's batches, the first one first. Raises OSError."""
+    """The names of a consumer's batch files, oldest first. Raises OSError."""
     names = [n for n in tree.names(folder_of(tree, consumer)) if n.endswith(suffix) and n[0] != "."]
     return sorted(name.removesuffix(suffix) for name in names)
 
 
 def load(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch | None:
-    """One batch; None if it is not there or cannot be understood. Raises OSError."""
+    """One batch; None if it is not there or does not parse. Raises OSError."""
     try:
         return parse(tree, consumer, name, suffix)
     except (FileNotFoundError, ValueError):
@@ -90,12 +90,12 @@ def load(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch | No
 
 
 def parse(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch:
-    """The same, but raises ValueError for what is no batch, FileNotFoundError, OSError."""
+    """The same, but raises ValueError if the file is not a batch, FileNotFoundError, OSError."""
     document = documents.read(tree, path_of(tree, consumer, name, suffix), _MAX_BYTES)
     stream, number, claims = (document.get(key) for key in ("stream", "number", "claims"))
     if not isinstance(stream, str) or type(number) is not int or not isinstance(claims, dict):
         raise ValueError("a batch has a stream, a number and claims")
-    # In a tree that was copied every file is another one.
+    # In a tree that was copied, each file has another identity.
     is_copied = document.get("home") != list(_home(tree, consumer))
     found = {queue: _claims(queue, of, is_copied) for queue, of in claims.items()}
     return Batch(name, stream, number, found)

@@ -1,7 +1,7 @@
-"""Windows: the next ids of a queue in order, however many wait, in memory that does not grow.
+"""Windows: the next ids of a queue in order, in memory that does not grow with the queue.
 
-A ready index holds every id, so that each claim costs the same. Who claims thousands at a time can
-list a queue now and then instead, and keep only the ids that come first.
+A ready index holds every id, so that each claim costs the same. A program that claims thousands at
+a time can list the queue now and then instead, and keep only the first ids.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _THROTTLE, _THROTTLE_EMPTY = Throttle(0.05), Throttle(0.5)
 
 
 class Window:
-    """The ready ids of one queue, from the first on; an id may be gone by the time it is given.
+    """The ready ids of one queue, from the first on; a message may be gone when its id is given.
 
-    once: go through the queue once and never back; what has come since the first listing is seen
-        at most where it stands between what was there.
+    once: go through the queue once and never back. Of the messages that come after the first
+        listing, at most those that sort before its last id are seen.
     size: how many ids are kept.
     """
 
@@ -36,15 +36,15 @@ class Window:
         self._ids: list[str] = []  # the first one last
         self._after = ""  # the last one that was given
         self._upto: str | None = None  # the greatest one of the first listing, where that counts
-        self._is_cut = False  # more stand behind those kept
+        self._is_cut = False  # the queue has more ids than are kept
         self._listed: float | None = None  # monotonic seconds
         self._cost = 0.0
 
     def ids(self) -> Iterator[str]:
         """The next ids, each taken out of the window, to the end of the queue.
 
-        Who does not take all of them gets the rest the next time, behind what has come before them
-        meanwhile. Raises NoSuchQueue, OSError.
+        If the caller stops early, the next call yields the rest, after any newly arrived ids that
+        sort before them. Raises NoSuchQueue, OSError.
         """
         if self._is_stale():
             self._after = ""
@@ -58,7 +58,7 @@ class Window:
             self._list()
 
     def put_back(self, message_id: str) -> None:
-        """Let the id that was given last be the next one again."""
+        """Make the id that was yielded last the next one again."""
         self._ids.append(message_id)
 
     def _is_stale(self) -> bool:
@@ -93,7 +93,7 @@ class Window:
         self._cost = self._listed - started
 
     def _cut(self, found: list[str]) -> str:
-        """Keep the first ones only; the last of them."""
+        """Keep only the first ids; returns the last of them."""
         found.sort()
         del found[self._size :]
         self._is_cut = True

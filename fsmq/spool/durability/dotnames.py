@@ -1,9 +1,9 @@
 """Recovery: what happens to dot-names that a crash left in ``new/``.
 
-One that is complete is promoted when its writer has had time to do so; if the writer is alive, it
-notices and is content. A torn one is removed once no writer can be at work on it. Who puts an id
-of its own holds a reservation while it lives: then it is left alone, and when it is dead nothing
-has to be waited for.
+A complete one is promoted once its writer has had time to do so. If the writer is still alive, it
+notices that and reports success. A torn one is removed once no writer can be at work on it. A put
+of an own id has a reservation: while its process lives, its dot-names stay; when it is dead,
+recovery need not wait.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .unfinished import Recovered, is_complete, own_id, promote
 # and answers 503.
 TORN_AFTER_S = 60.0
 COMPLETE_AFTER_S = 10.0
-# So often the mover looks.
+# How often the mover looks.
 RECOVER_EVERY_S = 30.0
-# What still stands then no mover looks after; one look may have come too early, or been slow.
+# A dot-name that is older shows that no mover runs; one look may have come too early, or been slow.
 OVERDUE_AFTER_S = TORN_AFTER_S + 2 * RECOVER_EVERY_S
-# So many dead holders' locks, each an open file, are taken with one listing.
+# How many locks of dead processes, each an open file, are taken with one listing.
 _MAX_LOCKS = 100
-# Where nobody can reserve an id now: no room for one more file, or no locks at all.
+# With these errors nobody can reserve an id now: no room for one more file, or no locks at all.
 _NO_RESERVATION = (
     *(errno.ENOSPC, errno.EDQUOT),
     *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
@@ -45,8 +45,8 @@ def recover(
 ) -> Recovered:
     """Promote complete dot-names and remove torn ones; ``now`` is in Unix seconds.
 
-    at_start: promote complete ones of any age. on_fault: told of one that is passed over, since it
-    must not keep the others from coming back (path, reason). Raises OSError.
+    at_start: promote complete ones of any age. on_fault: called for one that is skipped (path,
+    reason), so that it does not keep the others from coming back. Raises OSError.
     """
     promoted = removed = 0
     for work in _works(tree, now, at_start):
@@ -98,7 +98,7 @@ def _promote(tree: Tree, staged: str, queue: str, own: str) -> Recovered:
     except OSError as error:
         if error.errno not in _NO_RESERVATION:
             raise
-        # Then nobody else can begin a put of this id, and what was acknowledged must come out.
+        # Then no put of this id can begin either, and an acknowledged message must come out.
         return promote(tree, staged)
     if held is None:
         return Recovered()

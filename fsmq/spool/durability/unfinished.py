@@ -1,9 +1,9 @@
-"""Unfinished puts: what stands in ``new/`` under a dot-name, and what becomes of it.
+"""Unfinished puts: files in ``new/`` with a dot-name, and what becomes of them.
 
-A dot-name whose file has the checksum in the name is complete: it may have been acknowledged, so it
-gets its name, unless a message of its id stands. Any other is torn: no one was told that it was
-stored, so it is removed. A length would not do: ext4 and xfs may bring a file back at its full
-length with zeros for bytes.
+The dot-name contains a checksum. A file that matches it is complete: its put may have been answered
+with success, so it is promoted to its name, unless a message of its id exists. Any other file is
+torn: its put never succeeded, so it is removed. To compare lengths is not enough: after a crash
+ext4 and xfs may bring a file back at its full length with zeros for bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class Recovered(NamedTuple):
-    """What was done about dot-names: how many got their names, how many were removed."""
+    """How many dot-names were promoted to their names, and how many were removed."""
 
     promoted: int = 0
     removed: int = 0
 
 
-def stands(tree: Tree, queue: str, message_id: str, *, gone_too: bool = False) -> bool:
-    """Whether a message of this id stands in the spool; also in ``remove/`` with ``gone_too``."""
-    # In the direction in which messages travel, and again where they travel back.
+def exists(tree: Tree, queue: str, message_id: str, *, gone_too: bool = False) -> bool:
+    """Whether a message of this id is in the spool; also in ``remove/`` with ``gone_too``."""
+    # In the direction in which messages move, and again where they can move back.
     states = [State.NEW, State.READY, State.DELAY, State.READY, State.DELAY]
     if gone_too:
         states.append(State.REMOVE)
@@ -36,17 +36,17 @@ def stands(tree: Tree, queue: str, message_id: str, *, gone_too: bool = False) -
 
 
 def own_id(staged: str) -> tuple[str, str] | None:
-    """The queue and the id, as a put may have been given it, of a dot-name; None if it is none."""
+    """The queue and the bare id of a dot-name; None if it is not the dot-name of a message."""
     parts = split_staged(staged)
     entry = split_entry(parts[0]) if parts is not None else None
     return (entry[0], siblings(entry[1])[0]) if entry is not None else None
 
 
 def is_complete(tree: Tree, staged: str, *, durably: bool = False) -> bool:
-    """Whether a file has the bytes that its dot-name tells; False if it is gone. Raises OSError.
+    """Whether a file matches the checksum of its dot-name; False if it is gone. Raises OSError.
 
-    durably: sync it, too. Its writer may be alive and about to; the name without the dot, which is
-        believed for what it is, must not be on stable media before the bytes are.
+    durably: sync it first. Its writer may be alive and not have done so yet. The name without the
+        dot says that the bytes are durable, so it must not be on disk before them.
     """
     parts = split_staged(staged)
     if parts is None:
@@ -62,8 +62,8 @@ def is_complete(tree: Tree, staged: str, *, durably: bool = False) -> bool:
             return False
         if durably:
             os.fsync(fd)
-            # Its writer's fsync may have failed, and could not take it back. The next one says yes
-            # all the same, and what the memory holds is not what the disk holds: ask the disk.
+            # The writer's fsync may have failed. The next fsync succeeds all the same, though the
+            # page cache differs from the disk: so drop the cache and read the disk.
             if hasattr(os, "posix_fadvise"):  # macOS has none
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         found = 0
@@ -75,23 +75,23 @@ def is_complete(tree: Tree, staged: str, *, durably: bool = False) -> bool:
 
 
 def promote(tree: Tree, staged: str) -> Recovered:
-    """Give a file that is complete and synced its name, or remove it if its id stands.
+    """Rename a complete and synced file to its name, or remove it if its id exists.
 
-    For who holds the reservation of the id: no put of it is under way. Raises OSError.
+    The caller has the reservation of the id, so no put of it is under way. Raises OSError.
     """
     parts = split_staged(staged)
     assert parts is not None
     queue, _, message_id = parts[0].rpartition(":")
     path = tree.folder(NEW, staged)
-    # Not by the name alone: of a put that was tried again with other attributes it may be another.
-    if any(stands(tree, queue, name) for name in siblings(message_id)):
+    # Look for all siblings: a put that was tried again with other attributes has another name.
+    if any(exists(tree, queue, name) for name in siblings(message_id)):
         return Recovered(removed=int(tree.unlink(path)))
-    # Its writer may not have come to this. A retry that finds the name takes it for stored.
+    # Its writer may not have synced the folder. A retry that finds the name reports it stored.
     tree.sync_folder(tree.folder(NEW))
     try:
         return Recovered(promoted=int(tree.rename(path, tree.folder(NEW, parts[0]))))
     except FileExistsError:
-        return Recovered()  # a shell user's, of this moment; the next look removes ours
+        return Recovered()  # put there by hand just now; the next look removes ours
 
 
 def finish(tree: Tree, staged: str) -> Recovered:

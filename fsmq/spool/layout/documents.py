@@ -1,6 +1,6 @@
-"""Documents: the small JSON files of the tree. Anyone who may write there may have written them.
+"""Documents: the small JSON files of the tree. Any program with access may have written them.
 
-Whatever stands in a document's place is one, or a ValueError: no reader is brought down by it.
+A file that is not a valid document raises ValueError and nothing else, so no reader can crash.
 """
 
 from __future__ import annotations

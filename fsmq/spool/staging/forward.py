@@ -17,7 +17,7 @@ from typing import Any
 from ..context import Context
 from ..durability.locks import Reservations, patiently
 from ..durability.sync import Work
-from ..durability.unfinished import stands
+from ..durability.unfinished import exists
 from ..errors import Unavailable
 from ..layout import documents
 from ..layout.names import UUID7, siblings, split_entry
@@ -248,7 +248,7 @@ class _Chunk:
         if not patiently(lambda: self._reservations.take(*own), _RESERVED_PATIENCE_S):
             raise Unavailable(f"another put of the id {names[0]!r} is under way")
         self._reserved.add(own)
-        return any(stands(self._tree, queue, name) for name in names)
+        return any(exists(self._tree, queue, name) for name in names)
 
     def _has_queue(self, queue: str) -> bool:
         known = self._queues.get(queue)

@@ -1,8 +1,8 @@
-"""Purge: all messages of a queue leave, wherever they are, and it stays.
+"""Purge: remove all messages of a queue, in whatever state; the queue stays.
 
-While it works, consumers claim and give back, and timers end: what goes to and fro can be in none
-of the listings. But then it was claimed, and came to ``delay/``, which is an event. So all that was
-in the queue becomes known, and what is known is removed wherever it is by then.
+While it works, consumers claim and release, and timers end. A message that moves to and fro can be
+missing from each listing. But then it was claimed, so it came to ``delay/``, and that is an event.
+So the listings and the events together know each message, and it is removed wherever it is then.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .removal import (
     sync_afterwards,
 )
 
-# With all events one look is enough. Without them (on a network, where no watches are left, or if
-# the kernel dropped some) two at least, and no more than this: others may put all the time.
+# With all events one look is enough. Without them (on a network filesystem, if no watches are left,
+# or if the kernel lost some) it takes at least two, and at most this many: puts may never end.
 _LOOKS = 5
 
 
@@ -39,10 +39,10 @@ def purge(
 ) -> Pending[None]:
     """Remove all messages of a queue, wherever they are; the queue and its settings stay.
 
-    What is put meanwhile may be removed, too.
+    Messages that are put at the same time may be removed too.
 
-    progress: told now and then how many have been removed one by one. Many that are ready go all
-        at once.
+    progress: called now and then with the number removed one by one. If many are ready, they are
+        removed all at once.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -55,7 +55,7 @@ def purge(
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
             with _Hidden(context, queue) as hidden:
-                # With the stream, so that no message travels past us.
+                # In the direction in which messages move, so that none can slip past.
                 done = purge_folder(context, queue, NEW, progress=progress)
                 for look in range(_LOOKS):
                     before = done
@@ -74,7 +74,7 @@ def purge(
 
 
 def _empty(context: Context, queue: str, work: Work) -> int:
-    """Remove what is ready: many at once, where that can be done; how many went one by one."""
+    """Remove ready messages, many at once where possible; how many were removed one by one."""
     if not has_few(context.tree, queue) and _swap_out(context.tree, queue, work):
         return 0
     return purge_ready(context, queue)
@@ -98,7 +98,7 @@ def _swap_out(tree: Tree, queue: str, work: Work) -> bool:
             tree.remove_folder(trash)
             return False
         except FileNotFoundError:
-            # The queue was deleted; or a reaper took the empty folder for a trash: once more.
+            # The queue was deleted; or the reaper has removed the empty folder: once more.
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue) from None
 
@@ -117,10 +117,10 @@ def _remove_all(
 
 
 class _Hidden:
-    """The messages of a queue in ``delay/``: those that stand there, and those that come."""
+    """The messages of a queue in ``delay/``: those that are there, and those that come."""
 
     def __init__(self, context: Context, queue: str) -> None:
-        self.is_complete = False  # whether all that had come was told, the last time
+        self.is_complete = False  # whether the last look had all events
         self._tree = context.tree
         self._queue = queue
         self._events = None if context.tree.network else _watch(context.tree)
@@ -136,7 +136,7 @@ class _Hidden:
         return self._ours(self._tree.names(self._tree.folder(DELAY)))
 
     def came(self) -> set[str]:
-        """Those that came since the last time, or since this was made."""
+        """Messages that came since the last call, or since this was created."""
         if self._events is None:
             return set()
         events = self._events.read()
@@ -158,6 +158,6 @@ def _watch(tree: Tree) -> Events | None:
         if events.watch(tree.folder(DELAY)):
             return events
     except OSError:
-        pass  # the user has no watches left
+        pass  # this user has no watches left
     events.close()
     return None

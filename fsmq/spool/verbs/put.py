@@ -14,7 +14,7 @@ from functools import cache
 from ..context import Context, Pending
 from ..durability.locks import Reservations
 from ..durability.sync import Work
-from ..durability.unfinished import finish, stands
+from ..durability.unfinished import exists, finish
 from ..errors import DuplicateMessage, InvalidValue, NoSuchQueue, Reserved, Unavailable, unavailable
 from ..layout.message import NewMessage
 from ..layout.names import check_queue, siblings
@@ -192,7 +192,7 @@ class _Staging:
             raise DuplicateMessage(self._queue, draft.message_id) from None
         # The dot-name is gone. A mover that thought we had crashed has promoted it, or removed it
         # if its clock is far off.
-        if not stands(self._tree, self._queue, draft.message_id, gone_too=True):
+        if not exists(self._tree, self._queue, draft.message_id, gone_too=True):
             if not self._tree.has_queue(self._queue):
                 raise NoSuchQueue(self._queue)  # deleted just now, with its unfinished puts
             raise _was_removed(draft)
@@ -226,7 +226,7 @@ class _Staging:
             raise DuplicateMessage(self._queue, bare)  # twice in one batch
         seen.add(bare)
         for name in siblings(draft.message_id):
-            if stands(self._tree, self._queue, name):
+            if exists(self._tree, self._queue, name):
                 raise DuplicateMessage(self._queue, name)
 
     def _free(self, unfinished: Container[str] = ()) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.sync import Work
-from ..durability.unfinished import stands
+from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
@@ -160,7 +160,7 @@ def bury(
     if not tree.has_queue(dead_letters):
         tree.make_queue(dead_letters)
     source = tree.path(State.DELAY, queue, message_id)
-    if stands(tree, dead_letters, message_id):
+    if exists(tree, dead_letters, message_id):
         # A rename fails only if the other message is ready, not if it is new or hidden.
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source)
     found = latched.found

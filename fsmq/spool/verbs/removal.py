@@ -1,4 +1,4 @@
-"""Remove, delete a queue: how messages leave. (`fsmq.spool.verbs.purge` empties one.)
+"""Remove messages, and delete queues. (`fsmq.spool.verbs.purge` empties a queue.)
 
 A removal is a rename into ``remove/``, of a whole queue too; `fsmq.spool.reaper` unlinks.
 """
@@ -13,7 +13,7 @@ from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.sync import Work
-from ..durability.unfinished import stands
+from ..durability.unfinished import exists
 from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
 from ..layout.names import check_id, check_queue, entry, fits, is_id, split_entry, split_staged
 from ..layout.transitions import (
@@ -35,15 +35,15 @@ from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .latch import IsWanted, pin
 
-# Where most messages are when they are acknowledged comes first. A message may travel on between
-# two tries, so the folders that it can reach from those already tried are tried again.
+# The folder in which most messages are when they are acknowledged comes first. A message may move
+# between two tries, so the folders that it can reach from those already tried are tried again.
 _ATTEMPTS = (REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, REMOVE_DELAY, REMOVE_READY)
-# So often is tried again where it stands all the same: none that does may be told to be gone.
+# How often to try again for a message that exists: it may not be reported gone.
 _ROUNDS = 20
 PROGRESS_STEP = 1000
-# So many ready messages go one by one as quickly as all at once, and without doubt.
+# Up to this many ready messages are removed one by one as quickly as all at once.
 _FEW = 1000
-# A rename takes microseconds; what is in its way then is other renames, and who has the processor.
+# A rename takes microseconds, but it may have to wait for other renames and for a processor.
 _CLAIM_ENDS_S = 0.1
 
 
@@ -53,9 +53,9 @@ def remove(
     message_ids: Sequence[str],
     known: Sequence[IsWanted] | None = None,
 ) -> Pending[list[bool]]:
-    """Remove messages in whatever state they are; tells for each id whether it was there.
+    """Remove messages in whatever state they are; for each id, whether it was there.
 
-    known: for each id which file is meant. Another message of the id is left alone.
+    known: for each id which file is meant. Another message of this id stays.
 
     Raises:
         InvalidValue: one of the ids cannot be one; nothing is removed then.
@@ -65,9 +65,9 @@ def remove(
     for message_id in message_ids:
         check_id(queue, message_id)
     tree = context.tree
-    # Every folder in which a message may have stood: an earlier rename of it, which no one synced,
-    # must not come back after a crash without this one. For those that are gone, too: an earlier
-    # try, which had no answer, may have removed them.
+    # Sync every folder in which a message may have been: an earlier rename of it that nobody synced
+    # must not survive a crash that this one does not. Also for messages that are gone: an earlier
+    # try without an answer may have removed them.
     work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
     work.folders.add(tree.folder(QUEUES, queue))
     try:
@@ -79,7 +79,7 @@ def remove(
     except OSError as error:
         raise unavailable(error, f"cannot remove from queue {queue!r}") from error
     if not all(found):
-        # Or a purge or a deletion of the queue, which may not have come to its sync.
+        # A purge or a deletion of the queue may have removed them, and not have synced that yet.
         work.folders.add(tree.folder(QUEUES))
 
     def finish() -> list[bool]:
@@ -97,11 +97,11 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
     for _ in range(_ROUNDS):
         if _remove_from(tree, _ATTEMPTS, queue, message_id):
             return True
-        # A network filesystem may have renamed and yet said ENOENT, when the server restarted.
+        # A network filesystem may have renamed it and yet answered ENOENT, if its server restarted.
         if tree.network and tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None:
             return True
-        # Or it was claimed and came back just so that each try looked for it where it had been.
-        if not tree.has_queue(queue) or not stands(tree, queue, message_id):
+        # Or it was claimed and released in such a way that each try looked where it had been.
+        if not tree.has_queue(queue) or not exists(tree, queue, message_id):
             return False
     raise Unavailable(f"the message {message_id!r} keeps moving from folder to folder")
 
@@ -109,8 +109,8 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
 def _remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_id: str) -> bool:
     """Bring a message to ``remove/`` from the first place where it is, or unlink it there.
 
-    Unlinked it is where ``remove/`` has no room for its name: what makes room on a full disk must
-    not need some.
+    It is unlinked if ``remove/`` has no room for its name: on a full disk a removal must not need
+    room.
     """
     try:
         for how in attempts:
@@ -155,7 +155,7 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
     removed: list[str] = []
     with as_unavailable(f"cannot remove from {queue!r}"):
         for message_id in message_ids:
-            # A claimer that is quicker has taken it away: then it is in flight.
+            # If another process has claimed it before us, it is in flight and stays.
             if is_id(message_id) and tree.move(REMOVE_READY, queue, message_id):
                 removed.append(message_id)
 
@@ -226,24 +226,24 @@ def _discard_folder(context: Context, queue: str, trash: str) -> bool:
         purge_ready(context, queue)
         is_gone = tree.remove_folder(folder)
         if not is_gone and tree.has_queue(queue):
-            raise  # someone has put into it meanwhile
+            raise  # it has got a message since
         return is_gone
 
 
 def has_few(tree: Tree, queue: str) -> bool:
-    """Whether so few messages are ready that they go one by one as quickly."""
+    """Whether few enough messages are ready to remove them one by one."""
     return next(islice(tree.walk(tree.folder(QUEUES, queue)), _FEW, None), None) is None
 
 
 def purge_ready(context: Context, queue: str) -> int:
-    """Remove what is ready, one by one, wherever it goes meanwhile; how many were there."""
+    """Remove the ready messages one by one, also if they are claimed just then; how many."""
     tree = context.tree
     removed = 0
     for message_id in tree.ready_names(queue) or ():
         if fits(queue, message_id):
             is_gone = remove_one(context, queue, message_id)
         else:
-            # A shell user's name, which has no room in any other folder.
+            # A name given by hand, which is too long for any other folder.
             is_gone = tree.unlink(tree.path(State.READY, queue, message_id))
         if is_gone:
             context.record(PURGED, queue, message_id)
@@ -252,20 +252,20 @@ def purge_ready(context: Context, queue: str) -> int:
 
 
 def await_claims(tree: Tree, trash: str) -> None:
-    """Let claims end that found a queue's folder in its place before it went to its trash.
+    """Wait for claims that looked a queue's folder up before it was renamed to ``trash``.
 
-    The kernel looks a path up first, and waits for its turn to rename afterwards: a message can
-    come from there to ``delay/`` still.
+    The kernel looks a path up first, and then waits for its turn to rename. So a message can still
+    move from there to ``delay/``.
     """
     if next(tree.walk(trash), None) is not None:
         time.sleep(_CLAIM_ENDS_S)
 
 
 def sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
-    """Let a queue's folder be synced, wherever it goes.
+    """Have a queue's folder synced, under whatever name.
 
-    What the mover brought there, which no one synced, must not be back in ``new/`` or ``delay/``
-    after a crash. By its descriptor: a reaper may be quicker than the sync.
+    The mover has brought messages there without a sync: after a crash they must not be back in
+    ``new/`` or ``delay/``. By its descriptor, because the reaper may come before the sync.
     """
     try:
         work.moved_folders.append(tree.open_folder(tree.folder(QUEUES, queue)))
@@ -282,7 +282,7 @@ def purge_folder(
 ) -> int:
     """Remove a queue's messages from ``new/`` or ``delay/``, unfinished ones included; how many.
 
-    died_ns: when the queue was deleted; what a queue of its name got since then is spared.
+    died_ns: when the queue was deleted; messages of a later queue of its name stay.
     """
     tree = context.tree
     purged = 0
@@ -299,7 +299,7 @@ def purge_folder(
             if _remove_from(tree, [transition], queue, parts[1]):
                 context.record(PURGED, queue, parts[1])
         else:
-            # A complete one may have been acknowledged before a crash, and would come back.
+            # A complete one may have been acknowledged before a crash: recovery would promote it.
             tree.unlink(path)
         purged += 1
         if purged % PROGRESS_STEP == 0:
@@ -316,10 +316,10 @@ def _end_subscriptions(context: Context, queue: str, died_ns: int | None = None)
 
 
 def _is_successors(tree: Tree, queue: str, path: str, died_ns: int) -> bool:
-    """Whether a file belongs to a queue that was created after one of its name was deleted.
+    """Whether a file belongs to a later queue of the name of a deleted one.
 
-    Its ctime is no older than the rename of the deleted one then. In doubt it does: to keep a
-    deleted message is a nuisance, to remove an acknowledged one is a loss.
+    Then its ctime is not older than the rename of the deleted queue. In doubt the answer is yes: to
+    keep a deleted message is a nuisance, to remove an acknowledged one is a loss.
     """
     found = tree.stat(path)
     return found is not None and found.st_ctime_ns >= died_ns and tree.has_queue(queue)

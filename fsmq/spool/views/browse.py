@@ -29,15 +29,15 @@ from .reading import Room
 
 _PROGRESS_STEP = 1000
 _HIDDEN = ("in_flight", "delayed")
-# The states in which a message may be met, in the direction in which it travels.
+# The states in which a message may be found, in the direction in which it moves.
 _STREAM = (State.NEW, State.READY, State.DELAY, State.READY)
 
 
 class Moved(NamedTuple):
-    """What a move did."""
+    """The outcome of a move."""
 
     moved: int = 0
-    # Left where they were: ids that stand in the target already, or too long beside its name.
+    # Messages that stay: the target has their id already, or its name leaves no room for the id.
     conflicts: int = 0
 
 
@@ -75,7 +75,7 @@ def peek(
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
-        NoRoom: there is none for the first of them.
+        NoRoom: there is no memory for the first of them.
     """
     check_queue(queue)
     if limit < 1:
@@ -97,7 +97,7 @@ def peek_all(context: Context, queue: str, limit: int, room: Room | None = None)
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
-        NoRoom: there is none for the first of them.
+        NoRoom: there is no memory for the first of them.
     """
     with Page(limit, room) as page:
         fill(context, queue, page)
@@ -109,27 +109,27 @@ def fill(context: Context, queue: str, page: Page) -> None:
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
-        NoRoom: there is none for the first of them.
+        NoRoom: there is no memory for the first of them.
     """
     check_queue(queue)
     limit = page.left
     with as_unavailable(f"cannot look into queue {queue!r}"):
         context.settings_of(queue)
-        # With the stream, so that one that travels on meanwhile is seen twice and not missed.
+        # In the direction in which messages move: one that moves on is seen twice, never missed.
         states: dict[str, State] = {}
         for state in (State.NEW, State.READY, State.DELAY):
             states |= dict.fromkeys(islice(_from(context, queue, state, limit), limit), state)
         for message_id in sorted(states):
             if page.is_full:
                 break
-            # It may have travelled on since.
+            # It may have moved on since.
             any(page.look(context, queue, message_id, at) for at in (states[message_id], *_STREAM))
 
 
 def find(context: Context, queue: str, message_id: str, room: Room | None = None) -> Message | None:
     """Look one message up in whatever state it is (removed ones left out).
 
-    room: from which the room for its body is taken.
+    room: the memory for its body.
 
     Raises:
         InvalidValue, NoRoom, Unavailable
@@ -151,12 +151,12 @@ def _from(context: Context, queue: str, state: State, limit: int, after: str = "
         return
     yield from first
     if len(first) == limit:
-        # Some were gone, or are no messages.
+        # Some were gone, or are not messages.
         yield from _in_order(i for i in _ids(context, queue, state) if i > first[-1])
 
 
 def _in_order(names: Iterable[str]) -> Iterator[str]:
-    """Sort as many as are asked for; a million take half a second of everybody's time at once."""
+    """Sort only as many as the caller takes: to sort a million at once takes half a second."""
     return merge(*map(sorted, portions(names)))
 
 
@@ -172,11 +172,11 @@ def move_messages(
     """Move a queue's messages to another, each by one rename, ids and counts kept.
 
     New and ready ones move; with ``in_flight`` also those in ``delay/``, which are ready then.
-    only: the ids to move; None is all. Those that are not there are passed over.
-    ``progress`` is told the number of messages done so far, now and then.
+    only: the ids to move; None is all. Ids that are not there are skipped.
+    progress: called now and then with the number of messages moved so far.
 
     Raises:
-        NoSuchQueue: or it was deleted meanwhile; what had not moved by then is in the source.
+        NoSuchQueue: also if one is deleted during the move; the rest is in the source then.
         InvalidValue, Unavailable
     """
     check_queue(source, "source")
@@ -185,7 +185,7 @@ def move_messages(
         raise InvalidValue("target", "is the same queue as the source")
     tree = context.tree
     moved = 0
-    # An id is met more than once: a message may travel on between two tries.
+    # An id may come more than once, because a message may move on between two tries.
     stay: set[str] = set()
     with as_unavailable(f"cannot move from {source!r} to {target!r}"):
         for queue in (source, target):
@@ -205,19 +205,19 @@ def move_messages(
 
 
 def move_one(context: Context, how: Transition, source: str, message_id: str, target: str) -> bool:
-    """Move one message to another queue; False if it does not stand where ``how`` begins.
+    """Move one message to another queue; False if it is not in the state in which ``how`` begins.
 
     Raises:
         NoSuchQueue: the target was deleted; the message is in the source.
-        FileExistsError: one of its id stands there, in whatever state, or it would stand there and
-            could not be claimed; nothing was changed.
+        FileExistsError: the target has a message of this id in any state, or its name leaves no
+            room for the id; nothing was changed.
         OSError
     """
     tree = context.tree
     path = tree.path(how.source, source, message_id)
     has_room = fits(target, message_id)
     is_there = tree.stat(path) is not None
-    if is_there and not (has_room and not _stands_elsewhere(tree, how, target, message_id)):
+    if is_there and not (has_room and not _exists_elsewhere(tree, how, target, message_id)):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     if not has_room:
         return False
@@ -228,17 +228,17 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
     if how.target is State.READY:
         context.ready.add(target, message_id)
     elif not tree.has_queue(target):
-        # Deleted since we looked: its sweep of new/ may have been over already.
+        # It was deleted just now, and may have purged new/ before the message came there.
         _bring_back(context, target, message_id, source)
         raise NoSuchQueue(target)
     context.record(how.step, target, message_id, source=source)
     return True
 
 
-def _stands_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
-    """Whether an id stands in a queue in another state than that to which ``how`` leads.
+def _exists_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
+    """Whether a queue has an id in another state than the one to which ``how`` leads.
 
-    There no rename finds it in its way, and two of one id keep each other from going on.
+    A rename would not fail because of it, and two messages of one id block each other later.
     """
     states = (State.NEW, State.READY, State.DELAY)
     paths = (tree.path(state, queue, message_id) for state in states if state is not how.target)
@@ -246,12 +246,12 @@ def _stands_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) 
 
 
 def _bring_back(context: Context, gone: str, message_id: str, source: str) -> None:
-    """Bring a message in ``new/`` whose queue is gone back to the one that it came from."""
+    """Return a message in ``new/`` whose queue is gone to the queue that it came from."""
     tree = context.tree
     try:
         tree.move(MOVE_NEW, gone, message_id, source)
     except FileExistsError:
-        return  # one of its id was put there meanwhile; it waits for a queue as it is
+        return  # a message of its id was put there; this one waits for a queue as it is
     if not tree.has_queue(source):
         # Both were deleted, and their messages with them.
         for queue in (gone, source):
@@ -265,12 +265,12 @@ def _to_move(
     if only is not None:
         for message_id in only:
             check_id(source, message_id)
-        # With the stream: one that travels on between two tries is met by the next.
+        # In the direction in which messages move: the next try finds one that has moved on.
         hows = (MOVE_NEW, MOVE_READY, MOVE_DELAY, MOVE_READY)
         for how in hows if in_flight else (MOVE_NEW, MOVE_READY):
             yield from ((how, message_id) for message_id in only)
         return
-    # Against the stream of messages: one that is delivered meanwhile is not seen twice.
+    # Against that direction: a message that is delivered at the same time is not seen twice.
     if in_flight:
         yield from ((MOVE_DELAY, i) for i in ids(context, source, State.DELAY))
     yield from ((MOVE_READY, i) for i in ids(context, source, State.READY) if is_id(i))
@@ -278,7 +278,7 @@ def _to_move(
 
 
 def _place(state: State | str) -> tuple[State, str | None]:
-    """Where messages of a state stand, and which kind of those there it means."""
+    """The folder of messages in a state, and which kind of its messages is meant."""
     if state in _HIDDEN:
         return State.DELAY, str(state)
     try:
@@ -289,7 +289,7 @@ def _place(state: State | str) -> tuple[State, str | None]:
 
 
 def _is_of(context: Context, queue: str, message_id: str, kind: str | None) -> bool:
-    """Whether a message in ``delay/`` is of a kind; told without opening it. Raises OSError."""
+    """Whether a message in ``delay/`` is of a kind, without opening it. Raises OSError."""
     if kind is None:
         return True
     found = context.tree.stat(context.tree.path(State.DELAY, queue, message_id))

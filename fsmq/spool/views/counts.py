@@ -1,4 +1,4 @@
-"""Counts: how many messages a queue has in each state, and what has been waiting for too long."""
+"""Counts: how many messages a queue has in each state, and which have waited for too long."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _ids(tree: Tree, folder: str, queue: str) -> list[str]:
 
 
 class Uncounted(FsmqError):
-    """How deep a queue is has to be counted first, with :meth:`Depths.learn`; nothing was done."""
+    """A queue's depth has to be counted first, with :meth:`Depths.learn`; nothing was done."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"the messages of queue {queue!r} have to be counted")
@@ -65,7 +65,7 @@ class Uncounted(FsmqError):
 
 
 class _Depth:
-    """What is known about one queue."""
+    """The last count of one queue."""
 
     __slots__ = ("counting", "depth", "until")
 
@@ -76,7 +76,7 @@ class _Depth:
 
 
 class Depths:
-    """Enforces ``max_depth``: a count of at most a second ago, plus what was put since."""
+    """Enforces ``max_depth``: with a count that is seldom older than a second, plus later puts."""
 
     def __init__(self, counted: Callable[[str], int]) -> None:
         self._counted = counted
@@ -89,7 +89,7 @@ class Depths:
         return known is not None and time.monotonic() < known.until
 
     def learn(self, queue: str) -> None:
-        """Count a queue whose depth is not known. Of many who ask at once, one counts.
+        """Count a queue whose depth is not known. Of several threads that ask at once, one counts.
 
         Raises what the count raises.
         """
@@ -167,7 +167,7 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
                 raise
             continue  # fsck names it; it must not hide the others
         if ready is None:
-            continue  # deleted meanwhile
+            continue  # it was deleted just now
         counts = Counts(len(new[name]), len(ready), in_flight[name], delayed[name])
         result[name] = Overview(counts, _oldest(new[name] + ready))
     return result
@@ -186,10 +186,10 @@ def _oldest(ids: Sequence[str]) -> float | None:
 
 
 class Lag(NamedTuple):
-    """What stands still in a tree. Times are seconds.
+    """How far the mover and the reaper lag behind. Times are seconds.
 
     undelivered: the age of the oldest message in ``new/`` whose queue exists.
-    late: how long ago the timer ended that ended first, of the messages in ``delay/``.
+    late: how long ago the first timer of ``delay/`` ended.
     undeliverable: messages of queues that do not exist, by queue.
     removed: entries of ``remove/``.
     redelivered: the most deliveries of a message in ``delay/``, by queue.
