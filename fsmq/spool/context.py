@@ -1,4 +1,4 @@
-"""What the verbs share: one spool as one process sees it."""
+"""The context of all verbs: one spool as one process sees it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Context:
     """An opened spool.
 
     clock: gives Unix seconds. keeps_inodes: a file has the same inode number as long as it lives,
-    for everyone who asks. coming: knows what was put a moment ago, where someone asks for that.
+    for every process. coming: knows the last put of each queue, where a server asks for that.
     """
 
     tree: Tree
@@ -47,12 +47,12 @@ class Context:
 
     @property
     def max_plain_bytes(self) -> int:
-        """What a compressed body may unpack to; a bomb in the tree must not fill the memory."""
+        """The most bytes that a compressed body may unpack to, so that no bomb fills the memory."""
         return max(self.max_message_bytes, MAX_PLAIN_BYTES)
 
     @property
     def max_file_bytes(self) -> int:
-        """What a message's file may have to be read as a whole."""
+        """The most bytes of a message's file that is read as a whole."""
         return self.max_plain_bytes + MAX_HEADER_BYTES
 
     def now_ms(self) -> int:
@@ -92,7 +92,7 @@ class Context:
     def record(self, step: Step, queue: str, message_id: str, **details: Unpack[Details]) -> None:
         """Count a step and note it in the journal, once it is as durable as it will be."""
         if step.metric is not None:
-            # What moves counts for the queue that it leaves.
+            # A move counts for the queue that the message leaves.
             self.metrics.count((step.metric, details.get("source", queue)))
         self.journal.note(step.event, queue, message_id, **details)
 
@@ -126,7 +126,7 @@ class Pending(Generic[T]):
 
 
 class OpenSpool(Protocol):
-    """A spool, as far as what stands above the verbs needs one."""
+    """A spool, as far as the rooms above the verbs need one."""
 
     @property
     def context(self) -> Context: ...

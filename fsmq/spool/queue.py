@@ -212,7 +212,7 @@ class Queue(ClaimsOne):
         in_flight: claimed and delayed messages move too, and are ready then.
         progress: called with the number of those moved, now and then.
 
-        Raises NoSuchQueue; what has not moved by then stays.
+        Raises NoSuchQueue; messages that have not moved by then stay.
         """
         context = self.spool.context
         tree = context.tree
@@ -250,7 +250,7 @@ class Queue(ClaimsOne):
         backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
         stop_timeout: seconds that handlers may take when the worker stops.
         """
-        # It brings asyncio along, which who only puts and claims can do without.
+        # It imports asyncio, which programs that only put and claim do not need.
         from .worker.blocking_worker import Worker
         from .worker.handlers import Pace
         from .worker.source import QueueSource

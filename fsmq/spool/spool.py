@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def open_context(tree: Tree) -> tuple[Context, Filesystem]:
-    """What the verbs need on an opened tree, and what its filesystem is. Raises UnusableSpool."""
+    """The context of an opened tree, and facts about its filesystem. Raises UnusableSpool."""
     try:
         filesystem = examine(tree)
     except OSError as error:
@@ -75,7 +75,7 @@ class Spool:
 
     Its attribute ``unsynced`` has the verbs in two steps, for programs that group their syncs.
 
-    Safe in threads, but not on both sides of a fork: what the disk refuses, one of them is told.
+    Safe in threads, but not on both sides of a fork: only one of the two learns of a disk's error.
     Close it, or use it in a ``with``.
 
     Raises:
@@ -323,14 +323,14 @@ class Spool:
         """Do what the mover would do now; how many messages moved.
 
         A message that cannot be moved now waits for a later call, and keeps none of the others.
-        Raises Unavailable if nobody can tell which there are.
+        Raises Unavailable if they cannot be listed.
         """
         if self._delivery is None:
             return 0
         moved = 0
         with self._delivering:
             if self._delivery.fault is not None:
-                self._delivery.rescan()  # who asks wants to know how it is now
+                self._delivery.rescan()  # the caller wants to know how it is now
             while (step := self._delivery.step()) or self._delivery.is_behind:
                 moved += step
             fault = self._delivery.fault

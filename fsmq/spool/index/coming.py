@@ -1,4 +1,4 @@
-"""What this process has put a moment ago, and a mover is about to deliver."""
+"""Messages that this process has just put, and that a mover is about to deliver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from ..layout.transitions import State
 from ..layout.tree import Tree
 
-# A mover takes a few milliseconds. Whoever waits for one that does not run waits no longer.
+# A mover takes a few milliseconds. If none runs, a client waits no longer than this.
 _WITHIN_S = 0.05
 _MAX_QUEUES = 10_000
 
@@ -25,7 +25,7 @@ class Coming:
     def note(self, queue: str, message_id: str) -> None:
         """A message was put, without a delay."""
         if len(self._last) >= _MAX_QUEUES:
-            self._last = {}  # they are kept to save someone another try
+            self._last = {}  # they only save a client another try
         self._last[queue] = message_id, time.monotonic() + _WITHIN_S
 
     def last(self, queue: str) -> tuple[str, float] | None:
@@ -44,4 +44,4 @@ class Coming:
         try:
             return self._tree.stat(self._tree.path(State.NEW, queue, message_id)) is not None
         except OSError:
-            return False  # the claim that comes next tells it
+            return False  # the next claim reports it

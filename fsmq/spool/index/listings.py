@@ -1,4 +1,4 @@
-"""Who may list a folder: every thread but those that must not be held up for so long.
+"""Which threads may list a folder: all but those that must not be blocked for seconds.
 
 A listing takes as long as there are messages, whatever is asked for. A thread behind which others
 wait forbids itself to begin one: there a claim finds what has been listed before, and a put that

@@ -1,8 +1,8 @@
 """The ready index: for each queue in use, the ids that may be claimed, in order.
 
 Built by one listing, kept by file events, so a claim costs the same with a thousand and with a
-million messages waiting. The index is a hint and the folder is the truth: an id that someone else
-took costs one failed rename, and what an index could miss, a later listing finds.
+million messages waiting. The index is a hint and the folder is the truth: an id that another
+process has claimed costs one failed rename, and a later listing finds an id that the index misses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Entry:
         self.used = time.monotonic()
         self.watched = False
         self.scanning = threading.Lock()
-        # What happened while a listing runs, to be applied to its result. None: no listing runs.
+        # Events during a listing, to be applied to its result. None: no listing runs.
         self.meanwhile: list[tuple[bool, str]] | None = None
 
     def is_stale(self) -> bool:
@@ -90,7 +90,7 @@ class Ready:
         return entry is not None and (entry.scanned > 0.0)
 
     def is_due(self, queue: str) -> bool:
-        """Whether only a listing tells what can be popped: nothing is left of the last one."""
+        """Whether to find an id needs a listing: nothing is left of the last one."""
         entry = self._entries.get(queue)
         if entry is None or not entry.scanned:
             return True
@@ -265,7 +265,7 @@ class Ready:
         for queue in queues:
             entry = self._entries.get(queue)
             if entry is None:
-                # It was forgotten, perhaps because it was deleted: those who wait look again.
+                # It was forgotten, perhaps because it was deleted: clients that wait look again.
                 self._announce(queue, EVERYONE)
             elif entry.is_stale():
                 try:
@@ -310,7 +310,7 @@ class Ready:
                 with self._lock:
                     entry.meanwhile = None
                 raise
-            # Beside whoever uses the old one: a million names take a tenth of a second.
+            # While other threads use the old one: a million names take a tenth of a second.
             index = None if names is None else entry.index.successor(names)
             self._install(queue, entry, index, time.monotonic() - asked)
 

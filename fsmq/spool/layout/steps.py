@@ -1,8 +1,8 @@
-"""Verbs in steps: what may take long says so before, and goes on wherever it may take long.
+"""Verbs in steps, so that an event loop can hand the long ones to a thread.
 
-Such a verb is a generator that yields when it has been at work for about as long as others may be
-held up, or when what comes next takes longer. Whoever has time runs it to its end at once; an event
-loop runs it to the first yield, which most never come to, and has a thread do the rest.
+Such a verb is a generator. It yields when it has run for about as long as others may have to wait,
+or when its next step takes longer. A thread runs it to its end at once. An event loop runs it to
+the first yield, which most verbs never reach, and a thread does the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Steps: TypeAlias = Generator[None, None, T]
 
 # To read, write or unpack more bytes than this takes longer than to hand it to a thread.
 LARGE_BYTES = 256 * 1024
-# So many messages, with all that is done for each, take about as long.
+# The work for this many messages takes about as long as others may have to wait.
 FEW = 32
 
 

@@ -22,7 +22,7 @@ from .uuids import uuid7
 
 T = TypeVar("T")
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What open() answers where no message stands: nothing, or something that is none.
+# errno values of open() when the path holds no regular file.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
@@ -49,7 +49,7 @@ class Tree:
                 " choose another with --root or change its owner"
             ) from error
         self.network = False
-        self.can_noreplace = True  # until a rename tells otherwise
+        self.can_noreplace = True  # until a rename shows otherwise
         self._is_ours = create
         if create:
             self.lay_out()
@@ -61,7 +61,7 @@ class Tree:
         """Create the folders that are missing.
 
         Raises:
-            UnusableSpool: something else stands in a folder's place.
+            UnusableSpool: a file has the name of a folder.
         """
         for name in FOLDERS:
             try:
@@ -75,16 +75,16 @@ class Tree:
                 ) from error
 
     def mend(self, folder: str) -> bool:
-        """Lay a folder of the layout out again that someone removed under us; False if none was.
+        """Create a folder of the layout again if it was removed by hand; False if it was not.
 
-        Nothing of what stood there comes back, but what comes next finds its place. Raises OSError.
+        Its files do not come back, but new ones find their place. Raises OSError.
         """
         if not self._is_ours or folder not in FOLDERS or self.stat(folder) is not None:
             return False
         try:
             os.mkdir(folder, 0o700, dir_fd=self.fd)
         except FileExistsError:
-            pass  # someone else was quicker
+            pass  # another process was quicker
         return True
 
     def _in_layout(self, path: str, step: Callable[[], T]) -> T:
@@ -134,7 +134,7 @@ class Tree:
                 return
 
     def is_folder(self, path: str) -> bool:
-        """Whether a folder stands there now."""
+        """Whether there is a folder now."""
         found = self.look(path)
         return found is not None and stat.S_ISDIR(found.st_mode)
 
@@ -159,7 +159,7 @@ class Tree:
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 code = errno.ENOTDIR
                 raise OSError(code, os.strerror(code), path) from None
-            is_new = False  # and whoever made it may not have come to sync it
+            is_new = False  # the process that created it may not have synced it yet
         self.sync_folder(self.folder(within))
         return is_new
 
@@ -191,9 +191,9 @@ class Tree:
                 raise
 
     def sync_file(self, path: str) -> None:
-        """fsync a file that is not open; one that has gone on needs none.
+        """fsync a file that is not open; one that has moved on needs none.
 
-        What is promoted was synced before, and a claim that someone else has ended needs no sync.
+        A file is synced before it is promoted, and a claim that has ended needs no sync.
         """
         try:
             fd = self.open(path)
@@ -347,7 +347,7 @@ class Tree:
         Queue and id stay what they were, unless others are given.
 
         Raises:
-            FileExistsError: a message of that id stands at the target; nothing was changed.
+            FileExistsError: the target has a message of this id; nothing was changed.
         """
         # A link in a queue's place would lead the rename out of the spool: to any file of the host.
         to_queue = to_queue or queue
@@ -380,7 +380,7 @@ class Tree:
         code = self._rename2(source, target, NOREPLACE)
         if code == 0:
             return True
-        if code in (errno.ENOENT, errno.ENOTDIR):  # a stray file may stand in a queue's place
+        if code in (errno.ENOENT, errno.ENOTDIR):  # a stray file may have a queue's name
             return self.mend(target.rpartition("/")[0]) and self.rename(source, target)
         if code in (errno.EINVAL, errno.ENOSYS):
             # NFS and some FUSE filesystems have no such flag: look first, then rename. Ids are

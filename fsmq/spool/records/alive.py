@@ -1,8 +1,8 @@
-"""Alive: who serves a tree, found out by giving each program something to do.
+"""Alive: which programs serve a tree, found out by giving each of them something to do.
 
-A mover removes an expired message from ``new/``, a reaper unlinks what is in ``remove/``; so an
-expired message and a piece of rubbish tell both, on whatever host they run, and no one else ever
-sees them. mq says that it lives by touching a file in ``peers/``.
+A message that has already expired, in ``new/``, tests the mover, and an empty file in ``remove/``
+the reaper, on whatever host they run; no other program ever sees them. mq shows that it lives by
+touching a file in ``peers/``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LOOK_EVERY_S = 0.01
 
 
 class Alive(NamedTuple):
-    """Who answered. ``nodes``: the hosts whose mq lives; ``mover``, ``reaper``: after how many
-    seconds each had done what it was given, or None."""
+    """Which programs answered. ``nodes``: the hosts whose mq lives; ``mover``, ``reaper``: after
+    how many seconds each had done its work, or None."""
 
     nodes: list[str]
     mover: float | None

@@ -1,6 +1,6 @@
-"""What writers and committers of jobs leave in ``staging/`` when they die, and what becomes of it.
+"""Jobs in ``staging/`` whose writers or committers have died.
 
-A committed job is brought forward; one that nobody writes any more is removed.
+A committed job is brought forward. A job that nobody writes any more is removed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .commit import rename_away
 from .forward import Forward, load, remove_gone
 from .part import Job, is_draft, is_gone, is_lock, job_of, lock_path, open_folder
 
-# So long a job may have no writer at all: its tasks may wait for a free machine.
+# How long a job may have no writer at all: its tasks may wait for a free machine.
 ABANDONED_AFTER_S = 3600.0
 # Files in one step, so that the mover's other work gets its turn.
 _BUDGET = 5000
 
 
 class Cleared(NamedTuple):
-    """What one step did: files of committed jobs looked at, and whether there is more to do.
+    """The outcome of a step: files of committed jobs looked at, and whether there is more to do.
 
-    again_s: seconds until what failed is due again, at most.
+    again_s: seconds, at most, until a job that failed is tried again.
     """
 
     forwarded: int = 0
@@ -39,9 +39,9 @@ class Cleared(NamedTuple):
 
 
 class Abandoned:
-    """Clears ``staging/`` of what is nobody's, step by step; what is in use it leaves alone.
+    """Finishes or removes abandoned jobs step by step; it leaves jobs in use alone.
 
-    on_fault: told of what failed and waits for its next try (name, error).
+    on_fault: called with the name of a job that failed and waits for its next try, and the error.
     """
 
     def __init__(self, context: Context, on_fault: Callable[[str, Exception], None]) -> None:
@@ -52,7 +52,7 @@ class Abandoned:
         self._at_work: tuple[str, Lock, Forward] | None = None
 
     def close(self) -> None:
-        """Leave what is not done to the next one."""
+        """Stop; another process does the rest."""
         if self._at_work is not None:
             self._at_work[1].free()
             self._at_work = None
@@ -125,22 +125,22 @@ class Abandoned:
         if held is None:
             return False
         if forward is None:
-            held.free()  # fsck tells of it
+            held.free()  # fsck reports it
             return False
         self._at_work = (name, held, forward)
         return True
 
 
 def take_over(context: Context, job: Job) -> tuple[Forward | None, Lock | None]:
-    """What brings a committed job forward, and its lock; None for a job that cannot be understood,
-    and where someone else is at it. Raises OSError."""
+    """A `Forward` for a committed job, and its lock. The first is None if the job does not parse,
+    both if another process has the lock. Raises OSError."""
     tree = context.tree
     held = lock(tree, lock_path(tree, job.name), os.O_CREAT)
     if held is None:
         return None, None
     try:
         manifest = load(tree, job)
-        # Who renamed it may have died before: what is shown must not be of a job that never was.
+        # Its committer may have died before this sync: a job that a crash undoes must show nothing.
         tree.sync_folder(tree.folder(STAGING))
     except BaseException:
         held.free()

@@ -1,7 +1,7 @@
 """Commit: one rename makes a staged job count.
 
-Before it the job is nothing and can be removed. After it every message of it comes to its queue:
-whoever committed brings the files forward, or, if that dies, the mover.
+Before it the job does not count and can be removed. After it each of its messages comes to its
+queue: the process that committed brings the files forward, or, if that dies, the mover.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from .part import (
 )
 from .rejected import gather
 
-# The mover may be bringing an earlier job of this name forward; that takes what it takes.
+# The mover may be bringing an earlier job of this name forward, which may take minutes.
 _LOCK_PATIENCE_S = 300.0
 
 
 class Outcome(NamedTuple):
-    """What a commit came to.
+    """The outcome of a commit.
 
-    messages: of the job. repeated: of these were left out, since their own id stood in the spool.
+    messages: of the job. repeated: how many of these were left out, since the spool had their id.
     again: the job had been committed before, and nothing was added now.
     """
 
@@ -76,7 +76,7 @@ def commit(
         _finish_earlier(spool, job.name)
         known = last(tree, job.name)
         if known is not None and known.number >= job.number:
-            tree.sync_folder(tree.folder(STAGING))  # who noted it may have died before
+            tree.sync_folder(tree.folder(STAGING))  # its committer may have died before it synced
             remove(tree, job)
             return Outcome(again=True)
         counting = [part for part in parts if part.messages or part.rejected]
@@ -181,7 +181,7 @@ def _check_parts(tree: Tree, job: Job, parts: Sequence[Written]) -> None:
         if not tree.is_folder(f"{folder}/{part.part}"):
             raise Unavailable(
                 f"what was staged for the job {job.name!r} is gone: nobody wrote to it for an hour,"
-                " or someone removed it; run the job again"
+                " or it was removed by hand; run the job again"
             )
 
 

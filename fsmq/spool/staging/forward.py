@@ -1,8 +1,8 @@
-"""Forward: the files of a committed job go to ``new/``, by whoever holds the job's lock.
+"""Forward: rename the files of a committed job into ``new/``, under the job's lock.
 
-A crash may undo renames that were not synced: the file is in the job again then, and is brought
-forward again. Not one that was claimed or removed, and somebody members so: that was a later rename
-of the same file, and is durable.
+A crash may undo renames that were not synced. Then the file is in the job again, and is brought
+forward again. A claim or a removal that was answered with success is not undone: it was a later
+rename of the same file, and durable.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..records.journal import NoJournal
 from .part import Job, Sync, committed_folder, gone_folder
 
 MANIFEST = "commit.json"
-# So many files share a lock of their own ids.
+# How many files share a lock of their own ids.
 _CHUNK = 10_000
 _RESERVED_PATIENCE_S = 5.0
 _MAX_BYTES = 64 * 1024 * 1024
 _part = re.compile(UUID7)
-# A deadline before this is a delay that counts from the commit: no delay is so long.
+# A deadline before this is a delay that counts from the commit: it is longer than any delay.
 _RELATIVE_MS = 366 * 86_400_000
 
 
@@ -59,9 +59,9 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last of a job's numbers that was committed, with the messages of that one.
+    """The last number of a job that was committed, and how many messages it had.
 
-    repeated: how many of them were left out, since their own id stood in the spool.
+    repeated: how many of them were left out, since the spool had their own id.
     """
 
     number: int
@@ -101,7 +101,7 @@ def _parts(stored: object) -> dict[str, dict[str, Any]]:
 
 
 def last(tree: Tree, name: str) -> Last | None:
-    """What a job committed last; None if nothing, or if that is not kept. Raises OSError."""
+    """The last commit of a job; None if there is none, or if it is not kept. Raises OSError."""
     try:
         stored = documents.read(tree, tree.folder(STAGING, f"{name}.json"), _MAX_BYTES)
         return Last(*(documents.whole(stored, key) for key in ("number", "messages", "repeated")))
@@ -120,7 +120,7 @@ class Forward:
     def __init__(
         self, context: Context, sync: Sync, job: Job, manifest: Manifest, chunk: int = _CHUNK
     ) -> None:
-        # Left out: their own id stood in the spool, or in their part already.
+        # Left out, because the spool, or their part, had their own id already.
         self.repeated = manifest.repeated
         self._context = context
         self._tree = context.tree
@@ -129,7 +129,7 @@ class Forward:
         self._manifest = manifest
         self._folder = committed_folder(context.tree, job)
         self._chunks = self._all_chunks(chunk)
-        # Before the job's folder goes. Of both ends, because who knows which one counts.
+        # Synced before the job's folder is removed: both ends of the renames.
         parts = {f"{self._folder}/{part}" for part in manifest.parts}
         self._work = Work(folders={*parts, context.tree.folder(NEW)})
 
@@ -149,13 +149,13 @@ class Forward:
     def _all_chunks(self, chunk_size: int) -> Iterator[tuple[str, list[str]]]:
         for part in self._manifest.parts:
             names = self._tree.names(f"{self._folder}/{part}")
-            # In delivery order: who waits for them sees the oldest first.
+            # In delivery order, so that consumers get the oldest first.
             ordered = iter(sorted(names, key=lambda name: name.rpartition(":")[2]))
             while chunk := list(islice(ordered, chunk_size)):
                 yield part, chunk
 
     def _end(self) -> None:
-        """Nothing is left to bring: note that the job is done, and let its folder go."""
+        """All files are forward: note that the job is done, and remove its folder."""
         tree, job = self._tree, self._job
         self._sync(self._work)
         if self._manifest.keeps:
@@ -164,7 +164,7 @@ class Forward:
             tree.replace(path, (json.dumps(asdict(noted)) + "\n").encode())
         gone = gone_folder(tree)
         tree.rename(self._folder, gone)
-        # Before anything in it goes: it must not come back in parts.
+        # Before its files are unlinked: a crash must not bring a part of it back.
         tree.sync_folder(tree.folder(STAGING))
         remove_gone(tree, gone)
 
@@ -196,7 +196,7 @@ class _Chunk:
         self._undo_for_deleted_queues()
 
     def _start_delays(self) -> None:
-        """Let delays count from the commit, and make that durable."""
+        """Start the delays at the time of the commit, and make that durable."""
         stamps, at_ms = self._context.stamps, self._forward._manifest.at_ms
         work = Work()
         for name in self._names:
@@ -205,7 +205,7 @@ class _Chunk:
             if parts is None or found is None:
                 continue
             stamp = stamps.decode(parts[1], found.st_mtime_ns)
-            # One that counts since 1970 was not started before, by someone who died.
+            # A deadline near 1970 is a delay that an earlier process did not start before it died.
             if stamp is not None and stamp.deadline_ms < _RELATIVE_MS:
                 mtime = stamps.encode(parts[1], at_ms + stamp.deadline_ms, 0)
                 self._tree.stamp(path, mtime)

@@ -36,7 +36,7 @@ from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from ..verbs.draft import Draft, draft, restored
 
-# So many files share a sync; settings are read anew for each such group.
+# How many files share a sync; settings are read again for each such group.
 _GROUP = 10_000
 REJECTED = "aside.jsonl"
 
@@ -50,8 +50,8 @@ Sync = Callable[[Work], None]
 
 
 class Job(NamedTuple):
-    """What is committed as a whole. Of one name, numbers rise: one that is not above the last
-    that was committed is done already."""
+    """A unit of commit. The numbers of one name rise: a job whose number is not above the last
+    committed one is done already."""
 
     name: str
     number: int = 0
@@ -95,12 +95,12 @@ def open_folder(tree: Tree, job: Job) -> str:
 
 
 def committed_folder(tree: Tree, job: Job) -> str:
-    """Where it stands once it is committed."""
+    """The path of the job once it is committed."""
     return tree.folder(STAGING, f"{job.name}:{job.number}")
 
 
 def gone_folder(tree: Tree) -> str:
-    """A name for what is on its way out."""
+    """A new path for a folder that is to be removed."""
     return tree.folder(STAGING, f".gone-{uuid7()}")
 
 

@@ -41,7 +41,7 @@ class Draft(NamedTuple):
 def drafts(
     context: Context, messages: Sequence[NewMessage], settings: QueueSettings
 ) -> list[Draft]:
-    """Drafts of several messages; an error's ``index`` tells which of them it is about.
+    """Drafts of several messages; an error's ``index`` is the position of the one it is about.
 
     Raises:
         InvalidValue, MessageTooLarge

@@ -24,8 +24,8 @@ def publish(
 
     to: the topic's subscriptions. settings: those of their queues, if they have just been read.
 
-    ``finish`` gives the id of the copy for each queue. A queue that is deleted meanwhile is left
-    out: its subscription has ended.
+    ``finish`` gives the id of the copy for each queue. A queue that is deleted during
+    the publish is left out: its subscription has ended.
 
     Raises:
         InvalidValue, Unavailable
@@ -72,7 +72,7 @@ class _Copies:
                 except NoSuchQueue:
                     continue
         except FsmqError:
-            self.abandon()  # those that have been shown, too: the publisher is not told yes
+            self.abandon()  # visible copies too: the publish has failed
             raise
         self._context.metrics.count(("publish",))
         return ids

@@ -1,9 +1,9 @@
 """The census: how many messages a queue has, exactly and without listing it for each question.
 
-The ready index knows what stands in the queue. For what is on its way there, or hidden, the folders
-``new/`` and ``delay/`` are listed once, and kept up by file events as long as someone asks. All of
-these events come through one channel, in the order of the renames, so a message that travels is
-counted once.
+The ready index knows the ready messages. For new and hidden ones, the folders ``new/`` and
+``delay/`` are listed once, and file events keep the count as long as clients ask for it. All these
+events come through one channel, in the order of the renames, so a message that moves is counted
+once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..index.events import Event, Kind
 from ..layout.names import split_entry
 from ..layout.transitions import DELAY, NEW
 
-# Keeping up costs some microseconds a message: it ends when nobody has asked for so long.
+# To keep the count costs some microseconds a message, so it ends when nobody asks for this time.
 _IDLE_S = 60.0
 _TRIES = 10
 
@@ -35,7 +35,7 @@ class Census:
 
     @property
     def works(self) -> bool:
-        """Whether events arrive; without them only a listing tells."""
+        """Whether events arrive; without them each count needs a listing."""
         return not self._context.ready.polls
 
     def is_ready(self, queue: str) -> bool:
@@ -114,7 +114,7 @@ class _Folder:
     def __init__(self) -> None:
         self.is_listed = False
         self._lock = threading.Lock()
-        # With the deadline of each, once someone has asked for it.
+        # By queue and id; with the deadline of each, once a client has asked for it.
         self._ids: dict[str, dict[str, int | None]] = {}
         self._meanwhile: list[tuple[bool, str]] | None = None
 
@@ -123,9 +123,9 @@ class _Folder:
             self._ids, self._meanwhile = {}, []
 
     def install(self, names: list[str]) -> None:
-        """Take a listing in; none that was cleared since it began: who cleared it ended the events.
+        """Use a listing, unless the folder was cleared since it began: then events are missing.
 
-        (Only one thread lists at a time, so no other listing can have begun meanwhile.)
+        (Only one thread lists at a time, so no other listing can have begun since.)
         """
         with self._lock:
             if self._meanwhile is None:
@@ -159,13 +159,13 @@ class _Folder:
         return len(self._ids.get(queue, ()))
 
     def deadlines(self, queue: str, look_up: Callable[[str], int]) -> list[int]:
-        """The deadlines of a queue's messages; ``look_up`` tells those that are not known yet."""
+        """The deadlines of a queue's messages; ``look_up`` finds those that are not known yet."""
         with self._lock:
             ids = self._ids.get(queue, {})
             known = [deadline for deadline in ids.values() if deadline is not None]
             unknown = [message_id for message_id, deadline in ids.items() if deadline is None]
         for message_id in unknown:
-            # A change after the look has its event behind what is noted here.
+            # If the deadline changes after this look, a later event corrects what is noted here.
             with self._lock:
                 deadline = look_up(f"{queue}:{message_id}")
                 if message_id in ids:

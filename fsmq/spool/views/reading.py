@@ -1,7 +1,6 @@
-"""Reading the files of messages: in steps, and never more than there is room for.
+"""Reading the files of messages: in steps, and never more than there is memory for.
 
-A file is small where its message is large: bodies are compressed. So room is made for what comes
-out of one before it comes out.
+A compressed body is larger than its file. So its memory is taken before it is unpacked.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from ..layout.steps import LARGE_BYTES, Steps
 
 # An answer of many messages ends early when their bodies reach this many bytes.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-# What a message takes in Python beside its body.
+# The memory of a message in Python beside its body.
 _MESSAGE_BYTES = 1024
 
 
 class Room(Protocol):
-    """Memory that many share."""
+    """Memory that several readers share."""
 
     def take(self, size: int, *, is_first: bool) -> None:
-        """Take so many bytes of it for a message, or for the first of several. Raises NoRoom."""
+        """Take ``size`` bytes for a message; is_first: of several. Raises NoRoom."""
 
     def give_back(self, size: int) -> None:
-        """Give so many of the bytes that were taken back."""
+        """Return ``size`` of the bytes that were taken."""
 
 
 class Budget:
-    """What is taken of a room for messages that are read one after the other.
+    """The memory taken from a room for messages that are read one after the other.
 
-    room: None has no end. Close it when the last one is read.
+    room: None has no limit. Close it when the last message is read.
     """
 
     def __init__(self, room: Room | None) -> None:
@@ -44,14 +43,14 @@ class Budget:
         self._is_first = True
 
     def need(self, size: int) -> None:
-        """Make sure that the next message may have so many bytes. Raises NoRoom."""
+        """Make sure that the next message may have ``size`` bytes. Raises NoRoom."""
         missing = size + _MESSAGE_BYTES - self._spare
         if self._room is not None and missing > 0:
             self._room.take(missing, is_first=self._is_first)
             self._spare += missing
 
     def use(self, size: int) -> None:
-        """Count a message as read, which has so many bytes for good."""
+        """Count a message of ``size`` bytes as read; it keeps them."""
         if self._room is not None:
             if self._spare < size + _MESSAGE_BYTES:
                 self.need(size)
@@ -59,7 +58,7 @@ class Budget:
             self._is_first = False
 
     def close(self) -> None:
-        """Give back what was not used."""
+        """Return the bytes that were not used."""
         if self._room is not None and self._spare:
             self._room.give_back(self._spare)
             self._spare = 0
@@ -69,7 +68,7 @@ UNLIMITED = Budget(None)
 
 
 class Content(NamedTuple):
-    """What a file says, but for what its name says."""
+    """The content of a message's file; the rest is in its name."""
 
     body: bytes
     content_type: str | None
@@ -98,5 +97,5 @@ def read(context: Context, fd: int, size: int, known: Facts, budget: Budget) -> 
         limit = context.max_plain_bytes
         plain = yield from decompress_in(body, limit, lambda plain: budget.need(size + plain))
         body = body if plain is None else plain
-    budget.use(max(size, len(body)))  # attributes stand in the file, too
+    budget.use(max(size, len(body)))  # the file has the attributes too
     return Content(body, found.content_type, dict(found.attributes))

@@ -25,7 +25,7 @@ from .source import Source
 log = logging.getLogger(__name__)
 # When a handler has ended, a renewal on its way is waited for, or it would undo a back-off.
 _RENEWAL_S = 2.0
-# When the time of a stop is over, what was cancelled may take so long to end and be given back.
+# After the time of a stop, cancelled handlers have this time to end and to release their messages.
 _LAST_WORDS_S = 2.0
 
 
@@ -207,7 +207,7 @@ class AsyncWorker:
         if error is None:
             await self._source.remove(message.id)
         elif claim.lost:
-            pass  # somebody else may have it: it is not ours to give back
+            pass  # another consumer may have it: it is not ours to release
         elif isinstance(error, Bury):
             await self._bury(message, claim, error)
         elif isinstance(error, asyncio.CancelledError):
@@ -235,7 +235,7 @@ class AsyncWorker:
             await self._release(message, claim, delay)
 
     async def _release(self, message: Message, claim: Claim, delay: float) -> None:
-        # Not for longer than the claim lasts: after that it would be taken from somebody else.
+        # Not for longer than the claim lasts: after that another consumer may have claimed it.
         await self._source.release(message.id, delay, claim.seconds_left)
 
     async def _release_unhandled(self, message: Message) -> None:
