@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from aiohttp import HttpVersion11, hdrs, http_exceptions
@@ -17,7 +17,7 @@ from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..connection.connection import Connection
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR
-from ..describe import UNKNOWN, QueryParameter, Values
+from ..describe import UNKNOWN, Values
 from ..guard import access
 from ..guard.access import Access, Identity
 from ..guard.admission import Admission
@@ -228,24 +228,24 @@ class Call:
         if not self.raw_query and operation.defaults is not None:
             return operation.defaults
         known = operation.query
-        given: dict[QueryParameter[Any], Any] = {}
+        texts: dict[str, str] = {}
         pairs = parse_qsl(
             self.raw_query, keep_blank_values=True, errors="surrogateescape", max_num_fields=None
         )
-        for name, value in pairs:
-            parameter = known.get(name)
-            if parameter is None:
+        for name, text in pairs:
+            if name not in known:
                 choice = f"expected one of: {', '.join(known)}" if known else "expected none"
                 raise InvalidValue(name[:100], f"unknown parameter; {choice}")
-            if parameter in given:
+            if name in texts:
                 raise InvalidValue(name, "is given twice")
-            given[parameter] = parameter.parse(name, value)
+            texts[name] = text
+        values = Values()
         for name, parameter in known.items():
-            if parameter not in given:
-                given[parameter] = (
-                    parameter.parse(name, "") if parameter.required else parameter.default
-                )
-        return Values(given)
+            if name in texts or parameter.required:
+                values[parameter] = parameter.parse(name, texts.get(name, ""))
+            else:
+                values[parameter] = parameter.default
+        return values
 
     # -- body ------------------------------------------------------------------------------------
 
