@@ -92,13 +92,13 @@ class Of(Message):
     def _of(cls: type[M], keeper: Any, message: Message) -> M:
         made = _new(cls)
         Message.__init__(made, *_values(message))
-        # A message is frozen, and these are no part of what it says.
+        # A message is frozen, and these are not part of its value.
         _set(made, "_keeper", keeper)
         _set(made, "_settled", False)
         return made
 
     def _settle(self) -> None:
-        """What was released must not be acknowledged at the end of a ``with``."""
+        """Note that it was released, so that the end of a ``with`` does not acknowledge it."""
         _set(self, "_settled", True)
 
     def __eq__(self, other: object) -> bool:
@@ -149,7 +149,7 @@ class Claimed(Of):
         if error is None:
             self.ack()
         elif isinstance(error, Retry):
-            with suppress(NoSuchMessage):  # its claim was over: somebody else tries again
+            with suppress(NoSuchMessage):  # its claim was over: another consumer tries again
                 self.release(error.delay)
             return True
         elif isinstance(error, Bury):
@@ -201,7 +201,7 @@ class AsyncClaimed(Of):
         if error is None:
             await self.ack()
         elif isinstance(error, Retry):
-            with suppress(NoSuchMessage):  # its claim was over: somebody else tries again
+            with suppress(NoSuchMessage):  # its claim was over: another consumer tries again
                 await self.release(error.delay)
             return True
         elif isinstance(error, Bury):

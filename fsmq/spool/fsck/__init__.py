@@ -1,8 +1,8 @@
 """fsck: checks a tree of any size against the rules of the format, and repairs what it may.
 
-It is right while the daemons run: whatever looks wrong is looked at again after a pause, as long
-as such looks show that someone is at work on it, and only what stands still is reported. A repair
-never deletes a message, and touches nothing that may be in use.
+It is right while the daemons run. It looks again, after a pause, at each entry that seems wrong, as
+long as some of them change: then a process is at work on them. Only entries that do not change are
+reported. A repair never deletes a message, and touches nothing that may be in use.
 """
 
 from .check import check

@@ -35,14 +35,14 @@ from ..layout.tree import Tree
 from ..probe import remove_scratch
 from .report import Fault, Finding, Kind, Severity
 
-# What the clocks of two hosts may differ by before a timer is called wrong.
+# How far the clocks of two hosts may differ before a timer is called wrong.
 _CLOCK_SLACK_S = 3600.0
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the rules look at. ``offline``: no one else works on the tree, so nothing is in use."""
+    """The input of the rules. ``offline``: no other process works on the tree."""
 
     tree: Tree
     stamps: Stamps
@@ -56,12 +56,12 @@ class Scene:
         return inf if self.offline else self.clock()
 
     def is_overdue(self, found: os.stat_result) -> bool:
-        """Whether what a crash left stands for longer than a mover would have let it."""
+        """Whether a mover would have removed or promoted this file by now."""
         return self.now() - found.st_ctime >= OVERDUE_AFTER_S
 
 
 def kind_of_file(mode: int) -> str:
-    """What a directory entry is, in words."""
+    """The kind of a directory entry, in words."""
     kinds = [
         (stat.S_ISREG, "a file"),
         (stat.S_ISDIR, "a folder"),
@@ -73,7 +73,7 @@ def kind_of_file(mode: int) -> str:
 
 
 def hidden(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
-    """A dot-name that is nobody's, or what a probe that was killed left."""
+    """A dot-name of no known kind, or a file that a killed probe left."""
     if name.startswith(".nfs") or not scene.is_overdue(found):
         return None
     if is_scratch(name):
@@ -85,7 +85,7 @@ def hidden(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault |
 
 
 def stray(path: str, reason: str) -> Fault:
-    """What stands where messages stand and is none; it is never touched."""
+    """A file in a message folder that is not a message; repairs never touch it."""
     return Fault(Finding(Kind.STRAY, Severity.ERROR, path, reason))
 
 

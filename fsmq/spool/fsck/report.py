@@ -1,4 +1,4 @@
-"""What a check finds, and how it is told."""
+"""The findings of a check, and how they are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looked wrong once: looked at again, and told together; and the share that one check has."""
+"""Suspects: entries that looked wrong once, to be looked at again; and the share of one check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_ROUNDS = 30
 class Share:
     """Which part of a tree one of several checks looks at; here all of it.
 
-    layout: whether what is no message belongs to it: folders, settings, topics.
+    layout: whether folders, settings and topics belong to it too.
     """
 
     layout = True
@@ -25,12 +25,12 @@ class Share:
         return True
 
     def holds(self, queue: str, message_id: str) -> bool:
-        """Whether a name belongs to it; of what is no message the queue is '' or its folder's."""
+        """Whether a name belongs to it. If it is not a message, the queue is '' or its folder's."""
         return True
 
 
 class Suspect(NamedTuple):
-    """What looked wrong once, and how to look at it again."""
+    """A fault that was seen once, and how to look again."""
 
     fault: Fault
     look: Callable[[], Fault | None]
@@ -39,7 +39,7 @@ class Suspect(NamedTuple):
 def settle(suspects: list[Suspect], pause: float) -> list[Suspect]:
     """Look at the suspects again, as long as looking again clears some of them.
 
-    So the messages of a queue that is being deleted just now, for one, are waited for.
+    So it waits, for example, for the messages of a queue that is being deleted.
     """
     for _ in range(_MAX_ROUNDS):
         if not suspects:

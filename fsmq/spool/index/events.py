@@ -1,7 +1,8 @@
 """File events: one inotify instance for all folders that a process watches.
 
-Events only wake and point; the folder is the truth. After an overflow, or where events do not
-arrive (network filesystems) or do not exist (any system but Linux), a scan tells the same.
+Events only wake a process and name a file; the folder is the truth. After an overflow, or where
+events do not arrive (network filesystems) or do not exist (any system but Linux), a listing finds
+the same.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ except ImportError:  # only Linux has inotify
     HAS_EVENTS = False
 else:
     HAS_EVENTS = True
-    # CREATE of a file is left out on purpose: a file that someone still writes to has not arrived;
+    # CREATE of a file is left out on purpose: a file that is still written to has not arrived.
     # CLOSE_WRITE comes when it has. Folders have no CLOSE_WRITE, so their CREATE counts.
     _ARRIVALS = int(flags.MOVED_TO | flags.CLOSE_WRITE | flags.CREATE)
     _DEPARTURES = int(flags.MOVED_FROM | flags.DELETE)
@@ -31,12 +32,12 @@ else:
     _GONE = int(flags.IGNORED | flags.MOVE_SELF)
 
 WatchMode = Literal["auto", "events", "poll"]
-# A folder of the layout that was removed is looked for so often.
+# How often to look for a folder of the layout that was removed.
 _LOOK_S = 0.25
 
 
 class Kind(Enum):
-    ARRIVED = "arrived"  # a finished file or a folder stands under this name
+    ARRIVED = "arrived"  # this is the name of a finished file, or of a folder
     LEFT = "left"
     CHANGED = "changed"  # its times were set
     LOST = "lost"  # events were dropped, or a folder was replaced: scan
@@ -99,7 +100,7 @@ class Events:
     ) -> bool:
         """Watch a folder; False if it is missing. ``files=False``: only folders within matter.
 
-        lasting: whatever comes to its place is watched, too; LOST tells when that happened.
+        lasting: watch also a folder that later gets this name; LOST reports that.
 
         Raises:
             OSError: ENOSPC when the user's limit of watches is reached.
@@ -168,7 +169,7 @@ class Events:
         return result
 
     def _lose(self, watch: int, folder: str) -> None:
-        """What was watched is not in its place any more."""
+        """A watched folder does not have its name any more."""
         if folder not in self._lasting:
             return
         self._looked = 0.0
@@ -181,7 +182,7 @@ class Events:
             pass  # it was removed, and its watch with it
 
     def _find_missing(self) -> bool:
-        """Watch what stands in place of the missing ones; whether any came back."""
+        """Watch the new folders with the names of missing ones; whether there was one."""
         now = time.monotonic()
         if now - self._looked < _LOOK_S:
             return False

@@ -19,10 +19,10 @@ GRACE_S = 0.05
 class ReadyIndex:
     """The ready ids of one queue, the preferred ones first, each kind in name order.
 
-    One that others prefer is left to them for ``GRACE_S`` after its arrival: where two processes
-    wait for messages, both see each arrival, and one of the two would lose the race for it.
+    An id that other processes prefer is left to them for ``GRACE_S`` after its arrival. Otherwise
+    two processes that wait for messages both try each arrival, and one of them loses the race.
 
-    One that could not be claimed waits apart: at its place it would be tried before all others
+    An id that could not be claimed waits apart. Otherwise it would be tried before all others
     again and again.
     """
 
@@ -43,9 +43,9 @@ class ReadyIndex:
         self._apart.keep(self.present)
 
     def successor(self, ids: Iterable[str]) -> ReadyIndex:
-        """An index of ``ids`` to come in place of this one, which may be used meanwhile.
+        """An index of ``ids`` that will replace this one, which stays in use until then.
 
-        What waits apart here does so there, once it has taken the place.
+        Both share the ids that wait apart.
         """
         index = ReadyIndex(self.share)
         index._apart = self._apart
@@ -53,7 +53,7 @@ class ReadyIndex:
         return index
 
     def take_place(self, share: Share) -> None:
-        """Begin to serve in place of the index before, with this share."""
+        """Replace the index before, with this share."""
         if share != self.share:
             self.share = share
             self._rebuild()
@@ -95,7 +95,7 @@ class ReadyIndex:
             self._rebuild()
 
     def pop(self) -> str | None:
-        """Take the next id out; None if there is none."""
+        """Remove and return the next id; None if there is none."""
         self._ripen()
         for heap in (self._own, self._rest):
             while heap:
@@ -116,7 +116,7 @@ class ReadyIndex:
         return False
 
     def pop_failed(self, *, early: bool = False) -> str | None:
-        """Take out an id that waits apart and whose time has come, or, ``early``, comes next."""
+        """Remove and return an id that waits apart and is due, or, if ``early``, is due next."""
         while self._apart:
             now = time.monotonic()
             message_id = self._apart.pop_first() if early else self._apart.pop_due(now)
@@ -128,9 +128,9 @@ class ReadyIndex:
         return None
 
     def first(self, limit: int) -> list[str]:
-        """Up to ``limit`` ids that come first of all, whoever prefers them; none is taken out.
+        """The first ``limit`` ids of all, also of those that others prefer; none is removed.
 
-        Costs as much as it gives, however many there are.
+        The cost depends on ``limit``, not on the number of ids.
         """
         fresh = (message_id for _, message_id in self._fresh if message_id in self.present)
         least = (*self._least(self._own, limit), *self._least(self._rest, limit))
@@ -153,7 +153,7 @@ class ReadyIndex:
         return seen
 
     def ripens_in(self) -> float | None:
-        """Seconds until an id can be popped that cannot be yet; None if there is none."""
+        """Seconds until one more id can be popped; None if none waits."""
         while self._fresh and self._fresh[0][1] not in self.present:
             self._fresh.popleft()
         times = [self._fresh[0][0] + GRACE_S] if self._fresh else []

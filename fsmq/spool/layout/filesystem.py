@@ -14,17 +14,17 @@ from .transitions import DELAY, FOLDERS
 from .tree import Tree
 from .uuids import uuid7
 
-# Here one syncfs makes everything durable, and tells if it could not. Network and FUSE filesystems
-# do not promise the first; overlayfs says that all is well, whatever became of its upper layer.
+# Here one syncfs makes everything durable, or reports an error. Network and FUSE filesystems do not
+# promise the first; overlayfs reports success, also if its upper layer failed.
 _WHOLE_SYNC = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "zfs"}
-# Older ones forget what could not be written before syncfs was called.
+# Older kernels do not report writes that failed before syncfs was called.
 _SYNCFS_TELLS = (5, 8)
 _NETWORK = re.compile(
     r"nfs4?|cifs|smb3?|smbfs|9p|ceph|glusterfs|lustre|gpfs|afs|orangefs|beegfs|fuse(\..*)?|fuseblk"
 )
 _DIGITS_NS = 123_456_789
 _TRIES = 10
-# Who may not write a time has none to read wrong; the others tell how exact theirs are.
+# With these errors this process may set no time, so there is none that it could read wrong.
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
 
 
@@ -50,7 +50,7 @@ def examine(tree: Tree) -> Filesystem:
 
 
 def looks_coarse(tree: Tree) -> bool:
-    """Whether times are kept to the second only, as far as can be told without writing.
+    """Whether times are kept to the second only, as far as one can see without writing.
 
     Every change of a folder sets its time; that all of them fell on whole seconds is no chance. A
     tree that was restored with such times has lost its stamps too, so for it the answer holds.
@@ -84,14 +84,14 @@ def has_journal(path: Path) -> bool | None:
     number = f"{os.major(device)}:{os.minor(device)}"
     name = os.path.basename(os.path.realpath(f"/sys/dev/block/{number}"))
     if name == number:
-        return None  # /sys does not tell
+        return None  # /sys does not know it
     return any(found.startswith(f"{name}-") for found in os.listdir("/proc/fs/jbd2"))
 
 
 def mounts_below(path: Path) -> set[str]:
     """What is mounted inside a folder, relative to it.
 
-    A device number does not tell: a bind mount has its source's, and yet no rename crosses it.
+    The device number is not enough: a bind mount has that of its source, but no rename crosses it.
     """
     top = os.path.realpath(path).rstrip("/") + "/"
     return {mount.removeprefix(top) for mount, _ in _mounts() if mount.startswith(top)} - {""}
@@ -110,15 +110,15 @@ def _mounts() -> Iterator[tuple[str, str]]:
 
 
 def _release(text: str) -> tuple[int, ...]:
-    """A kernel's version and patchlevel; older than any where the text tells none."""
+    """A kernel's version and patchlevel; empty, older than any, if the text has none."""
     match = re.match(r"(\d+)\.(\d+)", text)
     return tuple(map(int, match.groups())) if match else ()
 
 
 def _is_coarse(tree: Tree) -> bool:
-    """Whether times are kept to the second only. Raises OSError where nobody can tell now.
+    """Whether times are kept to the second only. Raises OSError if that cannot be found out now.
 
-    A guess would not do: claims of a program that is mistaken hold nobody off, as long as it lives.
+    To guess is not enough: the claims of a program that guesses wrong keep no other program off.
     """
     try:
         # A folder takes no space and no descriptor: what is full must still be emptied.

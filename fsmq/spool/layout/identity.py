@@ -1,8 +1,8 @@
-"""Identities: which file stands under a name.
+"""Identities: which file has a name now.
 
-An own id can be used again, so a name tells nothing about the message that stood under it a moment
-ago: neither its stamp nor its count does, for the next one may have the same. The file does. A file
-is written once, so a message is one file as long as it lives, whatever name it has.
+An own id can be used again, so a name does not say whether its message is the one of a moment ago.
+Nor do the stamp and the count, which may be equal by chance. The file does: a file is written once,
+so a message is the same file as long as it lives, whatever its name is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _GET_VERSION = 0x80087601
 
 
 class Identity(NamedTuple):
-    """A file, whatever its name: no other one of its filesystem has both numbers.
+    """A file, whatever its name: no other file of its filesystem has both numbers.
 
-    generation: 0 where the filesystem tells none; there an inode's number alone may come again.
+    generation: 0 if the filesystem has none; there the number of an inode may come again.
     """
 
     inode: int = 0

@@ -1,4 +1,4 @@
-"""Names: what may stand in the tree, and what a name says without opening the file.
+"""Names: which are valid in the tree, and what a name says without opening the file.
 
 A message id of ours is ``[pNN.]<uuid7>[.x<hex seconds>][.h][.z]``, so plain name order is delivery
 order and expiry needs no look into the file. Any other legal file name is an id too (a shell user's
@@ -46,7 +46,7 @@ class Facts(NamedTuple):
     priority: int = 0
     created_ms: int | None = None  # Unix milliseconds; None for a plain name
     expires_s: int | None = None  # Unix seconds
-    headed: bool = False  # a header block stands before the body
+    headed: bool = False  # a header block comes before the body
     packed: bool = False  # the body is compressed (zlib)
 
 
@@ -219,7 +219,7 @@ def seal_of(content: bytes, before: int = 0) -> int:
 
 
 def staged_entry(queue: str, message_id: str, seal: int) -> str:
-    """The dot-name under which a message is written; it tells a complete file from a torn one."""
+    """The dot-name under which a message is written; the seal shows if the file is complete."""
     return f".{queue}:{message_id}:{seal:08x}"
 
 
@@ -236,13 +236,13 @@ def reservation(queue: str, message_id: str) -> str:
     name = f".{queue}:{message_id}:own"
     if len(os.fsencode(name)) <= MAX_FILE_NAME_BYTES:
         return name
-    # Of an id that nobody can put but who restores it.
+    # For an id that is too long to be put, but can be restored.
     digest = hashlib.sha256(os.fsencode(message_id)).hexdigest()[:32]
     return f".{queue}:{digest}:own"
 
 
 def scratch_name() -> str:
-    """A name for a file of the probe, which nobody takes for a message."""
+    """A name for a file of the probe, which is never a message."""
     return f".probe-{uuid7()}"
 
 

@@ -1,9 +1,9 @@
 """The lifecycle journal: one line for each step of each message, in segments under ``journal/``.
 
-It is for analytics; no message depends on it. Noting a step costs a microsecond and never waits: a
-thread writes the lines, and where it cannot (a full disk, too many at once) they are dropped and
-counted. A segment is written under a dot-name and closed by a rename, so that whoever reads the
-folder meets whole segments only. docs/journal.md is the format.
+It is for analytics; no message depends on it. To note a step costs a microsecond and never waits: a
+thread writes the lines. If it cannot (a full disk, too many at once), they are lost and counted. A
+segment is written under a dot-name and closed by a rename, so that readers of the folder find whole
+segments only. docs/journal.md is the format.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Dedup queues: equal messages that wait together become one.
 
-A dedup queue x is two queues. ``__dedupq_write:x`` takes what is sent; an id there is made of the
-message's content, so an equal one finds its id taken: nothing is opened to find that out, on
-whatever host, and the reservation of own ids keeps two writers apart. ``__dedupq_read:x`` has what
-a poll or a peek has shown, under ids of its own; there nothing collapses any more, since a change
-that comes while an old copy is worked on must not be lost with that copy.
+A dedup queue x is two queues. Messages are sent to ``__dedupq_write:x``. There the id is made of
+the content, so an equal message finds its id in use, on any host and without opening a file; and
+the reservation of own ids keeps two writers apart. ``__dedupq_read:x`` has the messages that a poll
+or a peek has shown, under new ids. There nothing collapses any more: a change that is sent while a
+consumer works on an old copy must not be lost with that copy.
 
-From the first to the second a message is pulled, by one rename, when it is shown for the first
-time. Names in the first sort as their contents do, so a batch comes in the order of its bytes.
+When a message is shown for the first time, one rename pulls it from the first queue to the second.
+Names in the first sort as their contents do, so a batch comes in the order of its bytes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .put import Batch
 
 _WRITE, _READ = "__dedupq_write:", "__dedupq_read:"
 MAX_NAME_BYTES = MAX_QUEUE_BYTES - len(_WRITE)
-# So much of the content stands at the start of its id, in hexadecimal, to sort by.
+# How many bytes of the content begin its id, in hexadecimal, to sort by.
 _SORTED_BYTES = 10
 
 
 def write_side(name: str) -> str:
-    """The queue that takes what is sent to a dedup queue."""
+    """The queue for messages that are sent to a dedup queue."""
     return _WRITE + name
 
 
@@ -86,11 +86,11 @@ def poll_in(
 ) -> Steps[Pending[list[Message]]]:
     """The same in steps.
 
-    room: from which the room for their bodies is taken.
+    room: the memory for their bodies.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
-        NoRoom: there is none for the first of them.
+        NoRoom: there is no memory for the first of them.
     """
     side = read_side(name)
     first = yield from receive.claims_in(context, side, count, visibility, room)
@@ -128,11 +128,11 @@ def peek(
 ) -> Pending[list[Message]]:
     """Look at up to ``limit`` messages, claimed ones too. What it shows is shown: pulled.
 
-    room: from which the room for their bodies is taken; it ends early where there is no more.
+    room: the memory for their bodies; the list ends early if it is used up.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
-        NoRoom: there is none for the first of them.
+        NoRoom: there is no memory for the first of them.
     """
     read, write = read_side(name), write_side(name)
     work = Work()

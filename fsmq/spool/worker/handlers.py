@@ -1,4 +1,4 @@
-"""What a worker's handler is given, how it is called, and how fast a worker goes."""
+"""The handlers of a worker: their claims, how they are called, and the pace of a worker."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ class Pace:
     def __post_init__(self) -> None:
         check_number("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
         check_seconds("visibility", self.visibility, MAX_VISIBILITY_S)
-        # What would end before it can be renewed would be worked on twice, always.
+        # A claim that ends before it can be renewed would have each message handled twice.
         check_seconds("visibility", self.visibility - _SHORTEST_VISIBILITY_S, MAX_VISIBILITY_S)
         check_seconds("backoff", self.backoff, MAX_DELAY_S)
         check_seconds("backoff_max", self.backoff_max, MAX_DELAY_S)
         check_seconds("stop_timeout", self.stop_timeout, MAX_VISIBILITY_S)
 
     def delay_after(self, deliveries: int | None) -> float:
-        """Seconds until a message that failed so often is tried again.
+        """Seconds until a message with this many deliveries is tried again.
 
-        Up to a fifth less than said: what failed together need not come back together.
+        Up to a fifth less, at random, so that messages that failed together return apart.
         """
         doubled = self.backoff * 2.0 ** (max(1, deliveries or 1) - 1)
         return min(doubled, self.backoff_max) * random.uniform(0.8, 1.0)
 
 
 class Claim:
-    """A handler's hold on its message."""
+    """A handler's claim of its message."""
 
     def __init__(self, visibility: float, stopping: asyncio.Event) -> None:
         self._until = time.monotonic() + visibility
@@ -68,18 +68,18 @@ class Claim:
     def lost(self) -> bool:
         """Whether the message is not ours any more: it was deleted, or its claim has ended.
 
-        Somebody else may be working on it then. A handler that takes long looks here before it does
-        what cannot be undone.
+        Then another consumer may work on it. A handler that takes long should look here before it
+        does something that cannot be undone.
         """
         return self._lost.is_set()
 
     @property
     def stopping(self) -> bool:
-        """Whether the worker wants to end: what can be left for later should be (raise Retry)."""
+        """Whether the worker wants to end: leave the rest for later if you can (raise Retry)."""
         return self._stopping.is_set()
 
     def wait_lost(self, seconds: float) -> bool:
-        """Sleep until the message is lost, at most so long; whether it is. For threads."""
+        """Sleep until the message is lost, at most ``seconds``; whether it is. For threads."""
         return self._lost.wait(seconds)
 
     @property
