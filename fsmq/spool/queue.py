@@ -212,7 +212,7 @@ class Queue(ClaimsOne):
         in_flight: claimed and delayed messages move too, and are ready then.
         progress: called with the number of those moved, now and then.
 
-        Raises NoSuchQueue; messages that have not moved by then stay.
+        Raises NoSuchQueue; what has not moved by then stays.
         """
         context = self.spool.context
         tree = context.tree
