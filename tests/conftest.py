@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
@@ -13,10 +15,18 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.replay.story import scratch
 from tests.suite import Suite
 
 _numbers = count(1)
 _PIPELINE = "tests/pipeline/"
+# What is asked there has the same answer on a filesystem in memory, …
+_IN_MEMORY = ("tests/cli/", "tests/client/", "tests/http/", "tests/spool/")
+# … except what is about syncs, or wants a second filesystem.
+_ON_DISK = (
+    "tests/http/test_daemons.py",
+    *(f"tests/spool/test_{name}.py" for name in ("sync", "filesystem", "network", "faults")),
+)
 # By so much `nice`: where both want a core, the others have a quarter of it. The daemons that they
 # start have sessions of their own, which Linux gives the share of all tests together (autogroups):
 # without that they starve beside Spark, and the whole takes longer.
@@ -51,6 +61,47 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let the others give way to the process that has the longest, as long as that is at it."""
     if "PYTEST_XDIST_WORKER" in os.environ and not _is_pipeline(item.nodeid) and not os.nice(0):
         os.nice(_GIVES_WAY)
+
+
+class Folders:
+    """Folders for tests; in place of pytest's own factory.
+
+    disk: makes those of tests that are about disks. memory: where those of the others lie, for whom
+    a disk only takes time: a sync, or the end of a folder, some milliseconds each.
+    """
+
+    def __init__(self, disk: pytest.TempPathFactory, memory: Path) -> None:
+        self._disk = disk
+        self._memory = memory
+
+    def mktemp(self, basename: str, numbered: bool = True) -> Path:
+        test = os.environ["PYTEST_CURRENT_TEST"]  # or the first one that needs the folder
+        if test.startswith(_ON_DISK) or not test.startswith(_IN_MEMORY):
+            return self._disk.mktemp(basename, numbered)
+        folder = self._memory / (f"{basename}{next(_numbers)}" if numbered else basename)
+        folder.mkdir(mode=0o700)
+        return folder
+
+
+@pytest.fixture(scope="session")
+def tmp_path_factory(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Folders | pytest.TempPathFactory]:
+    if (where := scratch()) is None:
+        yield tmp_path_factory
+        return
+    with tempfile.TemporaryDirectory(
+        dir=where, prefix="fsmq-tests-", ignore_cleanup_errors=True
+    ) as memory:
+        yield Folders(tmp_path_factory, Path(memory))
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: Folders) -> Iterator[Path]:
+    """A folder of the test's own; gone at its end, as memory is short."""
+    folder = tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:30])
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from fsmq.spool import (
 )
 from fsmq.spool.fsck import Finding, check
 from fsmq.spool.layout import names
+from tests.replay.story import scratch
 from tests.spool.helpers import Clock
 from tests.spool.model import DEAD, DELAY, NEW, READY, Fact, Model, Models
 
@@ -53,7 +54,7 @@ HOLDS = (0.0, 2.001, 30.002)
 class SpoolMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory(dir=scratch())
         self.root = Path(self.folder.name) / "mq"
         self.clock = Clock()
         self.ahead = 0.0  # seconds by which it runs ahead
