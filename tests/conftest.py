@@ -27,6 +27,24 @@ _ON_DISK = (
     "tests/http/test_daemons.py",
     *(f"tests/spool/test_{name}.py" for name in ("sync", "filesystem", "network", "faults")),
 )
+# Files of a minute or more that share something, and then those whose tests share nothing: begun
+# late, one would keep a single process at the end of the whole run.
+_LONG = (
+    _PIPELINE,
+    "tests/replay/test_replay.py",
+    "tests/systemd/test_machine.py",
+    "tests/power/test_power.py",
+    "tests/test_off_linux.py",
+    "tests/test_real_input.py",
+    "tests/http/test_loop.py",
+    "tests/faults/test_real_disks.py",
+)
+_SHARE_NOTHING = (
+    "tests/power/test_kills.py",
+    "tests/test_pages.py",
+    "tests/interleave/test_interleave.py",
+    "tests/test_benchmarks.py",
+)
 # By so much `nice`: where both want a core, the others have a quarter of it. The daemons that they
 # start have sessions of their own, which Linux gives the share of all tests together (autogroups):
 # without that they starve beside Spark, and the whole takes longer.
@@ -37,9 +55,14 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 class _OneSpark(LoadFileScheduling):
-    """A file's tests run in one process, and all of the pipeline's: they share one Spark."""
+    """A file's tests run in one process, and all of the pipeline's: they share one Spark.
+
+    Those of some files share nothing, and run wherever there is room.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(_SHARE_NOTHING):
+            return nodeid
         return _PIPELINE if _is_pipeline(nodeid) else super()._split_scope(nodeid)
 
 
@@ -53,8 +76,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest, which is the pipeline."""
-    items.sort(key=lambda item: not _is_pipeline(item.nodeid))
+    """Begin with the longest, the pipeline first."""
+    first = (*_LONG, *_SHARE_NOTHING)
+
+    def place(item: pytest.Item) -> int:
+        return next((n for n, of in enumerate(first) if item.nodeid.startswith(of)), len(first))
+
+    items.sort(key=place)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -98,10 +126,12 @@ def tmp_path_factory(
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: Folders) -> Iterator[Path]:
-    """A folder of the test's own; gone at its end, as memory is short."""
+    """A folder of the test's own; if the test passes it is gone at once, as memory is short."""
+    failed = request.session.testsfailed
     folder = tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:30])
     yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    if request.session.testsfailed == failed:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
