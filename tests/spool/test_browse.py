@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State, moves
 from fsmq.spool.views.browse import peek_all
 from tests.spool.helpers import Clock, tree_of, visible
 
@@ -275,6 +276,24 @@ def test_so_does_what_is_moved_in_the_background(
     assert found.error is not None
     assert "'other' was deleted" in found.error
     assert tree_of(root)["new"] == ["jobs:a", "jobs:b", "jobs:c"]
+
+
+def test_a_move_that_ends_while_it_is_looked_for_is_found(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = spool.begin_move("jobs", "other")
+    load = moves._load
+
+    def loaded_and_made(*of: Any) -> Any:
+        found = load(*of)
+        monkeypatch.undo()
+        assert spool.make_moves() == 1
+        return found
+
+    monkeypatch.setattr(moves, "_load", loaded_and_made)
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert found.status == "complete"
 
 
 @pytest.mark.parametrize("state", [State.NEW, State.READY])
