@@ -27,6 +27,8 @@ _ON_DISK = (
     "tests/http/test_daemons.py",
     *(f"tests/spool/test_{name}.py" for name in ("sync", "filesystem", "network", "faults")),
 )
+# Bytes for all processes of a run; a container has 64 MiB there unless it is told otherwise.
+_ROOM = 2 << 30
 # Files of a minute or more that share something, and then those whose tests share nothing: begun
 # late, one would keep a single process at the end of the whole run.
 _LONG = (
@@ -115,7 +117,8 @@ class Folders:
 def tmp_path_factory(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Folders | pytest.TempPathFactory]:
-    if (where := scratch()) is None:
+    where = scratch()
+    if where is None or shutil.disk_usage(where).free < _ROOM:
         yield tmp_path_factory
         return
     with tempfile.TemporaryDirectory(
