@@ -140,7 +140,10 @@ class Clearing(Operation):
 
     def steps(self, world: World, state: State, now: int) -> Iterator[tuple[World, State]]:
         owed, drops = state
-        owed &= self._there(world)
+        if gone := owed - self._there(world):
+            # It may come back by then: it has left, all the same.
+            owed -= gone
+            yield world, (owed, drops)
         is_over = self.drops and not drops and not self.error
         for message in world.within(self.queue):
             if not is_over or message.key in owed:

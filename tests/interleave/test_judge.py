@@ -10,9 +10,9 @@ from tests.interleave import model
 from tests.interleave.judge import Log, judge
 from tests.interleave.model import Clearing, Operation, Seen, World
 
-QUEUE = "q"
+QUEUE, OTHER = "q", "other"
 BEGINNING = 1_000_000  # Unix milliseconds
-FIRST = World(frozenset({QUEUE}), frozenset())
+FIRST = World(frozenset({QUEUE, OTHER}), frozenset())
 
 
 class History:
@@ -49,6 +49,11 @@ class History:
         assert isinstance(op, Clearing)
         op.queue, op.drops = QUEUE, drops
         return op
+
+    def move(self, source: str, target: str) -> None:
+        op = self.begin(f"move {source} to {target}")
+        op.often = [model.moves_any(op, source, target, True)]
+        self.log.answer(op)
 
     def create_queue(self) -> None:
         op = self.begin("create the queue")
@@ -136,6 +141,14 @@ def spare_a_message_from_a_purge(h: History) -> None:
     h.look((b"1", 0, 0))
 
 
+def spare_what_was_moved_back_before_the_purge(h: History) -> None:
+    h.put(b"1")
+    h.move(QUEUE, OTHER)
+    h.move(OTHER, QUEUE)
+    h.log.answer(h.clear(drops=False))
+    h.look((b"1", 0, 0))
+
+
 def bring_a_message_into_the_next_queue(h: History) -> None:
     h.put(b"1")
     h.log.answer(h.clear(drops=True))
@@ -147,6 +160,7 @@ FALSE = (
     *(lose, hand_out_twice, bring_back, remove_what_came_later, hand_out_another_body),
     *(store_an_id_twice, count_a_claim_that_nobody_made, end_a_claim_early, hide_what_is_free),
     *(give_back_what_another_holds, spare_a_message_from_a_purge),
+    spare_what_was_moved_back_before_the_purge,
     bring_a_message_into_the_next_queue,
 )
 
@@ -197,6 +211,15 @@ def put_during_a_purge_that_takes_it(h: History) -> None:
     h.look()
 
 
+def purge_a_queue_whose_messages_are_away_for_a_while(h: History) -> None:
+    h.put(b"1")
+    purge = h.clear(drops=False)
+    h.move(QUEUE, OTHER)
+    h.move(OTHER, QUEUE)
+    h.log.answer(purge)
+    h.look((b"1", 0, 0))
+
+
 def put_into_the_next_queue_while_the_first_is_deleted(h: History) -> None:
     h.put(b"1")
     deletion = h.clear(drops=True)
@@ -219,6 +242,7 @@ def answer_that_nobody_can_know(h: History) -> None:
 TRUE = (
     *(remove_during_a_claim, put_during_a_removal, claim_when_the_first_claim_has_ended),
     *(put_during_a_purge, put_during_a_purge_that_takes_it),
+    purge_a_queue_whose_messages_are_away_for_a_while,
     *(put_into_the_next_queue_while_the_first_is_deleted, answer_that_nobody_can_know),
 )
 
