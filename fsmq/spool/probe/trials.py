@@ -6,6 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from ..durability.sync import Syncer, Work
 from ..errors import ADVICE, Unavailable, is_full, is_passing
@@ -185,8 +186,8 @@ class Trials:
     def _sync(self) -> str:
         if not self._filesystem.whole_sync:
             return "auto fsyncs each file and folder: one syncfs promises too little here"
-        syncer = Syncer(self._tree, "syncfs")
-        took = _seconds(lambda: syncer.sync(Work()))
+        with closing(Syncer(self._tree, "syncfs")) as syncer:
+            took = _seconds(lambda: syncer.sync(Work()))
         text = f"auto takes the faster of syncfs ({took * 1000:.1f} ms just now) and fsync"
         if os.path.ismount(self._tree.root):
             return text
