@@ -22,8 +22,8 @@ HARMLESS = {
     *("fsencode", "fsdecode", "strerror", "urandom", "register_at_fork", "getpid", "geteuid"),
     *("access", "cpu_count", "uname", "major", "minor"),
 }
-# Neither which programs live, nor journals, nor tables of rows set aside: no client here has any.
-ELSEWHERE = {"peers.py", "journal.py", "aside.py"}
+# Neither which programs live, nor journals, nor tables of rejected rows: no client here has any.
+ELSEWHERE = {"peers.py", "journal.py", "rejected.py"}
 
 
 @pytest.fixture
