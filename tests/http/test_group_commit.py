@@ -10,7 +10,8 @@ import pytest
 
 from fsmq.http.running.group_commit import Commits
 from fsmq.spool import NewMessage, Spool, Unavailable
-from fsmq.spool.durability.sync import Group, Syncer
+from fsmq.spool.context import Pending
+from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer
 from tests.spool.helpers import tree_of
 
 
@@ -63,6 +64,34 @@ async def test_two_groups_are_synced_at_a_time_and_the_others_share_the_next(
         assert [len(group.works) for group in syncer.groups] == [1, 1, 5]
         assert all(work.files == [] for group in syncer.groups for work in group.works)
         assert sorted(tree_of(root)["new"]) == sorted(f"jobs:{one}" for one in ids)
+        commits.close()
+        syncer.close()
+
+
+async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(root: Path) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+        syncer = GatedSyncer(spool)
+        commits = Commits(syncer, close_late=False)
+        has_begun = []
+
+        def finish() -> None:
+            # The first one keeps the loop busy, as the renames and answers of a large group do.
+            if not has_begun:
+                has_begun.append(syncer.begun.acquire(timeout=5))
+
+        tasks = []
+        for _ in range(IN_FLIGHT):
+            work = spool.unsynced.put("jobs", [NewMessage(b"x")]).work
+            tasks.append(asyncio.create_task(commits.complete(Pending(work, finish))))
+            await until_begun(syncer)
+        last = spool.unsynced.put("jobs", [NewMessage(b"x")])
+        tasks.append(asyncio.create_task(commits.sync(last)))
+        await asyncio.sleep(0)
+        syncer.gate.set()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert has_begun[0]
+        await asyncio.gather(*tasks)
         commits.close()
         syncer.close()
 

@@ -93,12 +93,12 @@ class Commits:
 
     def _end(self, order: _Order, loop: asyncio.AbstractEventLoop) -> None:
         self._in_flight -= 1
+        if self._next.waiting and not self._planned:
+            self._start(loop)  # first of all: the disk works while these callers go on
         order.group.close()
         for synced in order.waiting:
             if not synced.done():
                 synced.set_result(None)
-        if self._next.waiting:
-            self._plan(loop)
 
     def _work(self) -> None:
         while (task := self._orders.get()) is not None:

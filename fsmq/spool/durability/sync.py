@@ -27,7 +27,7 @@ T = TypeVar("T")
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
 
 _call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # only Linux has it
-# One group's sync hides the waits of another's; a third one gains nothing more on any disk tried.
+# How many groups are synced at a time: while one waits for the disk, the next is on its way to it.
 IN_FLIGHT = 2
 # Seconds between two looks at the method that is not in use; doubled while it keeps losing.
 _FIRST_LOOK_S = 5.0
