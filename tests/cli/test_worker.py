@@ -95,7 +95,7 @@ def test_a_command_gets_body_and_facts(
     assert told == ""
     assert (tmp_path / "body").read_bytes() == body
     assert (tmp_path / "facts").read_text() == f"{message_id} jobs 1 7 8f2\n"
-    assert fsmq.counts("jobs") == {}
+    eventually(lambda: fsmq.counts("jobs") == {})
 
 
 def test_a_command_works_on_the_spool_of_its_worker(
@@ -105,7 +105,7 @@ def test_a_command_works_on_the_spool_of_its_worker(
     relative = os.path.relpath(root)
     put = f"cd /; {shlex.join(FSMQ)} put jobs.done --create"
     settled(worker(put, "--count=1", f"--at={relative}", cwd=Path.cwd(), at="/nowhere"))
-    assert fsmq.counts("jobs.done") == {"new": 1}
+    eventually(lambda: fsmq.counts("jobs.done") == {"new": 1})
 
 
 def test_a_failure_is_tried_again_later_and_then_buried(
@@ -122,7 +122,7 @@ def test_a_failure_is_tried_again_later_and_then_buried(
     tries = [float(line) for line in (tmp_path / "tries").read_text().split()]
     assert tries[1] - tries[0] >= 0.4
     assert tries[2] - tries[1] >= 0.8
-    assert (fsmq.counts("jobs"), fsmq.counts("dead")) == ({}, {"ready": 1})
+    eventually(lambda: (fsmq.counts("jobs"), fsmq.counts("dead")) == ({}, {"ready": 1}))
 
 
 def test_exit_code_65_goes_to_the_dead_letters_at_once(
@@ -130,7 +130,7 @@ def test_exit_code_65_goes_to_the_dead_letters_at_once(
 ) -> None:
     fsmq("put", "jobs", "--body=x")
     assert "exit code 65: buried: moved" in settled(worker("exit 65", "--count=1"))
-    assert (fsmq.counts("jobs"), fsmq.counts("dead")) == ({}, {"ready": 1})
+    eventually(lambda: (fsmq.counts("jobs"), fsmq.counts("dead")) == ({}, {"ready": 1}))
 
 
 def test_without_dead_letters_65_is_a_failure_like_others(
@@ -141,7 +141,7 @@ def test_without_dead_letters_65_is_a_failure_like_others(
     told = settled(worker("exit 65", "--count=1", "--backoff=1h", "--backoff-max=2h"))
     assert "cannot be buried" in told
     assert "again in 3600 s" in told
-    assert fsmq.counts("jobs") == {"in_flight": 1}
+    eventually(lambda: fsmq.counts("jobs") == {"in_flight": 1})
 
 
 def test_so_many_run_at_a_time(
@@ -155,7 +155,7 @@ def test_so_many_run_at_a_time(
     process = worker(script, "--count=3", "--concurrency=3")
     settled(process)
     assert (tmp_path / "seen").read_text() == "3\n3\n3\n"
-    assert sum(fsmq.counts("jobs").values()) == 1
+    eventually(lambda: sum(fsmq.counts("jobs").values()) == 1)
 
 
 def test_a_claim_is_renewed_while_the_command_runs(
@@ -171,7 +171,7 @@ def test_a_claim_is_renewed_while_the_command_runs(
     eventually(lambda: delay.stat().st_mtime > first + 2.5)
     (tmp_path / "gate").write_text("go\n")
     assert settled(process) == ""
-    assert fsmq.counts("jobs") == {}
+    eventually(lambda: fsmq.counts("jobs") == {})
 
 
 def test_a_stop_lets_the_command_finish(
@@ -199,7 +199,7 @@ def test_a_second_signal_ends_the_command_and_gives_back(
     assert b"a second signal ends it" in line_told(process)
     process.send_signal(signal.SIGINT)
     settled(process, 130)
-    assert fsmq.counts("jobs") == {"ready": 1}
+    eventually(lambda: fsmq.counts("jobs") == {"ready": 1})
 
 
 def test_signals_are_heeded_as_soon_as_a_command_has_begun(
@@ -215,7 +215,7 @@ def test_signals_are_heeded_as_soon_as_a_command_has_begun(
     process.send_signal(signal.SIGINT)
     (tmp_path / "begun").write_text("")
     settled(process, 130)
-    assert fsmq.counts("jobs") == {"ready": 1}
+    eventually(lambda: fsmq.counts("jobs") == {"ready": 1})
 
 
 def test_a_killed_worker_takes_its_command_along_and_the_message_comes_back(
