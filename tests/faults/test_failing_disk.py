@@ -12,7 +12,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.context import Pending
-from fsmq.spool.durability.sync import IN_FLIGHT, Group
+from fsmq.spool.durability.sync import Group
 from tests.faults.failing import FailingDisk
 from tests.power.clients import FAN, MAIN
 from tests.power.disk import CannotMount, run
@@ -68,10 +68,10 @@ class Told(Spool):
     def meanwhile(self, deed: Callable[[], object]) -> None:
         syncfs = self.syncer._syncfs
 
-        def once(fd: int) -> None:
+        def once() -> None:
             self.syncer._syncfs = syncfs  # type: ignore[method-assign]
             deed()
-            syncfs(fd)
+            syncfs()
 
         self.syncer._syncfs = once  # type: ignore[method-assign]
 
@@ -90,7 +90,6 @@ def told(disk: FailingDisk, request: pytest.FixtureRequest) -> Iterator[Told]:
 
 
 def some(count: int = 1) -> list[NewMessage]:
-    """Three and a folder are more than ``auto`` begins with fsync for."""
     return [NewMessage(os.urandom(20_000)) for _ in range(count)]
 
 
@@ -99,7 +98,7 @@ def left(spool: Spool) -> list[str]:
 
 
 def test_an_error_that_another_group_was_told_is_no_secret(told: Told, disk: FailingDisk) -> None:
-    first, second = told.unsynced.put("q", some(3)), []
+    first, second = told.unsynced.put("q", some()), []
     told.meanwhile(lambda: second.append(told.unsynced.put("q", some())))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
@@ -112,7 +111,7 @@ def test_an_error_that_another_group_was_told_is_no_secret(told: Told, disk: Fai
 
 
 def test_nor_where_files_are_too_many_to_be_asked(told: Told, disk: FailingDisk) -> None:
-    first, second = told.unsynced.put("q", some(3)), []
+    first, second = told.unsynced.put("q", some()), []
     told.meanwhile(lambda: second.append(told.unsynced.put("q", some(1100))))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
@@ -123,7 +122,7 @@ def test_nor_where_files_are_too_many_to_be_asked(told: Told, disk: FailingDisk)
 
 
 def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
-    first, claimed = told.unsynced.put("q", some(3)), []
+    first, claimed = told.unsynced.put("q", some()), []
     told.meanwhile(lambda: claimed.append(told.unsynced.claim("q", 1, 60.0)))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
@@ -133,7 +132,7 @@ def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
 
 def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
     """The mover of queues syncs beside the requests."""
-    first, second = told.unsynced.put("q", some(3)), told.unsynced.put("q", some(3))
+    first, second = told.unsynced.put("q", some()), told.unsynced.put("q", some())
     other = Thread(target=lambda: outcome.append(_outcome(told, second)))
     outcome: list[str] = []
     told.meanwhile(other.start)
@@ -143,16 +142,6 @@ def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
     other.join()
     assert group.error is not None
     assert outcome == ["refused"]
-
-
-def test_a_failure_fails_no_group_that_began_after_it(told: Told, disk: FailingDisk) -> None:
-    """Each of the syncer's descriptors is told of an error once: all of them hear of it now."""
-    with pytest.raises(Unavailable, match=r"^syncfs"):
-        told.complete(told.unsynced.put("q", some(3)))
-    disk.take()
-    for _ in range(2 * IN_FLIGHT):
-        stored = told.complete(told.unsynced.put("q", some(3)))
-        assert len(stored) == 3
 
 
 def _outcome(spool: Spool, pending: Pending[list[str]]) -> str:

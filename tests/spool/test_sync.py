@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable
-from fsmq.spool.durability.sync import Group, Syncer, SyncMode, Work, _Costs
+from fsmq.spool.durability.sync import Group, Syncer, SyncMode, Work
 from fsmq.spool.layout.tree import Tree
 from tests.spool.helpers import tree_of, visible
 from tests.suite import eventually
@@ -243,64 +242,3 @@ def _step(line: str, root: Path) -> str | None:
     if match := re.search(r'renameat2?\([^"]*"([^"]*)",[^"]*"([^"]*)"', line):
         return f"rename {match[1]} {match[2]}"
     return None
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def spend(costs: _Costs, size: int, fsync: float, syncfs: float) -> SyncMode:
-    """Let ``auto`` choose for a group of a size, and tell it what that took."""
-    method = costs.choose(size)
-    costs.record(method, size, fsync if method == "fsync" else syncfs)
-    return method
-
-
-def test_auto_begins_with_fsync_for_a_lone_change_and_with_syncfs_for_a_group() -> None:
-    assert _Costs(Clock()).choose(2) == "fsync"
-    assert _Costs(Clock()).choose(64) == "syncfs"
-
-
-def test_auto_keeps_the_faster_method_of_each_size() -> None:
-    costs = _Costs(Clock())
-    for _ in range(10):
-        lone = spend(costs, 2, fsync=0.001, syncfs=0.002)
-        group = spend(costs, 12, fsync=0.006, syncfs=0.003)
-    assert (lone, group) == ("fsync", "syncfs")
-
-
-def test_auto_tries_fsync_on_no_large_group() -> None:
-    clock = Clock()
-    costs = _Costs(clock)
-    chosen = set()
-    for _ in range(50):
-        spend(costs, 2, fsync=0.001, syncfs=0.002)
-        chosen.add(spend(costs, 100, fsync=0.05, syncfs=0.004))
-        clock.now += 60
-    assert chosen == {"syncfs"}
-
-
-def test_auto_looks_at_the_other_method_again_and_less_often_while_that_loses() -> None:
-    clock = Clock()
-    costs = _Costs(clock)
-    looks = []
-    for _ in range(400):
-        if spend(costs, 2, fsync=0.001, syncfs=0.002) == "syncfs":
-            looks.append(clock.now)
-        clock.now += 1
-    pauses = [later - earlier for earlier, later in itertools.pairwise(looks[1:])]
-    assert pauses == sorted(pauses)
-    assert pauses[-1] > 4 * pauses[0]
-
-
-def test_auto_changes_when_the_other_writers_do() -> None:
-    clock = Clock()
-    costs = _Costs(clock)
-    for _ in range(10):
-        spend(costs, 2, fsync=0.001, syncfs=0.1)
-    clock.now += 600
-    spend(costs, 2, fsync=0.001, syncfs=0.0005)
-    assert spend(costs, 2, fsync=0.001, syncfs=0.0005) == "syncfs"

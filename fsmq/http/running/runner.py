@@ -30,13 +30,12 @@ class Runner:
     """Threads of one service, and its group commit.
 
     workers: threads for requests that take long.
-    network: whether the spool lies on a network filesystem.
     """
 
-    def __init__(self, syncer: Syncer, workers: int, *, network: bool) -> None:
+    def __init__(self, syncer: Syncer, workers: int) -> None:
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
-        self._commits = Commits(syncer, close_late=network)
+        self._commits = Commits(syncer)
 
     def close(self) -> None:
         """Wait for what runs."""

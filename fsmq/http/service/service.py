@@ -61,7 +61,7 @@ class Service(Runner):
         process: str = "mq",
         processes: int = 1,
     ) -> None:
-        super().__init__(spool.syncer, workers, network=spool.filesystem.network)
+        super().__init__(spool.syncer, workers)
         self.spool = spool
         self.read_timeout = read_timeout
         self.access = access or Access()

@@ -7,7 +7,6 @@ lone client waits for one sync, a thousand share it.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -17,7 +16,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Literal, TypeVar, get_args
 
 from ..errors import InvalidValue, Unavailable, unavailable
@@ -27,14 +25,11 @@ T = TypeVar("T")
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
 
 _call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # only Linux has it
-# How many groups are synced at a time: while one waits for the disk, the next is on its way to it.
-IN_FLIGHT = 2
 # Seconds between two looks at the method that is not in use; doubled while it keeps losing.
 _FIRST_LOOK_S = 5.0
 _LONGEST_LOOK_S = 600.0
 _SMOOTHING = 0.2
 _LARGEST_TRIAL = 16
-_LONE = 2  # a file and its folder
 
 
 @dataclass(slots=True)
@@ -83,11 +78,6 @@ class Group:
         self.done = False
         self.error: Unavailable | None = None
 
-    def close(self) -> None:
-        """Close the files of all its works."""
-        for work in self.works:
-            work.close()
-
     def check(self) -> None:
         """Raise if the sync failed. Nothing about any file of the group is believed then."""
         if self.error is not None:
@@ -105,8 +95,7 @@ class Syncer:
 
     syncfs tells of a write error once, and not whose it was: another group's may be told to this
     one, and nobody tells that one. So after a failure fsync asks for each file that was begun
-    before its end: docs/decisions/0005-a-failed-syncfs.md. Two groups may be synced at the same
-    time, since each call of syncfs has a descriptor of its own and is told what came before it.
+    before its end: docs/decisions/0005-a-failed-syncfs.md.
     """
 
     def __init__(
@@ -125,12 +114,7 @@ class Syncer:
         self._pool: ThreadPoolExecutor | None = None
         self._joining = threading.Lock()
         self._leading = threading.Lock()
-        self._counting = threading.Lock()
-        # Open from the start: a descriptor that is opened later is not told what others were.
-        self._descriptors = [tree.fd, *(tree.open_folder(".") for _ in range(IN_FLIGHT - 1))]
-        self._free: SimpleQueue[int] = SimpleQueue()
-        for fd in self._descriptors:
-            self._free.put(fd)
+        self._asking = threading.Lock()
         self._failed_at = float("-inf")  # when a syncfs failed last, as Work.begun; and of what
         self._failed_with = 0
         self._open = Group()
@@ -138,9 +122,6 @@ class Syncer:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
-        for fd in self._descriptors[1:]:  # the first is the tree's
-            os.close(fd)
-        self._descriptors = self._descriptors[:1]
 
     def sync(self, work: Work) -> None:
         """Make one change durable, together with whoever else waits. Any thread; blocks.
@@ -161,74 +142,46 @@ class Syncer:
 
     def run(self, group: Group) -> None:
         """Sync a closed group; its outcome is in the group, and its files are closed."""
-        try:
-            self.sync_open(group)
-        finally:
-            group.close()
-
-    def sync_open(self, group: Group) -> None:
-        """Sync a closed group; its outcome is in the group, whose files the caller closes."""
         size = _size(group)
         started = time.perf_counter()
         try:
-            self._sync(group, size)
+            self._sync(group)
         except OSError as error:
             group.error = unavailable(error, f"{group.method} of {len(group.works)} changes")
         finally:
+            for work in group.works:
+                work.close()
             group.done = True
         seconds = time.perf_counter() - started
-        with self._counting:
-            self.syncs += 1
-            self.synced += len(group.works)
-            self._costs.record(group.method, size, seconds)
-            if self.on_sync is not None:
-                self.on_sync(group.method, len(group.works), seconds)
+        self.syncs += 1
+        self.synced += len(group.works)
+        self._costs.record(group.method, size, seconds)
+        if self.on_sync is not None:
+            self.on_sync(group.method, len(group.works), seconds)
 
-    def _sync(self, group: Group, size: int) -> None:
-        fd = self._free.get()
-        try:
-            # Not before the descriptor is ours: until then another group's sync may fail.
+    def _sync(self, group: Group) -> None:
+        # Two at a time would share what is told once.
+        with self._asking:
             doubtful = any(work.begun <= self._failed_at for work in group.works)
-            group.method = "fsync" if doubtful else self._method(group, size)
+            group.method = "fsync" if doubtful else self._method(group)
             if group.method == "syncfs":
-                self._syncfs(fd)
-        finally:
-            self._free.put(fd)
+                try:
+                    self._syncfs()
+                except OSError as error:
+                    self._failed_at, self._failed_with = time.monotonic(), error.errno or 0
+                    raise
         if group.method == "fsync":
             self._fsync_all(group, doubtful)
 
-    def _method(self, group: Group, size: int) -> SyncMode:
+    def _method(self, group: Group) -> SyncMode:
         if self.mode != "auto":
             return self.mode
         if any(work.written for work in group.works):
             return "syncfs"  # an fsync by path does not tell for certain
-        with self._counting:
-            return self._costs.choose(size)
+        return self._costs.choose(_size(group))
 
-    def _syncfs(self, fd: int) -> None:
-        try:
-            _syncfs(fd)
-        except OSError as error:
-            self._fail(error)
-            raise
-
-    def _fail(self, error: OSError) -> None:
-        """Remember a failure, and let the descriptors that are free hear of it now.
-
-        Else each of them would fail one more group, which has nothing to do with it.
-        """
-        idle = []
-        with contextlib.suppress(Empty):
-            while True:
-                idle.append(self._free.get_nowait())
-        for fd in idle:
-            with contextlib.suppress(OSError):
-                _syncfs(fd)
-        # After they have heard, and before anyone uses them: whose files they have heard of is
-        # not known, so all that was begun before now is asked for by itself.
-        self._failed_at, self._failed_with = time.monotonic(), error.errno or 0
-        for fd in idle:
-            self._free.put(fd)
+    def _syncfs(self) -> None:
+        _syncfs(self.tree.fd)
 
     def _fsync_all(self, group: Group, doubtful: bool) -> None:
         files = [fd for work in group.works for fd in work.files]
@@ -284,77 +237,50 @@ def _size(group: Group) -> int:
     return files + len({folder for work in group.works for folder in work.folders})
 
 
-@dataclass(slots=True)
-class _Cost:
-    """What the two methods cost for groups of about one size, in seconds, as moving averages."""
-
-    next_look: float
-    fsync: float | None = None
-    syncfs: float | None = None
-    pause: float = _FIRST_LOOK_S
-    looking: SyncMode | None = None
-
-
 class _Costs:
-    """Which method is the faster one for a group of a size, as measured lately.
+    """What the two methods cost lately, as moving averages: fsync by the call, syncfs by the group.
 
-    Groups of a size are compared with each other alone: fsync costs by the call, and syncfs by all
-    that anyone has written. The method that is not in use is tried again now and then, since the
-    other writers on the filesystem, which make syncfs slow, come and go. Each time it loses, the
-    next look is later.
+    The method that is not in use is tried again now and then, since the other writers on the
+    filesystem, which make syncfs slow, come and go. Each time it loses, the next look is later.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._by_size: dict[int, _Cost] = {}
         self._per_fsync: float | None = None
+        self._per_syncfs: float | None = None
+        self._pause = _FIRST_LOOK_S
+        self._next_look = clock()
+        self._looking = False
 
     def choose(self, size: int) -> SyncMode:
-        cost = self._of(size)
-        first: SyncMode = "fsync" if size <= _LONE else "syncfs"
-        if cost.syncfs is None and cost.fsync is None:
-            return first
-        fsync = cost.fsync
-        if fsync is None and size > _LARGEST_TRIAL:
-            # Only a small group tries fsync out: a large one would pay for it a hundred times.
-            if self._per_fsync is None:
-                return "syncfs"
-            fsync = self._per_fsync * size
-        if cost.syncfs is None or fsync is None:
-            return "syncfs" if first == "fsync" else "fsync"
-        better: SyncMode = "syncfs" if cost.syncfs <= fsync else "fsync"
-        if self._clock() < cost.next_look or (better == "syncfs" and size > _LARGEST_TRIAL):
+        if self._per_syncfs is None:
+            return "syncfs"
+        if self._per_fsync is None:
+            return "fsync" if size <= _LARGEST_TRIAL else "syncfs"
+        better: SyncMode = "syncfs" if self._per_syncfs <= self._per_fsync * size else "fsync"
+        if self._clock() < self._next_look:
             return better
-        cost.looking = "fsync" if better == "syncfs" else "syncfs"
-        # Groups that are synced beside this one keep to what is better.
-        cost.next_look = self._clock() + cost.pause
-        return cost.looking
+        # Only a small group tries fsync out: a large one would pay for it a hundred times.
+        if better == "syncfs" and size > _LARGEST_TRIAL:
+            return better
+        self._looking = True
+        return "fsync" if better == "syncfs" else "syncfs"
 
     def record(self, method: SyncMode, size: int, seconds: float) -> None:
-        if method == "none":
-            return
-        cost = self._of(size)
-        looked = cost.looking == method
         if method == "syncfs":
-            cost.syncfs = _average(cost.syncfs, seconds, fresh=looked)
-        else:
-            cost.fsync = _average(cost.fsync, seconds, fresh=looked)
-            self._per_fsync = _average(self._per_fsync, seconds / max(size, 1), fresh=False)
-        if looked:
-            cost.looking = None
-            self._plan_next_look(cost, method)
+            self._per_syncfs = _average(self._per_syncfs, seconds, fresh=self._looking)
+        elif method == "fsync":
+            each = seconds / max(size, 1)
+            self._per_fsync = _average(self._per_fsync, each, fresh=self._looking)
+        if self._looking:
+            self._looking = False
+            self._plan_next_look(method, size)
 
-    def _of(self, size: int) -> _Cost:
-        about = size.bit_length()
-        if about not in self._by_size:
-            self._by_size[about] = _Cost(self._clock() + _FIRST_LOOK_S)
-        return self._by_size[about]
-
-    def _plan_next_look(self, cost: _Cost, tried: SyncMode) -> None:
-        syncfs, fsync = cost.syncfs or 0.0, cost.fsync or 0.0
+    def _plan_next_look(self, tried: SyncMode, size: int) -> None:
+        syncfs, fsync = self._per_syncfs or 0.0, (self._per_fsync or 0.0) * size
         won = syncfs < fsync if tried == "syncfs" else fsync < syncfs
-        cost.pause = _FIRST_LOOK_S if won else min(cost.pause * 2, _LONGEST_LOOK_S)
-        cost.next_look = self._clock() + cost.pause
+        self._pause = _FIRST_LOOK_S if won else min(self._pause * 2, _LONGEST_LOOK_S)
+        self._next_look = self._clock() + self._pause
 
 
 def _average(old: float | None, new: float, *, fresh: bool) -> float:
