@@ -57,14 +57,14 @@ def _open(options: MoverOptions) -> Tree:
             f"{source} and {destination} are on two filesystems, where no rename is atomic:"
             " move one of them"
         )
-    if _serves_arrivals(options):
+    if _delivers(options):
         return Tree(destination.parent)
     folders = {DELAY: str(source), QUEUES: str(destination)}
     return Tree(destination.parent, create=False, folders=folders)
 
 
-def _serves_arrivals(options: MoverOptions) -> bool:
-    """Whether the leg is that of arrivals, ``new`` to ``queues``, which has dot-names to recover.
+def _delivers(options: MoverOptions) -> bool:
+    """Whether the leg is ``new`` to ``queues``, which has dot-names to recover.
 
     With a --delay of its own it is a leg like any other.
     """
@@ -83,8 +83,8 @@ def _run(options: MoverOptions, context: Context, polls: bool) -> int:
     delivery = Delivery(
         context,
         delay=options.delay,
-        new=options.root is not None or _serves_arrivals(options),
-        timers=not _serves_arrivals(options),
+        new=options.root is not None or _delivers(options),
+        timers=not _delivers(options),
         events=not polls,
         poll_interval=options.poll_interval,
         expiry_interval=options.expiry_interval,
@@ -134,7 +134,7 @@ def _log_fault(name: str, error: Exception) -> None:
 
 def _reports(options: MoverOptions, tree: Tree) -> Reports:
     """What this mover tells the others; the movers of two legs are two processes."""
-    leg = "" if options.root is not None else "-new" if _serves_arrivals(options) else "-delay"
+    leg = "" if options.root is not None else "-new" if _delivers(options) else "-delay"
     return Reports(tree, options.node, f"mover{leg}")
 
 

@@ -60,7 +60,7 @@ def test_two_movers_and_a_reaper_with_one_folder_each(root: Path) -> None:
         eventually(lambda: not names(root / "remove"))
 
 
-def test_a_mover_of_arrivals_alone_recovers_what_a_crash_left(root: Path) -> None:
+def test_a_mover_of_new_messages_alone_recovers_what_a_crash_left(root: Path) -> None:
     with suite_of(root, mover=False) as suite:
         (root / "new" / ".q:left-by-a-crash:c459294f").write_bytes(b"whole")
         into = f"--destination={root / 'queues'}"

@@ -369,7 +369,7 @@ def test_many_expired_messages_hold_up_no_claim(jobs: Queue, clock: Clock, root:
     jobs.spool.deliver()
     clock.advance(600)
     assert [m.id for m in jobs.claim(2)] == [kept]
-    # The rest is the sweep's.
+    # The mover removes the rest.
     assert 0 < len(list((root / "remove").iterdir())) < 400
 
 

@@ -190,8 +190,8 @@ def test_any_number_of_messages_wait_for_any_number_of_queues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Few are kept in memory, and few are told of; a listing finds the others."""
-    monkeypatch.setattr("fsmq.spool.mover.retries._MAX_KEPT", kept)
-    monkeypatch.setattr("fsmq.spool.mover.retries._MAX_QUEUES", 2)
+    monkeypatch.setattr("fsmq.spool.mover.undeliverable._MAX_KEPT", kept)
+    monkeypatch.setattr("fsmq.spool.mover.undeliverable._MAX_QUEUES", 2)
     told: list[tuple[str, str]] = []
     delivery = Delivery(
         spool.context,
@@ -208,7 +208,7 @@ def test_any_number_of_messages_wait_for_any_number_of_queues(
     for _ in range(3):
         delivery.rescan()
         delivery.step()
-    assert sum(map(len, delivery._stuck._waiting.values())) <= kept
+    assert sum(map(len, delivery._undeliverable._waiting.values())) <= kept
     assert sorted(Counter(name.partition(":")[0] for name, _ in told).values()) == [2, 2], told
     # What can expire did so without its queue.
     assert os.listdir(root / "delay") == []
@@ -222,7 +222,7 @@ def test_any_number_of_messages_wait_for_any_number_of_queues(
 def test_not_all_strays_are_told_of(
     spool: Spool, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsmq.spool.mover.retries._MAX_TOLD", 5)
+    monkeypatch.setattr("fsmq.spool.mover.undeliverable._MAX_REPORTED", 5)
     told: list[str] = []
     for number in range(20):
         (root / "new" / f"no-colon-{number}").touch()
@@ -343,7 +343,7 @@ def test_expired_messages_are_swept_from_their_queues(
     assert [m.body for m in jobs.peek()] == [b"stays"]
 
 
-def test_a_sweep_takes_a_large_queue_in_parts(
+def test_a_large_queue_expires_in_parts(
     spool: Spool, jobs: Queue, clock: Clock, root: Path
 ) -> None:
     for n in range(5000):

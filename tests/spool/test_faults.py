@@ -202,8 +202,8 @@ def test_a_mover_that_polls_remembers_each_failure_once(
         for _ in range(10):
             delivery.rescan()
             delivery.step()
-        arrivals = delivery._arrivals
-        assert len(arrivals._apart) + len(arrivals.backlog) == 20
+        from_new = delivery._from_new
+        assert len(from_new._apart) + len(from_new.backlog) == 20
     delivery.close()
 
 

@@ -177,7 +177,11 @@ class CrashingMachine(SpoolMachine):
         def purged() -> None:
             self.model(name).messages.clear()
 
-        self.die(lambda spool: Queue(spool, name).purge(), at, [purged, lambda: self.sweep(name)])
+        self.die(
+            lambda spool: Queue(spool, name).purge(),
+            at,
+            [purged, lambda: self.forget_removed(name)],
+        )
 
     @rule(name=SpoolMachine.existing, at=st.integers(0, 14))
     def die_at_the_deletion_of_a_queue(self, name: str, at: int) -> None:
@@ -189,7 +193,7 @@ class CrashingMachine(SpoolMachine):
             self.subscribed.discard(name)
 
         def half_deleted() -> None:
-            self.sweep(name)
+            self.forget_removed(name)
             if not (self.root / "config" / f"{name}.json").exists():
                 self.model(name).max_deliveries = None
             if not (self.root / "topics" / TOPIC / name).exists():
@@ -197,8 +201,8 @@ class CrashingMachine(SpoolMachine):
 
         self.die(lambda spool: spool.delete_queue(name), at, [deleted, half_deleted])
 
-    def sweep(self, name: str) -> None:
-        """Remove from the model what did not stand any more when the process was dead."""
+    def forget_removed(self, name: str) -> None:
+        """Remove from the model what was gone when the process was dead."""
         model = self.model(name)
         for message_id in model.messages.keys() - self.seen[name]:
             del model.messages[message_id]

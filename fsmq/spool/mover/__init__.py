@@ -1,4 +1,4 @@
-"""What the mover does: `new/` to the queues, `delay/` to the queues when a timer ends.
+"""What the mover does: `new.py` delivers, `delay.py` ends timers, `expiry.py` removes the expired.
 
-Start with `delivery.py`.
+Start with `delivery.py`, which runs all three.
 """

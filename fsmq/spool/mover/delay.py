@@ -1,4 +1,4 @@
-"""Returns: the mover's work on ``delay/``. delay → queues, or → the dead letters, in its time."""
+"""Where a timer ends: a claim's or a delay's. delay → queues, or → the dead-letter queue."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ..index.apart import Apart
 from ..index.timers import Timers
 from ..layout.names import facts, fits, split_entry
 from ..layout.stamps import Stamps
+from ..layout.throttle import Throttle
 from ..layout.transitions import BURIED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
 from ..layout.tree import Tree
 from ..verbs.latch import Latched, latch, pin
 from ..verbs.release import bury, is_used_up
-from .retries import Stuck
-from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace, Task
+from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
+from .undeliverable import Undeliverable
 
 _BUSY_MS = 2
 _PART = 10_000
@@ -28,27 +29,27 @@ _PART = 10_000
 _LOOKERS = min(4, os.cpu_count() or 1)
 
 
-class Returns:
-    """Serves ``delay/`` by its tasks.
+class FromDelay:
+    """Redelivers the messages of ``delay/`` whose deadline is over, by its tasks.
 
-    delay: seconds that an entry stays at least. on_fault: told of what failed and waits for its
-    next try (name, error).
+    delay: seconds that an entry stays at least. on_fault: called with what failed and waits for
+    its next try (name, error).
     """
 
     def __init__(
         self,
         context: Context,
-        pace: Pace,
-        stuck: Stuck,
+        throttle: Throttle,
+        undeliverable: Undeliverable,
         delay: float,
         on_fault: Callable[[str, Exception], None],
     ) -> None:
         self.timers = Timers()
-        self.moved = 0  # messages, until who asks sets it back
+        self.moved = 0  # messages, until the caller sets it back
         self._context = context
         self._tree = context.tree
-        self._pace = pace
-        self._stuck = stuck
+        self._throttle = throttle
+        self._undeliverable = undeliverable
         self._deadlines = Deadlines(context.tree, context.stamps, round(delay * 1000))
         self._on_fault = on_fault
         self._apart = Apart()  # by the clock, as timers are
@@ -78,7 +79,7 @@ class Returns:
         return 0.0 if due_ms is None else max(0.0, now - due_ms / 1000)
 
     def _list(self, now: float) -> float:
-        """List the folder; what failed, or has no queue, is left to its time.
+        """List the folder, but for what failed or has no queue: that waits for its next try.
 
         It looks at all entries, or in between only at those not known yet.
         """
@@ -88,11 +89,11 @@ class Returns:
             known = set(names)
             self.timers.keep(known)
             self._apart.keep(known)
-        names = self._stuck.without(DELAY, names)
+        names = self._undeliverable.without(DELAY, names)
         if self._apart:
             names = [n for n in names if n not in self._apart]
         self._schedule_all(names if full else [n for n in names if n not in self.timers])
-        pause = self._pace.pause(time.monotonic() - now)
+        pause = self._throttle.pause(time.monotonic() - now)
         if full:
             # Without events a renewal that shortens a timer is seen by full looks only.
             self._full_due = time.monotonic() + 4 * pause
@@ -108,13 +109,13 @@ class Returns:
         self.timers.start_all(due)
 
     def schedule(self, name: str) -> None:
-        """Take an entry's timer over as it stands now."""
+        """Read an entry's timer, which is new or has changed."""
         if name in self._apart:
-            return  # a try of ours may have changed it; in its time it is looked at anew
+            return  # a try of ours may have changed it; its next try reads it anew
         try:
             timer = self._look(name)
         except OSError as error:
-            self._apart.add(name, self._context.clock(), error)  # no event will tell again
+            self._apart.add(name, self._context.clock(), error)  # no event will come again
             return
         if timer is None:
             self.timers.cancel(name)
@@ -122,23 +123,23 @@ class Returns:
             self.timers.start(name, timer.due_ms)
 
     def cancel(self, name: str) -> None:
-        """It is there no more."""
+        """Forget the timer of an entry that has left."""
         self.timers.cancel(name)
         self._apart.forget(name)
 
     def _look(self, name: str) -> Deadline | None:
-        """The timer of an entry; None for what is not there or is no message."""
+        """The timer of an entry; None if it is gone or not a message."""
         found = self._tree.stat(self._tree.folder(DELAY, name))
         return None if found is None else self._timer(name, found)
 
     def _timer(self, name: str, found: os.stat_result) -> Deadline | None:
         timer = self._deadlines.read(name, found)
         if timer is None:
-            self._stuck.tell(name, "is not a message: expected a file named <queue>:<id>")
+            self._undeliverable.report(name, "is not a message: expected a file named <queue>:<id>")
         return timer
 
     def _run_due(self, now: float) -> float:
-        """Serve those whose time has come, or a good part of them, and some of what failed."""
+        """End the timers that are due, or a good part of them, and retry some that failed."""
         for _ in range(MAX_STEP):
             now_ms = self._context.now_ms()
             name = self.timers.pop_due(now_ms)
@@ -156,11 +157,11 @@ class Returns:
 
     def _try(self, name: str, now_ms: int) -> None:
         try:
-            if not self._stuck.waits(DELAY, name):
+            if not self._undeliverable.waits(DELAY, name):
                 self.moved += self._end_timer(name, now_ms)
         except BlockingIOError:
             self.timers.start(name, now_ms + _BUSY_MS)  # someone acts on it right now
-        except Exception as error:  # whatever is wrong with one must not keep the others
+        except Exception as error:  # a fault of one must not stop the others
             self._apart.add(name, now_ms / 1000, error)
         else:
             self._apart.forget(name)
@@ -188,7 +189,7 @@ class Returns:
             latched.close()
 
     def _redeliver(self, name: str, timer: Deadline, latched: Latched) -> bool:
-        """delay → queues, or → the dead letters, or → remove if it has expired."""
+        """delay → queues, or → the dead-letter queue, or → remove if it has expired."""
         context = self._context
         queue, _, message_id = name.rpartition(":")
         settings = context.settings.get(queue)
@@ -203,17 +204,21 @@ class Returns:
                         if details is not None:
                             context.record(BURIED, queue, message_id, **details)
                         return details is not None
-                    self._stuck.tell(name, f"has an id too long for the queue {dead_letters!r}")
+                    self._undeliverable.report(
+                        name, f"has an id too long for the queue {dead_letters!r}"
+                    )
                 except FileExistsError:
-                    self._stuck.tell(name, f"has the id of another message in {dead_letters!r}")
+                    self._undeliverable.report(
+                        name, f"has the id of another message in {dead_letters!r}"
+                    )
             how = REDELIVER if timer.deliveries else RIPEN
             if latched.move(context, how, queue, message_id):
                 context.record(how.step, queue, message_id, deliveries=timer.deliveries)
                 return True
         except FileExistsError:
-            self._stuck.tell(name, "has the id of a message that is ready")
+            self._undeliverable.report(name, "has the id of a message that is ready")
             return False
-        if self._stuck.keep_if_here(DELAY, name, queue):
+        if self._undeliverable.keep_if_here(DELAY, name, queue):
             self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False
 
@@ -234,7 +239,7 @@ class Deadlines:
         self._delay_ms = delay_ms
 
     def read(self, name: str, found: os.stat_result) -> Deadline | None:
-        """What an entry's stat says; None for what is no message."""
+        """The deadline in an entry's stat; None if the entry is not a message."""
         parts = split_entry(name)
         if parts is None or not stat.S_ISREG(found.st_mode):
             return None
@@ -245,7 +250,7 @@ class Deadlines:
         return Deadline(max(stamp.deadline_ms, floor_ms), stamp.deliveries or 0)
 
     def due_ms(self, names: list[str]) -> list[int | None]:
-        """When entries are due, in their order; None for what is gone, bad or is no message."""
+        """When each entry is due, in their order; None if it is gone or not a message."""
         if not names:
             return []
         folder = os.open(

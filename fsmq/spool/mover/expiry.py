@@ -1,6 +1,6 @@
-"""Expiry: removes messages whose time to live, or whose queue's retention, is over.
+"""Removal of ready messages that expired: their time to live, or their queue's retention, is over.
 
-Claimers refuse expired messages anyway; the sweep makes room.
+Claims refuse expired messages anyway; this makes room. Where timers end: ``delay.py``.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ from itertools import islice
 
 from ..context import Context
 from ..layout.names import facts, is_id
+from ..layout.throttle import Throttle
 from ..layout.transitions import EXPIRE_READY, QUEUES
 
-# Sweeping may take at most this share of the time.
-_SWEEP_SHARE = 0.01
-
-
-# So many names are looked at in one step; deliveries wait for its end.
+# Of a queue whose messages were looked at.
+_THROTTLE = Throttle(0.01)
+# The names that one step looks at; deliveries wait for its end.
 _MAX_STEP = 2000
 
 
-class Sweeper:
+class Expiry:
     """Looks through all queues every ``interval`` seconds, a part of a queue a :meth:`step`.
 
-    on_fault: told of a queue that cannot be looked through (its folder, the reason): the next round
-    tries it again.
+    on_fault: called with a queue that cannot be looked through (its folder, the reason): the next
+    round tries it again.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Sweeper:
         self._queue_due: dict[str, float] = {}
 
     def step(self, now: float) -> float:
-        """Sweep a part of a queue; in how many seconds the next part is due. Raises OSError.
+        """Expire a part of a queue; in how many seconds the next part is due. Raises OSError.
 
         now: in monotonic seconds.
         """
@@ -54,8 +53,8 @@ class Sweeper:
             if not part and self._next_queue(now):
                 part = list(islice(self._names, _MAX_STEP))
             if part:
-                self._sweep(part, now)
-        except OSError as error:  # what is wrong with one must not keep the others
+                self._expire(part, now)
+        except OSError as error:  # a fault of one must not stop the others
             self._names = iter(())
             self._on_fault(self._context.tree.folder(QUEUES, self._queue), str(error))
         if self._queue:
@@ -66,7 +65,7 @@ class Sweeper:
     def _next_queue(self, now: float) -> bool:
         """Begin with the next queue that is due; False at the end of the round."""
         if self._queue:
-            self._queue_due[self._queue] = now + self._cost / _SWEEP_SHARE
+            self._queue_due[self._queue] = now + _THROTTLE.pause(self._cost)
         self._queue = next((q for q in self._rest or () if now >= self._queue_due[q]), "")
         self._names = self._ids() if self._queue else iter(())
         self._cost = 0.0
@@ -77,7 +76,7 @@ class Sweeper:
         tree = self._context.tree
         return (e.name for e in tree.walk(tree.folder(QUEUES, self._queue)) if is_id(e.name))
 
-    def _sweep(self, names: list[str], now: float) -> None:
+    def _expire(self, names: list[str], now: float) -> None:
         context, queue = self._context, self._queue
         settings = context.settings.get(queue)
         first: OSError | None = None

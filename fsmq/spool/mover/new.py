@@ -1,4 +1,4 @@
-"""Arrivals: the mover's work on ``new/``. new → queues, or new → delay where a timer lies ahead."""
+"""Where a new message is delivered: new → queues, or new → delay if it was put with a delay."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from ..context import Context
 from ..durability.dotnames import RECOVER_EVERY_S, recover
 from ..index.apart import Apart
 from ..layout.names import entry, facts, split_entry
+from ..layout.throttle import Throttle
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..staging.abandoned import Abandoned
-from .retries import Stuck
-from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Pace, Task
+from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
+from .undeliverable import Undeliverable
 
 
-class Arrivals:
-    """Serves ``new/`` by its tasks.
+class FromNew:
+    """Delivers the messages of ``new/``, by its tasks.
 
-    on_defer: called with each entry that went to ``delay/``. on_fault: told of what failed and
-    waits for its next try (name, error). ``rest``: seconds that names which are not ours stay.
+    on_defer: called with each entry that went to ``delay/``. on_fault: called with what failed and
+    waits for its next try (name, error). rest: seconds that the files of shell users stay.
     """
 
     def __init__(
         self,
         context: Context,
-        pace: Pace,
-        stuck: Stuck,
+        throttle: Throttle,
+        undeliverable: Undeliverable,
         on_defer: Callable[[str], None],
         on_fault: Callable[[str, Exception], None],
         rest: float = 0.0,
     ) -> None:
-        self.backlog: deque[str] = deque()  # entries that are known and not served yet
-        self.moved = 0  # messages, until who asks sets it back
+        self.backlog: deque[str] = deque()  # entries that are known and not delivered yet
+        self.moved = 0  # messages, until the caller sets it back
         self._context = context
         self._tree = context.tree
-        self._pace = pace
-        self._stuck = stuck
+        self._throttle = throttle
+        self._undeliverable = undeliverable
         self._on_defer = on_defer
         self._on_fault = on_fault
         self._apart = Apart()
@@ -47,20 +48,20 @@ class Arrivals:
         self._resting: deque[tuple[float, str]] = deque()  # until when, in that order
         self._has_started = False
         self._abandoned = Abandoned(context, on_fault)
-        self._is_clearing = False
+        self._has_more_jobs = False
         self.listing = Task("list new/", self._list)
-        self._clearing = Task("clear staging/", self._clear)
-        self._serving = Task("deliver", self._serve)
+        self._recovering_jobs = Task("recover staging/", self._recover_jobs)
+        self._delivering = Task("deliver", self._deliver_due)
         self.tasks = (
             Task("recover new/", self._recover),
             Task("finish batches", self._finish),
-            self._clearing,
+            self._recovering_jobs,
             self.listing,
-            self._serving,
+            self._delivering,
         )
 
-    def arrived(self, name: str) -> None:
-        """Take note of an event.
+    def add(self, name: str) -> None:
+        """Deliver an entry that has come, in the next step.
 
         A shell user's file rests first: `mv` of several looks at each once more behind its rename,
         and fails if the file has gone on by then.
@@ -78,7 +79,7 @@ class Arrivals:
         try:
             found = self._tree.stat(self._tree.folder(NEW, name))
         except OSError:
-            return False  # whoever serves it meets the error
+            return False  # its delivery meets the error
         return found is not None and stat.S_IMODE(found.st_mode) != FILE_MODE
 
     def rescan(self) -> None:
@@ -87,13 +88,13 @@ class Arrivals:
             task.due = 0.0
 
     def close(self) -> None:
-        """Leave what is being cleared to the next one."""
+        """Leave unfinished jobs to the next mover."""
         self._abandoned.close()
 
     def timeout(self) -> float:
         """Seconds until the next listing is due, or what failed."""
         again = self._apart.next_s()
-        due = min(self.listing.due, self._clearing.due)
+        due = min(self.listing.due, self._recovering_jobs.due)
         if self._resting:
             due = min(due, self._resting[0][0])
         return (due if again is None else min(due, again)) - time.monotonic()
@@ -101,11 +102,11 @@ class Arrivals:
     @property
     def is_behind(self) -> bool:
         """Whether something waits that the last step had no time for."""
-        is_clearing = self._is_clearing and self._clearing.fault is None
-        return (bool(self.backlog) and self._serving.fault is None) or is_clearing
+        has_more_jobs = self._has_more_jobs and self._recovering_jobs.fault is None
+        return (bool(self.backlog) and self._delivering.fault is None) or has_more_jobs
 
     def lag(self, now: float) -> float:
-        """The age in seconds of what is served next; ``now`` is in Unix seconds."""
+        """The age in seconds of the next message to deliver; ``now`` is in Unix seconds."""
         first = self.backlog[0] if self.backlog else ""
         created_ms = facts(first.rpartition(":")[2]).created_ms
         return 0.0 if created_ms is None else max(0.0, now - created_ms / 1000)
@@ -113,8 +114,8 @@ class Arrivals:
     def _recover(self, now: float) -> float:
         """Bring back what writers that died left complete."""
         at_start = not self._has_started
-        tell = self._stuck.tell
-        done = recover(self._tree, self._context.clock(), at_start=at_start, on_fault=tell)
+        report = self._undeliverable.report
+        done = recover(self._tree, self._context.clock(), at_start=at_start, on_fault=report)
         self._has_started = True
         self._context.metrics.count(("promote",), done.promoted)
         self._context.metrics.count(("torn",), done.removed)
@@ -124,31 +125,33 @@ class Arrivals:
 
     def _finish(self, now: float) -> float:
         """Remove what consumers that died have committed."""
-        finish_abandoned(self._context, self._stuck.tell)
+        finish_abandoned(self._context, self._undeliverable.report)
         return RECOVER_EVERY_S
 
-    def _clear(self, now: float) -> float:
+    def _recover_jobs(self, now: float) -> float:
         """Bring forward, or remove, what jobs whose drivers died left in ``staging/``."""
-        self._is_clearing = False  # if it fails
+        self._has_more_jobs = False  # if it fails
         done = self._abandoned.step(self._context.clock())
-        self._is_clearing = done.is_behind
+        self._has_more_jobs = done.is_behind
         if done.forwarded:
             self.moved += done.forwarded
             self.listing.due = 0.0
         return 0.0 if done.is_behind else min(RECOVER_EVERY_S, done.again_s)
 
     def _list(self, now: float) -> float:
-        """List the folder; what failed, or has no queue, is left to its time."""
+        """List the folder, but for what failed or has no queue: that waits for its next try."""
         unripe = False
         names = [n for n in self._tree.names(self._tree.folder(NEW)) if n[0] != "."]
-        for name in sorted(self._stuck.without(NEW, names), key=lambda n: n.rpartition(":")[2]):
+        for name in sorted(
+            self._undeliverable.without(NEW, names), key=lambda n: n.rpartition(":")[2]
+        ):
             if name in self._apart:
                 continue
             if self._is_ripe(name):
                 self.backlog.append(name)
             else:
                 unripe = True
-        return RIPE_AFTER_S if unripe else self._pace.pause(time.monotonic() - now)
+        return RIPE_AFTER_S if unripe else self._throttle.pause(time.monotonic() - now)
 
     def _is_ripe(self, name: str) -> bool:
         parts = split_entry(name)
@@ -157,11 +160,11 @@ class Arrivals:
         try:
             found = self._tree.stat(self._tree.folder(NEW, name))
         except OSError:
-            return True  # whoever serves it meets the error, and tries it again
+            return True  # its delivery meets the error, and is tried again
         return found is None or abs(self._context.clock() - found.st_ctime) >= RIPE_AFTER_S
 
-    def _serve(self, now: float) -> float:
-        """Deliver what is known, or a good part of it, and some of what failed."""
+    def _deliver_due(self, now: float) -> float:
+        """Deliver what is known, or a good part of it, and retry some of what failed."""
         while self._resting and self._resting[0][0] <= now:
             self.backlog.append(self._resting.popleft()[1])
         for _ in range(min(len(self.backlog), MAX_STEP)):
@@ -177,9 +180,9 @@ class Arrivals:
 
     def _try(self, name: str, now: float) -> None:
         try:
-            if not self._stuck.waits(NEW, name):
+            if not self._undeliverable.waits(NEW, name):
                 self.moved += self._deliver(name)
-        except Exception as error:  # whatever is wrong with one must not keep the others
+        except Exception as error:  # a fault of one must not stop the others
             self._apart.add(name, now, error)
         else:
             self._apart.forget(name)
@@ -192,7 +195,7 @@ class Arrivals:
         if found is None:
             return False
         if parts is None or not stat.S_ISREG(found.st_mode):
-            self._stuck.tell(name, "is not a message: expected a file named <queue>:<id>")
+            self._undeliverable.report(name, "is not a message: expected a file named <queue>:<id>")
             return False
         queue, message_id = parts
         known = facts(message_id)
@@ -208,9 +211,9 @@ class Arrivals:
                     self._context.metrics.observe(("delivery",), max(0.0, age_s))
                 return True
         except FileExistsError:
-            self._stuck.tell(name, "has the id of a message that is ready in its queue")
+            self._undeliverable.report(name, "has the id of a message that is ready in its queue")
             return False
-        if self._stuck.keep_if_here(NEW, name, queue):
+        if self._undeliverable.keep_if_here(NEW, name, queue):
             self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False
 
@@ -221,7 +224,7 @@ class Arrivals:
             return False
         if stamp.deliveries:
             # Nothing in new/ has been delivered: a foreign mtime that verifies by chance. Its
-            # count must not bring the message to the dead letters.
+            # count must not bring the message to the dead-letter queue.
             now_ms = self._context.now_ms()
             self._tree.stamp(path, self._context.stamps.encode(message_id, now_ms, 0))
             return False
@@ -232,7 +235,9 @@ class Arrivals:
             if not self._context.make(DEFER, queue, message_id):
                 return False
         except FileExistsError:
-            self._stuck.tell(entry(queue, message_id), "has the id of a message that is in delay")
+            self._undeliverable.report(
+                entry(queue, message_id), "has the id of a message that is in delay"
+            )
             return False
         self._on_defer(entry(queue, message_id))
         return True

@@ -1,6 +1,6 @@
 """Tasks: the kinds of work of a mover, each due at its own time and failing for itself.
 
-And their pace: how often a folder is listed, since events may not be supported, or may be lost.
+And how often a folder is listed, since events may not be supported, or may be lost.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ import time
 from collections.abc import Callable
 
 from ..index.apart import FIRST_S, LONGEST_S
+from ..layout.throttle import Throttle
 
 # A file with a shell user's name that a listing finds may still be written to; an event tells when
 # it is finished, a listing waits until it has been left alone for so long.
 RIPE_AFTER_S = 1.0
-# At most so many entries in one step, so that each kind of work gets its turn.
+# The most entries of one step, so that each kind of work gets its turn.
 MAX_STEP = 2000
 # And of those that failed: they must not hold up the others.
 MAX_AGAIN = 100
-# Where no events arrive, listings may take this share of the time.
+# Where events arrive, the folders are listed all the same, rarely.
+_DISTRUST = Throttle(0.005, least_s=60.0)
+# The share of the time for listings where none arrive.
 _POLL_SHARE = 0.05
-# Where they do, the folders are listed all the same, rarely.
-_DISTRUST_S = 60.0
-_DISTRUST_SHARE = 0.005
 
 
 class Task:
     """Work that is due now and then. When it fails it waits apart from the others.
 
     work: given monotonic seconds, returns in how many seconds it is due again.
-    due: monotonic seconds; whoever knows that there is something to do sets it back.
+    due: monotonic seconds; code that knows of something to do sets it back.
     fault: why it failed the last time; None if it did not.
     """
 
@@ -45,22 +45,13 @@ class Task:
             return None
         try:
             pause, self.fault, self._pause = self._work(now), None, 0.0
-        except Exception as error:  # a slip in one kind of work must not end the others either
+        except Exception as error:  # a slip in one kind of work must not end the others
             self.fault = error
             pause = self._pause = min(2 * self._pause, LONGEST_S) or FIRST_S
         self.due = time.monotonic() + pause
         return self.fault
 
 
-class Pace:
-    """``poll_interval``: seconds between two listings where ``events`` do not arrive."""
-
-    def __init__(self, events: bool, poll_interval: float) -> None:
-        self._events = events
-        self._poll_interval = poll_interval
-
-    def pause(self, cost: float) -> float:
-        """Seconds until the next listing, after one that took ``cost`` seconds."""
-        if self._events:
-            return max(_DISTRUST_S, cost / _DISTRUST_SHARE)
-        return max(self._poll_interval, cost / _POLL_SHARE)
+def listing_throttle(events: bool, poll_interval: float) -> Throttle:
+    """How often a folder is listed; ``poll_interval``: seconds, where ``events`` do not arrive."""
+    return _DISTRUST if events else Throttle(_POLL_SHARE, poll_interval)

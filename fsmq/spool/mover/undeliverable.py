@@ -1,4 +1,4 @@
-"""What the mover cannot deliver: told, and tried again when its queue appears."""
+"""Messages that cannot be delivered: reported, and tried again when their queue appears."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 
 from ..layout.tree import Tree
 
-# So many entries are told of, then none for a while: fsck tells of all.
-_MAX_TOLD = 1000
+# This many entries are reported, then none for a while: fsck reports all.
+_MAX_REPORTED = 1000
 _SILENCE_S = 3600.0
-# So many entries and missing queues are kept; a listing finds the others when a queue appears.
+# The most entries and missing queues to remember; a listing finds the others when a queue appears.
 _MAX_KEPT = 10_000
 _MAX_QUEUES = 1000
 
 
-class Stuck:
+class Undeliverable:
     """Entries of ``new/`` and ``delay/`` that have no place to go, by the queue that is missing."""
 
     def __init__(self, tree: Tree, on_problem: Callable[[str, str], None]) -> None:
@@ -25,20 +25,20 @@ class Stuck:
         self._waiting: dict[str, set[tuple[str, str]]] = {}  # queue: (folder, entry)
         self._kept = 0
         self._has_more = False  # others wait, too, perhaps for other queues
-        self._counted: dict[tuple[str, str], int] = {}  # folder, queue: how many were told of
-        self._told: set[str] = set()
+        self._counted: dict[tuple[str, str], int] = {}  # folder, queue: how many were reported
+        self._reported: set[str] = set()
         self._silent_until = 0.0  # monotonic seconds
 
-    def tell(self, name: str, reason: str) -> None:
+    def report(self, name: str, reason: str) -> None:
         """Report an entry, once."""
-        if name in self._told:
+        if name in self._reported:
             return
-        if len(self._told) >= _MAX_TOLD:
+        if len(self._reported) >= _MAX_REPORTED:
             if time.monotonic() < self._silent_until:
                 return
-            self._told.clear()
-        self._told.add(name)
-        if len(self._told) == _MAX_TOLD:
+            self._reported.clear()
+        self._reported.add(name)
+        if len(self._reported) == _MAX_REPORTED:
             self._silent_until = time.monotonic() + _SILENCE_S
             reason += "; others are not reported for an hour: fsmq fsck finds all"
         self._on_problem(name, reason)
@@ -57,8 +57,8 @@ class Stuck:
     def keep_if_here(self, folder: str, name: str, queue: str) -> bool:
         """A rename found nothing: the message went elsewhere, or its queue is not there.
 
-        Keeps one without a queue until that appears, and reports the queue. True if both stand
-        there now: the queue was made just now, so the rename is worth another try. Raises OSError.
+        Keeps one without a queue until that appears, and reports the queue. True if both
+        exist: the queue was made just now, so the rename is worth another try. Raises OSError.
         """
         if self._tree.stat(self._tree.folder(folder, name)) is None:
             return False
@@ -71,10 +71,10 @@ class Stuck:
         return False
 
     def without(self, folder: str, names: Iterable[str]) -> list[str]:
-        """Those of a folder's entries that do not wait; how many do, is told now and then."""
+        """The entries of a folder that do not wait for a queue; reports the others now and then."""
         for queue in [queue for queue in self._waiting if self._tree.has_queue(queue)]:
-            self.take(queue)
-            self._has_more = True  # in the other folder, which the event has listed, too
+            self.pop(queue)
+            self._has_more = True  # in the other folder, which the event lets list, too
         if not self._waiting:
             return list(names)
         left: list[str] = []
@@ -95,8 +95,8 @@ class Stuck:
         """Whether entries wait for a queue, which has appeared."""
         return queue in self._waiting or self._has_more
 
-    def take(self, queue: str) -> set[tuple[str, str]] | None:
-        """The entries that waited for a queue, which appeared; None where a listing has to tell."""
+    def pop(self, queue: str) -> set[tuple[str, str]] | None:
+        """The entries that waited for a queue that appeared; None if a listing has to find them."""
         found = self._waiting.pop(queue, set())
         self._kept -= len(found)
         self._counted = {of: n for of, n in self._counted.items() if of[1] != queue}
@@ -117,7 +117,7 @@ class Stuck:
         self._count(folder, name, queue, len(waiting) or 1)
 
     def _count(self, folder: str, name: str, queue: str, number: int) -> None:
-        """So many wait for a queue: that is told when it begins, and when they are many more."""
+        """Report how many wait for a queue: the first, and when there are ten times more."""
         counted = self._counted.get((folder, queue))
         if counted is not None and number < 10 * counted:
             return
