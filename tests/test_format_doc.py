@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
-from fsmq.spool.durability.dotnames import COMPLETE_AFTER_S, OVERDUE_AFTER_S, TORN_AFTER_S
+from fsmq.spool.durability.dotnames import COMPLETE_AFTER_S, LATE_AFTER_S, TORN_AFTER_S
 from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import transitions
@@ -167,7 +167,7 @@ def test_limits() -> None:
         "longest delay (s)": MAX_DELAY_S,
         "seconds until a torn file is removed": TORN_AFTER_S,
         "seconds until a complete dot-name is promoted": COMPLETE_AFTER_S,
-        "seconds until fsck reports what a crash left": OVERDUE_AFTER_S,
+        "seconds until fsck reports what a crash left": LATE_AFTER_S,
         "seconds until a job that nobody writes is removed": ABANDONED_AFTER_S,
     }
     assert {name: int(value) for name, value in table("limit", "value")} == limits

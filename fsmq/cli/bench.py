@@ -132,7 +132,7 @@ def bench(root: Path, body_bytes: int, seconds: float, as_json: bool) -> None:
     except (OSError, FsmqError) as error:
         click.echo(f"fsmq: cannot measure in {root}: {error}", err=True)
         sys.exit(_FAILED)
-    click.echo(json.dumps(result.as_dict(), indent=2) if as_json else _told(result))
+    click.echo(json.dumps(result.as_dict(), indent=2) if as_json else _as_text(result))
 
 
 def measure(
@@ -169,7 +169,7 @@ def measure(
             else:
                 method = next(m for m in spools if m == figure.method)
                 _try_put(spools[method], seconds / _TURNS, body, figure)
-                _clear(spools["none"])
+                _remove_messages(spools["none"])
         progress(1.0)
     figures = [floor, *puts]
     return Result(filesystem.kind, _is_own_mount(folder), figures, advise(figures))
@@ -250,7 +250,7 @@ def _timed(function: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _clear(spool: Spool) -> None:
+def _remove_messages(spool: Spool) -> None:
     spool.queue(_QUEUE).purge()
     spool.reap()
 
@@ -265,7 +265,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)  # not at once: the scratch folder has to go
 
 
-def _told(result: Result) -> str:
+def _as_text(result: Result) -> str:
     where = "a mount of its own" if result.own_mount else "shared with other files"
     lines = [f"filesystem: {result.filesystem or 'unknown'}, {where}"]
     lines.append("")

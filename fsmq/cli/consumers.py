@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fsmq.cli import output
-from fsmq.cli.failures import Exit, Failure, tell
+from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import CONSUMER
 from fsmq.cli.place.place import Root, root_option
@@ -56,7 +56,7 @@ def consumers(consumer: str | None, root: Path, forgets: bool, as_json: bool) ->
         head = ["CONSUMER", "IN USE", "BATCHES", "MESSAGES"]
         output.table(head, [_row(name, seen) for name, seen in found.items()], left=2)
     else:
-        tell(f"there are no consumers in {root}")
+        report(f"there are no consumers in {root}")
 
 
 def _as_dict(name: str, seen: Overview) -> dict[str, Any]:

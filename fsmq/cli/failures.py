@@ -53,12 +53,12 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it on stderr."""
-        tell(self.message)
+        report(self.message)
         if self.advice:
             click.echo(f"      {printable(self.advice)}", err=True)
 
 
-def tell(message: str) -> None:
+def report(message: str) -> None:
     """Print a line about a fault, or what became of something, on stderr."""
     click.echo(f"fsmq: {printable(message)}", err=True)
 

@@ -34,7 +34,7 @@ def fsck(
     """
     with bar("checking", 1, wanted=not as_json, show=lambda item: item) as show:
 
-        def told(progress: Progress) -> None:
+        def show_progress(progress: Progress) -> None:
             at = f"{printable(progress.folder)} ({progress.entries:,} names)"
             show(progress.done, progress.folders, at)
 
@@ -44,13 +44,13 @@ def fsck(
             create_queues=create_queues,
             bodies=bodies,
             offline=offline,
-            progress=told,
+            progress=show_progress,
         )
-    click.echo(json.dumps(report.as_dict(), indent=2) if as_json else _told(report))
+    click.echo(json.dumps(report.as_dict(), indent=2) if as_json else _as_text(report))
     sys.exit(Exit.DONE if report.clean else Exit.NOTHING)
 
 
-def _told(report: Report) -> str:
+def _as_text(report: Report) -> str:
     lines = [f"repaired {_line(finding)}: {finding.repair}" for finding in report.repaired]
     listed: dict[Kind, int] = {}
     for finding in report.findings:

@@ -12,7 +12,7 @@ from typing import Protocol
 import click
 
 from fsmq.cli import output
-from fsmq.cli.failures import Exit, Failure, tell
+from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
@@ -169,7 +169,7 @@ class _Bodies:
         output.raw(message.body + b"\n" if ends else message.body)
         if self._hints and message.deadline is not None:
             left = output.span(message.deadline - time.time())
-            tell(f"yours for {left}; when it is done: fsmq ack {message.queue} {message.id}")
+            report(f"yours for {left}; when it is done: fsmq ack {message.queue} {message.id}")
 
 
 def _claimed(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fsmq.cli.failures import Exit, Failure, failure, tell
+from fsmq.cli.failures import Exit, Failure, failure, report
 from fsmq.spool import FsmqError
 
 
@@ -75,5 +75,5 @@ class Fsmq(click.Group):
             raise Failure(problem, Exit.UNAVAILABLE, "nothing more was done") from error
         except Exception:
             traceback.print_exc()
-            tell("this is a bug of fsmq: please report it with the lines above")
+            report("this is a bug of fsmq: please report it with the lines above")
             ctx.exit(Exit.INTERNAL)

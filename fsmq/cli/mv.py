@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from fsmq.cli import output
-from fsmq.cli.failures import Exit, tell
+from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import bar, json_option
 from fsmq.cli.params import QUEUE
 from fsmq.cli.place.place import at_option, open_place
@@ -54,11 +54,11 @@ def mv(
     elif not ids or moved.moved != 1:
         click.echo(f"{many(moved.moved, 'message')} moved from {source} to {target}")
     if moved.conflicts:
-        tell(
+        report(
             f"{many(moved.conflicts, 'message')} stayed: {target} has one of the same id already,"
             " or its name leaves no room for the id"
         )
         sys.exit(Exit.EXISTS)
     if ids and moved.moved < len(ids):
-        tell(f"{many(len(ids) - moved.moved, 'message')} did not move: not there, or in flight")
+        report(f"{many(len(ids) - moved.moved, 'message')} did not move: not there, or in flight")
         sys.exit(Exit.NOT_FOUND)

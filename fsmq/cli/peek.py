@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from fsmq.cli import output
-from fsmq.cli.failures import Exit, tell
+from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import json_option, span
 from fsmq.cli.params import queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
@@ -67,7 +67,7 @@ def _named(queue: Queue, ids: Sequence[str]) -> Iterator[Message]:
         if message is not None:
             yield message
         else:
-            tell(f"{message_id}: it is in no state")
+            report(f"{message_id}: it is in no state")
 
 
 def _show(messages: Sequence[Message]) -> None:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import click
 
 from fsmq.cli import output
-from fsmq.cli.failures import Exit, Failure, failure, tell
+from fsmq.cli.failures import Exit, Failure, failure, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, body_bytes, queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
@@ -150,7 +150,7 @@ class _Storing:
         try:
             ids = self._queue.put_many(messages)
         except FsmqError as error:
-            raise self._told(error, len(bodies)) from error
+            raise self._failure(error, len(bodies)) from error
         for message_id in ids:
             if self._as_json:
                 output.line({"queue": self._name, "id": message_id})
@@ -158,7 +158,7 @@ class _Storing:
                 click.echo(message_id)
         self._stored += len(ids)
 
-    def _told(self, error: FsmqError, of: int) -> Failure:
+    def _failure(self, error: FsmqError, of: int) -> Failure:
         """The failure of one of a call's messages: which, and how many are stored already."""
         # Counted from 0 and within this call; a person counts from 1 and within the input.
         index, error.index = error.index, None
@@ -203,7 +203,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
             yield source
         return
     if sys.stdin.isatty():
-        tell("reading the message from the terminal: finish with Ctrl-D")
+        report("reading the message from the terminal: finish with Ctrl-D")
     yield sys.stdin.buffer
 
 

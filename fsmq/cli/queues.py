@@ -12,7 +12,7 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.config import parsed, shown
-from fsmq.cli.failures import Exit, tell
+from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import bar, json_option, span
 from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
@@ -44,7 +44,7 @@ def ls(patterns: Sequence[str], at: str | None, names: bool, as_json: bool) -> N
             found = list(overviews)
             _list(overviews, as_json)
         if not found and not patterns:
-            tell(f"there are no queues in {place.where}: create one with fsmq create NAME")
+            report(f"there are no queues in {place.where}: create one with fsmq create NAME")
     if patterns and not found:
         sys.exit(Exit.NOTHING)
 
@@ -98,7 +98,7 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     if as_json:
         output.document({"queue": queue, "created": created})
     elif not created and not wanted:
-        tell(f"queue {queue} exists already")
+        report(f"queue {queue} exists already")
 
 
 @click.command("purge")
@@ -180,6 +180,6 @@ def _confirmed(queue: Queue, name: str, deed: str, yes: bool) -> int:
         raise click.UsageError("There is no terminal to ask: give --yes if you mean it.")
     question = f"{deed} {many(total, 'message')} of {name}, for good?"
     if not click.confirm(question, err=True):
-        tell("nothing was done")
+        report("nothing was done")
         sys.exit(Exit.NOTHING)
     return total

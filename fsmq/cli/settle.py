@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fsmq.cli import output
-from fsmq.cli.failures import Exit, tell
+from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, queue_argument
 from fsmq.cli.place.place import at_option, open_place
@@ -62,11 +62,11 @@ def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
     """
     with open_place(at) as place:
         opened = place.queue(queue)
-        told = _Told(queue, as_json)
+        outcomes = _Outcomes(queue, as_json)
         for part in _parts(_given(ids), _TOGETHER):
             for message_id, found in zip(part, opened.remove_each(part), strict=True):
-                told.of(message_id, None if found else "it is not there")
-    told.end()
+                outcomes.of(message_id, None if found else "it is not there")
+    outcomes.end()
 
 
 @click.command("renew")
@@ -84,17 +84,17 @@ def renew(
     """
     with open_place(at) as place:
         opened = place.queue(queue)
-        told = _Told(queue, as_json)
+        outcomes = _Outcomes(queue, as_json)
         for message_id in _given(ids):
             try:
                 deadline = moment(opened.renew(message_id, visibility))
             except NoSuchMessage as error:
-                told.of(message_id, str(error))
+                outcomes.of(message_id, str(error))
             else:
-                told.of(message_id, None, deadline=deadline)
+                outcomes.of(message_id, None, deadline=deadline)
                 if not as_json:
                     click.echo(deadline)
-    told.end()
+    outcomes.end()
 
 
 @click.command("release")
@@ -125,18 +125,18 @@ def _each(
 ) -> None:
     with open_place(at) as place:
         opened = place.queue(queue)
-        told = _Told(queue, as_json)
+        outcomes = _Outcomes(queue, as_json)
         for message_id in _given(ids):
             try:
                 do(opened, message_id)
             except NoSuchMessage as error:
-                told.of(message_id, str(error))
+                outcomes.of(message_id, str(error))
             else:
-                told.of(message_id, None)
-    told.end()
+                outcomes.of(message_id, None)
+    outcomes.end()
 
 
-class _Told:
+class _Outcomes:
     """What became of each id."""
 
     def __init__(self, queue: str, as_json: bool) -> None:
@@ -150,7 +150,7 @@ class _Told:
             output.line({"queue": self._queue, "id": message_id, "done": problem is None, **more})
         if problem is not None:
             self._missing = True
-            tell(f"{message_id}: {problem}")
+            report(f"{message_id}: {problem}")
 
     def end(self) -> None:
         """Leave the program with what the ids came to."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from fsmq.cli import output
-from fsmq.cli.failures import tell
+from fsmq.cli.failures import report
 from fsmq.cli.group import Fsmq
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, body_bytes, queue_argument
@@ -46,7 +46,7 @@ def create(topic: str, at: str | None, as_json: bool) -> None:
     if as_json:
         output.document({"topic": topic, "created": created})
     elif not created:
-        tell(f"topic {topic} exists already")
+        report(f"topic {topic} exists already")
 
 
 @click.command("delete")
@@ -107,7 +107,7 @@ def _show(topic: str, found: dict[str, dict[str, list[object]] | None], as_json:
         listed = [{"queue": queue, "filter": filter} for queue, filter in found.items()]
         output.document({"topic": topic, "subscriptions": listed})
     elif not found:
-        tell(f"no queue is subscribed to {topic}: fsmq subscribe {topic} QUEUE")
+        report(f"no queue is subscribed to {topic}: fsmq subscribe {topic} QUEUE")
     for queue, filter in found.items() if not as_json else ():
         click.echo(queue if filter is None else f"{queue}  {json.dumps(filter)}")
 
@@ -170,7 +170,7 @@ def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
     if as_json:
         output.document({"topic": topic, "queue": queue, "ended": ended})
     elif not ended:
-        tell(f"{queue} is not subscribed to {topic}")
+        report(f"{queue} is not subscribed to {topic}")
 
 
 @click.command("publish")
@@ -233,5 +233,5 @@ def publish(
     for queue, message_id in ids.items():
         click.echo(f"{queue} {message_id}")
     if not ids:
-        tell(f"no subscription of {topic} matches this message: it was not stored")
+        report(f"no subscription of {topic} matches this message: it was not stored")
     sys.stdout.flush()

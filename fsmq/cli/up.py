@@ -39,7 +39,7 @@ def up(options: UpOptions) -> int:
         if found:
             # Any free port was good enough once; after a restart clients look for this one.
             mq.argv = [*mq.argv, f"--port={found[1]}"]
-        _say(f"fsmq is up: {url}", f"root:       {root}")
+        _print(f"fsmq is up: {url}", f"root:       {root}")
 
     return run(
         [mq, mover, reaper],
@@ -58,7 +58,7 @@ def _passed_on(options: UpOptions, fields: Sequence[str]) -> list[str]:
     ]
 
 
-def _say(*lines: str) -> None:
+def _print(*lines: str) -> None:
     try:
         print(*lines, sep="\n", flush=True)
     except OSError:

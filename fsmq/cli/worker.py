@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
 
-from fsmq.cli.failures import Exit, tell
+from fsmq.cli.failures import Exit, report
 from fsmq.cli.place.place import VARIABLE, Queue
 from fsmq.daemons.process.tie import tied_to
 from fsmq.spool import FsmqError, InvalidValue, Message, NoSuchMessage, NoSuchQueue, Unavailable
@@ -144,7 +144,7 @@ class Worker:
             # A server that is restarted, or a disk that is full, ends no worker.
             if getattr(error, "lasting", False):
                 raise
-            tell(f"cannot claim, trying again: {error}")
+            report(f"cannot claim, trying again: {error}")
             self._stop.wait(getattr(error, "retry_after", _LOOK_EVERY_S))
             return None
         if messages and self._stop.is_set():
@@ -183,7 +183,7 @@ class Worker:
                 preexec_fn=tied_to(os.getpid()),
             )
         except OSError as error:
-            tell(f"{message.id}: cannot run the command: {error.strerror}")
+            report(f"{message.id}: cannot run the command: {error.strerror}")
             return Exit.INTERNAL
         with self._lock:
             self._running[message.id] = process
@@ -197,28 +197,28 @@ class Worker:
         try:
             if code == 0:
                 if not self._queue.remove_each([message.id])[0]:
-                    tell(
+                    report(
                         f"{message.id}: done, but the message was gone when it was to"
                         " be acknowledged"
                     )
             elif code == Exit.BAD_DATA and self._bury(message):
-                tell(f"{message.id}: exit code {code}: buried: moved to the dead-letter queue")
+                report(f"{message.id}: exit code {code}: buried: moved to the dead-letter queue")
             else:
-                self._give_back(message, code)
+                self._release(message, code)
         except NoSuchMessage:
-            tell(f"{message.id}: the claim was lost; another consumer may have it")
+            report(f"{message.id}: the claim was lost; another consumer may have it")
         except FsmqError as error:
-            tell(f"{message.id}: {error}; it returns when its claim ends")
+            report(f"{message.id}: {error}; it returns when its claim ends")
 
     def _bury(self, message: Message) -> bool:
         try:
             self._queue.bury(message.id)
         except InvalidValue as error:
-            tell(f"{message.id}: cannot be buried: {error}")
+            report(f"{message.id}: cannot be buried: {error}")
             return False
         return True
 
-    def _give_back(self, message: Message, code: int | None) -> None:
+    def _release(self, message: Message, code: int | None) -> None:
         if code is None:
             self._queue.release(message.id)
             return
@@ -229,7 +229,7 @@ class Worker:
         self._queue.release(message.id, delay)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         then = "its deliveries are used up" if used_up else f"again in {delay:g} s"
-        tell(f"{message.id}: {how}, delivery {message.deliveries or '?'}: {then}")
+        report(f"{message.id}: {how}, delivery {message.deliveries or '?'}: {then}")
 
     # -- renewing, stopping ----------------------------------------------------------------------
 
@@ -247,9 +247,9 @@ class Worker:
                         gone = message_id in self._running
                     if gone:
                         lost.add(message_id)
-                        tell(f"{message_id}: it was removed while its command was running")
+                        report(f"{message_id}: it was removed while its command was running")
                 except FsmqError as error:
-                    tell(f"{message_id}: cannot renew, trying again: {error}")
+                    report(f"{message_id}: cannot renew, trying again: {error}")
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._stop.is_set():

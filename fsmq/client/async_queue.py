@@ -21,7 +21,7 @@ from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.views.browse import Moved
 from fsmq.spool.views.counts import Counts
 from fsmq.spool.worker.async_worker import AsyncWorker
-from fsmq.spool.worker.handlers import Claim, Pace, on_loop
+from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop
 
 from .moves import MoveVerbs
 from .source import RemoteSource
@@ -221,5 +221,5 @@ class AsyncQueue(AsyncClaimsOne):
         backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
         stop_timeout: seconds that handlers may take when the worker stops.
         """
-        pace = Pace(concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return AsyncWorker(RemoteSource(self.client, self.name), on_loop(handler), pace)
+        options = WorkerOptions(concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return AsyncWorker(RemoteSource(self.client, self.name), on_loop(handler), options)

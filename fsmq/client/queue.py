@@ -222,14 +222,14 @@ class ClientQueue(ClaimsOne):
         """
         # It brings asyncio and aiohttp along, which who only puts and claims can do without.
         from fsmq.spool.worker.blocking_worker import Worker
-        from fsmq.spool.worker.handlers import Pace
+        from fsmq.spool.worker.handlers import WorkerOptions
 
         from .aio import AsyncClient
         from .source import RemoteSource
 
-        pace = Pace(concurrency, visibility, backoff, backoff_max, stop_timeout)
+        options = WorkerOptions(concurrency, visibility, backoff, backoff_max, stop_timeout)
         # A connection for each message in work, one that claims, and some in reserve.
-        options = self.client.options
-        connections = min(MAX_CONNECTIONS, max(options.connections, concurrency + 10))
-        own = AsyncClient.of(replace(options, connections=connections))
-        return Worker(RemoteSource(own, self.name, owns_client=True), handler, pace)
+        of_client = self.client.options
+        connections = min(MAX_CONNECTIONS, max(of_client.connections, concurrency + 10))
+        own = AsyncClient.of(replace(of_client, connections=connections))
+        return Worker(RemoteSource(own, self.name, owns_client=True), handler, options)

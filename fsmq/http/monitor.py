@@ -30,7 +30,7 @@ from .answers import json_answer
 from .connection.pieces import Pieces
 from .describe import Answer, Operation, json_object, text
 from .problem_answers import keyed, problems
-from .routing.bodies import slices
+from .routing.bodies import split
 from .routing.call import Call
 from .routing.router import Router
 from .service.service import Service
@@ -85,7 +85,7 @@ class Monitor:
             return encode(_Page(_by_process(self._of_host()), surveyed, now, identity.may_see))
 
         body = await self._service.listing(page)
-        pieces = body if len(body) <= LARGE_BYTES else Pieces(slices(body), len(body))
+        pieces = body if len(body) <= LARGE_BYTES else Pieces(split(body), len(body))
         call.answer_with(len(body))
         return Response(body=pieces, headers={hdrs.CONTENT_TYPE: kind})
 

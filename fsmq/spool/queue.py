@@ -252,8 +252,8 @@ class Queue(ClaimsOne):
         """
         # It imports asyncio, which programs that only put and claim do not need.
         from .worker.blocking_worker import Worker
-        from .worker.handlers import Pace
+        from .worker.handlers import WorkerOptions
         from .worker.source import QueueSource
 
-        pace = Pace(concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return Worker(QueueSource(self, concurrency), handler, pace)
+        options = WorkerOptions(concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return Worker(QueueSource(self, concurrency), handler, options)

@@ -65,7 +65,7 @@ def test_a_window_keeps_few_ids_and_gives_all_in_order(spool: Spool, jobs: Queue
     once = Window(spool.tree, "jobs", size=4, once=True)
     given = once.ids()
     assert [next(given) for _ in range(6)] == ids[:6]
-    once.put_back(ids[5])
+    once.repeat(ids[5])
     jobs.put(b"after the last", priority=1)
     spool.deliver()
     assert list(once.ids()) == ids[5:]

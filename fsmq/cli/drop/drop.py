@@ -20,7 +20,7 @@ import click
 from fsmq.cli import output
 from fsmq.cli.drop.folder import DropFolder, Dropped, Facts
 from fsmq.cli.drop.hints import Hint, Hints
-from fsmq.cli.failures import Exit, Failure, tell
+from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.place.place import Place, Queue, Root
 from fsmq.daemons.process.notify import Notifier
 from fsmq.spool import (
@@ -162,7 +162,7 @@ class Drop:
                 found.add(path)
                 self._candidates.setdefault(path, _Candidate(now, False, still))
         except OSError as error:
-            tell(f"cannot look into {self._folder.path}: {error.strerror}")
+            report(f"cannot look into {self._folder.path}: {error.strerror}")
             return
         for known in (self._refused, self._stored, self._told):
             for path in known.keys() - found:
@@ -212,7 +212,7 @@ class Drop:
                     if file is not None:
                         self._take(file, candidate)
             except OSError as error:
-                self._tell_once(path, f"cannot be taken: {error.strerror or error}")
+                self._report_once(path, f"cannot be taken: {error.strerror or error}")
 
     def _take(self, file: Dropped, candidate: _Candidate) -> None:
         """Put a file and move it away, if it is complete. Raises OSError."""
@@ -257,7 +257,7 @@ class Drop:
         try:
             message_id = self._store(message)
         except DuplicateMessage as error:
-            tell(f"{file.path}: its message {error.message_id} is stored already")
+            report(f"{file.path}: its message {error.message_id} is stored already")
             return error.message_id
         except (MessageTooLarge, InvalidValue) as error:
             self._refuse(file, str(error))
@@ -267,7 +267,7 @@ class Drop:
             self._retry_later(error)
             return None
         self._pause_s = _FIRST_PAUSE_S
-        self._say_stored(file.path, message_id)
+        self._report_stored(file.path, message_id)
         return message_id
 
     def _store(self, message: NewMessage) -> str:
@@ -305,10 +305,10 @@ class Drop:
     def _move(self, file: Dropped, message_id: str) -> None:
         try:
             if not self._folder.move(file, message_id):
-                tell(f"{file.path}: was changed while it was stored as {message_id}")
+                report(f"{file.path}: was changed while it was stored as {message_id}")
         except OSError as error:
             told = f"is stored as {message_id}, but cannot be moved away: {error.strerror}"
-            self._tell_once(file.path, told)
+            self._report_once(file.path, told)
             return
         self._stored.pop(file.path, None)
         self._told.pop(file.path, None)
@@ -318,14 +318,14 @@ class Drop:
     def _refuse(self, file: Dropped, why: str) -> None:
         """Leave a file where it is until it changes."""
         self._refused[file.path] = file.facts
-        self._tell_once(file.path, f"{why}; it stays where it is")
+        self._report_once(file.path, f"{why}; it stays where it is")
 
-    def _tell_once(self, path: str, what: str) -> None:
+    def _report_once(self, path: str, what: str) -> None:
         if self._told.get(path) != what:
             self._told[path] = what
-            tell(f"{path}: {what}")
+            report(f"{path}: {what}")
 
-    def _say_stored(self, path: str, message_id: str) -> None:
+    def _report_stored(self, path: str, message_id: str) -> None:
         if self._as_json:
             output.line({"queue": self._name, "id": message_id, "file": printable(path)})
         else:
@@ -337,7 +337,7 @@ class Drop:
             raise error
         pause = max(self._pause_s, getattr(error, "retry_after", 0))
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
-        tell(f"cannot store anything, trying again in {pause:g} s: {error}")
+        report(f"cannot store anything, trying again in {pause:g} s: {error}")
         end = time.monotonic() + pause
         while not self._signal and time.monotonic() < end:
             self._wait_until(end)

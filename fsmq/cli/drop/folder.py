@@ -99,7 +99,7 @@ class DropFolder:
                 Exit.USAGE,
                 "give a folder of the same one: a file is moved there by a rename, whole or not",
             )
-        self._tells_writers = self._can_tell_writers()
+        self._sees_writers = self._can_see_writers()
 
     def close(self) -> None:
         """Close both folders."""
@@ -157,7 +157,7 @@ class DropFolder:
 
     def is_being_written(self, file: Dropped) -> bool | None:
         """Whether a process has the file open to write to it; None where nobody can tell."""
-        if not self._tells_writers:
+        if not self._sees_writers:
             return None
         try:
             # Nobody can have it for reading while there is a writer. It is not kept.
@@ -226,7 +226,7 @@ class DropFolder:
         # Who may drop files may have made it, and must not choose where they go.
         return os.open("done", _FOLDER | os.O_NOFOLLOW, dir_fd=self._fd)
 
-    def _can_tell_writers(self) -> bool:
+    def _can_see_writers(self) -> bool:
         if not hasattr(fcntl, "F_SETLEASE"):
             return False
         # A filesystem that gives out no leases (NFS) may answer as if somebody wrote: try it.

@@ -81,14 +81,14 @@ def journal(
         with job.only_one(place):
             rules = job.Rules(late, lost * 86_400)
             query = job.start(
-                spark, spool, place, every=every if follow else None, rules=rules, told=_tell
+                spark, spool, place, every=every if follow else None, rules=rules, told=_report
             )
             with progress(spark, "following" if follow else "reading"):
                 await_stream(query, endless=follow)
         summary({**job.summary(spark, place), "tables": place}, as_json)
 
 
-def _tell(done: Progress) -> None:
+def _report(done: Progress) -> None:
     if not done.events:
         return
     at = datetime.fromtimestamp(done.latest_ms / 1000, UTC)

@@ -195,10 +195,10 @@ def summary(found: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         document(found)
         return
-    facts([(name.replace("_", " "), _told(value)) for name, value in found.items()])
+    facts([(name.replace("_", " "), _as_text(value)) for name, value in found.items()])
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):

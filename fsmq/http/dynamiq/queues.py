@@ -107,7 +107,7 @@ class Queues(Handlers):
             messages = await self._service.receiver.claim(call, queue, count, None, 0.0)
         except NoSuchQueue:
             raise Refused(404, no_such_queue(queue), bare=True) from None
-        return bodies.in_json(messages, _tell, (b"[", b",", b"]"), CONTENT_TYPE)
+        return bodies.in_json(messages, _encode, (b"[", b",", b"]"), CONTENT_TYPE)
 
     async def look(self, call: Call) -> StreamResponse:
         queue, message_id = call.queue("receive"), call.names["id"]
@@ -117,7 +117,7 @@ class Queues(Handlers):
         if message is None:
             self._spool.settings(queue)  # that there is no such queue explains it
             raise Refused(404, f"Message {message_id[:200]} not found.")
-        return bodies.in_json([message], _tell, (b'{"messages":[', b"", b"]}"), CONTENT_TYPE)
+        return bodies.in_json([message], _encode, (b'{"messages":[', b"", b"]}"), CONTENT_TYPE)
 
     async def remove(self, call: Call) -> StreamResponse:
         queue, message_id = call.queue("receive"), call.names["id"]
@@ -134,7 +134,7 @@ class Queues(Handlers):
         return answer(200, {"deleted": sum(found)})
 
 
-def _tell(message: Message) -> Iterator[bytes]:
+def _encode(message: Message) -> Iterator[bytes]:
     yield b'{"id":"%s","body":"' % quote_id(message.id).encode()
     yield from bodies.text_pieces(message.body, errors="replace", ensure_ascii=False)
     yield b'"}'

@@ -273,12 +273,12 @@ class _Queues:
         large = [message for message in messages if len(message.body) > LARGE_BYTES]
         kinds = {m.id: await self._service.in_thread(is_json, m.body) for m in large}
 
-        def tell(message: Message) -> Iterator[bytes]:
+        def encode(message: Message) -> Iterator[bytes]:
             yield b'{"id":"%s","payload":' % ids.encode(channel, message.id).encode()
             yield from payload(message.body, kinds.get(message.id))
             yield b"}"
 
-        return bodies.in_json(messages, tell, (b"[", b",", b"]"))
+        return bodies.in_json(messages, encode, (b"[", b",", b"]"))
 
 
 def _json(body: bytes) -> Response:

@@ -28,7 +28,7 @@ def payload(body: bytes, is_large_json: bool | None = None) -> Iterator[bytes]:
     if is_large_json is None:
         yield _small(body)
     elif is_large_json:
-        yield from bodies.slices(body)
+        yield from bodies.split(body)
     elif (yield from bodies.find_out_if_text(body)):
         yield b'"'
         yield from bodies.text_pieces(body, ensure_ascii=False)

@@ -89,7 +89,7 @@ class Admission:
             if who is not None:
                 self._memory[who] += size
 
-    def give_back(self, who: str | None, size: int) -> None:
+    def free(self, who: str | None, size: int) -> None:
         """Count bytes of a body as no longer held; in any thread."""
         with self._lock:
             self.memory -= size

@@ -31,7 +31,7 @@ def raw(message: Message, headers: Mapping[str, str]) -> Response:
     body = message.body
     if len(body) <= LARGE_BYTES:
         return Response(body=body, headers={**INERT, **headers})
-    return Response(body=Pieces(slices(body), len(body)), headers={**INERT, **headers})
+    return Response(body=Pieces(split(body), len(body)), headers={**INERT, **headers})
 
 
 def in_json(
@@ -81,7 +81,7 @@ def find_out_if_text(body: bytes) -> Generator[bytes, None, bool]:
     """Whether a body is UTF-8; in between come empty pieces, to let others go on."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        for part in slices(body):
+        for part in split(body):
             decoder.decode(part)
             yield b""
         decoder.decode(b"", final=True)
@@ -95,16 +95,16 @@ def text_pieces(
 ) -> Iterator[bytes]:
     """A text as it stands in a string of JSON."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
-    for part in slices(body):
+    for part in split(body):
         yield json.dumps(decoder.decode(part), ensure_ascii=ensure_ascii).encode()[1:-1]
     yield json.dumps(decoder.decode(b"", final=True), ensure_ascii=ensure_ascii).encode()[1:-1]
 
 
 def base64_pieces(body: bytes) -> Iterator[bytes]:
     """Bytes in base64."""
-    return map(base64.b64encode, slices(body))
+    return map(base64.b64encode, split(body))
 
 
-def slices(body: bytes) -> Iterator[bytes]:
+def split(body: bytes) -> Iterator[bytes]:
     """A body's bytes, piece by piece."""
     return (body[at : at + PIECE_BYTES] for at in range(0, len(body), PIECE_BYTES))

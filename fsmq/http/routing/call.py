@@ -196,9 +196,9 @@ class Call:
         self._held += size
         self._form += form
 
-    def give_back(self, size: int) -> None:
+    def free(self, size: int) -> None:
         """Hold so many bytes less."""
-        self._admission.give_back(self.account, size)
+        self._admission.free(self.account, size)
         self._held -= size
 
     def answer_with(self, size: int) -> None:
@@ -208,7 +208,7 @@ class Call:
 
     def end(self) -> None:
         """Count this as answered, and what it held as no longer held."""
-        self._admission.give_back(self.account, self._held)
+        self._admission.free(self.account, self._held)
         self._held = 0
         if self.identity is not None:
             self._admission.leave(self.identity.account)

@@ -128,7 +128,7 @@ def drain(
     )
     if "://" not in folder:
         os.makedirs(folder, exist_ok=True)
-        _clear(Path(folder))
+        _remove_folder(Path(folder))
         stream = stream.option("syncBeforeCommit", folder)
     with tempfile.TemporaryDirectory(prefix="fsmq-archive-") as checkpoint, _all_progress(spark):
         query = (
@@ -165,7 +165,7 @@ def copy(
     Raises FsmqError.
     """
     if "://" not in folder:
-        _clear(Path(folder))
+        _remove_folder(Path(folder))
     found = (
         spark.read.format("fsmq")
         .options(root=root, queue=",".join(queues), maxBodyBytes=limit)
@@ -206,7 +206,7 @@ def _time_of(uuid: Column) -> Column:
     return fn.timestamp_millis(fn.conv(digits, 16, 10).cast("long"))
 
 
-def _clear(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     """Remove what a run that was killed has not moved to its place."""
     for pattern in _STAGED:
         for left in folder.glob(pattern):

@@ -175,7 +175,7 @@ class _Batches:
         spark = events.sparkSession
         # A stream's own default is 200, for a state that it never moves.
         spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
-        self._tables.clear(number)
+        self._tables.remove(number)
         events = events.persist()
         try:
             self._told(self._make(spark, events, number, before))
@@ -198,7 +198,7 @@ class _Batches:
         # A step that came too late for a life that has left would begin it again.
         known = known.where(fn.col("is_held") | (fn.col("last_step_at") >= _time(before.mark_ms)))
         lost_before = _time(after.latest_ms - round(self._rules.lost_s * 1000))
-        rows = lives.told(known, lost_before).persist()
+        rows = lives.described(known, lost_before).persist()
         over = (fn.col("outcome") != "open") & (fn.col("ended_at") < mark)
         over &= fn.col("last_step_at") < mark
 

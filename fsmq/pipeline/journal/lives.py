@@ -110,7 +110,7 @@ def _parts(new: DataFrame) -> DataFrame:
     )
 
 
-def told(lives: DataFrame, lost_before: Column) -> DataFrame:
+def described(lives: DataFrame, lost_before: Column) -> DataFrame:
     """Lives with what follows from them: outcome, began_at, ended_at, wait, processing, total.
 
     lost_before: an open message without a step since this time is ``lost``: it has ended, and the

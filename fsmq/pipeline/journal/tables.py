@@ -141,7 +141,7 @@ class Tables:
         """What a batch has left for the next one; None before the first."""
         return None if batch < 0 else spark.read.parquet(f"{self._recent(batch)}/{name}")
 
-    def clear(self, batch: int) -> None:
+    def remove(self, batch: int) -> None:
         """Remove what an attempt at a batch left that did not commit it."""
         for table in TABLES:
             for path in self._files.matching(f"{self._folder}/{table}/day=*/batch={batch}"):

@@ -236,8 +236,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._name,
                 visibility=self._visibility,
                 patience=_PATIENCE_S,
-                on_lost=_tell_lost,
-                on_problem=_tell_problem,
+                on_lost=_report_lost,
+                on_problem=_report_problem,
             )
             self._spool.deliver()
         return self._consumer
@@ -273,12 +273,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield Part(batch.name, list(claims.items()))
 
 
-def _tell_lost(queue: str, ids: list[str]) -> None:
+def _report_lost(queue: str, ids: list[str]) -> None:
     _log.warning(
         "%d messages of %s are no longer held: someone else has had them after their timers: %s",
         *(len(ids), queue, ", ".join(ids[:3])),
     )
 
 
-def _tell_problem(error: FsmqError) -> None:
+def _report_problem(error: FsmqError) -> None:
     _log.warning("claims could not be renewed, and will be tried again: %s", error)

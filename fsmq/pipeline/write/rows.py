@@ -96,7 +96,7 @@ class Row(NamedTuple):
         told = ", ".join(f"{name}={_short(value)}" for name, value in self.values.items())
         return f"partition {partition}, row {self.number}: {error} ({told})"
 
-    def aside(self, partition: int, error: FsmqError) -> bytes:
+    def rejected(self, partition: int, error: FsmqError) -> bytes:
         """A line of JSON that holds all of it, and what is wrong."""
         values = dict(self.values)
         body = values["body"]

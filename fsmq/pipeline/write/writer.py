@@ -225,7 +225,7 @@ def _write_rows(
         except (InvalidValue, MessageTooLarge, NoSuchQueue) as error:
             if target.aside is None:
                 raise RejectedRow(row.problem(partition, error)) from error
-            part.reject(row.aside(partition, error))
+            part.reject(row.rejected(partition, error))
 
 
 def _commit(

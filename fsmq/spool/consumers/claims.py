@@ -143,7 +143,7 @@ class _Wanted:
             if found is None or not self._is_old(found):
                 continue
             if self._max_bytes and self.size and self.size + found.st_size > self._max_bytes:
-                self._window.put_back(message_id)
+                self._window.repeat(message_id)
                 return
             yield message_id
 

@@ -57,7 +57,7 @@ class Window:
                 return
             self._list()
 
-    def put_back(self, message_id: str) -> None:
+    def repeat(self, message_id: str) -> None:
         """Make the id that was yielded last the next one again."""
         self._ids.append(message_id)
 

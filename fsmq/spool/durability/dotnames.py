@@ -26,7 +26,7 @@ COMPLETE_AFTER_S = 10.0
 # How often the mover looks.
 RECOVER_EVERY_S = 30.0
 # A dot-name that is older shows that no mover runs; one look may have come too early, or been slow.
-OVERDUE_AFTER_S = TORN_AFTER_S + 2 * RECOVER_EVERY_S
+LATE_AFTER_S = TORN_AFTER_S + 2 * RECOVER_EVERY_S
 # How many locks of dead processes, each an open file, are taken with one listing.
 _MAX_LOCKS = 100
 # With these errors nobody can reserve an id now: no room for one more file, or no locks at all.

@@ -45,7 +45,7 @@ class JobRules:
 
     def _folder(self, path: str, name: str, job: Job | None, found: os.stat_result) -> Fault | None:
         if job is None:
-            if not self._scene.is_overdue(found):
+            if not self._scene.is_late(found):
                 return None
             reason = "is an abandoned job that nobody removed: is mq-mover running?"
             finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
@@ -68,7 +68,7 @@ class JobRules:
 
     def _committed(self, path: str, job: Job, found: os.stat_result) -> Fault | None:
         tree = self._tree
-        if not self._scene.is_overdue(found):
+        if not self._scene.is_late(found):
             return None
         if is_held(tree, lock_path(tree, job.name)):
             return None

@@ -24,7 +24,7 @@ _draft = re.compile(rf"\.{UUID7}\.tmp")
 
 def left_draft(scene: Scene, path: str, found: os.stat_result) -> Fault | None:
     """A small file that was to replace another, and did not."""
-    if not scene.is_overdue(found):
+    if not scene.is_late(found):
         return None
     reason = "is an unfinished draft that never took effect"
     finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")

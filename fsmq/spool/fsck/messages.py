@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from ..durability.dotnames import OVERDUE_AFTER_S, recover_one
+from ..durability.dotnames import LATE_AFTER_S, recover_one
 from ..durability.locks import is_reservation, is_stale
 from ..durability.unfinished import is_complete
 from ..layout.compression import ZSTD_MAGIC, decompress
@@ -55,9 +55,9 @@ class Scene:
         """The time for ages: without anyone at work everything is old enough."""
         return inf if self.offline else self.clock()
 
-    def is_overdue(self, found: os.stat_result) -> bool:
+    def is_late(self, found: os.stat_result) -> bool:
         """Whether a mover would have removed or promoted this file by now."""
-        return self.now() - found.st_ctime >= OVERDUE_AFTER_S
+        return self.now() - found.st_ctime >= LATE_AFTER_S
 
 
 def kind_of_file(mode: int) -> str:
@@ -74,7 +74,7 @@ def kind_of_file(mode: int) -> str:
 
 def hidden(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
     """A dot-name of no known kind, or a file that a killed probe left."""
-    if name.startswith(".nfs") or not scene.is_overdue(found):
+    if name.startswith(".nfs") or not scene.is_late(found):
         return None
     if is_scratch(name):
         reason = "was left by a probe that was killed"
@@ -185,7 +185,7 @@ class MessageRules:
     def _staged(self, path: str, name: str, found: os.stat_result) -> Fault | None:
         scene = self._scene
         if is_reservation(name) and stat.S_ISREG(found.st_mode):
-            if not scene.is_overdue(found) or not is_stale(self._tree, name):
+            if not scene.is_late(found) or not is_stale(self._tree, name):
                 return None
             reason = "was left by a put that died; it blocks nobody"
             return self._left(Kind.RESERVATION, Severity.WARNING, path, reason, "remove it")
@@ -193,7 +193,7 @@ class MessageRules:
         if parts is None or not stat.S_ISREG(found.st_mode):
             return hidden(scene, path, name, found)
         target, _ = parts
-        if not scene.is_overdue(found):
+        if not scene.is_late(found):
             return None
         if not is_complete(self._tree, name):
             if self._tree.stat(path) is None:

@@ -27,7 +27,7 @@ ABANDONED_AFTER_S = 3600.0
 _BUDGET = 5000
 
 
-class Cleared(NamedTuple):
+class Recovered(NamedTuple):
     """The outcome of a step: files of committed jobs looked at, and whether there is more to do.
 
     again_s: seconds, at most, until a job that failed is tried again.
@@ -57,14 +57,14 @@ class Abandoned:
             self._at_work[1].free()
             self._at_work = None
 
-    def step(self, now: float) -> Cleared:
+    def step(self, now: float) -> Recovered:
         """Do a part of what is to be done; ``now`` is in Unix seconds. Raises OSError."""
         done = self._go_on(now) or self._look(now)
         if (news := self._apart.news(now)) is not None:
             self._on_fault(*news)
         return done
 
-    def _look(self, now: float) -> Cleared:
+    def _look(self, now: float) -> Recovered:
         while self._apart.pop_due(now) is not None:
             pass  # it has its turn with the others
         is_behind = False
@@ -77,9 +77,9 @@ class Abandoned:
                 self._apart.add(name, now, error)
         again = self._apart.next_s()
         pause = LONGEST_S if again is None else again - now
-        return self._go_on(now) or Cleared(is_behind=is_behind, again_s=pause)
+        return self._go_on(now) or Recovered(is_behind=is_behind, again_s=pause)
 
-    def _go_on(self, now: float) -> Cleared | None:
+    def _go_on(self, now: float) -> Recovered | None:
         """Bring forward a part of what is being brought; None if nothing is."""
         if self._at_work is None:
             return None
@@ -92,7 +92,7 @@ class Abandoned:
         finally:
             if not done:
                 self.close()
-        return Cleared(done, is_behind=True)
+        return Recovered(done, is_behind=True)
 
     def _one(self, name: str, now: float) -> bool:
         """Do what one name of ``staging/`` asks for; whether there is more of it to do."""
@@ -104,7 +104,7 @@ class Abandoned:
         if is_lock(name):
             free_lock(tree, path)
         elif is_draft(name):
-            _clear_draft(tree, path, now)
+            _remove_draft(tree, path, now)
         elif job is not None and tree.is_folder(path):
             return self._open(job, now) if name[0] == "." else self._committed(name, job)
         return False
@@ -171,7 +171,7 @@ def is_abandoned(tree: Tree, job: Job, now: float) -> bool:
     return now - youngest >= ABANDONED_AFTER_S
 
 
-def _clear_draft(tree: Tree, path: str, now: float) -> None:
+def _remove_draft(tree: Tree, path: str, now: float) -> None:
     found = tree.stat(path)
     if found is not None and stat.S_ISREG(found.st_mode) and now - found.st_ctime >= TORN_AFTER_S:
         tree.unlink(path)

@@ -105,7 +105,7 @@ class Census:
     def _forget(self) -> None:
         for name, folder in self._folders.items():
             self._context.ready.listen(self._tree.folder(name), None)
-            folder.clear()
+            folder.forget()
 
 
 class _Folder:
@@ -137,7 +137,7 @@ class _Folder:
             self._meanwhile = None
             self.is_listed = True
 
-    def clear(self) -> None:
+    def forget(self) -> None:
         with self._lock:
             self.is_listed = False
             self._ids, self._meanwhile = {}, None

@@ -27,7 +27,7 @@ class Room(Protocol):
     def take(self, size: int, *, is_first: bool) -> None:
         """Take ``size`` bytes for a message; is_first: of several. Raises NoRoom."""
 
-    def give_back(self, size: int) -> None:
+    def free(self, size: int) -> None:
         """Return ``size`` of the bytes that were taken."""
 
 
@@ -60,7 +60,7 @@ class Budget:
     def close(self) -> None:
         """Return the bytes that were not used."""
         if self._room is not None and self._spare:
-            self._room.give_back(self._spare)
+            self._room.free(self._spare)
             self._spare = 0
 
 

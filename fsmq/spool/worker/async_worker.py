@@ -18,7 +18,7 @@ from typing import Any
 from ..claimed import Bury, Retry
 from ..errors import FsmqError, InvalidValue, Unavailable
 from ..layout.message import Message
-from .handlers import Claim, Failed, Handler, Pace
+from .handlers import Claim, Failed, Handler, WorkerOptions
 from .patience import backoff
 from .source import Source
 
@@ -47,10 +47,10 @@ class AsyncWorker:
     Make one with :meth:`~fsmq.AsyncQueue.worker`; it runs once.
     """
 
-    def __init__(self, source: Source, handler: Handler, pace: Pace) -> None:
+    def __init__(self, source: Source, handler: Handler, options: WorkerOptions) -> None:
         self._source = source
         self._handler = handler
-        self._pace = pace
+        self._options = options
         self._stopping = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -69,7 +69,7 @@ class AsyncWorker:
             if self._loop is not None:
                 raise RuntimeError("a worker runs once: make another")
             self._loop = asyncio.get_running_loop()
-        patience = self._pace.stop_timeout
+        patience = self._options.stop_timeout
         with _stopped_by_signals(self._loop, self.stop, wanted=signals):
             try:
                 await self._claim_until_stopped()
@@ -99,13 +99,13 @@ class AsyncWorker:
     async def _claim_until_stopped(self) -> None:
         failures = 0
         while not self._stopping.is_set():
-            free = self._pace.concurrency - len(self._working)
+            free = self._options.concurrency - len(self._working)
             if free == 0:
                 await self._unless_stopping(_first(self._working))
                 continue
             try:
                 messages = await self._unless_stopping(
-                    self._source.claim(free, self._pace.visibility)
+                    self._source.claim(free, self._options.visibility)
                 )
             except (ConnectionError, Unavailable) as error:
                 if getattr(error, "lasting", False):
@@ -155,7 +155,7 @@ class AsyncWorker:
     # -- one message -----------------------------------------------------------------------------
 
     async def _work(self, message: Message) -> None:
-        claim = Claim(self._pace.visibility, self._stopping)
+        claim = Claim(self._options.visibility, self._stopping)
         handler = asyncio.ensure_future(self._handler.call(message, claim))
         ended = asyncio.Event()
         handler.add_done_callback(lambda _: ended.set())
@@ -185,13 +185,13 @@ class AsyncWorker:
     async def _renew(
         self, message: Message, claim: Claim, handler: asyncio.Future[Any], ended: asyncio.Event
     ) -> None:
-        pace = self._pace
-        while not await _happens(ended, pace.visibility / 3):
+        options = self._options
+        while not await _happens(ended, options.visibility / 3):
             asked_at = time.monotonic()
             left = claim.seconds_left
             try:
                 async with asyncio.timeout(left):
-                    await self._source.renew(message.id, pace.visibility, left)
+                    await self._source.renew(message.id, options.visibility, left)
             except (FsmqError, TimeoutError) as error:
                 if not ended.is_set():
                     claim.lose()
@@ -200,7 +200,7 @@ class AsyncWorker:
                     if self._handler.stoppable:
                         handler.cancel()
                 return
-            claim.renewed(asked_at, pace.visibility)
+            claim.renewed(asked_at, options.visibility)
 
     async def _settle(self, message: Message, claim: Claim, error: BaseException | None) -> None:
         """Do what the handler's end means for its message."""
@@ -215,7 +215,7 @@ class AsyncWorker:
         elif isinstance(error, Retry):
             await self._release(message, claim, error.delay)
         else:
-            delay = self._pace.delay_after(message.deliveries)
+            delay = self._options.delay_after(message.deliveries)
             log.error(
                 "the handler failed on message %s (delivery %s), again in %.1f seconds",
                 message.id,
@@ -230,7 +230,7 @@ class AsyncWorker:
         try:
             await self._source.bury(message.id, claim.seconds_left)
         except InvalidValue as failure:
-            delay = self._pace.backoff_max
+            delay = self._options.backoff_max
             log.error("message %s cannot be buried, again in %g s: %s", message.id, delay, failure)
             await self._release(message, claim, delay)
 
@@ -239,7 +239,7 @@ class AsyncWorker:
         await self._source.release(message.id, delay, claim.seconds_left)
 
     async def _release_unhandled(self, message: Message) -> None:
-        claim = Claim(self._pace.visibility, self._stopping)
+        claim = Claim(self._options.visibility, self._stopping)
         try:
             await self._release(message, claim, 0.0)
         except FsmqError as failure:

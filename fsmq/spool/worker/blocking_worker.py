@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..layout.message import Message
 from .async_worker import AsyncWorker
-from .handlers import Claim, Pace, in_thread
+from .handlers import Claim, WorkerOptions, in_thread
 from .source import Source
 
 
@@ -23,9 +23,9 @@ class Worker:
     """
 
     def __init__(
-        self, source: Source, handler: Callable[[Message, Claim], object], pace: Pace
+        self, source: Source, handler: Callable[[Message, Claim], object], options: WorkerOptions
     ) -> None:
-        self._worker = AsyncWorker(source, in_thread(handler), pace)
+        self._worker = AsyncWorker(source, in_thread(handler), options)
 
     def run(self, *, signals: bool = True) -> None:
         """Work until stopped, as :meth:`AsyncWorker.run` does; blocks."""

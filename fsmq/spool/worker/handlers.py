@@ -1,4 +1,4 @@
-"""The handlers of a worker: their claims, how they are called, and the pace of a worker."""
+"""The handlers of a worker: their claims, how they are called, and the options of a worker."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SHORTEST_VISIBILITY_S = 0.1
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How a worker goes about it.
+class WorkerOptions:
+    """How many messages a worker handles, and how long it may take over each.
 
     concurrency: messages in work at a time, 1 to 1000.
     visibility: seconds of a claim; a third of it is between two renewals.
