@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _SOURCE = "DefaultSource.java"
 _CLASS = "fsmq.DefaultSource"
+_COMPILER = "org.codehaus.janino.SimpleCompiler"
 
 _log = logging.getLogger(__name__)
 
@@ -25,8 +27,8 @@ _log = logging.getLogger(__name__)
 def install(spark: SparkSession) -> bool:
     """Give Spark's planner the class, once for a driver.
 
-    Returns whether it has it. It cannot where the driver is another machine's (Spark Connect), and
-    where this Spark has other insides than 4.3.
+    Returns False, and queries read all columns, where the driver is on another machine (Spark
+    Connect) and where this Spark has other insides than 4.3.
     """
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:
@@ -35,15 +37,15 @@ def install(spark: SparkSession) -> bool:
         # The one in which Spark looks for sources, and all its threads.
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         if not _is_known(loader):
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler = attrgetter(_COMPILER)(jvm)()
             compiler.cook(files(__package__).joinpath(_SOURCE).read_text(encoding="utf-8"))
             _load(jvm, loader, compiler.getBytecodes())
-    except Py4JError as error:
+    except (Py4JError, TypeError) as error:  # TypeError: there is no such class of Java
         _log.warning(
             "this Spark (%s) cannot be told which columns a query uses: name them with the option"
             " columns: %s",
             spark.version,
-            str(error).splitlines()[0],
+            "".join(str(error).splitlines()[:2]),  # the call, and what Java says
         )
         return False
     return True
