@@ -75,13 +75,19 @@ def options(statsd: Listener, *more: str) -> list[str]:
     return ["--stats=statsd", f"--stats-address={statsd.address}", "--stats-interval=0.2", *more]
 
 
-def test_dynamiqs_keys(root: Path, statsd: Listener) -> None:
-    with Suite(root, mq_options=options(statsd), reaper=False) as suite, Wire(suite.url) as wire:
+@pytest.mark.parametrize(
+    ("prefix", "more"), [("fsmq.", ()), ("dynamiq.", ("--stats-prefix=dynamiq.",))]
+)
+def test_the_keys_of_dynamiq_with_a_prefix_of_ours_by_default(
+    root: Path, statsd: Listener, prefix: str, more: tuple[str, ...]
+) -> None:
+    mq_options = options(statsd, *more)
+    with Suite(root, mq_options=mq_options, reaper=False) as suite, Wire(suite.url) as wire:
         life(wire, "a:b")
         want = {"sent": 4, "received": 3, "deleted": 1}
-        counters = {f"dynamiq.a_b.{word}.count": number for word, number in want.items()}
+        counters = {f"{prefix}a_b.{word}.count": number for word, number in want.items()}
         gauges = {"depth": 3, "approximate_depth": 3, "fill": 30}
-        gauges = {f"dynamiq.a_b.{word}.count": number for word, number in gauges.items()}
+        gauges = {f"{prefix}a_b.{word}.count": number for word, number in gauges.items()}
         while statsd.counters != counters or statsd.gauges != gauges:
             statsd.listen()
 
@@ -103,15 +109,15 @@ async def test_many_queues_take_several_datagrams() -> None:
     metrics = Metrics()
     for n in range(200):
         metrics.count(("put", f"queue-{n}"), 2)
-    sender = Statsd(metrics, "dynamiq.", "none", "here", None)
+    sender = Statsd(metrics, "fsmq.", "none", "here", None)
     lines = await sender.lines()
     assert len(lines) == 400
-    assert "dynamiq.queue-7.sent.count:2|c" in lines
-    assert "dynamiq.queue-7.depth.count:+2|g" in lines
+    assert "fsmq.queue-7.sent.count:2|c" in lines
+    assert "fsmq.queue-7.depth.count:+2|g" in lines
     metrics.count(("remove", "queue-7"), 3)
     assert set(await sender.lines()) == {
-        "dynamiq.queue-7.deleted.count:3|c",
-        "dynamiq.queue-7.depth.count:-3|g",
+        "fsmq.queue-7.deleted.count:3|c",
+        "fsmq.queue-7.depth.count:-3|g",
     }
     assert await sender.lines() == []
 

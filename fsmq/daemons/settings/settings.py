@@ -256,7 +256,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "stats-prefix",
         Text("PREFIX", r"[A-Za-z0-9_.-]{0,200}", "A-Z a-z 0-9 - _ ."),
-        "dynamiq.",
+        "fsmq.",
         "The prefix of each statsd key, with its dot.",
         _STATS,
         ("mq",),
