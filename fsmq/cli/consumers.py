@@ -33,7 +33,7 @@ def consumers(consumer: str | None, root: Path, forgets: bool, as_json: bool) ->
     if forgets and consumer is None:
         raise click.UsageError("Name the consumer to forget.")
     with Root(root) as place:
-        found = overview(place.spool.context)
+        found = overview(place.context)
         if consumer is not None:
             if consumer not in found:
                 raise Failure(
@@ -43,7 +43,7 @@ def consumers(consumer: str | None, root: Path, forgets: bool, as_json: bool) ->
                 )
             found = {consumer: found[consumer]}
         if forgets and consumer is not None:
-            forget(place.spool.context, consumer)
+            forget(place.context, consumer)
     if as_json:
         told = [_as_dict(name, seen) for name, seen in found.items()]
         whole = {"consumers": told} if consumer is None else told[0]

@@ -100,7 +100,7 @@ def _findings(place: Place) -> Iterator[Finding]:
     if isinstance(place, Root):
         for found in probe(place.path):
             yield Finding(found.name, _LEVELS[found.level], found.text)
-        lag = measure_lag(place.spool.context)
+        lag = measure_lag(place.context)
         yield from _programs(place, lag)
         yield from _standing_still(lag)
         yield from _unreadable(place)
@@ -135,7 +135,7 @@ def _detail(problem: bytes) -> str:
 def _programs(root: Root, lag: Lag) -> Iterator[Finding]:
     start = f"start it: fsmq up --root {root.where}, or the programs on their own"
     try:
-        alive = look(root.spool.tree, _PATIENCE_S)
+        alive = look(root.tree, _PATIENCE_S)
     except OSError as error:
         text = f"mover and reaper cannot be tested: {error.strerror}"
         yield Finding("programs", Health.ERROR, text, "see the findings above about the disk")
@@ -175,7 +175,7 @@ def _standing_still(lag: Lag) -> Iterator[Finding]:
 
 
 def _unreadable(root: Root) -> Iterator[Finding]:
-    store = root.spool.context.settings
+    store = root.context.settings
     for queue in root.queues():
         problem = store.problem(queue)
         if problem is not None:

@@ -44,7 +44,7 @@ def mv(
     """
     with open_place(at, create=False) as place:
         if create:
-            place.create(target)
+            place.create_queue(target)
         opened = place.queue(source)
         total = len(ids) or opened.counts().total
         with bar("moving", total, wanted=not as_json) as show:

@@ -80,7 +80,7 @@ class ConsumerName(click.ParamType[str]):
 
         try:
             with Root(ctx.params["root"]) as place:
-                found = overview(place.spool.context)
+                found = overview(place.context)
         except (FsmqError, click.ClickException, OSError, KeyError, TypeError):
             return []
         return [CompletionItem(name) for name in found if name.startswith(incomplete)]

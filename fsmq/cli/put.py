@@ -117,7 +117,7 @@ def put(
     like = NewMessage(b"", delay, priority, ttl, own_id, content_type, attributes_of(pairs))
     with open_place(at, create=create) as place:
         if create:
-            place.create(queue)
+            place.create_queue(queue)
         if watch is not None:
             # Only here: what watches takes its time to load.
             from fsmq.cli.drop.drop import watch_folder

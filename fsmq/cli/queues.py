@@ -92,7 +92,7 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     """
     wanted = parsed(changes)
     with open_place(at, create=True) as place:
-        created = place.create(queue)
+        created = place.create_queue(queue)
         if wanted:
             place.queue(queue).configure(**wanted)
     if as_json:

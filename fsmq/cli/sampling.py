@@ -52,9 +52,9 @@ class TreeTraffic:
     """
 
     def __init__(self, root: Root) -> None:
-        tree = root.spool.tree
+        tree = root.tree
         self._new, self._remove = tree.folder(NEW), tree.folder(REMOVE)
-        self._events = None if root.spool.polls else Events(tree)
+        self._events = None if root.polls else Events(tree)
         self._came: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
         self._whole = True

@@ -152,7 +152,7 @@ def subscribe(
     with open_place(at, create=create) as place:
         if create:
             place.create_topic(topic)
-            place.create(queue)
+            place.create_queue(queue)
         created = place.topic(topic).subscribe(queue, filter)
     if as_json:
         output.document({"topic": topic, "queue": queue, "filter": filter, "created": created})

@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import urllib3
 from urllib3.exceptions import (
@@ -72,7 +72,7 @@ class Client:
     def __repr__(self) -> str:
         return f"<Client of {self.options.origin}>"
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from . import moves, reaper
 from .context import Context, Pending
@@ -131,7 +131,7 @@ class Spool:
                 self.context, events=not self.polls, poll_interval=poll_interval
             )
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

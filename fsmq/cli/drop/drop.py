@@ -81,7 +81,7 @@ def watch_folder(
         spool, watched = place.path.resolve(), path.resolve()
         if spool in (watched, *watched.parents) or (recursive and watched in spool.parents):
             raise Failure(f"{path} cannot be watched: it holds a spool, or is in one", Exit.USAGE)
-        most = min(most, place.spool.context.max_message_bytes)
+        most = min(most, place.context.max_message_bytes)
     folder = DropFolder(path, done, pattern, recursive)
     try:
         return Drop(place.queue(queue), queue, folder, like, most, as_json).run()

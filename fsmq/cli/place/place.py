@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from fsmq.cli.failures import Exit, Failure
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
-from fsmq.spool import Counts, Message, Moved, NewMessage, NoSuchQueue, QueueSettings, Spool
+from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.claimed import Claimed
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
-from fsmq.spool.views.counts import Overview
+
+if TYPE_CHECKING:
+    from fsmq.cli.place.server import Server
+    from fsmq.client.queue import ClientQueue
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,93 +29,9 @@ VARIABLE = "FSMQ_AT"
 _host_and_port = re.compile(r"[\w.-]+:\d{1,5}")
 
 
-class Queue(Protocol):
-    """A queue, wherever it is; the methods of :class:`fsmq.spool.queue.Queue` and their errors."""
-
-    def settings(self) -> QueueSettings: ...
-    def configure(self, **changes: Any) -> QueueSettings: ...
-    def put(
-        self,
-        body: bytes,
-        *,
-        delay: float | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-    ) -> str: ...
-    def put_many(self, messages: Iterable[bytes | NewMessage]) -> list[str]: ...
-    def claim(
-        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[Claimed]: ...
-    def renew(self, message: Message | str, visibility: float | None = None) -> float: ...
-    def release(self, message: Message | str, delay: float = 0.0) -> None: ...
-    def bury(self, message: Message | str) -> None: ...
-    def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
-        """Remove messages; tells for each whether it was there."""
-
-    def purge(self, *, progress: Callable[[int], None] = ...) -> None: ...
-    def peek(self, count: int = 10, *, state: str = "ready", after: str = "") -> list[Message]: ...
-    def find(self, message_id: str) -> Message | None: ...
-    def counts(self) -> Counts: ...
-    def move_to(
-        self,
-        target: str,
-        *,
-        only: Sequence[str] | None = None,
-        in_flight: bool = False,
-        progress: Callable[[int], None] = ...,
-    ) -> Moved: ...
-    def delete(self) -> None: ...
-
-
-class Topic(Protocol):
-    """A topic, wherever it is; the methods of :class:`fsmq.spool.topic.Topic` and their errors."""
-
-    def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool: ...
-    def unsubscribe(self, queue: str) -> bool: ...
-    def subscriptions(self) -> dict[str, dict[str, list[Any]] | None]: ...
-    def publish(
-        self,
-        body: bytes,
-        *,
-        delay: float | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-    ) -> dict[str, str]: ...
-    def delete(self) -> None: ...
-
-
-class Place(Protocol):
-    """A spool, behind a server or as a folder."""
-
-    where: str
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *exception: object) -> None: ...
-    def queues(self) -> list[str]:
-        """The names of all queues, sorted."""
-
-    def queue(self, name: str) -> Queue:
-        """A queue that exists. Raises NoSuchQueue, at the latest with its first use."""
-
-    def create(self, name: str) -> bool:
-        """Create a queue; False if it was there."""
-
-    def survey(self, queue: str | None = None) -> dict[str, Overview]:
-        """Counts and ages of all queues, or of one."""
-
-    def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
-
-    def topic(self, name: str) -> Topic:
-        """A topic that exists. Raises NoSuchTopic, at the latest with its first use."""
-
-    def create_topic(self, name: str) -> bool:
-        """Create a topic; False if it was there."""
+# Both have the same verbs and errors, see tests/client/test_alike.py.
+Place: TypeAlias = "Root | Server"
+Queue: TypeAlias = "RootQueue | ClientQueue"
 
 
 class RootQueue(SpoolQueue):
@@ -129,11 +48,11 @@ class RootQueue(SpoolQueue):
         return Claimed.all(self, ready) if ready else super().claim(count, visibility, wait)
 
 
-class Root:
+class Root(Spool):
     """The folder of a spool; no program has to run."""
 
     def __init__(self, root: Path, *, create: bool = False) -> None:
-        """Open it, or create it. Raises Failure where it is none, UnusableSpool."""
+        """Open it, or create it. Raises Failure where there is none, UnusableSpool."""
         self.where = str(root.absolute())
         self.path = root
         if not root.exists() and _host_and_port.fullmatch(str(root)):
@@ -145,43 +64,16 @@ class Root:
                 Exit.UNUSABLE,
                 f"make one: fsmq up --root {root}; or give another place with --at or {VARIABLE}",
             )
-        self.spool = Spool(root, create=create)
+        super().__init__(root, create=create)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.spool.close()
-
-    def queues(self) -> list[str]:
-        """The names of all queues, sorted."""
-        return self.spool.queues()
-
-    def queue(self, name: str) -> RootQueue:
-        """A queue that exists. Raises InvalidValue, NoSuchQueue."""
-        if not self.spool.has_queue(name):
+    def queue(self, name: str, *, create: bool = False) -> RootQueue:
+        """A queue to work with; it exists. Raises InvalidValue, NoSuchQueue."""
+        if not create and not self.has_queue(name):
             raise NoSuchQueue(name)
-        return RootQueue(self.spool, name)
-
-    def create(self, name: str) -> bool:
-        """Create a queue; False if it was there."""
-        return self.spool.create_queue(name)
-
-    def survey(self, queue: str | None = None) -> dict[str, Overview]:
-        """Counts and ages of all queues, or of one."""
-        return self.spool.survey(queue)
-
-    def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
-        return self.spool.topics()
-
-    def topic(self, name: str) -> Topic:
-        """A topic; whether it exists is seen by its first use. Raises InvalidValue."""
-        return self.spool.topic(name)
-
-    def create_topic(self, name: str) -> bool:
-        """Create a topic; False if it was there."""
-        return self.spool.create_topic(name)
+        queue = RootQueue(self, name)
+        if create:
+            queue.create()
+        return queue
 
 
 def at_option(command: F) -> F:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from http import HTTPStatus
-from typing import Self
 
 from fsmq.client.client import Client
 from fsmq.client.exchange import Answer, Request, Verb
-from fsmq.client.queue import ClientQueue
-from fsmq.client.topics import ClientTopic
 from fsmq.spool import NoSuchQueue
 from fsmq.spool.views.counts import Overview
 
@@ -21,44 +18,13 @@ _LEFT = ("fsmq_messages_deleted_total", "fsmq_messages_expired_total")
 _WAITING = ("new", "ready")
 
 
-class Server:
+class Server(Client):
     """A server of fsmq; the key comes from FSMQ_KEY."""
 
     def __init__(self, url: str, patience: float | None = None) -> None:
         """Take a URL. Raises InvalidValue."""
-        retry_for = _PATIENCE_S if patience is None else patience
-        self.client = Client(url, retry_for=retry_for)
-        self.where = self.client.options.origin + self.client.options.prefix
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.client.close()
-
-    def queues(self) -> list[str]:
-        """The names of all queues, sorted."""
-        return self.client.queues()
-
-    def queue(self, name: str) -> ClientQueue:
-        """A queue; whether it exists is seen by its first use."""
-        return self.client.queue(name)
-
-    def create(self, name: str) -> bool:
-        """Create a queue; False if it was there."""
-        return self.client.create_queue(name)
-
-    def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
-        return self.client.topics()
-
-    def topic(self, name: str) -> ClientTopic:
-        """A topic; whether it exists is seen by its first use."""
-        return self.client.topic(name)
-
-    def create_topic(self, name: str) -> bool:
-        """Create a topic; False if it was there."""
-        return self.client.create_topic(name)
+        super().__init__(url, retry_for=_PATIENCE_S if patience is None else patience)
+        self.where = self.options.origin + self.options.prefix
 
     def survey(self, queue: str | None = None) -> dict[str, Overview]:
         """Counts of all queues, or of one, and the age of what stands first in it.
@@ -88,11 +54,11 @@ class Server:
         """
 
         def ask() -> Verb[Answer]:
-            options = self.client.options
-            answer: Answer = yield Request("GET", options.prefix + path, options.timeout)
+            url = self.options.prefix + path
+            answer: Answer = yield Request("GET", url, self.options.timeout)
             return answer
 
-        answer = self.client.run(ask())
+        answer = self.run(ask())
         return answer.status, answer.body
 
 
