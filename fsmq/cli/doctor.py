@@ -105,7 +105,7 @@ def _findings(place: Place) -> Iterator[Finding]:
         yield from _standing_still(lag)
         yield from _unreadable(place)
         redelivered = lag.redelivered
-    elif isinstance(place, Server):
+    else:
         yield from _health(place)
     overviews = place.survey()
     settings = {name: place.queue(name).settings() for name in overviews}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Protocol
 
 from fsmq.cli.place.place import Place, Root
-from fsmq.cli.place.server import Server, ServerTraffic
+from fsmq.cli.place.server import ServerTraffic
 from fsmq.spool.index.events import Events, Kind
 from fsmq.spool.layout.names import split_entry
 from fsmq.spool.layout.throttle import Throttle
@@ -35,18 +34,8 @@ class Row:
         return None if oldest is None else max(0.0, time.time() - oldest)
 
 
-class Traffic(Protocol):
-    """Counts the messages that came into each queue and left it."""
-
-    def take_in(self) -> None:
-        """Note what has happened; to be called often."""
-
-    def totals(self) -> tuple[Counter[str], Counter[str]] | None:
-        """How many came and left since the last call, by queue; None if that is not known."""
-
-
 class TreeTraffic:
-    """Counts by file events: arrivals in ``new/`` and in ``remove/``.
+    """Counts what comes and goes by file events in ``new/`` and ``remove/``.
 
     A purge and the deletion of a queue, which remove a whole folder, count as one message.
     """
@@ -63,7 +52,7 @@ class TreeTraffic:
             self._events.watch(self._remove)
 
     def take_in(self) -> None:
-        """Count the events that have come."""
+        """Count the events that have come; to be called often."""
         for event in self._events.read() if self._events is not None else ():
             if event.kind is Kind.LOST:
                 self._whole = False
@@ -80,22 +69,18 @@ class TreeTraffic:
 
 
 class Sampler:
-    """Takes samples of a place."""
+    """Takes samples of a place; ``traffic`` counts what comes into each queue and leaves it."""
 
     def __init__(self, place: Place, interval: float) -> None:
         self._place = place
         self._interval = interval
-        self.traffic: Traffic | None = None
-        if isinstance(place, Root):
-            self.traffic = TreeTraffic(place)
-        elif isinstance(place, Server):
-            self.traffic = ServerTraffic(place)
+        self.traffic = TreeTraffic(place) if isinstance(place, Root) else ServerTraffic(place)
         self._last: float | None = None
 
     def sample(self) -> tuple[list[Row], float]:
         """All queues, sorted by name, and the seconds until the next sample is due."""
         started = time.monotonic()
-        totals = self.traffic.totals() if self.traffic is not None else None
+        totals = self.traffic.totals()
         elapsed = None if self._last is None else started - self._last
         self._last = started
         rows = []

@@ -102,8 +102,7 @@ def _pause(sampler: Sampler, seconds: float) -> None:
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, _TICK_S))
-        if sampler.traffic is not None:
-            sampler.traffic.take_in()
+        sampler.traffic.take_in()
 
 
 def _watch(sampler: Sampler, where: str) -> None:
@@ -150,7 +149,7 @@ class _Screen:
             if key != -1:
                 self._take(key)
                 self._draw()
-            elif self._sampler.traffic is not None:
+            else:
                 self._sampler.traffic.take_in()
 
     def _take(self, key: int) -> None:

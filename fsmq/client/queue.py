@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool.claimed import Claimed, ClaimsOne, id_of
+from fsmq.spool.claimed import Claimed, QueueVerbs, id_of
 from fsmq.spool.given import (
-    JSON_TYPE,
     Body,
     Delay,
     as_new_message,
-    json_of,
     new_message,
     seconds_of,
     untold,
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from .client import Client
 
 
-class ClientQueue(ClaimsOne):
+class ClientQueue(QueueVerbs):
     """One queue of a server; every verb is durable when it returns.
 
     What a verb finds whose answer was lost and that is tried again: docs/client.md.
@@ -83,30 +81,6 @@ class ClientQueue(ClaimsOne):
         message = new_message(body, delay, priority, ttl, id, content_type, attributes)
         return self._run(self._verbs.put(self.name, message))
 
-    def put_json(
-        self,
-        value: Any,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-    ) -> str:
-        """Put one message whose body is the JSON of ``value``; its id.
-
-        Its content type is ``application/json``. Otherwise as ``put``.
-        """
-        return self.put(
-            json_of(value),
-            delay=delay,
-            priority=priority,
-            ttl=ttl,
-            id=id,
-            content_type=JSON_TYPE,
-            attributes=attributes,
-        )
-
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
         """Put many messages; their ids in the same order. Durable in parts of at most 250.
 
@@ -142,14 +116,6 @@ class ClientQueue(ClaimsOne):
         Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
         """
         self._run(self._verbs.bury(self.name, id_of(message)))
-
-    def ack(self, *messages: Message | str) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
-        return self.remove(*messages)
-
-    def remove(self, *messages: Message | str) -> int:
-        """Remove messages, or ids of them, in whatever state they are; how many were there."""
-        return sum(self.remove_each(messages))
 
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages, or ids of them; for each whether it was there."""

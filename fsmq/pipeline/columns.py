@@ -46,8 +46,6 @@ COLUMNS: dict[str, DataType] = {
 
 SCHEMA = StructType([StructField(name, kind) for name, kind in COLUMNS.items()])
 
-STATES = ("new", "ready", "in_flight", "delayed", "removed")
-
 OF_CONTENT = frozenset({"content_type", "attributes", "body"})
 """The columns for which a file is opened."""
 

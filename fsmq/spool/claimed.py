@@ -6,7 +6,7 @@ The server has no use for them: it makes a plain :class:`Message` of each claim.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from .errors import FsmqError, InvalidValue, NoSuchMessage
-from .given import Delay, seconds_of
+from .given import JSON_TYPE, Body, Delay, json_of, seconds_of
 from .layout.message import Message
 from .layout.settings import MAX_DELAY_S, check_seconds
 
@@ -51,13 +51,22 @@ def id_of(message: Message | str) -> str:
 class Keeper(Protocol):
     """The queue of a claimed message."""
 
+    def put(
+        self,
+        body: Body,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str: ...
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
     ) -> list[Claimed]: ...
-    def ack(self, *messages: Message | str) -> int: ...
-    def renew(self, message: Message | str, visibility: float | None = None) -> float: ...
-    def release(self, message: Message | str, delay: Delay = 0.0) -> None: ...
-    def bury(self, message: Message | str) -> None: ...
+    def remove(self, *messages: Message | str) -> int: ...
+    def remove_each(self, messages: Iterable[Message | str]) -> list[bool]: ...
 
 
 class AsyncKeeper(Protocol):
@@ -66,10 +75,6 @@ class AsyncKeeper(Protocol):
     async def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
     ) -> list[AsyncClaimed]: ...
-    async def ack(self, *messages: Message | str) -> int: ...
-    async def renew(self, message: Message | str, visibility: float | None = None) -> float: ...
-    async def release(self, message: Message | str, delay: Delay = 0.0) -> None: ...
-    async def bury(self, message: Message | str) -> None: ...
 
 
 class Of(Message):
@@ -219,8 +224,40 @@ class AsyncClaimed(Of):
         return False
 
 
-class ClaimsOne:
-    """``claim_one`` for queues."""
+class QueueVerbs:
+    """Verbs of the library's queues and of the client's, made of their other verbs."""
+
+    def put_json(
+        self: Keeper,
+        value: Any,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Put one message whose body is the JSON of ``value``; its id.
+
+        Its content type is ``application/json``. Otherwise as ``put``.
+        """
+        return self.put(
+            json_of(value),
+            delay=delay,
+            priority=priority,
+            ttl=ttl,
+            id=id,
+            content_type=JSON_TYPE,
+            attributes=attributes,
+        )
+
+    def ack(self: Keeper, *messages: Message | str) -> int:
+        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
+        return self.remove(*messages)
+
+    def remove(self: Keeper, *messages: Message | str) -> int:
+        """Remove messages, or ids of them, in whatever state they are; how many were there."""
+        return sum(self.remove_each(messages))
 
     def claim_one(
         self: Keeper, visibility: float | None = None, wait: float = 0.0

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from .claimed import Claimed, ClaimsOne, id_of
+from .claimed import Claimed, QueueVerbs, id_of
 from .context import Pending
 from .durability.sync import Work
 from .errors import FsmqError
-from .given import JSON_TYPE, Body, Delay, as_new_message, json_of, new_message, seconds_of, untold
+from .given import Body, Delay, as_new_message, new_message, seconds_of, untold
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings, check_seconds
 from .layout.transitions import DELAY, NEW, QUEUES
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PART = 250
 
 
-class Queue(ClaimsOne):
+class Queue(QueueVerbs):
     """One queue of a spool, with every verb durable when it returns.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
@@ -79,30 +79,6 @@ class Queue(ClaimsOne):
         message = new_message(body, delay, priority, ttl, id, content_type, attributes)
         [message_id] = self.spool.complete(self.spool.unsynced.put(self.name, [message]))
         return message_id
-
-    def put_json(
-        self,
-        value: Any,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-    ) -> str:
-        """Put one message whose body is the JSON of ``value``; its id.
-
-        Its content type is ``application/json``. Otherwise as ``put``.
-        """
-        return self.put(
-            json_of(value),
-            delay=delay,
-            priority=priority,
-            ttl=ttl,
-            id=id,
-            content_type=JSON_TYPE,
-            attributes=attributes,
-        )
 
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
         """Put many messages; their ids in the same order. Durable in parts of at most 250.
@@ -160,14 +136,6 @@ class Queue(ClaimsOne):
         Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
         """
         self.spool.complete(self.spool.unsynced.bury(self.name, id_of(message)))
-
-    def ack(self, *messages: Message | str) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
-        return self.remove(*messages)
-
-    def remove(self, *messages: Message | str) -> int:
-        """Remove messages, or ids of them, in whatever state they are; how many were there."""
-        return sum(self.remove_each(messages))
 
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages, or ids of them; for each whether it was there."""

@@ -26,8 +26,6 @@ COLUMNS = (
 )
 """The columns of the table minutes; docs/analytics.md tells what each means."""
 
-_MINUTE_S = 60
-
 
 def count(held: DataFrame | None, steps: DataFrame) -> DataFrame:
     """How often each step was taken, by queue and minute. ``held``: an earlier count to add to."""
