@@ -1,4 +1,4 @@
-"""The group of all verbs: loads one when it is used, lists them by section, tells errors."""
+"""The group of all verbs: loads one when it is used, lists them by section, prints errors."""
 
 from __future__ import annotations
 

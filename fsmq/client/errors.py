@@ -1,4 +1,4 @@
-"""The spool's errors, made again from the answers that told them, and those of the way there."""
+"""Errors of a client: the spool's, made from the server's answers, and those of the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the answers of a server hold; what is none of fsmq raises UnexpectedAnswer."""
+"""Reads a server's answers; raises UnexpectedAnswer for one that fsmq would not give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client is told when it is made, checked once."""
+"""The options of a client, checked once when it is made."""
 
 from __future__ import annotations
 

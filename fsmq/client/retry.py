@@ -1,4 +1,4 @@
-"""When a request is sent again, and how long a client waits before."""
+"""Which requests are sent again, and how long a client waits before."""
 
 from __future__ import annotations
 

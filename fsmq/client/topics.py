@@ -1,4 +1,4 @@
-"""Topics over HTTP: what is asked, and the objects that ask it."""
+"""Topics over HTTP: the requests of each verb, and the objects that send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between mq and those who may not use it: keys, and where it listens without them."""
+"""Who may use mq: keys, TLS, and the addresses on which it listens without keys."""
 
 import ipaddress
 import resource

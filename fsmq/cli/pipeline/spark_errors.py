@@ -1,4 +1,4 @@
-"""What Spark says of an error, as a person is told it."""
+"""Turns the errors of Spark into a sentence for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding messages that were listed: looked at, or read, wherever they have gone meanwhile.
+"""Finds messages that were listed before, wherever they are now, and stats or reads them.
 
 In plain system calls, relative to a folder that is open: there are millions of them.
 """

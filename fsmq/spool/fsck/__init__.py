@@ -1,8 +1,8 @@
 """fsck: checks a tree of any size against the rules of the format, and repairs what it may.
 
-It is right while the daemons run. It looks again, after a pause, at each entry that seems wrong, as
-long as some of them change: then a process is at work on them. Only entries that do not change are
-reported. A repair never deletes a message, and touches nothing that may be in use.
+It may run beside the daemons. It checks each entry that seems wrong again after a pause, and again
+as long as some of them change, because then a process works on them. It reports only entries that
+do not change. A repair never deletes a message, and changes nothing that may be in use.
 """
 
 from .check import check

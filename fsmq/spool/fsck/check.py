@@ -1,4 +1,4 @@
-"""The check itself: walk, doubt, look again, repair, report."""
+"""The check: walk the tree, note what seems wrong, check that again, repair, report."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def check(
     where: an opened tree or the path of a root.
     create_queues: a repair also creates the queues that messages belong to and that are missing.
     bodies: read the messages that have a header block or are compressed, too.
-    offline: promise that no one else works on the tree. Then nothing is in use, whatever its age,
-        and nothing is looked at twice.
-    pause: seconds between two looks at what is suspicious.
-    progress: told now and then how far the check has come.
+    offline: promise that no other process works on the tree. Then nothing is in use, whatever its
+        age, and nothing is checked twice.
+    pause: seconds until a suspicious entry is checked again.
+    progress: called now and then with how far the check has come.
     clock: gives Unix seconds.
 
     Holds eight bytes for each message, and nothing else that grows with the tree. Takes some ten
@@ -100,7 +100,7 @@ def opened(where: Tree | str | Path) -> Iterator[Tree]:
 
 
 class _Place(NamedTuple):
-    """A folder to be walked; ``state`` is None where no messages stand."""
+    """A folder to be walked; ``state`` is None for a folder without messages."""
 
     path: str
     rule: Rule
@@ -114,14 +114,14 @@ class _Place(NamedTuple):
         return share.holds(*(self.message(name) or (self.queue, name)))
 
     def message(self, name: str) -> tuple[str, str] | None:
-        """Queue and id of an entry; None for what is no message."""
+        """Queue and id of an entry; None if it is not a message."""
         if self.state is State.READY:
             return (self.queue, name) if is_id(name) else None
         return split_entry(name) if self.state is not None else None
 
 
 class Checker:
-    """A check of one share. ``left``: what is wrong. ``links``: files with several names."""
+    """A check of one share. ``left``: the faults it found. ``links``: files with several names."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Checker:
     # -- walking ---------------------------------------------------------------------------------
 
     def _places(self) -> list[_Place]:
-        """The folders to be walked, in the direction in which messages travel."""
+        """The folders to be walked, in the order in which messages pass through them."""
         tree = self._tree
         ready = []
         if tree.is_folder(tree.folder(QUEUES)):
@@ -240,7 +240,7 @@ class Checker:
             self._count(state, message, found)
 
     def _removed(self, path: str, found: os.stat_result) -> int:
-        """How many files an entry of ``remove/`` is: a queue's folder may stand there too."""
+        """How many files an entry of ``remove/`` has; it may be the folder of a queue."""
         if not stat.S_ISDIR(found.st_mode):
             return 1
         return sum(1 for _ in self._tree.walk(path))
@@ -254,7 +254,7 @@ class Checker:
         self._counts.setdefault(queue, Counter())[name] += 1
 
     def _find_twins(self, places: list[_Place]) -> None:
-        """Find messages that stand in two places: a second walk, if the first gives reason to."""
+        """Find messages in two places; it takes a second walk, if the first found equal hashes."""
         codes = self._seen.repeated()
         messages = {m for m in self.links.messages() if self._share.holds(*m)}
         if codes:
@@ -289,14 +289,14 @@ class Checker:
         return rule(name, found)
 
     def _confirm(self) -> list[Suspect]:
-        """Those of the suspects that stay."""
+        """The suspects that are still wrong when they are checked again."""
         suspects, self._suspects = self._suspects, []
         return suspects if self._scene.offline else settle(suspects, self._pause)
 
     # -- repairing -------------------------------------------------------------------------------
 
     def _repair(self, suspects: list[Suspect]) -> list[Suspect]:
-        """Mend what can be mended; what is left."""
+        """Repair what can be repaired; returns what is left."""
         left: list[Suspect] = []
         mended: list[Fault] = []
         failed: list[Suspect] = []
@@ -314,12 +314,12 @@ class Checker:
         self._report.repaired = grouped(mended)
         for name in (NEW, DELAY, QUEUES) if mended else ():
             self._tree.sync_folder(self._tree.folder(name))
-        # One repair may have mended what others complained of.
+        # One repair may have mended other faults, too.
         return failed + (look_again(left) if mended else left)
 
 
 def _anything(name: str, found: os.stat_result) -> None:
-    """The rule for ``remove/``: whatever is there goes."""
+    """The rule for ``remove/``: any entry is right, for the reaper removes it."""
 
 
 def _counts(found: Counter[str]) -> Counts:

@@ -1,8 +1,8 @@
-"""The rule that a message stands in exactly one of new, queues and delay.
+"""The rule that a message is in exactly one of new, queues and delay.
 
-To find a name that stands twice among millions, a first walk keeps eight bytes for each: the hash
-of queue and id. Hashes that came twice send a second walk after the names, and each of those is
-looked at in all its places. On a tree at work most have merely moved between two looks.
+To find one name in two places among millions, a first walk keeps eight bytes for each name: the
+hash of queue and id. If a hash came twice, a second walk finds the names that have it, and each is
+checked in all its places. While daemons run most of them have merely moved in between.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..layout.tree import Tree
 from .report import Fault, Finding, Kind, Severity
 
 _PARTS = 256
-# In the order of a message's life. Of two names of one file the later one is kept: a removal stays
-# a removal, and what is in delay comes back by its timer.
+# In the order of a message's life. Of two names of one file the later one is kept: what was removed
+# stays removed, and a message in delay is redelivered when its timer ends.
 _LIFE = (State.NEW, State.READY, State.DELAY, State.REMOVE)
 
 
@@ -47,14 +47,14 @@ def is_among(codes: set[int], queue: str, message_id: str) -> bool:
 
 
 def look_twice(tree: Tree, queue: str, message_id: str) -> Fault | None:
-    """Whether a message stands in several places at one moment."""
+    """The fault of a message that is in several places at one moment; None if it is in one."""
     standing = _standing(tree, queue, message_id)
     if len(standing) < 2:
         return None
     states = sorted(standing, key=_LIFE.index)
     paths = [tree.path(state, queue, message_id) for state in states]
     if len({found.st_ino for found in standing.values()}) > 1:
-        reason = f"stands in {' and '.join(paths[1:])} too, as another file: compare and keep one"
+        reason = f"is in {' and '.join(paths[1:])} too, as another file: compare and keep one"
         return Fault(Finding(Kind.DUPLICATE, Severity.ERROR, paths[0], reason))
     reason = f"is one file with several names: {' and '.join(paths[1:])} too"
     finding = Finding(
@@ -64,10 +64,10 @@ def look_twice(tree: Tree, queue: str, message_id: str) -> Fault | None:
 
 
 def _standing(tree: Tree, queue: str, message_id: str) -> dict[State, os.stat_result]:
-    """The states in which a message stands at the same time.
+    """The states in which a message is at the same time.
 
-    Two looks at all: what both of them find unchanged (a rename sets the ctime) was there in
-    between, while the other places were looked at.
+    It looks in all places twice. A file that is unchanged the second time (a rename sets the ctime)
+    was there in between, while it looked in the other places.
     """
     first = _look(tree, queue, message_id)
     second = _look(tree, queue, message_id)
@@ -130,7 +130,7 @@ class Links:
         return {message for names in self._names.values() for message in names.values()}
 
     def look(self, tree: Tree, inode: int) -> Fault | None:
-        """Whether a file has names that are those of different messages, or one outside."""
+        """The fault of a file with the names of several messages, or a name outside the tree."""
         names = {}
         links = 0
         for path, (queue, message_id) in self._names[inode].items():
@@ -139,7 +139,7 @@ class Links:
                 names[path] = entry(queue, message_id)
                 links = found.st_nlink
         if not names or (len(names) == links and len(set(names.values())) == 1):
-            return None  # gone, or one message in two states: look_twice tells
+            return None  # gone, or one message in two states, which look_twice reports
         paths = sorted(names)
         if len(set(names.values())) > 1:
             reason = f"shares its file, and so its timer, with {' and '.join(paths[1:])}; copy it"

@@ -1,4 +1,4 @@
-"""The rules for ``staging/``: jobs that are written, committed, or left by a driver that died."""
+"""The rules for ``staging/``: jobs being written, committed jobs, and those of dead drivers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JobRules:
         if is_draft(name) and stat.S_ISREG(found.st_mode):
             return left_draft(self._scene, path, found)
         if is_lock(name):
-            return None  # of a job; without its holder it keeps no one out
+            return None  # of a job; nobody waits for it when its process has died
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not stat.S_ISREG(found.st_mode):
@@ -97,7 +97,7 @@ class JobRules:
             held.free()
 
     def _note(self, path: str, name: str) -> Fault | None:
-        """What a job committed last."""
+        """The note of what a job committed last."""
         job = name.removesuffix(".json")
         try:
             is_note = job != name and check_job(job) == job

@@ -1,4 +1,4 @@
-"""The rules for what is no message: the folders of the layout, the queues, their settings."""
+"""The rules for everything but messages: the layout's folders, queues, settings, topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _draft = re.compile(rf"\.{UUID7}\.tmp")
 
 
 def left_draft(scene: Scene, path: str, found: os.stat_result) -> Fault | None:
-    """A small file that was to replace another, and did not."""
+    """A small file that was written to replace another, and never did."""
     if not scene.is_late(found):
         return None
     reason = "is an unfinished draft that never took effect"
@@ -82,7 +82,7 @@ class LayoutRules:
         if queue == name or not is_queue(queue):
             reason = "is not named <queue>.json, so nobody reads it; rename it or move it away"
             return Fault(Finding(Kind.STRAY, Severity.WARNING, path, reason))
-        store = SettingsStore(self._tree)  # a fresh one: it remembers nothing
+        store = SettingsStore(self._tree)  # a new one, which remembers no older version
         problem = store.problem(queue)
         if problem is not None:
             reason = f"cannot be parsed, so older settings, or none, are in force: {problem}"
@@ -176,7 +176,7 @@ class LayoutRules:
         return Fault(Finding(Kind.OTHER_FILESYSTEM, Severity.ERROR, path, reason))
 
     def _open_inside(self, path: str, found: os.stat_result) -> Fault | None:
-        # Behind a closed root no one reaches it, whatever its own mode.
+        # If the root is closed, nobody reaches the folder, whatever its mode.
         if not self._root.st_mode & _REACH or not found.st_mode & _OTHERS:
             return None
         return self._open_to_others(path, found)
@@ -190,5 +190,5 @@ class LayoutRules:
         try:
             self._tree.lay_out()
         except FsmqError:
-            pass  # something stands in another folder's place: a finding of its own
+            pass  # a file has the name of another folder: that is a finding of its own
         return self._tree.is_folder(path)

@@ -1,7 +1,7 @@
 """The rules for one entry of ``new/``, of a queue's folder, or of ``delay/``.
 
-Each rule takes a name and its lstat and says what is wrong with it, or None. It is asked twice,
-with a pause in between, so it holds no memory and takes no look for granted.
+Each rule takes a name and its lstat and returns what is wrong with it, or None. It is called twice,
+with a pause in between, so it remembers nothing, and the file may be gone by the time it opens it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Scene:
     create_queues: bool = False
 
     def now(self) -> float:
-        """The time for ages: without anyone at work everything is old enough."""
+        """The time by which ages are reckoned: offline everything is old enough."""
         return inf if self.offline else self.clock()
 
     def is_late(self, found: os.stat_result) -> bool:
@@ -73,7 +73,7 @@ def kind_of_file(mode: int) -> str:
 
 
 def hidden(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
-    """A dot-name of no known kind, or a file that a killed probe left."""
+    """A dot-name of an unknown kind, or a file that a killed probe left."""
     if name.startswith(".nfs") or not scene.is_late(found):
         return None
     if is_scratch(name):

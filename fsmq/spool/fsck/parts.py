@@ -1,4 +1,4 @@
-"""The check in parts: shares of one tree, checked side by side, and what only all of them show."""
+"""The check in parts: several processes check a share each, then what all of them saw."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .suspects import Share, Suspect, settle
 
 
 class Part(NamedTuple):
-    """What a check of a share found. ``links``: files with several names, which may be names in
-    other shares: merge them, and ask `links_of` about all of them."""
+    """What a check of a share found. ``links``: files with several names, of which some may be in
+    other shares: merge those of all parts and give them to `links_of`."""
 
     report: Report  # its findings are not grouped, and lie in ``faults``
     faults: list[Fault]
@@ -39,7 +39,7 @@ def check_part(
 ) -> Part:
     """Check a share of a tree, as `check` does with all of it; repairs nothing and writes nothing.
 
-    listed: findings of one kind that are told.
+    listed: the most findings of one kind.
 
     Raises:
         UnusableSpool: the root cannot be opened, or the disk refuses.

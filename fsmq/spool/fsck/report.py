@@ -11,8 +11,8 @@ from ..views.counts import Counts
 
 
 class Severity(Enum):
-    ERROR = "error"  # a rule of the format is broken, or a message cannot be served
-    WARNING = "warning"  # rubbish, or a risk; every message is served all the same
+    ERROR = "error"  # a rule of the format is broken, or a message cannot be claimed
+    WARNING = "warning"  # rubbish, or a risk; every message can be claimed all the same
 
 
 class Kind(Enum):
@@ -51,8 +51,8 @@ class Finding:
     """One thing that is wrong.
 
     path: relative to the root. Findings of one kind that concern one queue may be one finding with
-        the path of an example; ``count`` tells how many they are.
-    reason: what is wrong, and what a person can do where nothing is done by itself.
+        the path of an example; ``count`` is how many they are.
+    reason: what is wrong, and what a person can do if nothing repairs it.
     repair: what a repair does; None where a person has to decide.
     """
 
@@ -75,11 +75,11 @@ class Finding:
 
 
 class Fault(NamedTuple):
-    """A finding and the deed that mends it: True when it is mended; may raise OSError."""
+    """A finding, and what repairs it: True when it is repaired; may raise OSError."""
 
     finding: Finding
     mend: Callable[[], bool] | None = None
-    group: str = ""  # findings of one kind and one group are told as one
+    group: str = ""  # findings of one kind and one group are reported as one
 
 
 class Progress(NamedTuple):
@@ -95,10 +95,10 @@ class Progress(NamedTuple):
 class Report:
     """The outcome of a check.
 
-    queues: messages by queue, as counted while walking; exact if nothing moved meanwhile.
+    queues: messages by queue, counted while walking; exact if nothing moved during that.
     removed: files in ``remove/``, waiting for the reaper.
     staged: dot-names in ``new/``: puts under way, and what crashes left.
-    findings: what is wrong, as far as it was not repaired. repaired: what was.
+    findings: what is wrong and was not repaired. repaired: what was repaired.
     unlisted: suspects by kind beyond the limit of a list; run the check again after a repair.
     """
 
@@ -142,7 +142,7 @@ class Report:
 
 
 def printable(text: str) -> str:
-    """Text of a file name without what could upset a terminal or an encoder."""
+    """Text of a file name with everything escaped that a terminal or an encoder cannot take."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

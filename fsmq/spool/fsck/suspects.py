@@ -1,4 +1,4 @@
-"""Suspects: entries that looked wrong once, to be looked at again; and the share of one check."""
+"""Suspects: entries that seemed wrong once and are checked again; and the share of one check."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Share:
 
 
 class Suspect(NamedTuple):
-    """A fault that was seen once, and how to look again."""
+    """A fault that was seen once, and how to check it again."""
 
     fault: Fault
     look: Callable[[], Fault | None]
 
 
 def settle(suspects: list[Suspect], pause: float) -> list[Suspect]:
-    """Look at the suspects again, as long as looking again clears some of them.
+    """Check the suspects again and again, as long as some of them turn out to be right.
 
-    So it waits, for example, for the messages of a queue that is being deleted.
+    So a check waits, for example, until all messages of a queue that is being deleted are gone.
     """
     for _ in range(_MAX_ROUNDS):
         if not suspects:
@@ -54,13 +54,13 @@ def settle(suspects: list[Suspect], pause: float) -> list[Suspect]:
 
 
 def look_again(suspects: list[Suspect]) -> list[Suspect]:
-    """Those that still look wrong."""
+    """The suspects that are still wrong."""
     looks = [(suspect.look(), suspect.look) for suspect in suspects]
     return [Suspect(fault, look) for fault, look in looks if fault is not None]
 
 
 def grouped(faults: list[Fault]) -> list[Finding]:
-    """The findings, those of one kind and one group as one."""
+    """The findings; faults of one kind and one group are one finding."""
     result: list[Finding] = []
     places: dict[tuple[Kind, str], int] = {}
     for fault in faults:

@@ -1,7 +1,7 @@
-"""Compression of bodies on disk: zlib, or Zstandard; the bytes themselves tell which.
+"""Compression of bodies on disk: zlib or Zstandard, which the first bytes of the body show.
 
-A compressed body is marked by the flag ``.z`` in the id. Whoever reads one must not trust it: what
-is small on disk may be meant to fill the memory.
+A compressed body is marked by the flag ``.z`` in the id. Code that reads one must not trust it: a
+small file may be made to fill the memory.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _STEP_BYTES = 4 * 1024 * 1024
 
 
 def compress(body: bytes, method: Method) -> bytes:
-    """The body in the compressed form."""
+    """The compressed body."""
     if method == "zstd":
         return zstandard.ZstdCompressor().compress(body)
     return zlib.compress(body)
 
 
 def decompress(packed: bytes, limit: int = MAX_PLAIN_BYTES) -> bytes | None:
-    """The plain body; None for what is not compressed, is cut off, or would be above ``limit``.
+    """The plain body; None if it is not compressed, is cut off, or would be larger than ``limit``.
 
-    Never takes more memory than ``limit`` and a little.
+    Never takes much more memory than ``limit``.
     """
     return finish(decompress_in(packed, limit, lambda size: None))
 
 
 def decompress_in(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[bytes | None]:
-    """The same in steps. ``need`` is told, before that is so, how many bytes there are in all."""
+    """The same in steps. ``need`` is called with the bytes of the whole before they are taken."""
     try:
         if packed.startswith(ZSTD_MAGIC):
             return (yield from _from_zstd(packed, limit, need))
@@ -79,7 +79,7 @@ def _from_zstd(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[
         size = limit
     elif size > limit:
         return None
-    # What the frame promises is what gets allocated.
+    # The library allocates the size that the frame states.
     need(size)
     if size > LARGE_BYTES:
         yield

@@ -1,4 +1,4 @@
-"""What the probe tries: each trial tells what it found, or stops with a warning or worse."""
+"""The trials of the probe: each reports a finding, or stops with a warning or an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is noted of the work, and never needed for it: journal, metrics, reports, peers.
+"""Records of the work, which no work depends on: journal, metrics, reports, peers.
 
 Folders: `journal/`, `metrics/`, `peers/`.
 """

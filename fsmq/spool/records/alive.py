@@ -1,8 +1,8 @@
-"""Alive: which programs serve a tree, found out by giving each of them something to do.
+"""Alive: finds out which programs work on a tree, by giving each of them something to do.
 
 A message that has already expired, in ``new/``, tests the mover, and an empty file in ``remove/``
-the reaper, on whatever host they run; no other program ever sees them. mq shows that it lives by
-touching a file in ``peers/``.
+the reaper, on any host; no other program ever sees them. mq shows that it is alive by touching a
+file in ``peers/``.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _segment = re.compile(r"\.?(?P<created_ms>[0-9]{13})-.+\.jsonl")
 
 
 def created_ms(name: str) -> int | None:
-    """When a closed segment of this name was begun, in Unix milliseconds; None if it is none."""
+    """When the closed segment was begun, in Unix milliseconds; None for any other name."""
     match = _segment.fullmatch(name)
     return int(match["created_ms"]) if match is not None and name[0] != "." else None
 
@@ -100,7 +100,7 @@ class NoJournal:
 class Journal(NoJournal):
     """Writes one process's lines. Safe in threads.
 
-    host: this host's name among others. program: stands in ``via`` where nothing else is known.
+    host: this host's name among others. program: the ``via`` of a step without another.
     clock: gives Unix seconds.
     """
 
@@ -143,7 +143,7 @@ class Journal(NoJournal):
         self._waiting.append(_Noted(at_ms, event, queue, message_id, details, through))
 
     def measure_lag(self) -> None:
-        """Note how old the oldest step is, in seconds, that stands in no closed segment yet."""
+        """Note the age, in seconds, of the oldest step that no closed segment has."""
         since = self._behind_since
         if since is None:
             try:

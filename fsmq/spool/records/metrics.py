@@ -1,7 +1,7 @@
-"""Metrics: what one process counted and measured, for logs, statsd and Prometheus alike.
+"""Metrics: what one process counted and measured, for logs, statsd and Prometheus.
 
 A metric is named by a tuple: what it is, then the values of its labels, such as
-``("put", "jobs")``. `METRICS` says what there is and what the labels mean.
+``("put", "jobs")``. `METRICS` lists all of them with their labels.
 """
 
 from __future__ import annotations
@@ -143,12 +143,12 @@ class Metrics:
         return dict(totals)
 
     def snapshot(self) -> Snapshot:
-        """All values as they are now; from here on nothing has changed."""
+        """All values as they are now; resets ``changed``."""
         self.changed = False
         return self.snapshot_quietly()
 
     def snapshot_quietly(self) -> Snapshot:
-        """The same, for those who do not ask what has changed."""
+        """All values as they are now; leaves ``changed`` as it is."""
         with self._lock:
             return Snapshot(
                 dict(self._counts),
@@ -183,13 +183,13 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Snapshot:
-        """What :meth:`as_json` made. Raises ValueError for anything else."""
+        """A snapshot from what :meth:`as_json` made. Raises ValueError for anything else."""
         tables = zip(get_args(Kind), cls._fields, strict=True)
         return cls(*(_table(kind, found.get(name)) for kind, name in tables))
 
     @classmethod
     def sum(cls, snapshots: Iterable[Snapshot]) -> Snapshot:
-        """Several as one: counters and histograms are added, of gauges the largest counts."""
+        """The sum of several: counters and histograms are added, a gauge is the largest."""
         counts: Counter[Key] = Counter()
         gauges: dict[Key, float] = {}
         histograms: dict[Key, list[float]] = {}
@@ -204,7 +204,7 @@ class Snapshot(NamedTuple):
 
 
 def _table(kind: Kind, rows: object) -> dict[Key, Any]:
-    """The values of one kind; those of metrics that are not known here are left out."""
+    """The values of one kind, without those of unknown metrics."""
     if not isinstance(rows, list):
         raise ValueError(f"a report has a list for each {kind}")
     table: dict[Key, Any] = {}
@@ -213,7 +213,9 @@ def _table(kind: Kind, rows: object) -> dict[Key, Any]:
             case [str(what), *labels, value] if all(isinstance(label, str) for label in labels):
                 metric = METRICS.get(what)
                 if metric and metric.kind == kind and len(labels) == len(metric.labels):
-                    "".join(labels).encode()  # a lone surrogate could not be told on
+                    "".join(
+                        labels
+                    ).encode()  # raises for a lone surrogate, which nobody could encode
                     table[what, *labels] = _value(metric, value)
             case _:
                 raise ValueError("a row of a report is a metric, its labels and a value")
@@ -223,7 +225,7 @@ def _table(kind: Kind, rows: object) -> dict[Key, Any]:
 def _value(metric: Metric, value: Any) -> Any:
     numbers = value if metric.kind == "histogram" and isinstance(value, list) else [value]
     wanted = len(metric.bounds) + 2 if metric.kind == "histogram" else 1
-    # NaN fails the comparison, and so does what no float can hold.
+    # NaN fails the comparison, and so does a number too large for a float.
     is_number = all(type(one) in (int, float) and abs(one) < _MOST for one in numbers)
     if not is_number or len(numbers) != wanted:
         raise ValueError(f"{metric.name} has no such value")

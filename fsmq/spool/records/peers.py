@@ -1,4 +1,4 @@
-"""Peers: a heartbeat file for each host that serves a spool, and the share that follows from it.
+"""Peers: a heartbeat file for each host with programs on a spool, and its share of the ids.
 
 ``peers/<node>`` is touched every few seconds. Ages are differences between two such times, both
 given by the filesystem, so the clocks of hosts do not matter.
@@ -21,7 +21,7 @@ _MAX_ADDRESS_BYTES = 300
 
 
 class Host(NamedTuple):
-    """A host that lives, and where its mq answers (``host:port``; empty if it does not say)."""
+    """A host that is alive, and the address of its mq (``host:port``; empty if unknown)."""
 
     name: str
     address: str
@@ -33,7 +33,7 @@ def host_name() -> str:
 
 
 def beat(tree: Tree, node: str, address: str = "") -> None:
-    """Say that a node is alive, and where it answers. Raises OSError."""
+    """Note that a node is alive, and the address of its mq. Raises OSError."""
     path = tree.folder(PEERS, node)
     fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -47,12 +47,12 @@ def beat(tree: Tree, node: str, address: str = "") -> None:
 
 
 def leave(tree: Tree, node: str) -> None:
-    """Say that a node stops. Raises OSError."""
+    """Remove the heartbeat of a node that stops. Raises OSError."""
     tree.unlink(tree.folder(PEERS, node))
 
 
 def alive(tree: Tree, node: str) -> list[str]:
-    """The names of the nodes that live, sorted; ``node`` has just beaten. Raises OSError."""
+    """The names of the nodes alive, sorted; ``node`` has just beaten. Raises OSError."""
     own = tree.stat(tree.folder(PEERS, node))
     if own is None:
         return [node]
@@ -65,14 +65,14 @@ def alive(tree: Tree, node: str) -> list[str]:
 
 
 def hosts(tree: Tree, node: str) -> list[Host]:
-    """The nodes that live, sorted by name. Raises OSError."""
+    """The nodes alive, sorted by name. Raises OSError."""
     return [Host(name, _address(tree, name)) for name in alive(tree, node)]
 
 
 def share(nodes: list[str], node: str, peers: int | None, process: int, processes: int) -> Share:
-    """What one of ``processes`` on ``node`` prefers when ``peers`` other nodes fetch as well.
+    """The share of one of ``processes`` on ``node``, when ``peers`` other nodes claim, too.
 
-    peers: None means all that live.
+    peers: None means all that are alive.
     """
     count = len(nodes) if peers is None else peers + 1
     if count == 1 and processes == 1:
@@ -85,10 +85,10 @@ def _address(tree: Tree, node: str) -> str:
     try:
         fd = tree.open(tree.folder(PEERS, node))
     except OSError:
-        return ""  # it left just now
+        return ""  # it has just left
     try:
-        said = os.read(fd, _MAX_ADDRESS_BYTES)
+        written = os.read(fd, _MAX_ADDRESS_BYTES)
     finally:
         os.close(fd)
-    first = said.decode("utf-8", "replace").partition("\n")[0]
+    first = written.decode("utf-8", "replace").partition("\n")[0]
     return first if first.isprintable() else ""

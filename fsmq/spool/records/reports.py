@@ -1,7 +1,7 @@
 """Reports: ``metrics/<node>:<process>:<pid>``, what each process of a host counted lately.
 
-With them any process can show the counts of all, and see that a mover lives. A report is replaced
-as a whole and never synced: after a crash nobody misses it.
+With them any process can show the counts of all, and see that a mover is alive. A report is
+replaced as a whole and never synced: after a crash nobody needs it.
 """
 
 from __future__ import annotations
