@@ -1,9 +1,9 @@
 """Locks on files, which end with their process; and reservations, the locks on own ids.
 
-A reservation keeps two puts of one own id apart, on any host. It is a name ``new/.<queue>:<id>:own``
-of a file that a process has locked (flock). The lock ends with the process. So a crash leaves a
-file, and never an id that cannot be put any more. All names of one batch are links of one file: one
-lock, and one open descriptor.
+A reservation keeps two puts of one own id apart, on any host. It is a name
+``new/.<queue>:<id>:own`` of a file that a process has locked (flock). The lock ends with the
+process. So a crash leaves a file, and never an id that cannot be put any more. All names of one
+batch are links of one file: one lock, and one open descriptor.
 
 A reservation that a crash left also means that a message of this id may be written and not shown
 yet. It is promoted or removed before the id is free again. Otherwise it could come out beside the
