@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from fsmq.cli import output
 from fsmq.cli.output import json_option
-from fsmq.cli.params import queue_argument, seconds
+from fsmq.cli.params import Completed, queue_argument, seconds
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.spool.layout.settings import DEFAULTS, SETTINGS, Setting
 
@@ -19,20 +18,7 @@ _SIZE = re.compile(r"([0-9]+) ?(|B|K|KiB|M|MiB|G|GiB)")
 _FACTORS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3}
 
 
-class Change(click.ParamType[str]):
-    """``SETTING=VALUE``; a shell completes the names of the settings."""
-
-    name = "setting=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text as it is; `parsed` takes it apart."""
-        return str(value)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Settings that begin so."""
-        return [CompletionItem(f"{n}=") for n in DEFAULTS.as_dict() if n.startswith(incomplete)]
+CHANGE = Completed("setting=value", lambda ctx: [f"{name}=" for name in DEFAULTS.as_dict()])
 
 
 def _help() -> str:
@@ -70,7 +56,7 @@ def shown(name: str, value: Any) -> str:
 
 @click.command("config", help=_help())
 @queue_argument
-@click.argument("changes", nargs=-1, type=Change(), metavar="[SETTING=VALUE]...")
+@click.argument("changes", nargs=-1, type=CHANGE, metavar="[SETTING=VALUE]...")
 @at_option
 @json_option
 def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from fsmq.spool import FsmqError
 
+_OFFERED = 50  # ids that a shell completes
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|min|h|d|w|)")
 _SECONDS = {"ms": 0.001, "s": 1, "": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -44,50 +46,69 @@ class Span(click.ParamType[float]):
             self.fail(f"{value!r} is not a span of time: 30, 1.5, 500ms, 10m, 2h or 7d", param, ctx)
 
 
-class QueueName(click.ParamType[str]):
-    """The name of a queue; a shell completes it from the place that ``--at`` names."""
+class Completed(click.ParamType[str]):
+    """A text that a shell completes; the spool or the server checks it."""
 
-    name = "queue"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name as it is: the spool or the server checks it."""
-        return str(value)
+    def __init__(self, name: str, offers: Callable[[click.Context], Iterable[str]]) -> None:
+        self.name = name
+        self._offers = offers
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """The queues that begin so; none where the place cannot be reached."""
-        from fsmq.cli.place.place import open_place
-
+        """What is offered and begins so; nothing where the place cannot be reached."""
         try:
-            with open_place(ctx.params.get("at"), patience=1.0) as place:
-                return [CompletionItem(q) for q in place.queues() if q.startswith(incomplete)]
-        except (FsmqError, click.ClickException, OSError):
-            return []
-
-
-class ConsumerName(click.ParamType[str]):
-    """The name of a consumer; a shell completes it from the folder that ``--root`` names."""
-
-    name = "consumer"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """The consumers that begin so; none where there is no folder."""
-        from fsmq.cli.place.place import Root
-        from fsmq.spool.consumers.batches import overview
-
-        try:
-            with Root(ctx.params["root"]) as place:
-                found = overview(place.context)
+            return [CompletionItem(o) for o in self._offers(ctx) if o.startswith(incomplete)]
         except (FsmqError, click.ClickException, OSError, KeyError, TypeError):
             return []
-        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+def _queues(ctx: click.Context) -> list[str]:
+    from fsmq.cli.place.place import open_place
+
+    with open_place(ctx.params.get("at"), patience=1.0) as place:
+        return place.queues()
+
+
+def _ids_in_flight(ctx: click.Context) -> list[str]:
+    from fsmq.cli.place.place import open_place
+
+    with open_place(ctx.params.get("at"), patience=1.0) as place:
+        queue = place.queue(ctx.params["queue"])
+        return [message.id for message in queue.peek(_OFFERED, state="in_flight")]
+
+
+def _consumers(ctx: click.Context) -> list[str]:
+    from fsmq.cli.place.place import Root
+    from fsmq.spool.consumers.batches import overview
+
+    with Root(ctx.params["root"]) as place:
+        return list(overview(place.context))
 
 
 SPAN = Span()
-QUEUE = QueueName()
-CONSUMER = ConsumerName()
+QUEUE = Completed("queue", _queues)
+ID = Completed("id", _ids_in_flight)
+CONSUMER = Completed("consumer", _consumers)
 
 queue_argument = click.argument("queue", type=QUEUE)
+
+# Of a message that is put or published.
+body_option = click.option(
+    "--body", "-b", metavar="TEXT", help="The message itself, instead of a FILE."
+)
+priority_option = click.option(
+    "--priority", type=int, default=0, help="0 (first) to 99 (last).  [0]"
+)
+ttl_option = click.option("--ttl", type=SPAN, help="Time to live; then it expires.  [never]")
+content_type_option = click.option(
+    "--content-type", metavar="TYPE", help="For example application/json."
+)
+attribute_option = click.option(
+    "--attribute",
+    "-a",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="May be given several times.",
+)

@@ -15,7 +15,16 @@ import click
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, failure, report
 from fsmq.cli.output import json_option
-from fsmq.cli.params import SPAN, body_bytes, queue_argument
+from fsmq.cli.params import (
+    SPAN,
+    attribute_option,
+    body_bytes,
+    body_option,
+    content_type_option,
+    priority_option,
+    queue_argument,
+    ttl_option,
+)
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import FsmqError, NewMessage
 from fsmq.words import many
@@ -32,21 +41,14 @@ _BATCH = 250
     "files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[FILE]..."
 )
 @at_option
-@click.option("--body", "-b", metavar="TEXT", help="The message itself, instead of a FILE.")
+@body_option
 @click.option("--lines", is_flag=True, help="Every line is a message, without its line feed.")
 @click.option("--delay", type=SPAN, help="How long to hide it first.  [the queue's default_delay]")
-@click.option("--priority", type=int, default=0, help="0 (first) to 99 (last).  [0]")
-@click.option("--ttl", type=SPAN, help="Time to live; then it expires.  [never]")
+@priority_option
+@ttl_option
 @click.option("--id", "own_id", metavar="ID", help="An id of your own: a second put of it fails.")
-@click.option("--content-type", metavar="TYPE", help="For example application/json.")
-@click.option(
-    "--attribute",
-    "-a",
-    "pairs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="May be given several times.",
-)
+@content_type_option
+@attribute_option
 @click.option("--create", is_flag=True, help="Create the queue if it is missing; and the folder.")
 @click.option(
     "--watch",

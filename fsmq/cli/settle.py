@@ -7,47 +7,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import json_option
-from fsmq.cli.params import SPAN, queue_argument
+from fsmq.cli.params import ID, SPAN, queue_argument
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.spool import FsmqError, NoSuchMessage
+from fsmq.spool import NoSuchMessage
 from fsmq.wire import moment
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OFFERED = 50  # ids that a shell completes
 _TOGETHER = 1000  # removals that share one sync
-
-
-class MessageId(click.ParamType[str]):
-    """An id; a shell completes those of the messages in flight."""
-
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The id as it is."""
-        return str(value)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Ids in flight that begin so."""
-        try:
-            with open_place(ctx.params.get("at"), patience=1.0) as place:
-                queue = place.queue(ctx.params["queue"])
-                hidden = queue.peek(_OFFERED, state="in_flight")
-                return [CompletionItem(m.id) for m in hidden if m.id.startswith(incomplete)]
-        except (FsmqError, click.ClickException, OSError, KeyError):
-            return []
 
 
 def _ids(command: F) -> F:
     command = json_option(at_option(command))
-    command = click.argument("ids", nargs=-1, type=MessageId(), metavar="[ID]...")(command)
+    command = click.argument("ids", nargs=-1, type=ID, metavar="[ID]...")(command)
     return queue_argument(command)
 
 

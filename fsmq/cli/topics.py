@@ -13,7 +13,16 @@ from fsmq.cli import output
 from fsmq.cli.failures import report
 from fsmq.cli.group import Fsmq
 from fsmq.cli.output import json_option
-from fsmq.cli.params import SPAN, body_bytes, queue_argument
+from fsmq.cli.params import (
+    SPAN,
+    attribute_option,
+    body_bytes,
+    body_option,
+    content_type_option,
+    priority_option,
+    queue_argument,
+    ttl_option,
+)
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.put import attributes_of, opened
 from fsmq.spool import InvalidValue
@@ -179,19 +188,12 @@ def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
     "file", required=False, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE"
 )
 @at_option
-@click.option("--body", "-b", metavar="TEXT", help="The message itself, instead of a FILE.")
+@body_option
 @click.option("--delay", type=SPAN, help="How long to hide it first.  [the queues' default_delay]")
-@click.option("--priority", type=int, default=0, help="0 (first) to 99 (last).  [0]")
-@click.option("--ttl", type=SPAN, help="Time to live; then it expires.  [never]")
-@click.option("--content-type", metavar="TYPE", help="For example application/json.")
-@click.option(
-    "--attribute",
-    "-a",
-    "pairs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="May be given several times.",
-)
+@priority_option
+@ttl_option
+@content_type_option
+@attribute_option
 @json_option
 def publish(
     topic: str,

@@ -7,12 +7,10 @@ from typing import Any
 
 import click
 
-from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
     absolute,
     await_stream,
-    dry_run_option,
-    master_option,
+    job_options,
     progress,
     spark_session,
     summary,
@@ -48,9 +46,7 @@ from fsmq.cli.place.place import root_option
     metavar="NAME",
     help="The name of the consumer.  [default: made from --to]",
 )
-@master_option
-@dry_run_option
-@json_option
+@job_options
 def archive(
     queues: tuple[str, ...],
     root: Path,

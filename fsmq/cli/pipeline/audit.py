@@ -8,11 +8,9 @@ from pathlib import Path
 import click
 
 from fsmq.cli.failures import Exit
-from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
     absolute,
-    dry_run_option,
-    master_option,
+    job_options,
     progress,
     spark_session,
     summary,
@@ -35,9 +33,7 @@ _SHOWN = 20
 )
 @click.option("--bodies", is_flag=True, help="Also read header blocks and compressed bodies.")
 @click.option("--offline", is_flag=True, help="No program is running: check files of any age.")
-@master_option
-@dry_run_option
-@json_option
+@job_options
 def audit(
     root: Path,
     to: str | None,

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
-    dry_run_option,
-    master_option,
+    job_options,
     progress,
     spark_session,
     summary,
@@ -27,9 +25,7 @@ from fsmq.cli.place.place import root_option
     metavar="EXPR",
     help="What duplicates have in common: get_json_object(string(body), '$.order').",
 )
-@master_option
-@dry_run_option
-@json_option
+@job_options
 def dedup(
     queues: str, root: Path, key: str, master: str | None, dry_run: bool, as_json: bool
 ) -> None:

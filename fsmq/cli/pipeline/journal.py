@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
     absolute,
     await_stream,
-    dry_run_option,
-    master_option,
+    job_options,
     progress,
     spark_session,
     summary,
@@ -52,9 +50,7 @@ if TYPE_CHECKING:
     metavar="DAYS",
     help="Close an open message after this time without a step.",
 )
-@master_option
-@dry_run_option
-@json_option
+@job_options
 def journal(
     root: Path,
     folder: str,

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import click
 
-from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
     absolute,
-    dry_run_option,
-    master_option,
+    job_options,
     progress,
     putting_options,
     spark_session,
@@ -38,9 +36,7 @@ from fsmq.cli.place.place import root_option
     " 'body=to_json(struct(*))'.",
 )
 @putting_options
-@master_option
-@dry_run_option
-@json_option
+@job_options
 def load(
     source: str,
     root: Path,

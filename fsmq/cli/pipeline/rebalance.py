@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
-    dry_run_option,
-    master_option,
+    job_options,
     progress,
     spark_session,
     summary,
@@ -21,9 +19,7 @@ from fsmq.cli.place.place import root_option
 @click.argument("queues")
 @root_option
 @click.option("--to", required=True, metavar="QUEUE=SHARE,…", help="As in jobs-a=2,jobs-b=1.")
-@master_option
-@dry_run_option
-@json_option
+@job_options
 def rebalance(
     queues: str, root: Path, to: str, master: str | None, dry_run: bool, as_json: bool
 ) -> None:

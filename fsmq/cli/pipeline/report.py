@@ -8,11 +8,9 @@ from pathlib import Path
 import click
 
 from fsmq.cli.failures import Exit, Failure
-from fsmq.cli.output import json_option
 from fsmq.cli.pipeline.running import (
     absolute,
-    dry_run_option,
-    master_option,
+    job_options,
     progress,
     spark_session,
     summary,
@@ -38,9 +36,7 @@ from fsmq.cli.pipeline.running import (
     metavar="DAYS",
     help="How far back from the newest step of the tables.",
 )
-@master_option
-@dry_run_option
-@json_option
+@job_options
 def report(
     tables: str, file: Path, days: float, master: str | None, dry_run: bool, as_json: bool
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fsmq.cli.failures import Exit, Failure
-from fsmq.cli.output import bar, document, facts
+from fsmq.cli.output import bar, document, facts, json_option
 from fsmq.cli.pipeline.spark_errors import AGAIN, failure_of
 from fsmq.cli.pipeline.stopping import handled, interrupt, stoppable
 
@@ -28,10 +28,14 @@ _LOOK_S = 0.5
 # Python's own words of what Spark says anyway.
 _CHATTY = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
-master_option = click.option(
-    "--master",
-    metavar="URL",
-    help="Where Spark runs: local[2], spark://host:7077.  [default: all cores of this machine]",
+_of_every_job = (
+    click.option(
+        "--master",
+        metavar="URL",
+        help="Where Spark runs: local[2], spark://host:7077.  [default: all cores of this machine]",
+    ),
+    click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing."),
+    json_option,
 )
 _putting = (
     click.option(
@@ -47,9 +51,18 @@ _putting = (
 )
 
 
+def job_options(command: F) -> F:
+    """The options of every job: master, dry_run and as_json."""
+    return _with(_of_every_job, command)
+
+
 def putting_options(command: F) -> F:
     """The options of a job that puts messages: job, create_queues and rejected_rows."""
-    for option in reversed(_putting):
+    return _with(_putting, command)
+
+
+def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
+    for option in reversed(options):
         command = option(command)
     return command
 
@@ -57,11 +70,6 @@ def putting_options(command: F) -> F:
 def absolute(place: str) -> str:
     """A path as Spark's workers can use it, or a URL as it is."""
     return place if "://" in place else str(Path(place).resolve())
-
-
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
-)
 
 
 @contextmanager

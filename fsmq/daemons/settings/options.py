@@ -25,14 +25,32 @@ from fsmq.daemons.settings.settings import (
 
 
 @dataclass(frozen=True, slots=True)
-class MqOptions:
+class OfEvery:
+    """The settings of every program."""
+
+    journal: OnOff
+    log_level: LogLevel
+    log_format: LogFormat
+    config: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class OfDaemon(OfEvery):
+    """The settings of mq, mq-mover and mq-reaper."""
+
+    node: str
+    watch: Watch
+    poll_interval: float
+
+
+@dataclass(frozen=True, slots=True)
+class MqOptions(OfDaemon):
     """The settings of mq; units and meanings as in `SETTINGS`."""
 
     root: Path
     sync: SyncMode
     workers: int
     peers: int | Literal["auto"]
-    node: str
     address: str
     port: int
     dialects: tuple[str, ...]
@@ -59,17 +77,11 @@ class MqOptions:
     max_requests_per_key: int
     max_waiters_per_key: int
     max_body_memory_per_key: int
-    watch: Watch
-    poll_interval: float
     stats: Literal["none", "statsd"]
     stats_address: str
     stats_prefix: str
     stats_interval: float
     stats_tags: Literal["none", "dogstatsd"]
-    journal: OnOff
-    log_level: LogLevel
-    log_format: LogFormat
-    config: Path | None
     root_is_given: bool
     """Whether somebody has chosen the root."""
 
@@ -85,21 +97,14 @@ class MqOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class MoverOptions:
+class MoverOptions(OfDaemon):
     """The settings of mq-mover: either ``root`` is set, or both ``source`` and ``destination``."""
 
     root: Path | None
     source: Path | None
     destination: Path | None
     delay: float
-    watch: Watch
-    poll_interval: float
     expiry_interval: float
-    node: str
-    journal: OnOff
-    log_level: LogLevel
-    log_format: LogFormat
-    config: Path | None
 
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
@@ -114,20 +119,13 @@ class MoverOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ReaperOptions:
+class ReaperOptions(OfDaemon):
     """The settings of mq-reaper; ``source`` is set in any case, from ``root`` where that is."""
 
     root: Path | None
     source: Path
-    watch: Watch
-    poll_interval: float
-    node: str
-    journal: OnOff
     journal_retention: float
     journal_bytes: int
-    log_level: LogLevel
-    log_format: LogFormat
-    config: Path | None
 
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
@@ -139,7 +137,7 @@ class ReaperOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class UpOptions:
+class UpOptions(OfEvery):
     """The settings of ``fsmq up``, which hands them to the programs that it runs."""
 
     root: Path
@@ -153,10 +151,6 @@ class UpOptions:
     host_names: str | None
     let_anyone_in: Literal["no", "yes"]
     shutdown_timeout: float
-    journal: OnOff
-    log_level: LogLevel
-    log_format: LogFormat
-    config: Path | None
     root_is_given: bool
     """Whether somebody has chosen the root."""
     given: frozenset[str]
