@@ -116,7 +116,9 @@ class DedupHistory:
     def check_standing(self, read: Iterable[Copy], write: Iterable[Copy]) -> None:
         """All that stands after the crash, on either side."""
         found: Counter[str] = Counter()
+        there: set[str | None] = set()
         for copy in read:
+            there.add(copy.id)
             if self._identify(copy):
                 assert copy.key is not None
                 found[copy.key] += 1
@@ -130,6 +132,9 @@ class DedupHistory:
                 self._find("duplicated", f"{found[key]} copies of {self._story(key)}")
             if not found[key] and any(self._must_stand(key, send) for send in sends):
                 self._find("lost", self._story(key))
+        for message_id, shown in self._shown.items():
+            if message_id not in there and found[shown.key] and self._must_stay(shown):
+                self._find("undone", f"{DUPS}:{message_id} was shown: {self._story(shown.key)}")
 
     def _identify(self, copy: Copy) -> bool:
         if copy.key is None:
@@ -168,6 +173,13 @@ class DedupHistory:
         """Whether a copy must be there: its send is certain, and no ack of one may have met it."""
         acks = [ack for shown in self._shown.values() if shown.key == key for ack in shown.acks]
         return self._certain(send) and not any(ack.answered > send.called for ack in acks)
+
+    def _must_stay(self, shown: _Shown) -> bool:
+        """Whether a copy must be there by its id, which its consumer holds: no ack may have met it.
+
+        Its content alone may be another copy's, or its own, back where no claim keeps it.
+        """
+        return any(self._certain(op) for op, _ in shown.polls) and not shown.acks
 
     def _story(self, key: str) -> str:
         copies = [(i, shown) for i, shown in self._shown.items() if shown.key == key]

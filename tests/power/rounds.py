@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.power.clients import BUSY, FAN, MAIN, MIXED, TOPIC
@@ -67,8 +67,13 @@ class Campaign:
     def _root(self) -> Path:
         return self._disk.place / "mq"
 
-    def run(self, rounds: int) -> Tally:
-        """Start, load, cut, look; so many times. The disk's own check comes at the end."""
+    def run(
+        self, rounds: int, *, is_enough: Callable[[Tally], bool] = lambda tally: False
+    ) -> Tally:
+        """Start, load, cut, look; so many times. The disk's own check comes at the end.
+
+        is_enough: whether to end before, with what the rounds have come to so far.
+        """
         tally = Tally()
         self._daemons.start()
         self._make_queues()
@@ -76,6 +81,8 @@ class Campaign:
         try:
             for _ in range(rounds):
                 tally.add(self.one_round())
+                if is_enough(tally):
+                    break
         finally:
             self._nursery.kill_all()
             self._daemons.close()

@@ -55,6 +55,11 @@ def test_what_is_under_way_may_have_happened_or_not(ops: list[Op]) -> None:
     assert Judge(*ops, *shown).stands(Copy("i", "k", 7)) == []
 
 
+def test_a_poll_that_may_not_have_been_answered_leaves_its_message_where_it_was() -> None:
+    assert Judge(send(1, 2), poll(3, 2000, 7)).stands(write=1) == []
+    assert Judge(send(1, 2), poll(3, 4, 7), ack(5), send(6, 7)).stands(write=1) == []
+
+
 def test_each_broken_promise_is_seen() -> None:
     assert Judge(send(1, 2)).stands() == ["lost"]
     assert Judge(send(1, 2), poll(3, 4, 7)).stands() == ["lost"]
@@ -63,6 +68,8 @@ def test_each_broken_promise_is_seen() -> None:
     assert Judge(send(1, 2), poll(3, 4, 7), ack(5, 6), poll(8, 9, 99)).kinds == ["resurrected"]
     assert Judge(send(1, 2), poll(3, 4, 70), poll(5, 6, 99)).kinds == ["held twice"]
     assert Judge(send(1, 2), poll(3, 4, 70)).stands(Copy("i", "k", 0)) == ["held twice"]
+    assert Judge(send(1, 2), poll(3, 4, 70)).stands(write=1) == ["undone"]
+    assert Judge(send(1, 2), poll(3, 4, 7)).stands(Copy("j", "k", 7)) == ["undone"]
     assert Judge(send(1, 2)).stands(Copy("i", "k"), write=1) == ["duplicated"]
     assert Judge(send(1, 2)).stands(Copy("i", "k"), Copy("j", "x")) == ["foreign"]
     assert Judge(send(1, 2)).stands(Copy("i", "k"), Copy("j", None)) == ["torn"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,9 @@ from tests.power.rounds import Campaign
 from tests.power.tally import Tally
 
 ROUNDS = 3  # for each of the twelve configurations
+# Until a missing sync is seen. Mostly that is at once; but a disk may have stored by itself what
+# nobody has told it to, or there may have been nothing to lose: seldom in more than 1 of 10 rounds.
+MOST_ROUNDS = 12
 FILESYSTEMS = ("ext4", "xfs")
 SYNCS = ("auto", "fsync", "syncfs")
 
@@ -37,6 +40,7 @@ def cut(
     weights: Mapping[str, int] = MIXED,
     before: Mapping[str, int] | None = None,
     without: str = "",
+    is_enough: Callable[[Tally], bool] = lambda tally: False,
 ) -> Tally:
     """Run a campaign; skipped where this machine cannot."""
     try:
@@ -52,7 +56,7 @@ def cut(
                 without=without,
                 seed=(filesystem, sync, processes),
             )
-            return campaign.run(rounds)
+            return campaign.run(rounds, is_enough=is_enough)
     except CannotMount as error:
         pytest.skip(str(error))
 
@@ -116,7 +120,9 @@ BLIND = {
     "releases": Blind("ext4", "folders", {"release": 1}, {"undone"}, {"post": 1, "fetch": 1}),
     "purges": Blind("xfs", "folders", {"empty": 1}, {"resurrected"}, {"fill": 1}),
     "dedup sends": Blind("ext4", "message", {"send_dups": 1}, {"lost", "torn"}),
-    "dedup polls": Blind("xfs", "all", {"poll_dups": 1}, {"held twice"}, {"send_dups": 1}),
+    "dedup polls": Blind(
+        "xfs", "all", {"poll_dups": 1}, {"undone", "held twice"}, {"send_dups": 1}
+    ),
     "dedup acks": Blind(
         "ext4", "folders", {"ack_dups": 1}, {"resurrected"}, {"send_dups": 2, "poll_dups": 1}
     ),
@@ -128,14 +134,19 @@ BLIND = {
 @pytest.mark.parametrize("what", BLIND)
 def test_a_missing_sync_is_seen(nursery: Nursery, tmp_path: Path, what: str) -> None:
     blind = BLIND[what]
+
+    def is_seen(tally: Tally) -> bool:
+        return not blind.seen.isdisjoint(tally.kinds)
+
     tally = cut(
         nursery,
         tmp_path,
         blind.filesystem,
-        2,
+        MOST_ROUNDS,
         sync=blind.sync,
         without=blind.without,
         weights=blind.weights,
         before=blind.before,
+        is_enough=is_seen,
     )
-    assert blind.seen & set(tally.kinds), f"{tally} {tally.kinds}"
+    assert is_seen(tally), f"{tally} {tally.kinds}"
