@@ -63,6 +63,9 @@ class Client:
     def asking(self, text: str, kind: type[Op] = Operation) -> Iterator[Op]:  # type: ignore[assignment]
         """An operation, from the question to the answer; an error of fsmq is an answer."""
         op = kind(len(self._log.entries) + 1, f"{self.name}: {text}")
+        for entry in self.spool.context.ready._entries.values():
+            if not entry.watched:
+                entry.stale_at = 0.0
         self._log.ask(op)
         try:
             yield op

@@ -50,6 +50,10 @@ class Stuck(Exception):
     """An actor came neither to its next call nor to its end."""
 
 
+class NoEvents(Exception):
+    """The kernel has no file events for a spool: what can be told without them is another story."""
+
+
 class Actor:
     """Work in a thread that can be stopped before each of its calls.
 
@@ -177,12 +181,19 @@ class Gate:
         return lambda: monotonic() + self._ahead_s
 
     def _notifier(self, nonblocking: bool) -> _Notifier:
-        """File events: from the kernel's real ones. To close one takes the kernel milliseconds."""
+        """File events: from the kernel's real ones. To close one takes the kernel milliseconds.
+
+        Raises NoEvents: a spool that got an OSError would go on without events, and nobody know.
+        """
         for notifier in self._notifiers:
             if not notifier.in_use:
                 notifier.begin()
                 return notifier
-        self._notifiers.append(_Notifier(nonblocking=nonblocking))
+        try:
+            self._notifiers.append(_Notifier(nonblocking=nonblocking))
+        except OSError as error:
+            limit = "raise fs.inotify.max_user_instances"
+            raise NoEvents(f"no file events ({error.strerror}): {limit}") from error
         return self._notifiers[-1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from fsmq.spool.fsck import Kind as FindingKind
 from fsmq.spool.fsck import check
 from fsmq.spool.index.events import Event, Kind
 from fsmq.spool.layout.names import UUID7, split_entry
+from fsmq.spool.layout.throttle import Throttle
 from tests.interleave import model
 from tests.interleave.client import LONG_S, OTHER, Client, Q
 from tests.interleave.gate import Gate
@@ -27,6 +29,8 @@ _RIPE_S = 1.5
 # All claims and delays have ended then, and whatever writers have left has been looked after.
 _AGES_S = 200.0
 _MOST_OF_ONE_ID = 3
+# Longer than anything takes that is done between two moments at which time passes.
+_POLL_S = 1.0
 FIRST = World(frozenset({Q, OTHER}), frozenset())
 
 
@@ -64,6 +68,9 @@ class Scene:
             clock=gate_clock,
             **options,  # type: ignore[arg-type]
         )
+        # Whoever polls lists again after a time that grows with what the last listing took the
+        # machine: here with each thing that it is asked to do.
+        spool.context.ready._polling = Throttle(math.inf, _POLL_S)
         self._open.append(Client(name, spool, self.log))
         return self._open[-1]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,11 +13,13 @@ import pytest
 from fsmq.spool.consumers.claims import Claimed
 from fsmq.spool.context import Context
 from fsmq.spool.layout.transitions import State, Transition
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.verbs import purge, put, receive, release
 from fsmq.spool.verbs.draft import Draft
 from fsmq.spool.verbs.latch import Latched
 from fsmq.spool.views import browse
 from fsmq.spool.views.census import _Folder
+from tests.interleave import gate
 from tests.interleave.explore import Explorer, Plan
 
 Patch = pytest.MonkeyPatch
@@ -117,7 +121,7 @@ CURES: Sequence[tuple[Callable[[Patch], None], Plan]] = (
     (give_back_any_claim, Plan("claim and hang up", "lapse, claim")),
     (give_back_any_claim, Plan("claim and fail to sync", "lapse, claim")),
     (look_once_at_what_is_hidden, Plan("purge", "claim")),
-    (know_claims_by_ids, Plan("keep batch", "lapse, claim, remove, put, claim")),
+    (know_claims_by_ids, Plan("keep batch", "lapse, claim, remove, put")),
     (know_claims_by_ids, Plan("commit batch", "lapse, claim, remove, put")),
     (stamp_what_was_written, Plan("put delayed", "restart mover, claim")),
     (believe_a_cleared_listing, Plan("census", "drop events")),
@@ -136,3 +140,33 @@ def test_without_what_keeps_the_promise_it_is_broken(
         done = explorer.explore(plan)
     assert done.findings
     assert len(done.findings) < done.schedules, "at some calls it makes no difference"
+
+
+def test_a_slow_machine_finds_the_same(scratch: Path, monkeypatch: Patch) -> None:
+    """Whoever polls lists again after a time that grows with what the last listing took."""
+    look_once_at_what_is_hidden(monkeypatch)
+    names, sleep = Tree.ready_names, time.sleep
+
+    def slowly(tree: Tree, queue: str) -> list[str] | None:
+        sleep(0.01)
+        return names(tree, queue)
+
+    found = []
+    for is_slow in (False, True):
+        if is_slow:
+            monkeypatch.setattr(Tree, "ready_names", slowly)
+        with Explorer(scratch / str(is_slow)).running() as explorer:
+            found.append(explorer.explore(Plan("purge", "claim")))
+    assert found[0] == found[1]
+
+
+def test_nothing_is_explored_without_events(scratch: Path, monkeypatch: Patch) -> None:
+    """A purge would do without, and another story would be told."""
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with Explorer(scratch).running() as explorer:
+        monkeypatch.setattr(gate._Notifier, "__init__", refuse)
+        with pytest.raises(gate.NoEvents, match=r"fs\.inotify\.max_user_instances"):
+            explorer.explore(Plan("purge", "claim"))
