@@ -18,7 +18,7 @@ from fsmq.spool.given import (
 )
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.views.browse import Moved
+from fsmq.spool.verbs.move import Moved
 from fsmq.spool.views.counts import Counts
 from fsmq.spool.worker.async_worker import AsyncWorker
 from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.names import check_id, check_queue
-from fsmq.spool.views.browse import Moved
+from fsmq.spool.verbs.move import Moved
 from fsmq.wire import quote_id
 
 from .exchange import Pause, Verb

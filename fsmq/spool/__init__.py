@@ -21,7 +21,7 @@ from .layout.transitions import State as State
 from .queue import Queue as Queue
 from .spool import Spool
 from .topic import Topic as Topic
-from .views.browse import Moved as Moved
+from .verbs.move import Moved as Moved
 from .views.counts import Counts
 
 # What programs make or catch; what they are given (Queue, Topic) can be imported, too.

@@ -43,6 +43,7 @@ from .layout.transitions import (
 )
 from .layout.tree import Tree
 from .layout.uuids import uuid7
+from .verbs import move as moving
 from .verbs.dedup import content_id, read_side, write_side
 from .views import browse
 
@@ -228,7 +229,7 @@ class MoveRunner:
         if move.in_flight:
             attempts = (*attempts, MOVE_DELAY, MOVE_READY)
         return any(
-            browse.move_one(self._context, attempt, source, message_id, target)
+            moving.move_one(self._context, attempt, source, message_id, target)
             for attempt in attempts
         )
 

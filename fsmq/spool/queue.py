@@ -15,9 +15,9 @@ from .given import Body, Delay, as_new_message, new_message, seconds_of, untold
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings, check_seconds
 from .layout.transitions import DELAY, NEW, QUEUES
+from .verbs.move import Moved, move_messages
 from .verbs.purge import purge
 from .views import browse
-from .views.browse import Moved
 from .views.counts import Counts
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Queue(QueueVerbs):
         tree = context.tree
         queues = {tree.folder(QUEUES, self.name), tree.folder(QUEUES, target)}
         work = Work(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
-        moved = browse.move_messages(
+        moved = move_messages(
             context, self.name, target, only=only, in_flight=in_flight, progress=progress
         )
         return self.spool.complete(Pending(work, lambda: moved))

@@ -14,10 +14,10 @@ from fsmq.spool.consumers.claims import Claimed
 from fsmq.spool.context import Context
 from fsmq.spool.layout.transitions import State, Transition
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.verbs import move as moving
 from fsmq.spool.verbs import purge, put, receive, release
 from fsmq.spool.verbs.draft import Draft
 from fsmq.spool.verbs.latch import Latched
-from fsmq.spool.views import browse
 from fsmq.spool.views.census import _Folder
 from tests.interleave import gate
 from tests.interleave.explore import Explorer, Plan
@@ -112,7 +112,7 @@ def move_to_any_queue(patch: Patch) -> None:
     def move_one(context: Context, how: Transition, source: str, own: str, target: str) -> bool:
         return context.tree.move(how, source, own, target)
 
-    patch.setattr(browse, "move_one", move_one)
+    patch.setattr(moving, "move_one", move_one)
 
 
 CURES: Sequence[tuple[Callable[[Patch], None], Plan]] = (

@@ -130,8 +130,26 @@ def test_the_format_tells_every_row() -> None:
     ]
 
 
+def test_views_change_nothing() -> None:
+    looks = {
+        "folder",
+        "path",
+        "stat",
+        "has_queue",
+        "queues",
+        "names",
+        "walk",
+        "ready_names",
+        "open",
+    }
+    for path in (HOME / "fsmq/spool/views").rglob("*.py"):
+        text = path.read_text()
+        assert set(re.findall(r"\btree\.(\w+)\(", text)) <= looks, path
+        assert not re.search(r"\bcontext\.(make|record)\(", text), path
+
+
 def test_files_are_moved_by_the_table_alone() -> None:
-    # `browse.move_one`, `verbs.removal` and the latch rename first and record when it is durable.
+    # `verbs.move`, `verbs.removal` and the latch rename first and record when it is durable.
     callers = {
         path.relative_to(HOME / "fsmq/spool").as_posix()
         for path in Path(HOME / "fsmq/spool").rglob("*.py")
@@ -141,5 +159,5 @@ def test_files_are_moved_by_the_table_alone() -> None:
         "context.py",
         "verbs/latch.py",
         "verbs/removal.py",
-        "views/browse.py",
+        "verbs/move.py",
     }

@@ -6,7 +6,7 @@ from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.views.browse import Moved
+from fsmq.spool.verbs.move import Moved
 
 from ...wire import MAX_BATCH_BYTES, unquote_id
 from ..answers import json_answer
