@@ -143,7 +143,7 @@ def measure(
 ) -> Result:
     """Measure all figures in an empty folder, each for ``seconds``.
 
-    progress: told which share (0 to 1) of the work is done.
+    progress: called with the share (0 to 1) of the work that is done.
 
     Raises:
         OSError, FsmqError: the disk refuses.

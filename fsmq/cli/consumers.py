@@ -45,8 +45,8 @@ def consumers(consumer: str | None, root: Path, forgets: bool, as_json: bool) ->
         if forgets and consumer is not None:
             forget(place.context, consumer)
     if as_json:
-        told = [_as_dict(name, seen) for name, seen in found.items()]
-        whole = {"consumers": told} if consumer is None else told[0]
+        listed = [_as_dict(name, seen) for name, seen in found.items()]
+        whole = {"consumers": listed} if consumer is None else listed[0]
         output.document(whole | ({"forgotten": True} if forgets else {}))
     elif forgets:
         [seen] = found.values()

@@ -115,11 +115,11 @@ def _findings(place: Place) -> Iterator[Finding]:
 def _health(server: Server) -> Iterator[Finding]:
     server.queues()  # raises what stands against it
     yield Finding("mq", Health.OK, f"{server.where} answers")
-    status, told = server.page("/_health/ready")
+    status, body = server.page("/_health/ready")
     if status == HTTPStatus.OK:
         yield Finding("ready", Health.OK, "messages can be stored and will be delivered")
     elif status == HTTPStatus.SERVICE_UNAVAILABLE:
-        text = f"it reports that it is not ready: {_detail(told)}"
+        text = f"it reports that it is not ready: {_detail(body)}"
         yield Finding("ready", Health.ERROR, text, "see the log of mq")
     text = "filesystem, mover and reaper can only be checked on the folder"
     yield Finding("folder", Health.NOTE, text, "on the server's host: fsmq doctor --at FOLDER")

@@ -29,7 +29,7 @@ class Exit(IntEnum):
     NOTHING = 1  # there was nothing to get, or findings are left
     USAGE = 2  # wrong usage, or a value that does not fit
     NOT_FOUND = 3  # no such queue, no such message
-    EXISTS = 4  # a message of that id stands there already
+    EXISTS = 4  # a message of that id exists already
     BAD_DATA = 65  # a worker's command says so: never again, to the dead letters
     UNAVAILABLE = 69  # nobody answers, or the disk refuses: try again later
     INTERNAL = 70  # a bug of fsmq
@@ -39,7 +39,7 @@ class Exit(IntEnum):
 
 
 class Failure(click.ClickException):
-    """An error as a person is told it: one line of what happened, one of what to do."""
+    """An error for a person: one line for what happened, one for what to do."""
 
     def __init__(self, message: str, code: Exit, advice: str = "") -> None:
         super().__init__(message)

@@ -157,7 +157,7 @@ class _Saved:
 
 
 class _Bodies:
-    """Bodies as they are. A person at a terminal is told what to do with the message."""
+    """Bodies as they are. At a terminal it says what to do with the message."""
 
     def __init__(self, lines: bool, ack: bool) -> None:
         self._lines = lines

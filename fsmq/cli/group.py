@@ -43,7 +43,7 @@ class Fsmq(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; a misspelt one is told with what it may have meant."""
+        """Find the verb; the error for a misspelt one names those it may have meant."""
         if args and args[0] not in self._where and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], self._where, 3)
             hint = f"Did you mean {' or '.join(near)}?" if near else "fsmq --help lists them."

@@ -86,7 +86,7 @@ def bar(
 ) -> Iterator[Callable[..., None]]:
     """A progress bar on stderr where that is a terminal; nothing elsewhere.
 
-    Gives a function that is told how much is done, of how much if that has changed, and what.
+    Gives a function to call with how much is done, of how much if that has changed, and what.
     """
     if not wanted or not sys.stderr.isatty():
         yield lambda done, of=None, item=None: None

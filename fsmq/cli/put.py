@@ -104,7 +104,7 @@ def put(
     Files whose names begin with a dot or end like .part or .tmp are left alone. Stopped, even
     killed, and started again it loses no file, and makes no second message of one whose message
     still stands. The attribute "file" of a message is its path in FOLDER. Files that are too large
-    stay where they are, and are told once.
+    stay where they are, and are reported once.
 
     With --json it prints a line {"queue": …, "id": …} for each message.
     """
@@ -164,14 +164,14 @@ class _Storing:
         """The failure of one of a call's messages: which, and how many are stored already."""
         # Counted from 0 and within this call; a person counts from 1 and within the input.
         index, error.index = error.index, None
-        told = failure(error)
-        message, advice = told.message, [told.advice] if told.advice else []
+        described = failure(error)
+        message, advice = described.message, [described.advice] if described.advice else []
         if index is not None and self._stored + of > 1:
             message = f"message {self._stored + index + 1} of the input: {message}"
         if self._stored:
             stored = many(self._stored, "message")
             advice.append(f"{stored} of this input are stored: continue after those")
-        return Failure(message, told.code, "; ".join(advice))
+        return Failure(message, described.code, "; ".join(advice))
 
     def lines_of(self, source: BinaryIO) -> None:
         """Store every line as soon as it has come, in batches."""

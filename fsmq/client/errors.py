@@ -61,12 +61,12 @@ class UnexpectedAnswer(FsmqError):
 
 
 def error_of(answer: Answer) -> FsmqError:
-    """The error that an answer tells."""
-    told = _problem(answer.body)
-    detail = str(told.get("detail") or answer.body[:200].decode("utf-8", "replace").strip())
-    kind = _KINDS.get(str(told.get("type", "")).removeprefix(_PROBLEM))
+    """The error of an answer."""
+    problem = _problem(answer.body)
+    detail = str(problem.get("detail") or answer.body[:200].decode("utf-8", "replace").strip())
+    kind = _KINDS.get(str(problem.get("type", "")).removeprefix(_PROBLEM))
     if kind is not None:
-        return _rebuilt(kind, detail, told, answer)
+        return _rebuilt(kind, detail, problem, answer)
     if answer.status in (401, 403):
         return AccessDenied(detail or f"the server answered {answer.status}")
     if answer.is_temporary:
@@ -75,17 +75,19 @@ def error_of(answer: Answer) -> FsmqError:
     return UnexpectedAnswer(answer.status, detail or "nothing more")
 
 
-def _rebuilt(kind: type[FsmqError], detail: str, told: dict[str, Any], answer: Answer) -> FsmqError:
+def _rebuilt(
+    kind: type[FsmqError], detail: str, problem: dict[str, Any], answer: Answer
+) -> FsmqError:
     # Not by __init__: that makes the text from parts, and here the text is what came.
     error: FsmqError = kind.__new__(kind)
-    index = told.get("index")
+    index = problem.get("index")
     prefix = "" if index is None else f"message {index}: "
     error.args = (detail.removeprefix(prefix),)
     for name in _FIELDS:
-        if name in told:
-            setattr(error, name, told[name])
+        if name in problem:
+            setattr(error, name, problem[name])
     if isinstance(error, Unavailable):
-        error.retry_after = round(answer.retry_after or told.get("retry_after") or 1)
+        error.retry_after = round(answer.retry_after or problem.get("retry_after") or 1)
     return error
 
 

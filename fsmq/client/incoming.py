@@ -36,7 +36,7 @@ def messages(queue: str, answer: Answer) -> list[Message]:
 
 
 def settings(answer: Answer) -> QueueSettings:
-    told = member(answer, "settings")
+    given = member(answer, "settings")
     # A younger server may have more of them.
     known = {f.name for f in fields(QueueSettings)}
-    return QueueSettings(**{name: value for name, value in told.items() if name in known})
+    return QueueSettings(**{name: value for name, value in given.items() if name in known})

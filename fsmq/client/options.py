@@ -34,7 +34,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.key is None:
             object.__setattr__(self, "key", os.environ.get("FSMQ_KEY") or None)
-        # The value is told to nobody: an error may end in a log.
+        # Without the value: an error may end in a log.
         if self.key is not None and not _key.fullmatch(self.key):
             raise InvalidValue("key", "has characters that no key has, or none, or too many")
         for name in ("timeout", "retry_for"):

@@ -46,7 +46,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def problem(self, error: FsmqError) -> Response:
-        """The answer that tells an error; of any kind, since the spool's come here too."""
+        """The answer to an error of any kind, the spool's too."""
 
 
 class Handlers:

@@ -224,7 +224,7 @@ class _Page:
         if metric.kind == "counter":
             counter = CounterMetricFamily(name, metric.help, labels=labels)
             if not metric.labels:
-                # What has not happened yet is told as 0: a rule about it must find something.
+                # A counter of what has not happened yet is 0: a rule about it must find one.
                 for process, snapshot in self._processes.items():
                     counter.add_metric([process], snapshot.counts.get((what,), 0))
                 return counter

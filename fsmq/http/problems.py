@@ -1,4 +1,4 @@
-"""Errors as the native dialect tells them: problem details (RFC 9457), one shape for all."""
+"""Errors as the native dialect answers them: problem details (RFC 9457), one shape for all."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ _FIELDS = ("index", "queue", "topic", "message_id", "field", "limit", "retry_aft
 
 
 def problem(error: FsmqError) -> Response:
-    """The answer that tells an error."""
+    """The answer to an error."""
     status, kind, title = PROBLEM_TYPES.get(type(error), PROBLEM_TYPES[InternalError])
     details: dict[str, Any] = {
         "type": f"urn:fsmq:problem:{kind}",

@@ -38,8 +38,8 @@ def find_java() -> Path:
         if version is not None and version >= OLDEST:
             return home
         found[home] = version
-    told = [f"{home} has version {version}" for home, version in found.items() if version]
-    what = f" ({', '.join(told)})" if told else ""
+    old = [f"{home} has version {version}" for home, version in found.items() if version]
+    what = f" ({', '.join(old)})" if old else ""
     raise NoJava(f"Spark needs Java {OLDEST} or newer, and none was found{what}. {HOW}.")
 
 
@@ -56,10 +56,10 @@ def _candidates() -> Iterator[Path]:
 def _version_of(home: Path) -> int | None:
     """The major version of the Java in a folder; None if it does not run."""
     try:
-        told = subprocess.run(
+        ran = subprocess.run(
             [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _version.search(told.stderr)
+    match = _version.search(ran.stderr)
     return int(match[1]) if match else None

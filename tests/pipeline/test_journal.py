@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 def run(spark: SparkSession, root: Path, folder: Path, **more: Any) -> list[Progress]:
     """Run the job once; how far the tables were after each batch."""
     told: list[Progress] = []
-    query = journal.start(spark, str(root), str(folder), told=told.append, **more)
+    query = journal.start(spark, str(root), str(folder), report=told.append, **more)
     query.awaitTermination()
     return told
 
@@ -164,7 +164,7 @@ def test_runs_go_on_where_the_last_one_ended(
     # Steps that come late still complete a message that is open; they begin none.
     late = [*life(30, "jobs", "2")[2:], step(41, "accepted", "jobs", "late")]
     told: list[Progress] = []
-    query = journal.start(spark, str(root), place, every=1, told=told.append)
+    query = journal.start(spark, str(root), place, every=1, report=told.append)
     try:  # what comes while it follows
         eventually(lambda: query.status["message"].startswith("Waiting"))
         segment(root, [*late, step(3650, "accepted", "jobs", "4")], host="b")

@@ -154,7 +154,7 @@ class Drop:
     # -- what there is ---------------------------------------------------------------------------
 
     def _look(self, still: float) -> None:
-        """Make a candidate of each file that no event has told of."""
+        """Make a candidate of each file without an event."""
         found = set()
         now = time.monotonic()
         try:
@@ -230,10 +230,10 @@ class Drop:
                 self._move(file, message_id)
 
     def _is_complete(self, file: Dropped, candidate: _Candidate) -> bool:
-        """Whether a file is complete; if that cannot be told yet it becomes a candidate again."""
+        """Whether a file is complete; if that is not known yet it becomes a candidate again."""
         written = self._folder.is_being_written(file)
         if written is True:
-            return False  # its end will be told
+            return False  # an event will say when it is closed
         if written is False or candidate.complete or candidate.seen == file.facts:
             return True
         candidate.seen = file.facts
@@ -307,8 +307,8 @@ class Drop:
             if not self._folder.move(file, message_id):
                 report(f"{file.path}: was changed while it was stored as {message_id}")
         except OSError as error:
-            told = f"is stored as {message_id}, but cannot be moved away: {error.strerror}"
-            self._report_once(file.path, told)
+            reason = f"is stored as {message_id}, but cannot be moved away: {error.strerror}"
+            self._report_once(file.path, reason)
             return
         self._stored.pop(file.path, None)
         self._told.pop(file.path, None)

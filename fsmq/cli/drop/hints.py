@@ -47,7 +47,7 @@ class Hints:
 
         self._folder = folder
         self._handler = Handler()
-        # What is read, and each part of what is written, would be told as well.
+        # Else each read, and each part of a write, would be an event, too.
         self._wanted: list[type[events.FileSystemEvent]] = [
             events.FileClosedEvent,
             events.FileMovedEvent,

@@ -77,7 +77,7 @@ def journal(
         with job.only_one(place):
             rules = job.Rules(late, lost * 86_400)
             query = job.start(
-                spark, spool, place, every=every if follow else None, rules=rules, told=_report
+                spark, spool, place, every=every if follow else None, rules=rules, report=_report
             )
             with progress(spark, "following" if follow else "reading"):
                 await_stream(query, endless=follow)

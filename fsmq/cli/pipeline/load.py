@@ -56,23 +56,23 @@ def load(
     run a job that was stopped again with the same arguments; one that is done adds nothing. --job
     NAME loads the source once more under another name.
     """
-    told = dict(_pair(column) for column in columns)
+    expressions = dict(_pair(column) for column in columns)
     place = absolute(source)
     with spark_session("load", master) as spark:
         from fsmq.pipeline.jobs import load as job_load
         from fsmq.pipeline.jobs.sending import Plan, name_of
 
         form = form or job_load.format_of(place)
-        name = job or name_of("load", place, form, queue, sorted(told.items()))
+        name = job or name_of("load", place, form, queue, sorted(expressions.items()))
         aside = absolute(rejected_rows) if rejected_rows is not None else None
         plan = Plan(str(root.resolve()), name, queue, create_queues, aside)
         with progress(spark, "loading"):
-            found = job_load.load(spark, plan, place, form, told, dry_run=dry_run)
+            found = job_load.load(spark, plan, place, form, expressions, dry_run=dry_run)
     summary(found, as_json)
 
 
 def _pair(column: str) -> tuple[str, str]:
-    name, equals, told = column.partition("=")
-    if not equals or not told:
+    name, equals, expression = column.partition("=")
+    if not equals or not expression:
         raise click.UsageError(f"--column {column}: expected NAME=EXPR, as in body=payload")
-    return name.strip(), told
+    return name.strip(), expression

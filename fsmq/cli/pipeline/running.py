@@ -89,7 +89,7 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
         logging.getLogger(name).disabled = True
     warnings.filterwarnings("ignore", "PySpark does not yet", FutureWarning)
     try:
-        # What goes wrong is told at the end in one line, and not by each task with its trace.
+        # An error is reported at the end in one line, not by each task with its trace.
         with handled(interrupt):
             spark = session(f"fsmq {job}", master=master, settings={"spark.log.level": "FATAL"})
     except KeyboardInterrupt:
@@ -152,7 +152,7 @@ def progress(spark: SparkSession, label: str) -> Iterator[None]:
                 try:
                     done, of = _tasks(spark)
                 except (Py4JError, OSError):
-                    return  # who waits for Spark's answer is told it, too
+                    return  # the code that waits for Spark meets the error, too
                 if of:
                     show(done, of)
 
@@ -189,8 +189,8 @@ def await_stream(query: StreamingQuery, *, endless: bool = False) -> None:
         except StreamingQueryException as error:
             if not asked.is_set():
                 reason = str(error).partition("\n")[0]
-                told = Failure(f"the stream has ended: {reason}", Exit.UNAVAILABLE, AGAIN)
-                raise (failure_of(str(error)) or told) from error
+                ended = Failure(f"the stream has ended: {reason}", Exit.UNAVAILABLE, AGAIN)
+                raise (failure_of(str(error)) or ended) from error
         except (Py4JError, OSError):
             if not asked.is_set():
                 raise

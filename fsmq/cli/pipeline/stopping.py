@@ -60,7 +60,7 @@ def stoppable(spark: SparkSession) -> Iterator[threading.Event]:
                 except (Py4JError, OSError):
                     return  # the same signal has ended Spark's JVM
 
-    # What py4j tells of a connection that broke; who waits for an answer is told it, too.
+    # What py4j logs of a broken connection; the code that waits for an answer meets it, too.
     root = logging.getLogger()
     root.addFilter(_nothing)
     canceller = threading.Thread(target=cancel, daemon=True)

@@ -50,15 +50,15 @@ def no_such_queue(queue: str) -> str:
 
 
 def problem(error: FsmqError) -> Response:
-    """The answer that tells an error: what Dynamiq says where it says something, else our words."""
+    """The answer to an error: Dynamiq's words where it has some, else ours."""
     if isinstance(error, Refused):
         words = str(error)
         return answer(error.status, words if error.bare else {"error": words})
     native = native_problem(error)
     status = 422 if isinstance(error, InvalidValue | UnreadableBody) else native.status
     words = no_such_queue(error.queue) if isinstance(error, NoSuchQueue) else str(error)
-    told = answer(status, {"error": words})
+    answered = answer(status, {"error": words})
     for name in ("Retry-After", "Allow", "WWW-Authenticate", "Accept-Encoding"):
         if name in native.headers:
-            told.headers[name] = native.headers[name]
-    return told
+            answered.headers[name] = native.headers[name]
+    return answered

@@ -141,7 +141,7 @@ _ROUTES = {
                 )
             },
         ),
-        (Parameter("reference", "as the order told it", text(), "path"),),
+        (Parameter("reference", "as the answer to the move gave it", text(), "path"),),
         partitioned=(),
         more={404: Answer("there is no such move", {JSON: _ANY}, {"X-BV-Exception": _EXCEPTION})},
     ),

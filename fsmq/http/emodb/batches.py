@@ -121,7 +121,7 @@ def _storing(body: bytes) -> Callable[[Any], bytes]:
 
 
 def _is_too_long(value: Any) -> bool:
-    """Whether a value cannot be stored, told without writing it: that could take long."""
+    """Whether a value cannot be stored; finds out without writing it, which could take long."""
     left = MAX_STORED_BYTES
     waiting = [value]
     while waiting and left >= 0:

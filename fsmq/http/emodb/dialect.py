@@ -183,18 +183,18 @@ class _Queues:
         query = Query(call)
         query.check_partitioned()
         ttl = query.integer("ttl", DEFAULT_TTL_S)
-        told = await self._beside(await self._body(call), elements)
+        given = await self._beside(await self._body(call), elements)
         queue = self._name(call)
         check_ttl(ttl)
         check_ttl_bound(ttl)
-        await self._queues.renew(queue, await self._ids(queue, told), ttl)
+        await self._queues.renew(queue, await self._ids(queue, given), ttl)
         return _success()
 
     async def acknowledge(self, call: Call) -> StreamResponse:
         Query(call).check_partitioned()
-        told = await self._beside(await self._body(call), elements)
+        given = await self._beside(await self._body(call), elements)
         queue = self._name(call)
-        await self._queues.acknowledge(queue, await self._ids(queue, told))
+        await self._queues.acknowledge(queue, await self._ids(queue, given))
         return _success()
 
     # -- administration --------------------------------------------------------------------------
@@ -233,8 +233,8 @@ class _Queues:
         for queue in (source, target):
             check_queue(queue, self._queues.longest_name)
         move = await self._queues.move(source, target)
-        told = {"id": references.encode(move.ref, self._queues.is_dedup)}
-        return _json(compact(told))
+        answer = {"id": references.encode(move.ref, self._queues.is_dedup)}
+        return _json(compact(answer))
 
     async def show_move(self, call: Call) -> StreamResponse:
         reference = call.names["reference"]
@@ -242,8 +242,8 @@ class _Queues:
         move = None if ref is None else await self._queues.find_move(ref)
         if move is None:
             raise UnknownMove(reference)
-        told = {"from": move.source, "to": move.target, "status": move.status.upper()}
-        return _json(compact(told))
+        answer = {"from": move.source, "to": move.target, "status": move.status.upper()}
+        return _json(compact(answer))
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -264,9 +264,9 @@ class _Queues:
         work = len(body) + _WORK_A_PART * body.count(b",", 0, LARGE_BYTES)
         return await self._service.beside(work, read, body)
 
-    async def _ids(self, queue: str, told: list[Any]) -> list[str]:
+    async def _ids(self, queue: str, given: list[Any]) -> list[str]:
         channel = self._queues.channel(queue)
-        return await self._service.beside(len(told) * _WORK_A_PART, ids.decode_all, channel, told)
+        return await self._service.beside(len(given) * _WORK_A_PART, ids.decode_all, channel, given)
 
     async def _messages(self, queue: str, messages: list[Message]) -> Response:
         channel = self._queues.channel(queue)

@@ -87,7 +87,7 @@ class UnknownMove(HttpError):
 
 
 def problem(error: FsmqError) -> Response:  # noqa: C901  a table in the form of tests
-    """The answer that tells an error."""
+    """The answer to an error."""
     if isinstance(error, IllegalArgument | InvalidValue | MessageTooLarge):
         return _text(400, str(error), _ILLEGAL_ARGUMENT)
     if isinstance(error, NotJson | UnreadableBody):
@@ -99,8 +99,8 @@ def problem(error: FsmqError) -> Response:  # noqa: C901  a table in the form of
     if isinstance(error, QueueForbidden):
         return _json(403, {"queue": error.queue})
     if isinstance(error, UnknownMove):
-        told = {"id": error.reference, "message": str(error), "suppressed": []}
-        return _json(404, told, _UNKNOWN_MOVE)
+        body = {"id": error.reference, "message": str(error), "suppressed": []}
+        return _json(404, body, _UNKNOWN_MOVE)
     if isinstance(error, Unavailable | NoSuchQueue):
         return _unavailable(error)
     if isinstance(error, InternalError) or not isinstance(error, HttpError):
@@ -116,8 +116,8 @@ def problem(error: FsmqError) -> Response:  # noqa: C901  a table in the form of
 def _unavailable(error: Unavailable | NoSuchQueue) -> Response:
     # A queue that was deleted in the middle of a request is there again for the next one.
     seconds = error.retry_after if isinstance(error, Unavailable) else 1
-    told = {"message": str(error), "retryAfterSeconds": seconds, "suppressed": []}
-    answer = _json(503, told, _UNAVAILABLE)
+    body = {"message": str(error), "retryAfterSeconds": seconds, "suppressed": []}
+    answer = _json(503, body, _UNAVAILABLE)
     answer.headers[hdrs.RETRY_AFTER] = str(seconds)
     return answer
 
@@ -125,8 +125,8 @@ def _unavailable(error: Unavailable | NoSuchQueue) -> Response:
 def _internal(error: FsmqError) -> Response:
     number = secrets.token_hex(8)
     log.error("internal error (ID %s): %r", number, error)
-    told = "There was an error processing your request. It has been logged"
-    return _json(500, {"message": f"{told} (ID {number})."})
+    message = "There was an error processing your request. It has been logged"
+    return _json(500, {"message": f"{message} (ID {number})."})
 
 
 def compact(content: dict[str, Any]) -> bytes:

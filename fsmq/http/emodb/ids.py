@@ -1,4 +1,4 @@
-"""Ids as EmoDB's clients see them: bound to their queue, so that a mix-up is told.
+"""Ids as EmoDB's clients see them: bound to their queue, so that a mix-up is an error.
 
 Lower-case hex of the message's name and four bytes of a checksum over queue and name. A UUIDv7
 without prefix and flags, which is what a send makes, is packed into its 16 bytes, so that its id
@@ -29,25 +29,25 @@ def encode(queue: str, message_id: str) -> str:
     return (packed + _check(queue, packed)).hex()
 
 
-def decode(queue: str, told: object) -> str:
+def decode(queue: str, text: object) -> str:
     """The message's id in the spool.
 
     Raises:
         IllegalArgument: it is no id, or one of another queue.
     """
-    if not isinstance(told, str) or len(told) > _MAX_DIGITS or not _hex.fullmatch(told):
-        raise IllegalArgument(f"Invalid message ID: {str(told)[:100]!r} is not hexadecimal")
-    raw = bytes.fromhex(told)
+    if not isinstance(text, str) or len(text) > _MAX_DIGITS or not _hex.fullmatch(text):
+        raise IllegalArgument(f"Invalid message ID: {str(text)[:100]!r} is not hexadecimal")
+    raw = bytes.fromhex(text)
     packed, check = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:]
     message_id = _unpack(packed)
     if message_id is None or check != _check(queue, packed):
-        raise IllegalArgument(f"Invalid message ID: {told[:100]!r} is of another queue, or damaged")
+        raise IllegalArgument(f"Invalid message ID: {text[:100]!r} is of another queue, or damaged")
     return message_id
 
 
-def decode_all(queue: str, told: Sequence[object]) -> list[str]:
+def decode_all(queue: str, text: Sequence[object]) -> list[str]:
     """The same for many. Raises IllegalArgument for the first that is none."""
-    return [decode(queue, one) for one in told]
+    return [decode(queue, one) for one in text]
 
 
 def _pack(message_id: str) -> bytes:

@@ -138,6 +138,8 @@ class _Writer:
 
 def _check_names(pattern: str, operation: Operation) -> None:
     named = set(re.findall(r"\{(\w+)\}", pattern))
-    told = {p.name for p in operation.parameters if p.place == "path"}
-    if named != told:
-        raise ValueError(f"{operation.id}: {pattern} has the names {named}, its description {told}")
+    listed = {p.name for p in operation.parameters if p.place == "path"}
+    if named != listed:
+        raise ValueError(
+            f"{operation.id}: {pattern} has the names {named}, its description {listed}"
+        )

@@ -3,7 +3,7 @@
 The names are divided into ranges; each task checks one of them with fsck's own rules, and looks at
 what is suspicious again as fsck does. A message has its range wherever it stands, so the task sees
 it in all its places. Only what spans ranges is put together by the driver: files with several
-names, and findings that are told as one.
+names, and findings that are reported as one.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def audit(
     outcomes = spark.sparkContext.parallelize(shares, len(shares)).map(partial(_checked, plan))
     outcomes.persist(StorageLevel.DISK_ONLY)
     try:
-        told = outcomes.map(lambda outcome: outcome._replace(findings=[])).collect()
+        parts = outcomes.map(lambda outcome: outcome._replace(findings=[])).collect()
         links = Links(_MAX_LINKS)
-        for link in chain.from_iterable(outcome.links for outcome in told):
+        for link in chain.from_iterable(outcome.links for outcome in parts):
             links.add(*link)
         across = links_of(plan.root, links, offline=plan.offline, pause=plan.pause)
         rows = outcomes.flatMap(lambda outcome: outcome.findings)
@@ -112,7 +112,7 @@ def audit(
         table.persist(StorageLevel.MEMORY_AND_DISK)
         if to is not None:
             table.write.mode("overwrite").format(form).options(header="true").save(to)
-        return _summary(plan, told, table, to)
+        return _summary(plan, parts, table, to)
     finally:
         outcomes.unpersist()
 
@@ -163,14 +163,14 @@ def _checked(plan: Plan, share: RangeShare) -> Outcome:
 def _rows(faults: Iterable[Fault]) -> list[_Row]:
     rows = []
     for finding, _, group in faults:
-        told = finding.as_dict()
-        # What has no group is told by itself.
-        rows.append((group or told["path"], *told.values()))
+        row = finding.as_dict()
+        # A finding without a group is a row of its own.
+        rows.append((group or row["path"], *row.values()))
     return rows
 
 
 def _table(spark: SparkSession, rows: RDD[_Row]) -> DataFrame:
-    """One row for each finding; those of one kind and one group are one, as fsck tells them."""
+    """One row for each finding; those of one kind and one group are one, as fsck reports them."""
     first = f.min(f.struct("path", "reason", "repair")).alias("first")
     return (
         spark.createDataFrame(rows, _SCHEMA)

@@ -67,7 +67,7 @@ def frame_of(
     wanted: dict[str, Column] = {
         **{name: f.col(f"`{name}`") for name in source_frame.columns if name in _TAKEN},
         **defaults,
-        **{name: f.expr(told) for name, told in columns.items()},
+        **{name: f.expr(expression) for name, expression in columns.items()},
     }
     if "body" not in wanted:
         raise InvalidValue(

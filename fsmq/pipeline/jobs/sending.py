@@ -39,11 +39,11 @@ def name_of(kind: str, sources: str, *more: Any) -> str:
 
     sources: a path, whose files count with their sizes and times; or a URL, which counts itself.
     """
-    told = hashlib.sha256(json.dumps([sources, *more], default=str).encode())
+    digest = hashlib.sha256(json.dumps([sources, *more], default=str).encode())
     if "://" not in sources:
         for path, size, mtime_ns in _files(Path(sources)):
-            told.update(f"{path} {size} {mtime_ns}\n".encode("utf-8", "surrogateescape"))
-    return f"{kind}-{told.hexdigest()[:_DIGITS]}"
+            digest.update(f"{path} {size} {mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return f"{kind}-{digest.hexdigest()[:_DIGITS]}"
 
 
 def _files(path: Path) -> Iterator[tuple[str, int, int]]:
@@ -82,15 +82,15 @@ def send(frame: DataFrame, plan: Plan) -> dict[str, Any]:
             noted = last(spool.tree, plan.job)
         except OSError as error:
             raise Unavailable(f"cannot read what the job {plan.job!r} did: {error}") from error
-    told: dict[str, Any] = {
+    found: dict[str, Any] = {
         "job": plan.job,
         "messages": noted.messages - noted.repeated if noted is not None else 0,
         "repeated": noted.repeated if noted is not None else 0,
         "done_before": False,
     }
     if plan.rejected_rows is not None:
-        told["rejected_rows"] = _lines(Path(plan.rejected_rows) / f"{plan.job}-0.jsonl")
-    return told
+        found["rejected_rows"] = _lines(Path(plan.rejected_rows) / f"{plan.job}-0.jsonl")
+    return found
 
 
 def _lines(path: Path) -> int:

@@ -59,10 +59,10 @@ def dedup(
     return {**done, "taken_meanwhile": done["found"] - done["removed"]}
 
 
-def shares_of(told: str) -> dict[str, int]:
+def shares_of(given: str) -> dict[str, int]:
     """Queues with their shares, from ``a=2,b=1,c``. Raises InvalidValue."""
     shares: dict[str, int] = {}
-    for part in told.split(","):
+    for part in given.split(","):
         queue, _, share = part.strip().partition("=")
         check_queue(queue, "to")
         if not (share or "1").isdecimal() or int(share or 1) < 1:
@@ -124,8 +124,8 @@ def _groups(batches: Iterator[pa.RecordBatch], *by: str) -> Iterator[tuple[Any, 
     total = 0
     for batch in batches:
         keys = zip(*(batch.column(name).to_pylist() for name in by), strict=True)
-        for key, told in zip(keys, batch.column("id").to_pylist(), strict=True):
-            waiting.setdefault(key if len(by) > 1 else key[0], []).append(named(told))
+        for key, name in zip(keys, batch.column("id").to_pylist(), strict=True):
+            waiting.setdefault(key if len(by) > 1 else key[0], []).append(named(name))
             total += 1
         if total >= _PART:
             yield from waiting.items()

@@ -77,12 +77,12 @@ def start(
     every: float | None = None,
     rules: Rules | None = None,
     max_bytes: int = segments.MAX_BYTES,
-    told: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[Progress], None] = lambda progress: None,
 ) -> StreamingQuery:
     """Start the stream from the spool ``root`` into the tables in ``folder``.
 
     every: seconds between micro-batches; None: take what is there and end. max_bytes: of segments
-    in one micro-batch. told: called after each with how far the tables are.
+    in one micro-batch. report: called after each with how far the tables are.
 
     Raises:
         InvalidValue
@@ -92,7 +92,7 @@ def start(
     before = tables.progress()
     _check(tables, before, root)
     spark.dataSource.register(segments.JournalSource)
-    batches = _Batches(tables, root, rules or Rules(), told)
+    batches = _Batches(tables, root, rules or Rules(), report)
     stream = spark.readStream.format(segments.NAME).option("root", root)
     writer = stream.option("maxBytesPerTrigger", max_bytes).load().writeStream
     writer = writer.foreachBatch(cancellable(batches.make)).option(
@@ -156,12 +156,12 @@ class _Batches:
     """Makes micro-batches; each leaves what the next one begins with."""
 
     def __init__(
-        self, tables: Tables, root: str, rules: Rules, told: Callable[[Progress], None]
+        self, tables: Tables, root: str, rules: Rules, report: Callable[[Progress], None]
     ) -> None:
         self._tables = tables
         self._root = root
         self._rules = rules
-        self._told = told
+        self._report = report
 
     def make(self, events: DataFrame, number: int) -> None:
         """Make micro-batch ``number``; nothing if it was committed before a crash."""
@@ -178,7 +178,7 @@ class _Batches:
         self._tables.remove(number)
         events = events.persist()
         try:
-            self._told(self._make(spark, events, number, before))
+            self._report(self._make(spark, events, number, before))
         finally:
             spark.catalog.clearCache()
 

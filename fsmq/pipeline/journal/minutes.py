@@ -50,7 +50,7 @@ def minute_of(at: Column) -> Column:
 def table(counts: DataFrame, lives: DataFrame, first: Column, last: Column) -> DataFrame:
     """The minutes from ``first`` to ``last``, where something happened or a message was there.
 
-    lives: as `lives.told` gives them, with all that were there, or ended, in these minutes.
+    lives: as `lives.described` gives them, with all that were there, or ended, in these minutes.
     """
     parts = [counts, _purged(lives), *(_percentiles(lives, name) for name in _TOLD)]
     parts.append(_present(lives, first, last))

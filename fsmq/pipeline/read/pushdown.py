@@ -51,14 +51,14 @@ Test = Callable[[Any], bool | None]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-# What a name tells.
+# Known by the name.
 _OF_NAME: dict[str, Callable[[str, Facts], Any]] = {
     "id": lambda message_id, known: shown(message_id),
     "created_at": lambda message_id, known: created_us(known.created_ms),
     "priority": lambda message_id, known: known.priority,
     "expires_at": lambda message_id, known: expires_us(known),
 }
-# What a look at the file tells.
+# Known by a stat of the file.
 _OF_LOOK: dict[str, Callable[[State, File, Stamp | None, bool], Any]] = {
     "state": lambda place, file, stamp, coarse: state_of(place, stamp),
     "visible_at": lambda place, file, stamp, coarse: visible_us(place, stamp),
@@ -159,7 +159,7 @@ class Pushed:
         return passing
 
     def needs_file(self) -> bool:
-        """Whether what passes cannot be told without a look at the file, wherever it stands."""
+        """Whether a stat of the file is needed to know what passes, in any folder."""
         return bool(self._of(c for c in _OF_LOOK if c != "state"))
 
     def needs_stamp(self) -> bool:

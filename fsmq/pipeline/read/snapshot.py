@@ -1,6 +1,6 @@
 """``spark.read.format("fsmq")``: a snapshot of a spool. Nothing is claimed and nothing written.
 
-Every message is told as it was at the moment when it was read. One that is in the spool all the
+Every message is as it was at the moment when it was read. One that is in the spool all the
 time is in the snapshot once, also if it changes its state meanwhile: the listing sees to that (see
 `listing`), and whoever then finds it gone looks along the direction of travel.
 """

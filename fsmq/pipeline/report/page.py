@@ -55,13 +55,13 @@ def _glance(figures: Figures) -> str:
             f"the oldest for {span(oldest)}" if figures.waiting else "every queue is empty",
         ),
     ]
-    told = "".join(
+    figures_of_all = "".join(
         f"<div><b>{escape(value)}</b><span>{escape(name)}</span><small>{escape(more)}</small></div>"
         for value, name, more in cards
     )
     findings = "".join(f"<li>{finding}</li>" for finding in _findings(figures))
     return (
-        f'<section class="cards">{told}</section>\n'
+        f'<section class="cards">{figures_of_all}</section>\n'
         f"<section><h2>What deserves a look</h2><ul>{findings}</ul></section>"
     )
 
@@ -247,11 +247,11 @@ def _all_queues(figures: Figures) -> str:
         *("fullest", "there now"),
     )
     shown, more = figures.queues[:_QUEUES], len(figures.queues) - _QUEUES
-    told = "The busiest first."
+    caption = "The busiest first."
     if more > 0:
-        told = f"The {_QUEUES} busiest; {more:,} more are in the figures above."
+        caption = f"The {_QUEUES} busiest; {more:,} more are in the figures above."
     return (
-        f"<section><h2>All queues</h2><p>{told}</p>"
+        f"<section><h2>All queues</h2><p>{caption}</p>"
         + _table(head, [_row(queue) for queue in shown])
         + "</section>"
     )
@@ -286,11 +286,11 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -
     """A table; the first ``words`` columns are words, the others numbers. Cells are HTML."""
 
     def line(cells: Sequence[str], tag: str) -> str:
-        told = (
+        marked = (
             f"<{tag}{'' if n < words else ' class=n'}>{cell}</{tag}>"
             for n, cell in enumerate(cells)
         )
-        return f"<tr>{''.join(told)}</tr>"
+        return f"<tr>{''.join(marked)}</tr>"
 
     lines = "".join(line(row, "td") for row in rows)
     return f'<div class="wide"><table><thead>{line(head, "th")}</thead>{lines}</table></div>'

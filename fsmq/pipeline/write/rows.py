@@ -93,8 +93,8 @@ class Row(NamedTuple):
 
     def problem(self, partition: int, error: FsmqError) -> str:
         """What is wrong with it, in words."""
-        told = ", ".join(f"{name}={_short(value)}" for name, value in self.values.items())
-        return f"partition {partition}, row {self.number}: {error} ({told})"
+        given = ", ".join(f"{name}={_short(value)}" for name, value in self.values.items())
+        return f"partition {partition}, row {self.number}: {error} ({given})"
 
     def rejected(self, partition: int, error: FsmqError) -> bytes:
         """A line of JSON that holds all of it, and what is wrong."""
@@ -186,10 +186,10 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "surrogateescape")
 
 
-def _id(told: str | None, ids: str) -> str | None:
-    if told is None or ids == "own":
-        return told
-    name = named(told)
+def _id(given: str | None, ids: str) -> str | None:
+    if given is None or ids == "own":
+        return given
+    name = named(given)
     return renewed(name) if ids == "renewed" else name
 
 

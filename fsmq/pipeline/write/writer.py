@@ -154,7 +154,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes each micro-batch as a job of its own.
 
-    checkpoint: the folder in which Spark keeps what a batch is made of; None: it was not told.
+    checkpoint: the folder in which Spark keeps what a batch is made of; None: unknown.
     """
 
     def __init__(self, target: Target, checkpoint: str | None = None) -> None:
