@@ -13,7 +13,7 @@ from tests.faults.user import User
 from tests.suite import eventually
 
 # What is removed with everything in it is gone; what comes afterwards is not.
-PROMPT_S = 4.0
+PROMPT_S = 20.0  # folders are listed for safety's sake only after 30 seconds and more
 
 
 def settle(user: User) -> None:

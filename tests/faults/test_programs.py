@@ -31,7 +31,7 @@ from tests.faults.user import User, refused
 from tests.http.helpers import Wire
 from tests.suite import HOME, PATIENCE_S, Suite, eventually
 
-SLOW_S = 2.0
+SLOW_S = 3.0
 CLIENTS = 50
 MEGABYTE = 1024 * 1024
 
@@ -69,7 +69,7 @@ def test_without_descriptors_it_neither_spins_nor_stays_away(user: User) -> None
 
 
 def test_a_slow_disk_slows_nothing_that_needs_it_not(user: User, tmp_path: Path) -> None:
-    """A sync takes two seconds: fifty clients share one, and no one else waits."""
+    """A sync takes three seconds: fifty clients share one, and no one else waits."""
     suite = user.suite
     lag: list[float] = []
     before = memory(suite["mq"].pid)
@@ -103,7 +103,7 @@ def test_a_slow_disk_slows_nothing_that_needs_it_not(user: User, tmp_path: Path)
     assert took < 4 * SLOW_S
     assert len(lag) > 10
     assert sorted(lag)[len(lag) // 2] < 0.25
-    assert max(lag) < 1.5
+    assert max(lag) < 0.9 * SLOW_S
     assert memory(suite["mq"].pid) - before < 32 * MEGABYTE
 
 

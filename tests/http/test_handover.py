@@ -150,6 +150,6 @@ def test_a_silent_connection_delays_a_stop_only_for_a_moment(root: Path) -> None
         assert silent.ask("GET", "/q").status == 200
         started = time.monotonic()
         assert mq.stop() == 0
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 9  # and not the 10 seconds that a stop may take
         assert silent.is_closed()
         assert never_spoke.is_closed()

@@ -22,6 +22,7 @@ from tests.suite import Suite, eventually
 MIB = 1024 * 1024
 # Short, so that tests need not wait; long enough for a loaded machine to send a few bytes.
 HEADER_S, IDLE_S = 0.5, 1.0
+SOON_S = 9.0  # less than mq waits for a head without its option
 WRITE_S = 3.0  # on a loaded machine, too, others have to ask meanwhile
 CONNECTIONS = 12
 
@@ -62,14 +63,14 @@ def test_a_head_that_does_not_end_gets_its_answer_in_time(strict: Suite, pause: 
         started = time.monotonic()
         with Wire(strict.url) as other:
             assert other.ask("GET", "/q/messages").status == 204  # is not held up
-        while pause and time.monotonic() - started < 2 * HEADER_S:
+        while pause and time.monotonic() - started < SOON_S:
             answered, _, _ = select.select([slow.socket], [], [], pause)
             if answered:
                 break
             slow.send("a")
         assert is_problem(slow.answer(), 408, "slow-head")
         assert slow.is_closed()
-        assert time.monotonic() - started < HEADER_S + 2.5
+        assert time.monotonic() - started < SOON_S
 
 
 def test_a_head_that_does_not_end_behind_an_answer(strict: Suite) -> None:
@@ -259,7 +260,7 @@ def test_thousands_of_idle_connections_are_no_burden(root: Path) -> None:
                 assert wire.ask("POST", f"/q/messages?id=m{n}").status == 201
             took = time.monotonic() - started
             grown = memory(suite) - before
-            assert took < 5, f"100 posts took {took:.1f} s beside {wanted} idle connections"
+            assert took < 15, f"100 posts took {took:.1f} s beside {wanted} idle connections"
             assert grown < 150 * MIB, f"{grown / wanted / 1024:.0f} KiB for an idle connection"
     finally:
         for one in idle:

@@ -114,7 +114,7 @@ def test_a_stalled_upload_does_not_hold_the_stop_up(root: Path) -> None:
             other.ask("GET", "/")
         started = time.monotonic()
         assert suite.terminate("mq") == 0
-        assert time.monotonic() - started < 6
+        assert time.monotonic() - started < 9  # without the option: 10
         assert stalled.is_closed()
         assert not list((suite.root / "new").iterdir())
 

@@ -119,7 +119,7 @@ def test_the_claims_of_an_open_batch_are_renewed(root: Path) -> None:
             spool.deliver()
             assert jobs.claim() == []
             assert consumer.batches("s", 0) == [batch]
-        eventually(lambda: jobs.claim(3), 5)
+        eventually(lambda: jobs.claim(3))
 
 
 def test_what_went_back_is_claimed_again_and_what_others_have_is_lost(
