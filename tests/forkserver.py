@@ -47,7 +47,7 @@ def fork(
     if module not in _PROGRAMS:
         return None
     server, known = _server()
-    return server.start(module, options, env, files) if _read_at_once(env) == known else None
+    return server.start(module, options, env, files) if read_at_once(env) == known else None
 
 
 def run(
@@ -74,7 +74,7 @@ def run(
 @cache
 def _server() -> tuple[ForkServer, dict[str, str]]:
     """The server of this process, and the part of its environment that counts."""
-    env = _read_at_once(environment())
+    env = read_at_once(environment())
     return ForkServer([*_PROGRAMS, *_LIBRARIES], env), env
 
 
@@ -86,7 +86,8 @@ def environment(**more: str) -> dict[str, str]:
     return {**clean, "PYTHONPATH": os.pathsep.join(paths), **more}
 
 
-def _read_at_once(env: Mapping[str, str]) -> dict[str, str]:
+def read_at_once(env: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that may count at imports."""
     return {k: v for k, v in env.items() if not k.startswith(_READ_LATER)}
 
 
@@ -98,6 +99,10 @@ class Forked:
         self._code: int | None = None
         self._ended = os.pidfd_open(pid)
         self.pid = pid
+
+    def fileno(self) -> int:
+        """What becomes readable at its end, until that is asked for."""
+        return self._ended
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while the process runs."""
@@ -144,11 +149,19 @@ class ForkServer:
         atexit.register(self._close)
 
     def start(
-        self, module: str, options: Sequence[str], env: Mapping[str, str], files: Sequence[int]
+        self,
+        module: str,
+        options: Sequence[str],
+        env: Mapping[str, str],
+        files: Sequence[int],
+        folder: str = "",
     ) -> Forked:
-        """Start a program in a session of its own; files: its stdin, stdout and stderr."""
+        """Start a program in a session of its own; files: its stdin, stdout and stderr.
+
+        folder: where it works, if that is not where this process does.
+        """
         of = {"module": module, "options": list(options), "env": dict(env)}
-        command = {**of, "folder": os.getcwd()}
+        command = {**of, "folder": folder or os.getcwd()}
         return Forked(self, int(self.ask(command, files)))
 
     def ask(self, command: Mapping[str, Any], files: Sequence[int] = ()) -> bytes:

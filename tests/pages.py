@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.desk import Forking
 from tests.suite import HOME, Suite, eventually
 
 if TYPE_CHECKING:
@@ -149,7 +150,8 @@ class Reader:
             self._suite = Suite(self._root)
             self._suite.__enter__()
             self._port = self._suite.port
-        programs = str(Path(sys.executable).parent)
+        self._forking = Forking()
+        programs = f"{self._forking.folder}:{Path(sys.executable).parent}"
         if sharing is not None:
             programs = f"{sharing.folder}:{programs}"
         ours = ("FSMQ_", "MQ_", "PYSPARK_")
@@ -187,6 +189,7 @@ class Reader:
         except ProcessLookupError:
             pass
         self._shell.communicate()
+        self._forking.close()
         if self._suite is not None:
             self._suite.close()
 

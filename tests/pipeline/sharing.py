@@ -10,11 +10,9 @@ same code then runs as it would in a process of its own, and the small program e
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,21 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unittest import mock
 
 from fsmq.cli import main
+from tests.desk import Desk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-
-_LONGEST = 1 << 17  # bytes of an environment and words, and more than enough
-_HAND_OVER = """\
-import json, os, socket, sys
-with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as desk:
-    desk.connect(sys.argv[1])
-    call = {"words": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}
-    socket.send_fds(desk, [json.dumps(call).encode()], [0, 1, 2])
-    sys.exit(int(desk.recv(16)))
-"""
 
 
 class Sharing:
@@ -48,67 +37,43 @@ class Sharing:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        # A path of a socket may have 107 bytes at most: those of tests have more.
-        self._place = tempfile.TemporaryDirectory(prefix="fsmq-")
-        self.folder = Path(self._place.name)
-        self._address = str(self.folder / "desk")
-        self._desk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._desk.bind(self._address)
-        self._desk.listen()
-        (self.folder / "hand_over.py").write_text(_HAND_OVER)
-        self._program("fsmq", "pipeline")
-        self._program("python3", "-")
-
-    def _program(self, name: str, first: str) -> None:
-        """Make the program that hands over where this is its first word, and else is itself."""
-        itself = Path(sys.executable).with_name(name)
-        hands_over = f"{sys.executable} -I -S {self.folder}/hand_over.py {self._address} {name}"
-        path = self.folder / name
-        path.write_text(
-            f'#!/bin/sh\n[ "$1" = {first} ] || exec {itself} "$@"\nexec {hands_over} "$@"\n'
-        )
-        path.chmod(0o755)
+        self._desk = Desk()
+        self.folder = self._desk.folder
+        self._desk.program("fsmq", '[ "$1" = pipeline ]')
+        self._desk.program("python3", '[ "$1" = - ]')
 
     def __enter__(self) -> Sharing:
         return self
 
     def __exit__(self, *of: object) -> None:
         self._desk.close()
-        self._place.cleanup()
 
     def until(self, awaited: Callable[[], T]) -> T:
         """What ``awaited`` returns; it runs in a thread, and programs run meanwhile."""
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(awaited)
-            waiting.add_done_callback(lambda _: self._call_nothing())
+            waiting.add_done_callback(lambda _: self._desk.call_nothing())
             while not waiting.done():
-                caller, _ = self._desk.accept()
-                with caller:
+                with self._desk.accept() as caller:
                     self._serve(caller)
             return waiting.result()
 
-    def _call_nothing(self) -> None:
-        """Let `until` look up."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
-            caller.connect(self._address)
-
     def _serve(self, caller: socket.socket) -> None:
-        message, fds, _, _ = socket.recv_fds(caller, _LONGEST, 3)
-        if not message:
+        call = Desk.take(caller)
+        if call is None:
             return
-        call = json.loads(message)
         with contextlib.ExitStack() as held:
             stdin, stdout, stderr = (
                 held.enter_context(open(fd, mode, encoding="utf-8"))
-                for fd, mode in zip(fds, ("r", "w", "w"), strict=True)
+                for fd, mode in zip(call.files, ("r", "w", "w"), strict=True)
             )
-            held.enter_context(mock.patch.dict(os.environ, call["environment"], clear=True))
-            held.enter_context(contextlib.chdir(call["folder"]))
-            held.enter_context(_hadoop_in(self._spark, call["folder"]))
+            held.enter_context(mock.patch.dict(os.environ, call.environment, clear=True))
+            held.enter_context(contextlib.chdir(call.folder))
+            held.enter_context(_hadoop_in(self._spark, call.folder))
             held.enter_context(mock.patch.object(sys, "stdin", stdin))
             held.enter_context(contextlib.redirect_stdout(stdout))
             held.enter_context(contextlib.redirect_stderr(stderr))
-            code = _run(*call["words"])
+            code = _run(Path(call.words[0]).name, *call.words[1:])
         caller.send(b"%d" % code)
 
 

@@ -1,0 +1,156 @@
+"""A desk where small programs of a shell hand over what they were called with.
+
+`Desk.folder` goes first on the shell's PATH. A program there has the name of one that takes long to
+start. It hands over its words, environment, working folder, and its very stdin, stdout and stderr;
+whoever sits at the desk does what the program would do, and says how it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.forkserver import ForkServer, read_at_once
+
+_LONGEST = 1 << 17  # bytes of an environment and words, and more than enough
+_HAND_OVER = """\
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as desk:
+    desk.connect(sys.argv[1])
+    call = {"words": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}
+    socket.send_fds(desk, [json.dumps(call).encode()], [0, 1, 2])
+    answer = desk.recv(16)
+if answer == b"alone":
+    os.execv(sys.argv[2], sys.argv[2:])
+if int(answer) < 0:
+    os.kill(os.getpid(), -int(answer))
+sys.exit(int(answer))
+"""
+# What a shell sets for itself and for its folder, and no import of `fsmq` reads.
+_OF_THE_SHELL = ("PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_")
+
+
+class Call(NamedTuple):
+    """What was handed over. words: the first is the path of the program that was meant."""
+
+    words: list[str]
+    folder: str
+    environment: dict[str, str]
+    files: list[int]  # its stdin, stdout and stderr: to be closed
+
+
+class Desk:
+    """Where calls are handed over. Use it in a ``with``."""
+
+    def __init__(self) -> None:
+        # A path of a socket may have 107 bytes at most: those of tests have more.
+        self._place = tempfile.TemporaryDirectory(prefix="fsmq-")
+        self.folder = Path(self._place.name)
+        self._address = str(self.folder / "desk")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(self._address)
+        self._socket.listen()
+        (self.folder / "hand_over.py").write_text(_HAND_OVER)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._place.cleanup()
+
+    def program(self, name: str, hands_over: str) -> None:
+        """Make the program that hands over where a shell's test holds, and else is itself."""
+        itself = Path(sys.executable).with_name(name)
+        over = f"{sys.executable} -I -S {self.folder}/hand_over.py {self._address} {itself}"
+        path = self.folder / name
+        path.write_text(f'#!/bin/sh\n{hands_over} || exec {itself} "$@"\nexec {over} "$@"\n')
+        path.chmod(0o755)
+
+    def call_nothing(self) -> None:
+        """Let whoever sits at the desk look up."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
+            caller.connect(self._address)
+
+    def accept(self) -> socket.socket:
+        return self._socket.accept()[0]
+
+    @staticmethod
+    def take(caller: socket.socket) -> Call | None:
+        """What a caller hands over; None if nothing."""
+        message, files, _, _ = socket.recv_fds(caller, _LONGEST, 3)
+        return Call(**json.loads(message), files=files) if message else None
+
+
+class Forking:
+    """Forks `fsmq` from a process that has imported it, for commands of a shell that end.
+
+    A suite, or what watches a folder, is a process of its own: pages send it signals.
+    ``forked``: how many commands were.
+    """
+
+    _server: tuple[ForkServer, dict[str, str]] | None = None
+    _one_at_a_time = threading.Lock()
+
+    def __init__(self) -> None:
+        self._desk = Desk()
+        self._desk.program("fsmq", 'case " $* " in " up "*|*" --watch "*) false;; esac')
+        self.folder = self._desk.folder
+        self.forked = 0
+        self._is_open = True
+        self._thread = threading.Thread(target=self._sit, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_open = False
+        self._desk.call_nothing()
+        self._thread.join()
+        self._desk.close()
+
+    def _sit(self) -> None:
+        while self._is_open:
+            threading.Thread(target=self._serve, args=(self._desk.accept(),), daemon=True).start()
+
+    def _serve(self, caller: socket.socket) -> None:
+        with caller:
+            call = Desk.take(caller)
+            if call is None:
+                return
+            server = self._server_for(call.environment)
+            if server is None:
+                _close(call.files)
+                caller.send(b"alone")
+                return
+            process = server.start(
+                "fsmq.cli", call.words[1:], call.environment, call.files, call.folder
+            )
+            _close(call.files)
+            self.forked += 1
+            select.select([process, caller], [], [])
+            if process.poll() is None:  # the small program was killed
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            else:
+                caller.send(b"%d" % process.wait())
+
+    @classmethod
+    def _server_for(cls, environment: Mapping[str, str]) -> ForkServer | None:
+        """The server of this process; None for a program that would not be the same there."""
+        env = {k: v for k, v in read_at_once(environment).items() if k not in _OF_THE_SHELL}
+        with cls._one_at_a_time:
+            if cls._server is None:
+                paths = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+                cls._server = ForkServer(["fsmq.cli", "fsmq.client.client"], env | paths), env
+            server, known = cls._server
+        return server if env == known else None
+
+
+def _close(files: list[int]) -> None:
+    for file in files:
+        os.close(file)

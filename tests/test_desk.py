@@ -1,0 +1,67 @@
+"""A shell cannot tell that its `fsmq` was forked from another one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool
+from tests.desk import Forking
+from tests.forkserver import environment
+from tests.suite import PATIENCE_S, eventually
+
+PROGRAMS = str(Path(sys.executable).parent)
+
+
+@pytest.fixture
+def forking() -> Iterator[Forking]:
+    running = Forking()
+    yield running
+    running.close()
+
+
+def shell(script: str, folder: Path, *places: object, **more: str) -> subprocess.Popen[str]:
+    """A shell that finds programs there first."""
+    path = os.pathsep.join([*map(str, places), PROGRAMS, os.environ["PATH"]])
+    return subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment(PATH=path, FSMQ_AT=str(folder / "mq"), **more),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_it_reads_prints_and_ends_as_if_alone(tmp_path: Path, forking: Forking) -> None:
+    script = """
+    fsmq create jobs; fsmq create jobs; fsmq nonsense; echo $?
+    echo ä | fsmq put jobs --id one; mkdir -p in; cd in; FSMQ_AT=../mq fsmq peek jobs one --raw
+    PYTHONUTF8=0 fsmq stat jobs | head -1; fsmq delete jobs
+    """
+    said = []
+    for name, *place in (("alone",), ("forked", forking.folder)):
+        (tmp_path / name).mkdir()
+        printed, _ = shell(script, tmp_path / name, *place).communicate(timeout=PATIENCE_S)
+        said.append(printed.replace(str(tmp_path / name), "…"))
+    assert said[0] == said[1]
+    assert "ä" in said[0]
+    assert forking.forked == 6, "only the one with another way to read text needs its own Python"
+
+
+def test_it_ends_with_the_small_program(tmp_path: Path, forking: Forking) -> None:
+    with Spool(tmp_path / "mq") as spool:
+        spool.create_queue("jobs")
+    waiting = shell("fsmq get jobs --wait 1h", tmp_path, forking.folder)
+    assert waiting.stdout is not None
+    eventually(lambda: forking.forked)
+    os.killpg(waiting.pid, signal.SIGKILL)
+    assert waiting.stdout.read() == "", "whoever has its stdout would hold it open"
