@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import aiohttp
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -51,6 +52,12 @@ _SHARE_NOTHING = (
 # start have sessions of their own, which Linux gives the share of all tests together (autogroups):
 # without that they starve beside Spark, and the whole takes longer.
 _GIVES_WAY = 5
+
+# How long an example takes, or to make one, tells how busy the machine is.
+hypothesis.settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy")
 
 # Tests start a thousand programs: each would compile all that it imports once more.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
