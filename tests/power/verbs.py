@@ -26,7 +26,7 @@ from fsmq.spool.verbs import dedup as spool_dedup
 from tests.power import bodies, dedup
 from tests.power.ops import content
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0  # of a daemon that hangs: one that waits for a busy disk is no finding
 _TYPE, _TRACE = "text/x-power", "Trace"
 ATTEMPT = "Attempt"  # the attribute by which two tries of one put may differ
 
