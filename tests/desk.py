@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tests.forkserver import ForkServer, read_at_once
 
@@ -92,13 +92,15 @@ class Forking:
     """Forks `fsmq` from a process that has imported it, for commands of a shell that end.
 
     A suite, or what watches a folder, is a process of its own: pages send it signals.
-    ``forked``: how many commands were.
+
+    environment: the shell's. ``forked``: how many commands were.
     """
 
-    _server: tuple[ForkServer, dict[str, str]] | None = None
+    _servers: ClassVar[dict[tuple[tuple[str, str], ...], ForkServer]] = {}
     _one_at_a_time = threading.Lock()
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._known = _at_imports(environment)
         self._desk = Desk()
         self._desk.program("fsmq", 'case " $* " in " up "*|*" --watch "*) false;; esac')
         self.folder = self._desk.folder
@@ -139,16 +141,22 @@ class Forking:
             else:
                 caller.send(b"%d" % process.wait())
 
-    @classmethod
-    def _server_for(cls, environment: Mapping[str, str]) -> ForkServer | None:
-        """The server of this process; None for a program that would not be the same there."""
-        env = {k: v for k, v in read_at_once(environment).items() if k not in _OF_THE_SHELL}
-        with cls._one_at_a_time:
-            if cls._server is None:
+    def _server_for(self, environment: Mapping[str, str]) -> ForkServer | None:
+        """The server for such shells; None for a program that would not be the same there."""
+        if _at_imports(environment) != self._known:
+            return None
+        key = tuple(sorted(self._known.items()))
+        with self._one_at_a_time:
+            if key not in self._servers:
                 paths = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-                cls._server = ForkServer(["fsmq.cli", "fsmq.client.client"], env | paths), env
-            server, known = cls._server
-        return server if env == known else None
+                modules = ["fsmq.cli", "fsmq.client.client"]
+                self._servers[key] = ForkServer(modules, self._known | paths)
+            return self._servers[key]
+
+
+def _at_imports(environment: Mapping[str, str]) -> dict[str, str]:
+    """What differs where programs do for another reason than the shell's place."""
+    return {k: v for k, v in read_at_once(environment).items() if k not in _OF_THE_SHELL}
 
 
 def _close(files: list[int]) -> None:

@@ -150,16 +150,24 @@ class Reader:
             self._suite = Suite(self._root)
             self._suite.__enter__()
             self._port = self._suite.port
-        self._forking = Forking()
-        programs = f"{self._forking.folder}:{Path(sys.executable).parent}"
-        if sharing is not None:
-            programs = f"{sharing.folder}:{programs}"
         ours = ("FSMQ_", "MQ_", "PYSPARK_")
         variables = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         here = folder / "here"
         here.mkdir()
         # On a terminal curl shows no meter; into a pipe it would.
         (here / ".curlrc").write_text("silent\nshow-error\n")
+        variables |= {
+            "PYTHONPATH": str(HOME),
+            # Where nothing else is said: not the real places of these defaults.
+            "FSMQ_ROOT": str(self._root),
+            "FSMQ_PORT": str(self._port),
+            "LC_ALL": "C.UTF-8",
+            "HOME": str(here),
+        }
+        self._forking = Forking(variables)
+        programs = [self._forking.folder, Path(sys.executable).parent, variables["PATH"]]
+        if sharing is not None:
+            programs.insert(0, sharing.folder)
         self._shell = subprocess.Popen(
             ["bash", "-u"],
             stdin=subprocess.PIPE,
@@ -167,16 +175,7 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             cwd=here,
-            env=variables
-            | {
-                "PATH": f"{programs}:{variables['PATH']}",
-                "PYTHONPATH": str(HOME),
-                # Where nothing else is said: not the real places of these defaults.
-                "FSMQ_ROOT": str(self._root),
-                "FSMQ_PORT": str(self._port),
-                "LC_ALL": "C.UTF-8",
-                "HOME": str(here),
-            },
+            env=variables | {"PATH": os.pathsep.join(map(str, programs))},
             start_new_session=True,
         )
 

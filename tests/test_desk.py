@@ -21,7 +21,7 @@ PROGRAMS = str(Path(sys.executable).parent)
 
 @pytest.fixture
 def forking() -> Iterator[Forking]:
-    running = Forking()
+    running = Forking(environment())
     yield running
     running.close()
 
