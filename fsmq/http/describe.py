@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, overload
+from urllib.parse import parse_qsl
 
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.names import MAX_QUEUE_BYTES
@@ -134,6 +135,36 @@ class Operation:
         if any(parameter.required for parameter in self.query.values()):
             return None
         return Values({parameter: parameter.default for parameter in self.query.values()})
+
+    def read(self, raw_query: str) -> Values:
+        """The values of a request's query.
+
+        A parameter that the operation does not have is refused: a misspelt one must not be ignored.
+
+        Raises:
+            InvalidValue
+        """
+        if not raw_query and self.defaults is not None:
+            return self.defaults
+        known = self.query
+        texts: dict[str, str] = {}
+        pairs = parse_qsl(
+            raw_query, keep_blank_values=True, errors="surrogateescape", max_num_fields=None
+        )
+        for name, text in pairs:
+            if name not in known:
+                choice = f"expected one of: {', '.join(known)}" if known else "expected none"
+                raise InvalidValue(name[:100], f"unknown parameter; {choice}")
+            if name in texts:
+                raise InvalidValue(name, "is given twice")
+            texts[name] = text
+        values = Values()
+        for name, parameter in known.items():
+            if name in texts or parameter.required:
+                values[parameter] = parameter.parse(name, texts.get(name, ""))
+            else:
+                values[parameter] = parameter.default
+        return values
 
 
 # What a request asks for whose route is not known.

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
-from fsmq._version import __version__
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 from fsmq.spool.records.journal import via
 
@@ -22,8 +21,12 @@ from .connection.pieces import Pieces
 from .dialect import Dialect
 from .dialects import DIALECTS
 from .guard.origin import Origins
+from .lane.heads import Heads
+from .lane.lane import Lane
+from .lane.render import SOFTWARE
 from .monitor import Monitor
 from .native.dialect import NativeDialect
+from .native.quick import Quick
 from .problems import (
     InternalError,
     Overloaded,
@@ -34,6 +37,7 @@ from .problems import (
 )
 from .routing.call import Call, split_target
 from .routing.system import System
+from .running.open_requests import OpenRequests
 from .service.service import Service
 
 log = logging.getLogger(__name__)
@@ -45,7 +49,6 @@ _MOMENT_S = 0.5
 _LAST_WORDS_S = 1.0
 _BACKLOG = 4096
 _BODY_LEFT = (MessageTooLarge, Overloaded, SlowBody, UnreadableBody, UnsupportedEncoding)
-_SOFTWARE = f"fsmq/{__version__}"
 
 
 class Server:
@@ -71,8 +74,7 @@ class Server:
         self.monitor = Monitor(service)
         self.monitor.add_routes(self._native.router)
         self._origins = Origins(host_names)
-        self._open = 0
-        self._idle = asyncio.Event()
+        self._open = OpenRequests()
         self._keeper: asyncio.Task[None] | None = None
         self._listening: list[Listener] = []
         self._connections = ProblemServer(
@@ -83,6 +85,11 @@ class Server:
             lingering_time=_LINGER_S,
             auto_decompress=False,
         )
+        verbs = Quick(service, self._native.problem).verbs
+        needs_keys = service.access.needs_keys
+        heads = Heads(verbs, frozenset(self._by_prefix), self._origins, needs_keys)
+        self._lane = Lane(service, heads, self._open, self._native.name)
+        self._connections.lane = self._lane
         self._runner = web.ServerRunner(self._connections, shutdown_timeout=_LAST_WORDS_S)
 
     async def start(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
@@ -108,6 +115,7 @@ class Server:
         for listening in self._listening:
             listening.close()
         self.service.begin_stop()
+        self._lane.begin_stop()
         for listening in self._listening:
             await listening.begun(min(_MOMENT_S, timeout))
         try:
@@ -117,18 +125,16 @@ class Server:
             pass  # the silent ones; who is being answered gets its time now
         try:
             async with asyncio.timeout(max(0.0, timeout - _MOMENT_S)):
-                while self._open:
-                    self._idle.clear()
-                    await self._idle.wait()
+                await self._open.until_none()
         except TimeoutError:
-            log.warning("%d requests were still open after %g seconds", self._open, timeout)
+            log.warning("%d requests were still open after %g seconds", self._open.number, timeout)
         if self._keeper is not None:
             self._keeper.cancel()
         await self._runner.cleanup()
         await self.service.stop()
 
     async def handle(self, request: BaseRequest) -> StreamResponse:
-        self._open += 1
+        self._open.begin()
         started = time.perf_counter()
         service = self.service
         # As it came over the wire: anything else has been normalised already.
@@ -140,10 +146,8 @@ class Server:
             call.end()
             raise
         finally:
-            self._open -= 1
-            if not self._open:
-                self._idle.set()
-        response.headers[hdrs.SERVER] = _SOFTWARE
+            self._open.end()
+        response.headers[hdrs.SERVER] = SOFTWARE
         response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
         if hdrs.EXPECT in request.headers and not request.content.is_eof():
             # Nobody can tell whether a body follows now, or the next request.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from aiohttp import http_exceptions, web
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -32,18 +32,43 @@ BORROWED: Mapping[str, str] = {
     "_current_request": "to end a request whose body turns out to be broken",
     "_force_close": "to take in nothing more on a connection that is to end",
     "_messages": "to see whether a request has come, and whether its head or body is broken",
+    "_next_keepalive_close_time": "to keep a connection whose requests the lane answers",
     "_waiter": "to know a connection that is idle, which may have to give its place up",
 }
 # How often connections are looked at that may have been too slow.
 _LOOK_EVERY_S = 1.0
 
 
+class Occupant(Protocol):
+    """What a connection's bytes and its end go to, in the place of aiohttp."""
+
+    def more(self, data: bytes) -> None:
+        """Bytes have come."""
+
+    def gone(self) -> None:
+        """The client has hung up."""
+
+    def look_after(self) -> None:
+        """See to it that nothing takes too long; called now and then."""
+
+
+class Lane(Protocol):
+    """What may take a request before aiohttp sees it: `fsmq.http.lane`."""
+
+    def take(self, connection: Connection, data: bytes) -> bool:
+        """Become the occupant of a connection for the request in ``data``; False to leave it."""
+
+
 class ProblemServer(web.Server):
-    """A server whose connections tell every error as a problem, and keep the limits."""
+    """A server whose connections tell every error as a problem, and keep the limits.
+
+    lane: what takes the requests that it knows; None leaves all to aiohttp.
+    """
 
     def __init__(self, handler: Handler, limits: Limits, **options: Any) -> None:
         super().__init__(handler)
         self.limits = limits
+        self.lane: Lane | None = None
         self._options = {
             "keepalive_timeout": limits.idle_timeout,
             # One line may be all of the head: a request that names many ids is one long line.
@@ -102,11 +127,13 @@ class Connection(web.RequestHandler):
     """One connection.
 
     beginning: its TLS handshake, as long as that is under way.
+    occupant: what has it, as long as that is not aiohttp.
     on_hang_up: what the request that is being answered wants done when the client goes.
     on_written: what is to be done when the answer is written, or cannot be.
     """
 
     __slots__ = (
+        "_has_read",
         "_head_bytes",
         "_head_since",
         "_limits",
@@ -116,6 +143,7 @@ class Connection(web.RequestHandler):
         "_unsent_since",
         "_wire",
         "beginning",
+        "occupant",
         "on_hang_up",
         "on_written",
     )
@@ -123,12 +151,14 @@ class Connection(web.RequestHandler):
     def __init__(self, server: ProblemServer, **options: Any) -> None:
         super().__init__(server, **options)
         self.beginning: asyncio.Task[None] | None = None
+        self.occupant: Occupant | None = None
         self.on_hang_up: Callable[[], None] | None = None
         self.on_written: Callable[[], None] | None = None
         self._server = server
         self._limits = server.limits
         self._wire: asyncio.Transport | None = None
         self._payload = EMPTY_PAYLOAD  # of the request that came last
+        self._has_read = False  # whether aiohttp has had anything of it
         self._head_bytes = 0  # of a head that has not come to its end
         self._head_since = 0.0
         self._unsent = 0  # bytes that wait for the client to take them
@@ -141,7 +171,12 @@ class Connection(web.RequestHandler):
             return True
         if self._wire is not None and self._wire.is_closing():
             return True
-        return self._waiter is not None and not self._messages and not self._head_bytes
+        return self.occupant is None and self._is_between_requests()
+
+    def _is_between_requests(self) -> bool:
+        if self._messages or self._head_bytes:
+            return False
+        return self._waiter is not None or not self._has_read
 
     def give_way(self) -> None:
         """End at once, for another to have the place."""
@@ -170,13 +205,50 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
         self._server.forget(self)
         self._wire = None
+        if self.occupant is not None:
+            self.occupant.gone()
         if self.on_hang_up is not None:
             self.on_hang_up()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in; a body that turns out to be broken ends the request that reads it."""
+        """Take bytes in, for whoever has the connection."""
+        if self.occupant is not None:
+            self.occupant.more(data)
+            return
+        lane = self._server.lane
+        if lane is not None and self._is_between_requests() and self._payload.is_eof():
+            wire = self._wire
+            if wire is not None and not wire.get_write_buffer_size() and lane.take(self, data):
+                return
+        self.read(data)
+
+    # -- for an occupant ---------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send bytes to a client that has not hung up."""
+        if self._wire is not None:
+            self._wire.write(data)
+
+    def pause(self) -> None:
+        """Let what comes wait in the kernel until `go_on`."""
+        if self._wire is not None:
+            self._wire.pause_reading()
+
+    def go_on(self, behind: bytes, *, closing: bool) -> None:
+        """The occupant has answered. behind: what has come since. closing: that was the last."""
+        self._next_keepalive_close_time = self._loop.time() + self._limits.idle_timeout
+        if closing:
+            self.force_close()
+        elif behind:
+            if self._wire is not None:
+                self._wire.resume_reading()
+            self.data_received(behind)
+
+    def read(self, data: bytes) -> None:
+        """Let aiohttp read; a body that turns out to be broken ends the request that reads it."""
         if self._force_close:
             return
+        self._has_read = True
         before = len(self._messages)
         in_body = not self._payload.is_eof()
         super().data_received(data)
@@ -197,6 +269,8 @@ class Connection(web.RequestHandler):
         wire = self._wire
         if wire is None:
             return
+        if self.occupant is not None:
+            self.occupant.look_after()
         if self._head_bytes and now - self._head_since > self._limits.header_timeout:
             seconds = self._limits.header_timeout
             self._refuse(SlowHead(f"the request did not arrive within {seconds:g} seconds"))
@@ -242,7 +316,9 @@ class Connection(web.RequestHandler):
 
     @property
     def is_answering(self) -> bool:
-        return self._current_request is not None or bool(self._messages)
+        return (
+            self.occupant is not None or self._current_request is not None or bool(self._messages)
+        )
 
     def _say_last(self, error: FsmqError) -> None:
         assert self._wire is not None

@@ -14,12 +14,12 @@ may see it: its name in listings, its counts and its settings. Topics are named 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..problems import Forbidden, Unauthorized
 from .keys import Grants, Key, KeyRing, Right
 
-__all__ = ["Access", "Identity", "Right", "topic"]
+__all__ = ["Access", "Identity", "Right", "bearer", "topic"]
 
 _ANONYMOUS = "anonymous"
 
@@ -27,6 +27,20 @@ _ANONYMOUS = "anonymous"
 def topic(name: str) -> str:
     """A topic's name as rights are granted on it."""
     return f"topics/{name}"
+
+
+def bearer(values: Sequence[str]) -> str | None:
+    """The key of the ``Authorization`` headers of a request; None if it has none.
+
+    Raises:
+        Unauthorized: there are several, or it is of another scheme.
+    """
+    if not values:
+        return None
+    scheme, _, token = values[0].partition(" ")
+    if len(values) > 1 or scheme.lower() != "bearer":
+        raise Unauthorized("one Authorization header is taken: Bearer and the key")
+    return token.strip()
 
 
 class Identity:

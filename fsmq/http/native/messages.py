@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
@@ -38,6 +40,7 @@ from ..describe import (
     Operation,
     Parameter,
     QueryParameter,
+    Values,
     array,
     as_it_is,
     integer,
@@ -189,21 +192,10 @@ class Messages(Handlers):
         given = call.read()
         settings = self._spool.settings(queue)
         body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
-        content_type, attributes = kept_headers(call.request.headers)
-        message = NewMessage(
-            body, given[DELAY], given[PRIORITY], given[TTL], given[OWN_ID], content_type, attributes
-        )
+        message = new_message(body, given, kept_headers(call.request.headers))
         [message_id] = await self._service.put(queue, [message], settings)
-        name = quote_id(message_id)  # whose characters stand for themselves in JSON, too
-        return Response(
-            status=201,
-            body=f'{{"id": "{name}"}}\n'.encode(),
-            headers={
-                "Content-Type": "application/json",
-                "Location": f"/{queue}/messages/{name}",
-                "X-Message-Id": name,
-            },
-        )
+        headers, answer = stored(queue, message_id)
+        return Response(status=201, body=answer, headers=headers)
 
     CLAIM = Operation(
         id="claim",
@@ -242,8 +234,8 @@ class Messages(Handlers):
         if not messages:
             return Response(status=204)
         if call.in_json:
-            return bodies.in_json(messages, bodies.tell, MESSAGES)
-        return bodies.raw(messages[0], _headers(messages[0]))
+            return in_json(messages)
+        return as_posted(messages[0])
 
     SHOW = Operation(
         id="show_message",
@@ -273,7 +265,7 @@ class Messages(Handlers):
             raise NoSuchMessage(queue, message_id, "in any state")
         if call.in_json:
             return bodies.in_json([message], bodies.tell, (b"", b"", b"\n"))
-        return bodies.raw(message, {"X-Message-State": message.state, **_headers(message)})
+        return bodies.raw(message, {"X-Message-State": message.state, **headers_of(message)})
 
     CHANGE = Operation(
         id="change",
@@ -325,7 +317,7 @@ class Messages(Handlers):
         call.read()
         [found] = await self._service.complete(self._spool.unsynced.remove(queue, [message_id]))
         if not found:
-            raise NoSuchMessage(queue, message_id, "in new, queues or delay")
+            raise nowhere(queue, message_id)
         return Response(status=202)
 
     def _target(self, call: Call) -> tuple[str, str]:
@@ -334,7 +326,45 @@ class Messages(Handlers):
         return queue, check_id(queue, call.names["id"])
 
 
-def _headers(message: Message) -> dict[str, str]:
+# -- what requests and answers have in common with those of the lane -------------------------------
+
+
+def new_message(body: bytes, given: Values, kept: tuple[str | None, dict[str, str]]) -> NewMessage:
+    """The message of a POST: its body, its query, and what it keeps of its headers."""
+    content_type, attributes = kept
+    return NewMessage(
+        body, given[DELAY], given[PRIORITY], given[TTL], given[OWN_ID], content_type, attributes
+    )
+
+
+def stored(queue: str, message_id: str) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of the answer to a POST."""
+    name = quote_id(message_id)  # whose characters stand for themselves in JSON, too
+    headers = {
+        "Content-Type": JSON,
+        "Location": f"/{queue}/messages/{name}",
+        "X-Message-Id": name,
+    }
+    return headers, f'{{"id": "{name}"}}\n'.encode()
+
+
+def in_json(claimed: Sequence[Message]) -> Response:
+    """The answer with messages in JSON."""
+    return bodies.in_json(claimed, bodies.tell, MESSAGES)
+
+
+def as_posted(message: Message) -> Response:
+    """The answer with a message as it was posted."""
+    return bodies.raw(message, headers_of(message))
+
+
+def nowhere(queue: str, message_id: str) -> NoSuchMessage:
+    """The error where a message is in no state that it can be removed from."""
+    return NoSuchMessage(queue, message_id, "in new, queues or delay")
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    """The headers that tell about a message beside its body."""
     headers = {"X-Message-Id": quote_id(message.id)}
     if message.deliveries is not None:
         headers["X-Message-Deliveries"] = str(message.deliveries)

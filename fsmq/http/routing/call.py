@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
 
 from aiohttp import HttpVersion11, hdrs, http_exceptions
 from aiohttp.web import BaseRequest, RequestPayloadError
 
-from fsmq.spool.errors import InvalidValue, MessageTooLarge
+from fsmq.spool.errors import MessageTooLarge
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.steps import LARGE_BYTES
 
@@ -19,11 +18,12 @@ from ..connection.connection import Connection
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR
 from ..describe import UNKNOWN, Values
 from ..guard import access
-from ..guard.access import Access, Identity
+from ..guard.access import Access, Identity, bearer
 from ..guard.admission import Admission
 from ..guard.keys import Right
-from ..problems import ExpectationFailed, SlowBody, Unauthorized, UnreadableBody
+from ..problems import ExpectationFailed, SlowBody, UnreadableBody
 from .encodings import Decoder, decoder
+from .headers import prefers_json
 
 if TYPE_CHECKING:
     from ..running.runner import Runner
@@ -107,13 +107,7 @@ class Call:
         """Tell who sends this, by ``Authorization: Bearer``. Raises as :meth:`identify`."""
         if not self._access.needs_keys:
             return self.identify(None)  # the header may be for a proxy before us
-        values = self.request.headers.getall(hdrs.AUTHORIZATION, ())
-        if not values:
-            return self.identify(None)
-        scheme, _, token = values[0].partition(" ")
-        if len(values) > 1 or scheme.lower() != "bearer":
-            raise Unauthorized("one Authorization header is taken: Bearer and the key")
-        return self.identify(token.strip())
+        return self.identify(bearer(self.request.headers.getall(hdrs.AUTHORIZATION, ())))
 
     def queue(self, right: Right | None = None) -> str:
         """The queue of the path, on which the sender of ``Authorization: Bearer`` has a right.
@@ -149,11 +143,7 @@ class Call:
     @property
     def wants_json(self) -> bool:
         """Whether ``Accept`` asks for JSON, and would not take a message as it was posted."""
-        accept = self.request.headers.get(hdrs.ACCEPT, "*/*")
-        if accept == "*/*":
-            return False
-        types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-        return "application/json" in types and "*/*" not in types
+        return prefers_json(self.request.headers.get(hdrs.ACCEPT))
 
     # -- limits ----------------------------------------------------------------------------------
 
@@ -224,28 +214,7 @@ class Call:
         Raises:
             InvalidValue
         """
-        operation = self.operation
-        if not self.raw_query and operation.defaults is not None:
-            return operation.defaults
-        known = operation.query
-        texts: dict[str, str] = {}
-        pairs = parse_qsl(
-            self.raw_query, keep_blank_values=True, errors="surrogateescape", max_num_fields=None
-        )
-        for name, text in pairs:
-            if name not in known:
-                choice = f"expected one of: {', '.join(known)}" if known else "expected none"
-                raise InvalidValue(name[:100], f"unknown parameter; {choice}")
-            if name in texts:
-                raise InvalidValue(name, "is given twice")
-            texts[name] = text
-        values = Values()
-        for name, parameter in known.items():
-            if name in texts or parameter.required:
-                values[parameter] = parameter.parse(name, texts.get(name, ""))
-            else:
-                values[parameter] = parameter.default
-        return values
+        return self.operation.read(self.raw_query)
 
     # -- body ------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a message keeps of the headers of its request."""
+"""What the headers of a request say: what its message keeps, and in which form it wants answers."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]
             seen.add(name.lower())
             attributes[name] = value
     return (None if content_type.lower() in _NO_TYPE else content_type), attributes
+
+
+def prefers_json(accept: str | None) -> bool:
+    """Whether ``Accept`` asks for JSON, and would not take a message as it was posted."""
+    if accept is None or accept == "*/*":
+        return False
+    types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    return "application/json" in types and "*/*" not in types

@@ -8,12 +8,13 @@ for a whole group and not one for each message.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from fsmq.spool.context import Pending
-from fsmq.spool.durability.sync import Group, Syncer
-from fsmq.spool.errors import Unavailable
+from fsmq.spool.durability.sync import Group, Syncer, Work
+from fsmq.spool.errors import FsmqError, Unavailable
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ class Commits:
         self._syncer = syncer
         self._thread = ThreadPoolExecutor(1, "fsmq-sync")
         self._group = Group()
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[Callable[[Group], None]] = []
         self._running = False
 
     def close(self) -> None:
@@ -39,22 +40,57 @@ class Commits:
     async def sync(self, pending: Pending[T]) -> None:
         """Make a verb durable, and leave its finish to the caller. Raises Unavailable."""
         work = pending.work
-        if work.files or work.folders:
-            group = self._group
-            group.works.append(work)
-            loop = asyncio.get_running_loop()
-            synced: asyncio.Future[None] = loop.create_future()
-            self._waiting.append(synced)
-            if not self._running:
-                self._running = True
-                # Not at once: other handlers that are ready in this turn of the loop join first.
-                loop.call_soon(self._run)
-            await synced
+        if not work.files and not work.folders:
+            return
+        synced: asyncio.Future[Group] = asyncio.get_running_loop().create_future()
+
+        def done(group: Group) -> None:
+            if not synced.done():
+                synced.set_result(group)
+
+        self._join(work, done)
+        group = await synced
+        try:
+            group.check()
+        except Unavailable:
+            pending.abandon()
+            raise
+
+    def then(
+        self,
+        pending: Pending[T],
+        done: Callable[[T], None],
+        failed: Callable[[FsmqError], None],
+    ) -> None:
+        """Make a verb durable and call ``done`` with its result, or ``failed`` with its error."""
+
+        def finish(group: Group | None) -> None:
             try:
-                group.check()
-            except Unavailable:
-                pending.abandon()
-                raise
+                if group is not None:
+                    try:
+                        group.check()
+                    except Unavailable:
+                        pending.abandon()
+                        raise
+                result = pending.finish()
+            except FsmqError as error:
+                failed(error)
+            else:
+                done(result)
+
+        work = pending.work
+        if work.files or work.folders:
+            self._join(work, finish)
+        else:
+            finish(None)
+
+    def _join(self, work: Work, done: Callable[[Group], None]) -> None:
+        self._group.works.append(work)
+        self._waiting.append(done)
+        if not self._running:
+            self._running = True
+            # Not at once: other handlers that are ready in this turn of the loop join first.
+            asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
         group, self._group = self._group, Group()
@@ -64,12 +100,11 @@ class Commits:
         def done(outcome: asyncio.Future[None]) -> None:
             if group.error is None and outcome.exception() is not None:
                 group.error = Unavailable(f"the sync failed: {outcome.exception()}")
-            for synced in waiting:
-                if not synced.done():
-                    synced.set_result(None)
             if self._waiting:
                 self._run()
             else:
                 self._running = False
+            for synced in waiting:
+                synced(group)
 
         loop.run_in_executor(self._thread, self._syncer.run, group).add_done_callback(done)

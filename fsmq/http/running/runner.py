@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from fsmq.spool.context import Pending
 from fsmq.spool.durability.sync import Syncer
+from fsmq.spool.errors import FsmqError
 from fsmq.spool.index import listings
 from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
 
@@ -83,3 +84,12 @@ class Runner:
             return await self._commits.complete(pending)
         await self._commits.sync(pending)
         return await self.in_thread(pending.finish)
+
+    def then(
+        self,
+        pending: Pending[T],
+        done: Callable[[T], None],
+        failed: Callable[[FsmqError], None],
+    ) -> None:
+        """The same with callbacks, for verbs whose end is short; it need not be awaited."""
+        self._commits.then(pending, done, failed)

@@ -120,11 +120,11 @@ class Receiver:
                 messages = await self._claim(call, queues, claim)
                 woken = False
                 if messages:
-                    self._note_fill(queue, len(messages), count)
+                    self.note_fill(queue, len(messages), count)
                     return await self._unless_gone(call, messages)
                 left = end - time.monotonic()
                 if left <= 0 or self._stopping:
-                    self._note_fill(queue, 0, count)
+                    self.note_fill(queue, 0, count)
                     return []
                 ripens_in = self._spool.context.ready.ripens_in(queue)
                 pause = left if ripens_in is None else min(left, ripens_in)
@@ -233,7 +233,8 @@ class Receiver:
         else:
             self.waiters.wake(queue, count)
 
-    def _note_fill(self, queue: str, got: int, asked: int) -> None:
+    def note_fill(self, queue: str, got: int, asked: int) -> None:
+        """Measure how much of what it asked for a claim has got."""
         metrics = self._spool.context.metrics
         metrics.observe(("batch_fill", queue), got / asked)
         metrics.set(("fill", queue), got / asked)
