@@ -171,12 +171,12 @@ class Connection(web.RequestHandler):
             return True
         if self._wire is not None and self._wire.is_closing():
             return True
-        return self.occupant is None and self._is_between_requests()
+        return self.occupant is None and self._waiter is not None and not self._is_begun
 
-    def _is_between_requests(self) -> bool:
-        if self._messages or self._head_bytes:
-            return False
-        return self._waiter is not None or not self._has_read
+    @property
+    def _is_begun(self) -> bool:
+        """Whether a part of a request has come that aiohttp has not answered."""
+        return bool(self._messages or self._head_bytes or not self._payload.is_eof())
 
     def give_way(self) -> None:
         """End at once, for another to have the place."""
@@ -215,11 +215,16 @@ class Connection(web.RequestHandler):
         if self.occupant is not None:
             self.occupant.more(data)
             return
-        lane = self._server.lane
-        if lane is not None and self._is_between_requests() and self._payload.is_eof():
-            wire = self._wire
-            if wire is not None and not wire.get_write_buffer_size() and lane.take(self, data):
-                return
+        lane, wire = self._server.lane, self._wire
+        if (
+            lane is not None
+            and wire is not None
+            and (self._waiter is not None or not self._has_read)
+            and not self._is_begun
+            and not wire.get_write_buffer_size()
+            and lane.take(self, data)
+        ):
+            return
         self.read(data)
 
     # -- for an occupant ---------------------------------------------------------------------------
@@ -236,7 +241,8 @@ class Connection(web.RequestHandler):
 
     def go_on(self, behind: bytes, *, closing: bool) -> None:
         """The occupant has answered. behind: what has come since. closing: that was the last."""
-        self._next_keepalive_close_time = self._loop.time() + self._limits.idle_timeout
+        now = asyncio.get_running_loop().time()
+        self._next_keepalive_close_time = now + self._limits.idle_timeout
         if closing:
             self.force_close()
         elif behind:

@@ -32,7 +32,6 @@ from .messages import Messages
 _LOOK_S = 0.002
 
 
-
 class Quick:
     """The verbs. problem: tells an error of a request whose verb has done something."""
 
