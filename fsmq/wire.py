@@ -6,6 +6,7 @@ import base64
 import os
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
@@ -34,6 +35,7 @@ def unquote_id(quoted: str) -> str:
     return os.fsdecode(unquote_to_bytes(os.fsencode(quoted)))
 
 
+@lru_cache(64)  # claims of one moment end at one moment
 def moment(seconds: float) -> str:
     """Unix seconds as RFC 3339 in UTC, to the millisecond, or the last moment that it can say."""
     # A UUIDv7 reaches to the year 10889.

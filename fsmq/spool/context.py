@@ -96,6 +96,16 @@ class Context:
             self.metrics.count((step.metric, details.get("source", queue)))
         self.journal.note(step.event, queue, message_id, **details)
 
+    def record_all(
+        self, step: Step, queue: str, messages: Sequence[tuple[str, Details]]
+    ) -> None:
+        """The same for several messages of a queue, each with its id and details."""
+        if not messages:
+            return
+        if step.metric is not None:
+            self.metrics.count((step.metric, queue), len(messages))
+        self.journal.note_all(step.event, queue, messages)
+
     def is_expired(self, known: Facts, settings: QueueSettings) -> bool:
         """Whether a message's time to live, or its queue's retention, is over."""
         if known.expires_s is None and settings.retention is None:

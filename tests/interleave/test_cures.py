@@ -78,10 +78,10 @@ def stamp_what_was_written(patch: Patch) -> None:
     """A put sets its delay through the descriptor, whatever has become of the file."""
 
     def write(staging: put._Staging, draft: Draft) -> None:
-        fd = staging._create(draft)
+        path = staging._staged_path(draft)
+        fd = staging._create(draft, path)
         staging.work.files.append(fd)
-        staging.work.folders.add("new")
-        staging._drafts.append((draft, os.fstat(fd).st_ino))
+        staging._written.append(put._Written(draft, path, os.fstat(fd).st_ino))
         draft.write(fd)
         if draft.delay_ms is not None:
             context = staging._context

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from json.encoder import encode_basestring_ascii
 from typing import NamedTuple, TypedDict, Unpack
@@ -76,11 +76,12 @@ class Details(TypedDict, total=False):
 
 
 class _Noted(NamedTuple):
+    """The same step of some messages, which were made durable together."""
+
     at_ms: int
     event: str
     queue: str
-    message_id: str
-    details: Details
+    messages: Sequence[tuple[str, Details]]
     via: str
 
 
@@ -88,7 +89,11 @@ class NoJournal:
     """Keeps nothing."""
 
     def note(self, event: str, queue: str, message_id: str, **details: Unpack[Details]) -> None:
-        pass
+        """Note a step of a message; never raises and never waits."""
+        self.note_all(event, queue, [(message_id, details)])
+
+    def note_all(self, event: str, queue: str, messages: Sequence[tuple[str, Details]]) -> None:
+        """Note the same step of several messages, each with its id and details."""
 
     def measure_lag(self) -> None:
         pass
@@ -123,6 +128,8 @@ class Journal(NoJournal):
         self._segment_s = segment_s
         self._segment_bytes = segment_bytes
         self._waiting: deque[_Noted] = deque()
+        self._lines = 0  # that these will be
+        self._counting = threading.Lock()
         self._segment: _Segment | None = None
         self._number = 0
         self._retry_at = 0.0  # monotonic seconds
@@ -131,16 +138,18 @@ class Journal(NoJournal):
         self._thread = threading.Thread(target=self._run, name="fsmq-journal", daemon=True)
         self._thread.start()
 
-    def note(self, event: str, queue: str, message_id: str, **details: Unpack[Details]) -> None:
-        """Note a step of a message; never raises and never waits."""
+    def note_all(self, event: str, queue: str, messages: Sequence[tuple[str, Details]]) -> None:
+        """Note the same step of several messages; never raises and never waits."""
         if queue == ALIVE:
             return  # nobody's message
-        if len(self._waiting) >= _MAX_WAITING:
-            self._metrics.count(("journal_dropped",))
+        if self._lines >= _MAX_WAITING:
+            self._metrics.count(("journal_dropped",), len(messages))
             return
         at_ms = int(self._clock() * 1000)
         through = via.get() or self._program
-        self._waiting.append(_Noted(at_ms, event, queue, message_id, details, through))
+        with self._counting:
+            self._lines += len(messages)
+        self._waiting.append(_Noted(at_ms, event, queue, messages, through))
 
     def measure_lag(self) -> None:
         """Note the age, in seconds, of the oldest step that no closed segment has."""
@@ -166,16 +175,19 @@ class Journal(NoJournal):
 
     def _write(self) -> None:
         steps = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        lines = sum(len(step.messages) for step in steps)
+        with self._counting:
+            self._lines -= lines
         now = time.monotonic()
         try:
             if steps:
                 if now < self._retry_at:
-                    self._metrics.count(("journal_dropped",), len(steps))
+                    self._metrics.count(("journal_dropped",), lines)
                 else:
                     self._append(steps)
-                    self._metrics.count(("journal",), len(steps))
+                    self._metrics.count(("journal",), lines)
         except OSError:
-            self._metrics.count(("journal_dropped",), len(steps))
+            self._metrics.count(("journal_dropped",), lines)
             self._retry_at = now + _RETRY_S
             self._finish()
         segment = self._segment
@@ -189,7 +201,8 @@ class Journal(NoJournal):
             self._number += 1
             name = f"{int(self._clock() * 1000):013}-{self._host}-{os.getpid()}-{self._number}"
             self._segment = _Segment(self._tree, name + SUFFIX)
-        self._segment.append("".join([self._line(step) for step in steps]).encode("ascii"))
+        lines = [line for step in steps for line in self._lines_of(step)]
+        self._segment.append("".join(lines).encode("ascii"))
 
     def _finish(self) -> None:
         segment, self._segment = self._segment, None
@@ -201,18 +214,20 @@ class Journal(NoJournal):
         finally:
             self._behind_since = None
 
-    def _line(self, step: _Noted) -> str:
+    def _lines_of(self, step: _Noted) -> Iterator[str]:
         quoted = encode_basestring_ascii
-        more = ""
-        for detail, field in _FIELDS.items():
-            value = step.details.get(detail)
-            if value is not None:
-                shown = quoted(value) if isinstance(value, str) else value
-                more += f',"{field}":{shown}'
-        return (
+        before = (
             f'{{"v":{VERSION},"at":{step.at_ms},"event":"{step.event}","queue":{quoted(step.queue)}'
-            f',"id":{quoted(step.message_id)}{more},"host":"{self._host}","via":"{step.via}"}}\n'
         )
+        behind = f',"host":"{self._host}","via":"{step.via}"}}\n'
+        for message_id, details in step.messages:
+            more = ""
+            for detail, field in _FIELDS.items() if details else ():
+                value = details.get(detail)
+                if value is not None:
+                    shown = quoted(value) if isinstance(value, str) else value
+                    more += f',"{field}":{shown}'
+            yield f'{before},"id":{quoted(message_id)}{more}{behind}'
 
 
 class _Segment:

@@ -66,6 +66,8 @@ def claims_of(
 
     Yields None after every few ids that it has tried, for callers that may not run for long.
 
+    The caller has just seen that the queue is there.
+
     ids: what may be ready, in the order in which it is tried. is_wanted: see `claim_one`.
 
     Raises:
@@ -84,7 +86,9 @@ def claims_of(
                 continue
             busy.append(message_id)  # unless it turns out to be something else
             try:
-                claim = claim_one(context, queue, message_id, deadline_ms, is_wanted)
+                claim = claim_one(
+                    context, queue, message_id, deadline_ms, is_wanted, is_checked=True
+                )
             except BlockingIOError:
                 context.metrics.count(("lost_race", queue))
                 continue  # the process that has latched it was stopped in the middle
@@ -246,10 +250,13 @@ def claim_one(
     message_id: str,
     deadline_ms: int,
     is_wanted: IsWanted = anyone,
+    *,
+    is_checked: bool = False,
 ) -> Claim | None:
     """Try to claim one ready message; None if another process has it, or if it is no message.
 
-    is_wanted: called with the open file, which may be another message of this id.
+    is_wanted: called with the open file, which may be another message of this id. is_checked: the
+    caller has just seen that its queue is there.
 
     Raises:
         BlockingIOError: another process acts on it right now.
@@ -269,7 +276,7 @@ def claim_one(
         deliveries = min(stamps.deliveries(message_id, found.st_mtime_ns) + 1, MAX_COUNT)
         mtime = stamps.encode(message_id, deadline_ms, deliveries)
         stamped = latched.stamp(context, path, mtime)
-        won = stamped and _move_to_delay(context, latched, queue, message_id, mtime)
+        won = stamped and _move_to_delay(context, latched, queue, message_id, mtime, is_checked)
     finally:
         try:
             if stamped and not won:
@@ -286,10 +293,15 @@ def claim_one(
 
 
 def _move_to_delay(
-    context: Context, latched: Latched, queue: str, message_id: str, mtime_ns: int
+    context: Context,
+    latched: Latched,
+    queue: str,
+    message_id: str,
+    mtime_ns: int,
+    is_checked: bool,
 ) -> bool:
     try:
-        here = latched.move(context, CLAIM, queue, message_id)
+        here = latched.move(context, CLAIM, queue, message_id, is_checked=is_checked)
     except FileExistsError:
         return False  # delay/ has the same id too: fsck reports it
     except OSError as error:

@@ -79,8 +79,12 @@ class Latched(NamedTuple):
         queue: str,
         message_id: str,
         to_queue: str | None = None,
+        *,
+        is_checked: bool = False,
     ) -> os.stat_result | None:
         """Make a transition of this very message; None if it is not there (any more).
+
+        is_checked: the caller has just seen that its queue is there.
 
         Returns its lstat after the rename, or the one from before if it has moved on already.
 
@@ -91,12 +95,16 @@ class Latched(NamedTuple):
         tree = context.tree
         if how.target is State.REMOVE:
             return self._remove(tree, how.source, queue, message_id)
-        if not tree.move(how, queue, message_id, to_queue):
-            return None
         to_queue = to_queue or queue
+        target = tree.path(how.target, to_queue, message_id)
+        if is_checked:
+            moved = tree.rename(tree.path(how.source, queue, message_id), target)
+        else:
+            moved = tree.move(how, queue, message_id, to_queue)
+        if not moved:
+            return None
         if how.target is State.READY:
             context.ready.add(to_queue, message_id)
-        target = tree.path(how.target, to_queue, message_id)
         here = tree.stat(target)
         if here is None:
             return self.found

@@ -10,6 +10,7 @@ import os
 import resource
 from collections.abc import Container, Sequence
 from functools import cache
+from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.locks import Reservations
@@ -21,6 +22,7 @@ from ..layout.names import check_queue, siblings
 from ..layout.settings import QueueSettings
 from ..layout.transitions import ACCEPTED, NEW, State
 from ..layout.tree import Tree
+from ..records.journal import Details
 from ..views.counts import Depths
 from .draft import Draft, drafts
 from .removal import remove_known
@@ -81,6 +83,14 @@ def put(
     return Pending(staging.work, staging.publish, staging.abandon)
 
 
+class _Written(NamedTuple):
+    """A draft whose file is there: its dot-name, relative to the root, and the file's inode."""
+
+    draft: Draft
+    path: str
+    inode: int
+
+
 class _Staging:
     """Messages of one put, written under their dot-names."""
 
@@ -91,11 +101,12 @@ class _Staging:
         self._context = context
         self._tree = context.tree
         self._queue = queue
-        self._drafts: list[tuple[Draft, int]] = []  # with the inode of its file
+        self._written: list[_Written] = []
         self._reserved: set[str] = set()
 
     def write_all(self, drafts: list[Draft]) -> None:
         self._reserve({_bare(draft) for draft in drafts if draft.own})
+        self.work.folders.add(self._tree.folder(NEW))
         seen: set[str] = set()
         for index, draft in enumerate(drafts):
             try:
@@ -109,21 +120,21 @@ class _Staging:
                 raise
 
     def _write(self, draft: Draft) -> None:
-        fd = self._create(draft)
-        self.work.folders.add(self._tree.folder(NEW))
+        path = self._staged_path(draft)
+        fd = self._create(draft, path)
         is_kept = len(self.work.files) < _max_open()
         if is_kept:
             self.work.files.append(fd)
         else:
-            self.work.written.append(self._staged_path(draft))
+            self.work.written.append(path)
         try:
-            self._drafts.append((draft, os.fstat(fd).st_ino))
+            self._written.append(_Written(draft, path, os.fstat(fd).st_ino))
             draft.write(fd)
             if draft.delay_ms is not None:
                 deadline_ms = self._context.now_ms() + draft.delay_ms
                 mtime = self._context.stamps.encode(draft.message_id, deadline_ms, 0)
                 # By its name: a mover may have thought that we crashed, and delivered it already.
-                if not self._tree.stamp(self._staged_path(draft), mtime):
+                if not self._tree.stamp(path, mtime):
                     raise _was_removed(draft)
         finally:
             if not is_kept:
@@ -132,8 +143,8 @@ class _Staging:
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover."""
         try:
-            for draft, _ in self._drafts:
-                self._show_or_collapse(draft)
+            for written in self._written:
+                self._show_or_collapse(written)
             if not self._tree.has_queue(self._queue):
                 # It was deleted while we synced, and may have purged new/ before this came there.
                 raise NoSuchQueue(self._queue)
@@ -144,22 +155,24 @@ class _Staging:
             self.abandon()
             raise
         self._free()
-        for draft, _ in self._drafts:
-            self._context.record(ACCEPTED, self._queue, draft.message_id, size=draft.size)
+        accepted: list[tuple[str, Details]] = [
+            (draft.message_id, {"size": draft.size}) for draft, _, _ in self._written
+        ]
+        self._context.record_all(ACCEPTED, self._queue, accepted)
         if self._context.coming is not None:
-            for draft, _ in reversed(self._drafts):
+            for draft, _, _ in reversed(self._written):
                 if draft.delay_ms is None:
                     self._context.coming.note(self._queue, draft.message_id)
                     break
-        return [draft.message_id for draft, _ in self._drafts]
+        return [message_id for message_id, _ in accepted]
 
     def abandon(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""
         self.work.close()
         unfinished = set()
-        for draft, inode in self._drafts:
+        for draft, path, inode in self._written:
             try:
-                if not self._tree.unlink(self._staged_path(draft)):
+                if not self._tree.unlink(path):
                     self._undo(draft, inode)
             except OSError:
                 unfinished.add(_bare(draft))
@@ -174,19 +187,20 @@ class _Staging:
             self._context, self._queue, draft.message_id, lambda _, fd, found: found.st_ino == inode
         )
 
-    def _show_or_collapse(self, draft: Draft) -> None:
+    def _show_or_collapse(self, written: _Written) -> None:
         try:
-            self._show(draft)
+            self._show(written)
         except DuplicateMessage:
             # A move, which needs no reservation, has brought an equal message here.
             if not self._collapse:
                 raise
-            self._tree.unlink(self._staged_path(draft))
+            self._tree.unlink(written.path)
 
-    def _show(self, draft: Draft) -> None:
+    def _show(self, written: _Written) -> None:
+        draft, path, _ = written
         target = self._tree.path(State.NEW, self._queue, draft.message_id)
         try:
-            if self._tree.rename(self._staged_path(draft), target):
+            if self._tree.rename(path, target):
                 return
         except FileExistsError:
             raise DuplicateMessage(self._queue, draft.message_id) from None
@@ -197,8 +211,7 @@ class _Staging:
                 raise NoSuchQueue(self._queue)  # deleted just now, with its unfinished puts
             raise _was_removed(draft)
 
-    def _create(self, draft: Draft) -> int:
-        path = self._staged_path(draft)
+    def _create(self, draft: Draft, path: str) -> int:
         try:
             return self._tree.create(path)
         except FileExistsError:

@@ -13,6 +13,7 @@ from ..layout.names import check_queue, facts
 from ..layout.settings import check_number
 from ..layout.steps import Steps
 from ..layout.transitions import CLAIMED, DELAY, QUEUES
+from ..records.journal import Details
 from ..views.reading import MAX_ANSWER_BYTES, Budget, Room, read
 from .claim import Claim, claims_of, is_readable
 from .release import claim_stamp, release_uncounted
@@ -104,11 +105,12 @@ class Claims:
     def give_out(self) -> list[Message]:
         """Record the claims, once they are durable; the messages."""
         context, now = self._context, self._context.clock()
+        claimed: list[tuple[str, Details]] = []
         for message in self.messages:
             claim_ms = round(((message.deadline or now) - now) * 1000)
-            context.record(
-                CLAIMED, self._queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms
-            )
+            details: Details = {"deliveries": message.deliveries, "claim_ms": claim_ms}
+            claimed.append((message.id, details))
+        context.record_all(CLAIMED, self._queue, claimed)
         return self.messages
 
     def release(self) -> None:

@@ -83,9 +83,8 @@ def remove(
         work.folders.add(tree.folder(QUEUES))
 
     def finish() -> list[bool]:
-        for message_id, was_there in zip(message_ids, found, strict=True):
-            if was_there:
-                context.record(REMOVED, queue, message_id)
+        pairs = zip(message_ids, found, strict=True)
+        context.record_all(REMOVED, queue, [(i, {}) for i, was_there in pairs if was_there])
         return found
 
     return Pending(work, finish)
@@ -160,8 +159,7 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
                 removed.append(message_id)
 
     def finish() -> int:
-        for message_id in removed:
-            context.record(REMOVED, queue, message_id)
+        context.record_all(REMOVED, queue, [(message_id, {}) for message_id in removed])
         return len(removed)
 
     return Pending(work, finish)
