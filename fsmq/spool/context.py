@@ -96,9 +96,7 @@ class Context:
             self.metrics.count((step.metric, details.get("source", queue)))
         self.journal.note(step.event, queue, message_id, **details)
 
-    def record_all(
-        self, step: Step, queue: str, messages: Sequence[tuple[str, Details]]
-    ) -> None:
+    def record_all(self, step: Step, queue: str, messages: Sequence[tuple[str, Details]]) -> None:
         """The same for several messages of a queue, each with its id and details."""
         if not messages:
             return

@@ -1,4 +1,4 @@
-"""The lane: plain requests are taken as bytes, and all of one turn of the loop are done together.
+"""The lane: plain requests are taken as bytes, and those of one turn are done together.
 
 A request costs aiohttp more than it costs the spool: objects, tasks, futures. So where nothing else
 goes on on a connection, what it sends is offered to the lane first. The lane takes a request that

@@ -8,8 +8,9 @@ for a whole group and not one for each message.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TypeVar
 
 from fsmq.spool.context import Pending
@@ -24,13 +25,17 @@ class Commits:
 
     def __init__(self, syncer: Syncer) -> None:
         self._syncer = syncer
-        self._thread = ThreadPoolExecutor(1, "fsmq-sync")
+        self._thread: threading.Thread | None = None
+        self._groups: SimpleQueue[tuple[Group, list[Callable[[Group], None]]] | None]
+        self._groups = SimpleQueue()
         self._group = Group()
         self._waiting: list[Callable[[Group], None]] = []
         self._running = False
 
     def close(self) -> None:
-        self._thread.shutdown()
+        if self._thread is not None:
+            self._groups.put(None)
+            self._thread.join()
 
     async def complete(self, pending: Pending[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
@@ -95,16 +100,28 @@ class Commits:
     def _run(self) -> None:
         group, self._group = self._group, Group()
         waiting, self._waiting = self._waiting, []
-        loop = asyncio.get_running_loop()
+        if self._thread is None:
+            loop = asyncio.get_running_loop()
+            self._thread = threading.Thread(target=self._sync_all, args=(loop,), name="fsmq-sync")
+            self._thread.start()
+        self._groups.put((group, waiting))
 
-        def done(outcome: asyncio.Future[None]) -> None:
-            if group.error is None and outcome.exception() is not None:
-                group.error = Unavailable(f"the sync failed: {outcome.exception()}")
-            if self._waiting:
-                self._run()
-            else:
-                self._running = False
-            for synced in waiting:
-                synced(group)
+    def _sync_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What the thread does: one group after the other."""
+        while (given := self._groups.get()) is not None:
+            group, waiting = given
+            try:
+                self._syncer.run_only(group)
+            except BaseException as error:  # whatever it is, who waits must be told
+                group.error = Unavailable(f"the sync failed: {error}")
+            loop.call_soon_threadsafe(self._end, group, waiting)
 
-        loop.run_in_executor(self._thread, self._syncer.run, group).add_done_callback(done)
+    def _end(self, group: Group, waiting: list[Callable[[Group], None]]) -> None:
+        if self._waiting:
+            self._run()
+        else:
+            self._running = False
+        # Here and not in the thread, which would wait for the interpreter behind each of them.
+        group.close()
+        for done in waiting:
+            done(group)

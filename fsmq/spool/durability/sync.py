@@ -78,6 +78,11 @@ class Group:
         self.done = False
         self.error: Unavailable | None = None
 
+    def close(self) -> None:
+        """Close the files of all works."""
+        for work in self.works:
+            work.close()
+
     def check(self) -> None:
         """Raise if the sync failed. Nothing about any file of the group is believed then."""
         if self.error is not None:
@@ -142,6 +147,13 @@ class Syncer:
 
     def run(self, group: Group) -> None:
         """Sync a closed group; its outcome is in the group, and its files are closed."""
+        try:
+            self.run_only(group)
+        finally:
+            group.close()
+
+    def run_only(self, group: Group) -> None:
+        """The same, and leave it to the caller to close the group's files."""
         size = _size(group)
         started = time.perf_counter()
         try:
@@ -149,8 +161,6 @@ class Syncer:
         except OSError as error:
             group.error = unavailable(error, f"{group.method} of {len(group.works)} changes")
         finally:
-            for work in group.works:
-                work.close()
             group.done = True
         seconds = time.perf_counter() - started
         self.syncs += 1
