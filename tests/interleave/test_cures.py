@@ -35,6 +35,8 @@ def act_on_names(patch: Patch) -> None:
         queue: str,
         own: str,
         to: str | None = None,
+        *,
+        is_checked: bool = False,
     ) -> os.stat_result | None:
         tree = context.tree
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,9 +27,10 @@ class Noted(NoJournal):
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def note(self, event: str, queue: str, message_id: str, **details: object) -> None:
-        assert set(details) <= set(Details.__annotations__)
-        self.events.append(event)
+    def note_all(self, event: str, queue: str, messages: Sequence[tuple[str, Details]]) -> None:
+        for _, details in messages:
+            assert set(details) <= set(Details.__annotations__)
+            self.events.append(event)
 
 
 @pytest.fixture

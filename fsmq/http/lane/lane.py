@@ -2,9 +2,9 @@
 
 A request costs aiohttp more than it costs the spool: objects, tasks, futures. So where nothing else
 goes on on a connection, what it sends is offered to the lane first. The lane takes a request that
-it knows to the last byte, and leaves any other to aiohttp, which reads the same bytes. What is wrong
-with a request is never said here: one whose verb raises before anything was done goes to aiohttp,
-too. So there is one truth about errors.
+it knows to the last byte. It leaves any other to aiohttp, which reads the same bytes. The lane never
+says what is wrong with a request: if its verb raises before anything was done, aiohttp has it, too.
+So there is one truth about errors.
 
 While the lane has a request, it is the occupant of its connection: what comes there, and its end,
 come to `Request`. A verb gets all requests for it of one turn as a list, and calls for each of them
@@ -176,6 +176,13 @@ class Request:
             assert body is None or isinstance(body, bytes)
             self.answer(response.status, response.headers, body or b"")
 
+    def fail(self) -> None:
+        """Answer it as one whose verb has failed in a way that nobody could foresee."""
+        if self.connection.occupant is self:
+            self.respond(problem(InternalError()))
+        elif not self.is_gone:
+            self.connection.force_close()  # what it has been told so far nobody knows
+
     async def _write(self, response: Response, body: Pieces) -> None:
         """Answer it piece by piece, as quickly as the client takes it."""
         closing = self._lane.is_off
@@ -267,7 +274,7 @@ class Lane:
         self._partial.discard(request)
         request.connection.occupant = None
         if request.held:
-            self._admission.give_back(request.account, request.held)
+            self._admission.free(request.account, request.held)
             request.held = 0
         self._admission.leave(request.account)
         self._open.end()
@@ -321,5 +328,4 @@ class Lane:
             except Exception:
                 log.exception("%s of %d requests failed", verb.operation.id, len(some))
                 for request in some:
-                    if request.connection.occupant is request:
-                        request.respond(problem(InternalError()))
+                    request.fail()

@@ -207,14 +207,14 @@ class _Room:
         self._admission.hold(self._account, size, sure=sure)
         self._held += size
 
-    def give_back(self, size: int) -> None:
+    def free(self, size: int) -> None:
         """Hold so many bytes less."""
-        self._admission.give_back(self._account, size)
+        self._admission.free(self._account, size)
         self._held -= size
 
     def close(self) -> None:
         """Hold nothing any more."""
-        self.give_back(self._held)
+        self.free(self._held)
 
 
 def _by_queue(requests: list[Request]) -> Mapping[str, list[Request]]:
