@@ -2,9 +2,9 @@
 
 A request costs aiohttp more than it costs the spool: objects, tasks, futures. So where nothing else
 goes on on a connection, what it sends is offered to the lane first. The lane takes a request that
-it knows to the last byte. It leaves any other to aiohttp, which reads the same bytes. The lane never
-says what is wrong with a request: if its verb raises before anything was done, aiohttp has it, too.
-So there is one truth about errors.
+it knows to the last byte. It leaves any other to aiohttp, which reads the same bytes. The lane
+never says what is wrong with a request: if a verb raises before anything was done, the request goes
+to aiohttp, too. So there is one truth about errors.
 
 While the lane has a request, it is the occupant of its connection: what comes there, and its end,
 come to `Request`. A verb gets all requests for it of one turn as a list, and calls for each of them
