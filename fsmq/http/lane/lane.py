@@ -65,7 +65,7 @@ class Request:
     """A request that the lane has taken: the occupant of its connection until it is answered.
 
     queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies that are
-    counted for it. is_gone: the client has hung up.
+    counted for it. is_gone: the client has hung up; on_gone: what its verb wants done then.
     """
 
     __slots__ = (
@@ -83,6 +83,7 @@ class Request:
         "held",
         "is_gone",
         "message_id",
+        "on_gone",
         "queue",
         "values",
     )
@@ -102,6 +103,7 @@ class Request:
         self.account = identity.account
         self.held = self.fields.length or 0
         self.is_gone = False
+        self.on_gone: Callable[[], None] | None = None
         self._identity = identity
         self._lane = lane
         self._started = time.perf_counter()
@@ -137,6 +139,13 @@ class Request:
         self.is_gone = True
         if self._missing:
             self._lane.end(self)
+        if self.on_gone is not None:
+            self.on_gone()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it must wait no longer: the server stops, or its key was taken away."""
+        return self._lane.is_off or self._identity.stale
 
     def look_after(self) -> None:
         """Leave it to aiohttp to wait for what takes long to come."""

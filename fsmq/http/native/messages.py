@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool.context import Pending
 from fsmq.spool.errors import (
     DuplicateMessage,
     InvalidValue,
@@ -24,6 +25,7 @@ from fsmq.spool.layout.names import (
 )
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
 from fsmq.spool.layout.stamps import MAX_COUNT
+from fsmq.spool.unsynced import Unsynced
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ...wire import MAX_WAIT_S, moment, quote_id
@@ -287,19 +289,8 @@ class Messages(Handlers):
         queue, message_id = self._target(call)
         given = call.read()
         await call.discard_body(self._service.read_timeout)
-        visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
-        if sum(value is not None for value in (visibility, delay, bury)) > 1:
-            raise InvalidValue("visibility", "release and bury exclude each other: give one")
-        if bury:
-            await self._service.complete(self._spool.unsynced.bury(queue, message_id))
-        elif delay is not None or visibility == 0:
-            release = self._spool.unsynced.release(queue, message_id, delay or 0.0)
-            await self._service.complete(release)
-        else:
-            renewal = self._spool.unsynced.renew(queue, message_id, visibility)
-            deadline = await self._service.complete(renewal)
-            return Response(status=204, headers={"X-Message-Deadline": moment(deadline)})
-        return Response(status=204)
+        changing = begin_change(self._spool.unsynced, queue, message_id, given)
+        return Response(status=204, headers=changed(await self._service.complete(changing)))
 
     REMOVE = Operation(
         id="remove",
@@ -356,6 +347,31 @@ def in_json(claimed: Sequence[Message]) -> Response:
 def as_posted(message: Message) -> Response:
     """The answer with a message as it was posted."""
     return bodies.raw(message, headers_of(message))
+
+
+def begin_change(
+    unsynced: Unsynced, queue: str, message_id: str, given: Values
+) -> Pending[float | None]:
+    """What a PATCH asks for: a renewal, whose result is the new deadline; a release; or a burial.
+
+    Raises what these verbs raise.
+    """
+    visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
+    if sum(value is not None for value in (visibility, delay, bury)) > 1:
+        raise InvalidValue("visibility", "release and bury exclude each other: give one")
+    pending: Pending[float] | Pending[None]
+    if bury:
+        pending = unsynced.bury(queue, message_id)
+    elif delay is not None or visibility == 0:
+        pending = unsynced.release(queue, message_id, delay or 0.0)
+    else:
+        pending = unsynced.renew(queue, message_id, visibility)
+    return Pending(pending.work, pending.finish, pending.abandon)
+
+
+def changed(deadline: float | None) -> dict[str, str]:
+    """The headers of the answer to a PATCH."""
+    return {} if deadline is None else {"X-Message-Deadline": moment(deadline)}
 
 
 def nowhere(queue: str, message_id: str) -> NoSuchMessage:

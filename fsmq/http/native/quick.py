@@ -7,8 +7,11 @@ for many than for each: one look at a queue, one verb, one sync.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -40,10 +43,13 @@ class Quick:
         self._spool = service.spool
         self._problem = problem
         self._expecting: dict[str, list[Request]] = {}
+        self._waiting: dict[Request, _Waiting] = {}
+        self._woken: list[Request] = []
         self.verbs: Verbs = {
             ("POST", False): Verb(Messages.POST, "send", self._put, has_body=True),
             ("GET", False): Verb(Messages.CLAIM, "receive", self._claim),
             ("DELETE", True): Verb(Messages.REMOVE, "receive", self._remove),
+            ("PATCH", True): Verb(Messages.CHANGE, "receive", self._change),
         }
 
     # -- put ---------------------------------------------------------------------------------------
@@ -51,7 +57,7 @@ class Quick:
     def _put(self, requests: list[Request]) -> None:
         own = [request for request in requests if request.values[messages.OWN_ID] is not None]
         if own:
-            _hand_over(own)  # a name that is taken concerns one request alone
+            self._hand_over(own)  # a name that is taken concerns one request alone
             requests = [request for request in requests if request not in own]
         for queue, some in _by_queue(requests).items():
             try:
@@ -59,22 +65,34 @@ class Quick:
                 pending = self._spool.unsynced.put(queue, list(map(_message, some)), settings)
             except FsmqError:
                 # Whose fault it is, each of them finds out alone.
-                _hand_over(some)
+                self._hand_over(some)
                 continue
             self._service.then(pending, partial(_stored, queue, some), partial(self._fail, some))
 
     # -- claim -------------------------------------------------------------------------------------
 
     def _claim(self, requests: list[Request]) -> None:
+        for queue, some in _by_queue(requests).items():
+            if self._spool.context.ready.is_due(queue):
+                some[0].spawn(self._claim_behind_listing(queue, some))
+            else:
+                self._claim_now(self._those_served(queue, some))
+
+    async def _claim_behind_listing(self, queue: str, requests: list[Request]) -> None:
+        try:
+            await self._service.receiver.load(queue)
+        except FsmqError:
+            self._hand_over(requests)
+        else:
+            self._claim_now(self._those_served(queue, requests))
+
+    def _claim_now(self, requests: list[Request]) -> None:
         groups: dict[tuple[str, float | None, str | None], list[Request]] = defaultdict(list)
         for request in requests:
             visibility = request.values[messages.VISIBILITY]
             groups[request.queue, visibility, request.account].append(request)
         for (queue, visibility, account), some in groups.items():
-            if self._spool.context.ready.is_due(queue):
-                _hand_over(some)  # it has to be listed first
-                continue
-            for few in _portions(self._those_served(queue, some)):
+            for few in _portions(some):
                 self._claim_for(few, queue, visibility, account)
 
     def _those_served(self, queue: str, requests: list[Request]) -> list[Request]:
@@ -110,7 +128,7 @@ class Quick:
             self._give(requests, room, end.value)
         except FsmqError:
             room.close()
-            _hand_over(requests)
+            self._hand_over(requests)
         else:
             requests[0].spawn(self._claim_in_thread(requests, room, steps))
 
@@ -121,7 +139,7 @@ class Quick:
             pending = await self._service.in_thread(finish, steps)
         except FsmqError:
             room.close()
-            _hand_over(requests)
+            self._hand_over(requests)
         else:
             self._give(requests, room, pending)
 
@@ -143,13 +161,15 @@ class Quick:
         if request.is_gone:
             for message in claimed:
                 self._release(message)
+            self._wait_no_more(request)
             request.answer(204, {}, b"")
             return
-        if not claimed and (
-            request.values[messages.WAIT] or not self._spool.context.ready.is_loaded(queue)
-        ):
-            request.hand_over()  # to wait, or to list
+        if not claimed and not self._spool.context.ready.is_loaded(queue):
+            self._claim([request])  # its folder was made, or replaced, just now
             return
+        if not claimed and request.values[messages.WAIT] and self._wait(request):
+            return
+        self._wait_no_more(request)
         self._service.receiver.note_fill(queue, len(claimed), asked or 1)
         request.hold(sum(len(message.body) for message in claimed))
         if not claimed:
@@ -161,6 +181,63 @@ class Quick:
         else:
             headers = {**INERT, **messages.headers_of(claimed[0])}
             request.answer(200, headers, claimed[0].body)
+
+    # -- wait --------------------------------------------------------------------------------------
+
+    def _wait(self, request: Request) -> bool:
+        """Let a request wait that has got nothing; False if its time is over."""
+        receiver, queue = self._service.receiver, request.queue
+        waiting = self._waiting.get(request)
+        again = waiting is not None
+        try:
+            if waiting is None:
+                until = time.monotonic() + request.values[messages.WAIT]
+                place = self._service.admission.waiting(request.account)
+                place.__enter__()
+                waiting = self._waiting[request] = _Waiting(until, place)
+            left = waiting.until - time.monotonic()
+            if left <= 0 or request.is_over:
+                return False
+            ripens_in = self._spool.context.ready.ripens_in(queue)
+            pause = left if ripens_in is None else min(left, ripens_in)
+            ended = partial(self._end_pause, request)
+            waiter = receiver.waiters.enter(queue, pause, ended, again=again)
+        except FsmqError:
+            self._hand_over([request])
+        else:
+            request.on_gone = waiter.end
+        return True
+
+    def _end_pause(self, request: Request, woken: bool) -> None:
+        request.on_gone = None
+        self._waiting[request].woken = woken
+        if not self._woken:
+            asyncio.get_running_loop().call_soon(self._claim_woken)
+        self._woken.append(request)
+
+    def _claim_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        requests = []
+        for request in woken:
+            if request.is_gone or request.is_over:
+                self._wait_no_more(request, in_vain=True)
+                request.answer(204, {}, b"")
+            else:
+                requests.append(request)
+        self._claim(requests)
+
+    def _wait_no_more(self, request: Request, *, in_vain: bool = False) -> None:
+        """A request is about to be answered. in_vain: what woke it is for the next in line."""
+        waiting = self._waiting.pop(request, None)
+        if waiting is not None:
+            waiting.place.__exit__(None, None, None)
+            if in_vain and waiting.woken:
+                self._service.receiver.waiters.wake(request.queue, 1)
+
+    def _hand_over(self, requests: list[Request]) -> None:
+        for request in requests:
+            self._wait_no_more(request, in_vain=True)
+            request.hand_over()
 
     def _release(self, message: Message) -> None:
         try:
@@ -177,7 +254,7 @@ class Quick:
                 ids = [request.message_id for request in some]
                 pending = self._spool.unsynced.remove(queue, ids)
             except FsmqError:
-                _hand_over(some)
+                self._hand_over(some)
                 continue
             self._service.then(pending, partial(self._removed, some), partial(self._fail, some))
 
@@ -188,9 +265,35 @@ class Quick:
             else:
                 request.respond(self._problem(messages.nowhere(request.queue, request.message_id)))
 
+    # -- change ------------------------------------------------------------------------------------
+
+    def _change(self, requests: list[Request]) -> None:
+        unsynced = self._spool.unsynced
+        for request in requests:
+            queue, message_id = request.queue, request.message_id
+            try:
+                pending = messages.begin_change(unsynced, queue, message_id, request.values)
+            except FsmqError:
+                request.hand_over()
+                continue
+            self._service.then(pending, partial(_changed, request), partial(self._fail, [request]))
+
     def _fail(self, requests: list[Request], error: FsmqError) -> None:
         for request in requests:
+            self._wait_no_more(request, in_vain=True)
             request.respond(self._problem(error))
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A claim that waits. until: in monotonic seconds. place: among those that may wait of its key.
+
+    woken: by an arrival, which may be for it.
+    """
+
+    until: float
+    place: AbstractContextManager[None]
+    woken: bool = False
 
 
 class _Room:
@@ -238,11 +341,6 @@ def _portions(requests: list[Request]) -> Iterator[list[Request]]:
         yield part
 
 
-def _hand_over(requests: list[Request]) -> None:
-    for request in requests:
-        request.hand_over()
-
-
 def _count(request: Request) -> int:
     return request.values[messages.COUNT] or 1
 
@@ -254,3 +352,7 @@ def _message(request: Request) -> NewMessage:
 def _stored(queue: str, requests: list[Request], ids: list[str]) -> None:
     for request, message_id in zip(requests, ids, strict=True):
         request.answer(201, *messages.stored(queue, message_id))
+
+
+def _changed(request: Request, deadline: float | None) -> None:
+    request.answer(204, messages.changed(deadline), b"")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+import select
+import struct
 import time
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -30,6 +32,14 @@ else:
     _OVERFLOW = int(flags.Q_OVERFLOW)
     # The watched folder itself was removed, or is called something else now.
     _GONE = int(flags.IGNORED | flags.MOVE_SELF)
+
+# The head of an event: watch, mask, cookie, bytes of the name with the zeros behind it.
+_HEAD = struct.Struct("iIII")
+_LARGEST_BYTES = _HEAD.size + 256
+# So much is read at a time: a thousand events.
+_READ_BYTES = 64 * 1024
+# The first byte of what is no name that counts: none at all, or one of a hidden file.
+_NO_NAME = b"\0."
 
 WatchMode = Literal["auto", "events", "poll"]
 # How often to look for a folder of the layout that was removed.
@@ -145,9 +155,31 @@ class Events:
             pass  # the folder is gone, and its watch with it
 
     def read(self, timeout_ms: int | None = 0) -> list[Event]:
-        """What happened since the last call; waits up to ``timeout_ms`` (None: for ever)."""
-        result = []
-        for watch, mask, _, name in self._inotify.read(timeout=timeout_ms):
+        """What happened since the last call; waits up to ``timeout_ms`` (None: for ever).
+
+        Names with a dot in front are left out: nothing that is finished has one.
+        """
+        if timeout_ms != 0:
+            select.select([self._inotify], [], [], timeout_ms and timeout_ms / 1000)
+        result: list[Event] = []
+        while True:
+            try:
+                data = os.read(self._inotify.fileno(), _READ_BYTES)
+            except BlockingIOError:
+                break
+            self._parse(data, result)
+            if len(data) < _READ_BYTES - _LARGEST_BYTES:
+                break
+        if self._missing and self._find_missing():
+            result.append(Event(Kind.LOST, "", ""))
+        return result
+
+    def _parse(self, data: bytes, result: list[Event]) -> None:
+        at, end = 0, len(data)
+        while at < end:
+            watch, mask, _, size = _HEAD.unpack_from(data, at)
+            begin = at + _HEAD.size
+            at = begin + size
             if mask & _OVERFLOW:
                 result.append(Event(Kind.LOST, "", ""))
                 continue
@@ -156,17 +188,15 @@ class Events:
                 continue
             if mask & _GONE:
                 self._lose(watch, folder)
-            if not name:
+            if not size or data[begin] in _NO_NAME:
                 continue
+            name = os.fsdecode(data[begin : data.index(b"\0", begin)])
             if mask & _ARRIVALS:
                 result.append(Event(Kind.ARRIVED, folder, name))
             elif mask & _DEPARTURES:
                 result.append(Event(Kind.LEFT, folder, name))
             elif mask & _CHANGES:
                 result.append(Event(Kind.CHANGED, folder, name))
-        if self._missing and self._find_missing():
-            result.append(Event(Kind.LOST, "", ""))
-        return result
 
     def _lose(self, watch: int, folder: str) -> None:
         """A watched folder does not have its name any more."""

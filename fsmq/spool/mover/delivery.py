@@ -51,6 +51,7 @@ class Delivery:
         on_fault: Callable[[str, Exception], None] = lambda name, error: None,
     ) -> None:
         self.context = context
+        self.claimed_at = float("-inf")  # when a message came to delay/ last, monotonic seconds
         self._tree = context.tree
         self._delivers = new
         self._redelivers = timers
@@ -144,12 +145,13 @@ class Delivery:
         if event.kind is Kind.LOST:
             self.rescan()
         elif event.folder == tree.folder(NEW):
-            if event.name[0] != ".":
-                self._from_new.add(event.name)
+            self._from_new.add(event.name)
         elif event.folder == tree.folder(DELAY):
             if event.kind is Kind.LEFT:
                 self._from_delay.cancel(event.name)
-            elif event.name[0] != ".":
+            else:
+                if event.kind is Kind.ARRIVED:
+                    self.claimed_at = time.monotonic()
                 self._from_delay.schedule(event.name)
         elif self._undeliverable.is_awaited(event.name):
             self._retry(event.name)

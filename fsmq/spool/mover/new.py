@@ -14,6 +14,7 @@ from ..index.apart import Apart
 from ..layout.names import entry, facts, split_entry
 from ..layout.throttle import Throttle
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
+from ..records.journal import Details
 from ..staging.abandoned import Abandoned
 from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
 from .undeliverable import Undeliverable
@@ -46,6 +47,8 @@ class FromNew:
         self._apart = Apart()
         self._rest = rest
         self._resting: deque[tuple[float, str]] = deque()  # until when, in that order
+        self._there: set[str] = set()  # queues that are there, as this step has seen
+        self._delivered: dict[str, list[tuple[str, Details]]] = {}  # in this step, by the queue
         self._has_started = False
         self._abandoned = Abandoned(context, on_fault)
         self._has_more_jobs = False
@@ -167,13 +170,17 @@ class FromNew:
         """Deliver what is known, or a good part of it, and retry some of what failed."""
         while self._resting and self._resting[0][0] <= now:
             self.backlog.append(self._resting.popleft()[1])
-        for _ in range(min(len(self.backlog), MAX_STEP)):
-            self._try(self.backlog.popleft(), now)
-        for _ in range(MAX_AGAIN):
-            name = self._apart.pop_due(now)
-            if name is None:
-                break
-            self._try(name, now)
+        self._there.clear()
+        try:
+            for _ in range(min(len(self.backlog), MAX_STEP)):
+                self._try(self.backlog.popleft(), now)
+            for _ in range(MAX_AGAIN):
+                name = self._apart.pop_due(now)
+                if name is None:
+                    break
+                self._try(name, now)
+        finally:
+            self._record()
         if (news := self._apart.news(now)) is not None:
             self._on_fault(*news)
         return 0.0
@@ -205,7 +212,7 @@ class FromNew:
         if self._runs_ahead(path, message_id, found.st_mtime_ns):
             return self._defer(queue, message_id)
         try:
-            if self._context.make(DELIVER, queue, message_id, size=found.st_size):
+            if self._move(path, queue, message_id, found.st_size):
                 if known.created_ms is not None:
                     age_s = self._context.clock() - known.created_ms / 1000
                     self._context.metrics.observe(("delivery",), max(0.0, age_s))
@@ -216,6 +223,28 @@ class FromNew:
         if self._undeliverable.keep_if_here(NEW, name, queue):
             self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False
+
+    def _move(self, path: str, queue: str, message_id: str, size: int) -> bool:
+        """Make the transition; False if the message or its queue is not there. Raises OSError.
+
+        Whether the queue is there is asked once in a step, and what was done is recorded at its
+        end: for each message that costs as much as the rename.
+        """
+        tree = self._tree
+        if queue not in self._there:
+            if not tree.has_queue(queue):
+                return False
+            self._there.add(queue)
+        if not tree.rename(path, tree.path(DELIVER.target, queue, message_id)):
+            return False
+        self._context.ready.add(queue, message_id)
+        self._delivered.setdefault(queue, []).append((message_id, {"size": size}))
+        return True
+
+    def _record(self) -> None:
+        delivered, self._delivered = self._delivered, {}
+        for queue, messages in delivered.items():
+            self._context.record_all(DELIVER.step, queue, messages)
 
     def _runs_ahead(self, path: str, message_id: str, mtime_ns: int) -> bool:
         """Whether a delay was asked for that is not over."""
