@@ -143,6 +143,11 @@ class Request:
             self.on_gone()
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is still to be answered, or handed over."""
+        return self.connection.occupant is self
+
+    @property
     def is_over(self) -> bool:
         """Whether it must wait no longer: the server stops, or its key was taken away."""
         return self._lane.is_off or self._identity.stale
@@ -161,6 +166,10 @@ class Request:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what takes longer than a turn of the loop."""
         self._lane.spawn(work)
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do something in the next turn of the loop."""
+        asyncio.get_running_loop().call_soon(work, context=self._lane.context)
 
     def hand_over(self) -> None:
         """Let aiohttp answer it; nothing must have been done."""
@@ -187,7 +196,7 @@ class Request:
 
     def fail(self) -> None:
         """Answer it as one whose verb has failed in a way that nobody could foresee."""
-        if self.connection.occupant is self:
+        if self.is_open:
             self.respond(problem(InternalError()))
         elif not self.is_gone:
             self.connection.force_close()  # what it has been told so far nobody knows
@@ -221,7 +230,10 @@ class Request:
 
 
 class Lane:
-    """Takes requests from connections, and gives them to verbs. via: of the journal's lines."""
+    """Takes requests from connections, and gives them to verbs.
+
+    through: what the journal says that their steps came through. context: in which they are done.
+    """
 
     def __init__(
         self, service: Service, heads: Heads, open_requests: OpenRequests, through: str
@@ -235,8 +247,8 @@ class Lane:
         self._partial: set[Request] = set()
         self._turn: dict[Verb, list[Request]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._context = copy_context()
-        self._context.run(via.set, through)
+        self.context = copy_context()
+        self.context.run(via.set, through)
 
     def begin_stop(self) -> None:
         """Take no more, and let aiohttp have what has not come whole."""
@@ -300,7 +312,7 @@ class Lane:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what takes longer than a turn of the loop."""
-        task = asyncio.get_running_loop().create_task(work, context=self._context)
+        task = asyncio.get_running_loop().create_task(work, context=self.context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -323,7 +335,7 @@ class Lane:
 
     def _join(self, verb: Verb, request: Request) -> None:
         if not self._turn:
-            asyncio.get_running_loop().call_soon(self._run, context=self._context)
+            asyncio.get_running_loop().call_soon(self._run, context=self.context)
         self._turn.setdefault(verb, []).append(request)
 
     def _run(self) -> None:

@@ -147,8 +147,16 @@ class Quick:
         def done(claimed: list[Message]) -> None:
             room.close()
             rest = iter(claimed)
+            short = []
             for request in requests:
-                self._give_one(request, list(islice(rest, _count(request))))
+                mine = list(islice(rest, _count(request)))
+                if claimed and not mine:
+                    short.append(request)
+                else:
+                    self._give_one(request, mine)
+            if short:
+                # That there were no more for them is certain when a claim gets nothing at all.
+                self._claim(short)
 
         def failed(error: FsmqError) -> None:
             room.close()
@@ -212,7 +220,7 @@ class Quick:
         request.on_gone = None
         self._waiting[request].woken = woken
         if not self._woken:
-            asyncio.get_running_loop().call_soon(self._claim_woken)
+            request.soon(self._claim_woken)
         self._woken.append(request)
 
     def _claim_woken(self) -> None:
@@ -280,8 +288,9 @@ class Quick:
 
     def _fail(self, requests: list[Request], error: FsmqError) -> None:
         for request in requests:
-            self._wait_no_more(request, in_vain=True)
-            request.respond(self._problem(error))
+            if request.is_open:
+                self._wait_no_more(request, in_vain=True)
+                request.respond(self._problem(error))
 
 
 @dataclass(slots=True)

@@ -8,8 +8,12 @@ for a whole group and not one for each message.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -17,7 +21,12 @@ from fsmq.spool.context import Pending
 from fsmq.spool.durability.sync import Group, Syncer, Work
 from fsmq.spool.errors import FsmqError, Unavailable
 
+from ..problems import InternalError
+
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+# The ends of verbs may take so many seconds at a time.
+_TURN_S = 0.01
 
 
 class Commits:
@@ -67,25 +76,23 @@ class Commits:
         done: Callable[[T], None],
         failed: Callable[[FsmqError], None],
     ) -> None:
-        """Make a verb durable and call ``done`` with its result, or ``failed`` with its error."""
+        """Make a verb durable and call ``done`` with its result, or ``failed`` with its error.
+
+        Both are called in the context of the caller.
+        """
 
         def finish(group: Group | None) -> None:
             try:
-                if group is not None:
-                    try:
-                        group.check()
-                    except Unavailable:
-                        pending.abandon()
-                        raise
-                result = pending.finish()
+                done(_finished(pending, group))
             except FsmqError as error:
                 failed(error)
-            else:
-                done(result)
+            except Exception:
+                log.exception("the end of a verb failed")
+                failed(InternalError())
 
         work = pending.work
         if work.files or work.folders:
-            self._join(work, finish)
+            self._join(work, partial(copy_context().run, finish))
         else:
             finish(None)
 
@@ -123,5 +130,24 @@ class Commits:
             self._running = False
         # Here and not in the thread, which would wait for the interpreter behind each of them.
         group.close()
-        for done in waiting:
+        self._tell(group, waiting)
+
+    def _tell(self, group: Group, waiting: list[Callable[[Group], None]]) -> None:
+        """Call who waits for a group; if that takes long, others get their turn in between."""
+        until = time.monotonic() + _TURN_S
+        for number, done in enumerate(waiting, 1):
             done(group)
+            if time.monotonic() >= until and number < len(waiting):
+                asyncio.get_running_loop().call_soon(self._tell, group, waiting[number:])
+                return
+
+
+def _finished(pending: Pending[T], group: Group | None) -> T:
+    """The result of a verb whose group is synced; None is that of one that needs no sync."""
+    if group is not None:
+        try:
+            group.check()
+        except Unavailable:
+            pending.abandon()
+            raise
+    return pending.finish()
