@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import copy_context
-from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -92,7 +91,8 @@ class Commits:
 
         work = pending.work
         if work.files or work.folders:
-            self._join(work, partial(copy_context().run, finish))
+            context = copy_context()
+            self._join(work, lambda group: context.run(finish, group))
         else:
             finish(None)
 
