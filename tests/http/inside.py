@@ -1,0 +1,200 @@
+"""mq's server in a thread of this process, for tests that look into it while it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from uvloop import new_event_loop
+
+from fsmq.http.guard.access import Access
+from fsmq.http.guard.admission import Admission
+from fsmq.http.guard.limits import Limits
+from fsmq.http.server import Server
+from fsmq.http.service.service import Service
+from fsmq.spool.durability.sync import Group, SyncMode
+from fsmq.spool.layout.names import new_id
+from fsmq.spool.spool import Spool
+from tests.suite import PATIENCE_S, eventually
+
+T = TypeVar("T")
+_ID = re.compile(r"(?:p[0-9]{2}\.)?[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{12}Z")
+_EXPIRY = re.compile(r"\.x[0-9a-f]+")
+
+
+class Inside:
+    """A spool and its server.
+
+    lane: whether plain requests take the lane. taken: how many requests it has answered.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        lane: bool = True,
+        dialects: Sequence[str] = (),
+        host_names: Sequence[str] | None = None,
+        access: Access | None = None,
+        limits: Limits | None = None,
+        sync: SyncMode = "none",
+        read_timeout: float = 30.0,
+        max_message_bytes: int = 16 * 1024 * 1024,
+    ) -> None:
+        self.root = root
+        self.taken = 0
+        self._sync: SyncMode = sync
+        self._max_message_bytes = max_message_bytes
+        self._of_service = {
+            "access": access,
+            "admission": Admission(limits),
+            "read_timeout": read_timeout,
+        }
+        self._of_server = dialects, host_names
+        self._lane = lane
+        self._started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Inside:
+        self._thread.start()
+        self._started.result(PATIENCE_S)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
+    @property
+    def admission(self) -> Admission:
+        return self.service.admission
+
+    def call(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call something on the loop, after all that is ready there."""
+
+        async def do() -> T:
+            return function(*arguments)
+
+        return asyncio.run_coroutine_threadsafe(do(), self.loop).result(PATIENCE_S)
+
+    def queue(self, name: str, *, ready: Sequence[bytes] = ()) -> list[str]:
+        """Make a queue with messages that are ready; their ids."""
+        folder = self.root / "queues" / name
+        folder.mkdir(exist_ok=True)
+        ids = [new_id() for _ in ready]
+        for message_id, body in zip(ids, ready, strict=True):
+            (self.root / "tmp").mkdir(exist_ok=True)
+            (self.root / "tmp" / message_id).write_bytes(body)
+            (self.root / "tmp" / message_id).rename(folder / message_id)
+        if ids:
+            self.seen(name, len(ids))
+        return ids
+
+    def _has_seen(self, queue: str, number: int) -> bool:
+        """Whether the index has so many; one that is not in use need not have any."""
+        ready = self.spool.context.ready
+        return self.call(lambda: ready.refresh() or True) and (
+            self.call(ready.is_due, queue) or self.call(ready.count, queue) >= number
+        )
+
+    def seen(self, queue: str, number: int) -> None:
+        """Wait until so many messages are known to be ready."""
+        eventually(lambda: self._has_seen(queue, number))
+
+    def load(self, name: str) -> None:
+        """Have a queue listed that was not in use: the lane leaves that to others."""
+        asyncio.run_coroutine_threadsafe(self.service.receiver.load(name), self.loop).result()
+
+    @contextmanager
+    def held_sync(self) -> Iterator[threading.Event]:
+        """Hold every sync up, until the end or until the event is set."""
+        gate, run = threading.Event(), self.spool.syncer.run
+        syncer: Any = self.spool.syncer
+        self.begun = threading.Semaphore(0)
+
+        def wait(group: Group) -> None:
+            self.begun.release()
+            assert gate.wait(PATIENCE_S)
+            run(group)
+
+        syncer.run = wait
+        try:
+            yield gate
+        finally:
+            gate.set()
+            syncer.run = run
+
+    def empty(self) -> None:
+        """Remove every message, as if there had been none."""
+        for path in self.root.rglob("*"):
+            place = path.relative_to(self.root)
+            if path.is_file() and place.parts[0] in ("new", "queues", "delay"):
+                path.unlink()
+
+    def tree(self) -> list[tuple[str, bytes]]:
+        """All messages by where they lie, the ids that the server made all alike."""
+        found = []
+        for path in self.root.rglob("*"):
+            place = path.relative_to(self.root)
+            if path.is_file() and place.parts[0] in ("new", "queues", "delay"):
+                found.append((alike(str(place)), path.read_bytes()))
+        return sorted(found)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            try:
+                runner.run(self._serve())
+            except BaseException as error:
+                if self._started.done():
+                    raise
+                self._started.set_exception(error)
+
+    async def _serve(self) -> None:
+        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.spool = Spool(
+            self.root,
+            sync=self._sync,
+            delivers=False,
+            max_message_bytes=self._max_message_bytes,
+        )
+        with self.spool, socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+            listening.setblocking(False)
+            of_service: Any = self._of_service
+            self.service = Service(self.spool, **of_service)
+            dialects, host_names = self._of_server
+            self.server = Server(self.service, dialects, host_names=host_names)
+            self.lane = self.server._lane
+            observe = self.lane.observe
+
+            def count(*of: Any) -> None:
+                self.taken += 1
+                observe(*of)
+
+            self.lane.observe = count  # type: ignore[method-assign]
+            if not self._lane:
+                self.server._connections.lane = None
+            await self.server.start([listening])
+            self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            self._started.set_result(None)
+            await self._stop.wait()
+            await self.server.stop(2)
+
+
+def alike(text: str) -> str:
+    """A text with all ids that the server makes, and all moments, made alike."""
+    text = _EXPIRY.sub(".xEXPIRY", _ID.sub("ID", text))
+    return _MOMENT.sub("MOMENT", text)
