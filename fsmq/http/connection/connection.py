@@ -37,6 +37,8 @@ BORROWED: Mapping[str, str] = {
 }
 # How often connections are looked at that may have been too slow.
 _LOOK_EVERY_S = 1.0
+# On the clock of the loop.
+_NEVER = 1e12
 
 
 class Occupant(Protocol):
@@ -224,6 +226,8 @@ class Connection(web.RequestHandler):
             and not wire.get_write_buffer_size()
             and lane.take(self, data)
         ):
+            # Who waits for an answer is not idle; aiohttp, which knows nothing of it, would close.
+            self._next_keepalive_close_time = _NEVER
             return
         self.read(data)
 
@@ -239,6 +243,11 @@ class Connection(web.RequestHandler):
         if self._wire is not None:
             self._wire.pause_reading()
 
+    def resume(self) -> None:
+        """Take note of what comes again."""
+        if self._wire is not None:
+            self._wire.resume_reading()
+
     def go_on(self, behind: bytes, *, closing: bool) -> None:
         """The occupant has answered. behind: what has come since. closing: that was the last."""
         now = asyncio.get_running_loop().time()
@@ -246,8 +255,7 @@ class Connection(web.RequestHandler):
         if closing:
             self.force_close()
         elif behind:
-            if self._wire is not None:
-                self._wire.resume_reading()
+            self.resume()
             self.data_received(behind)
 
     def read(self, data: bytes) -> None:
@@ -271,9 +279,12 @@ class Connection(web.RequestHandler):
             request.content.set_exception(error)
 
     def look_after(self, now: float) -> None:
-        """End it if the client takes too long to send a head, or takes nothing of an answer."""
+        """End it if the client takes too long: for a head, for an answer, or between the two."""
         wire = self._wire
         if wire is None:
+            return
+        if self.is_idle and now >= self._next_keepalive_close_time:
+            self.force_close()
             return
         if self.occupant is not None:
             self.occupant.look_after()

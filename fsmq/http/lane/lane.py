@@ -175,6 +175,8 @@ class Request:
         """Let aiohttp answer it; nothing must have been done."""
         self._lane.end(self)
         if not self.is_gone:
+            if self._behind:
+                self.connection.resume()
             self.connection.read(b"".join(self._parts) + self._behind)
 
     def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
