@@ -1,0 +1,500 @@
+"""What becomes of requests in the lane when a queue, a sync, a client or the server goes away."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.http.guard.access import Access
+from fsmq.http.guard.keys import load
+from fsmq.http.guard.limits import Limits
+from fsmq.http.native import messages
+from tests.http.helpers import Wire
+from tests.http.inside import Inside
+from tests.http.keyfile import add_key, bearer
+from tests.http.test_errors import is_problem
+from tests.suite import eventually
+
+KIB = 1024
+MIB = 1024 * KIB
+READ_S = 0.5
+
+
+@pytest.fixture
+def inside(root: Path) -> Iterator[Inside]:
+    """A server whose disk syncs, with a queue."""
+    limits = Limits(header_timeout=2.0)
+    with Inside(root, sync="syncfs", read_timeout=READ_S, limits=limits) as server:
+        server.queue("q")
+        server.load("q")
+        yield server
+        eventually(lambda: server.server._open.number == 0)
+        assert server.admission.memory == 0
+
+
+def many(server: Inside, number: int, stack: ExitStack) -> list[Wire]:
+    return [stack.enter_context(Wire(server.url)) for _ in range(number)]
+
+
+def waits(server: Inside, number: int) -> None:
+    """Wait until so many requests are being answered."""
+    eventually(lambda: server.server._open.number == number)
+
+
+def bodies_of(folder: Path) -> list[bytes]:
+    return sorted(path.read_bytes() for path in folder.iterdir() if path.is_file())
+
+
+# -- syncs -----------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
+    with ExitStack() as stack:
+        wires = many(inside, 5, stack)
+        with inside.held_sync() as gate:
+            for wire in wires:
+                wire.request("POST", "/q/messages", {}, b"x")
+            waits(inside, 5)
+            inside.begun.acquire()
+            (inside.root / "queues" / "q").rename(inside.root / "remove" / "q:gone")
+            gate.set()
+            for wire in wires:
+                assert is_problem(wire.answer(), 404, "no-such-queue")
+    assert inside.taken == 5
+    assert not bodies_of(inside.root / "new")
+
+
+def failing(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(group: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(inside.spool.syncer, "_sync", fail)
+
+
+def test_a_sync_that_fails(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is stored, and no claim counts; everybody is told."""
+    ids = inside.queue("q", ready=[b"a", b"b", b"c"])
+    with ExitStack() as stack:
+        wires = many(inside, 9, stack)
+        with inside.held_sync() as gate:
+            wires[0].request("POST", "/q/messages", {}, b"first")
+            inside.begun.acquire()
+            failing(inside, monkeypatch)
+            for wire in wires[1:4]:
+                wire.request("POST", "/q/messages", {}, b"x")
+            wires[4].request("GET", "/q/messages")
+            wires[5].request("GET", "/q/messages?count=2")
+            wires[6].request("DELETE", f"/q/messages/{ids[0]}")
+            wires[7].request("POST", "/q/messages", {"X-Other": "1"}, b"x")
+            waits(inside, 8)
+            gate.set()
+            for wire in wires[:8]:
+                assert is_problem(wire.answer(), 503, "unavailable")
+            monkeypatch.undo()
+        assert not bodies_of(inside.root / "new")
+        left = [wires[8].ask("GET", "/q/messages") for _ in range(3)]
+        found = [answer.body for answer in left if answer.status == 200]
+        assert set(found) >= {b"b", b"c"}
+        assert {a.headers["X-Message-Deliveries"] for a in left if a.status == 200} == {"1"}
+        # The connections live on.
+        for wire in wires[:8]:
+            assert wire.ask("POST", "/q/messages", {}, b"y").status == 201
+    assert inside.taken >= 16
+
+
+def test_a_fault_of_one_request_is_not_the_others(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong with an answer: the rest of the group gets theirs."""
+    answers = iter(range(1000))
+    stored = messages.stored
+
+    def one_fails(queue: str, message_id: str) -> tuple[dict[str, str], bytes]:
+        if next(answers) == 1:
+            raise RuntimeError("of no request but one")
+        return stored(queue, message_id)
+
+    monkeypatch.setattr(messages, "stored", one_fails)
+    with ExitStack() as stack:
+        wires = many(inside, 6, stack)
+        with inside.held_sync() as gate:
+            wires[0].request("POST", "/q/messages", {}, b"first")
+            inside.begun.acquire()
+            for wire in wires[1:5]:
+                wire.request("POST", "/q/messages", {}, b"x")
+            wires[5].request("POST", "/q/messages", {"X-Other": "1"}, b"x")
+            waits(inside, 6)
+            gate.set()
+            statuses = sorted(wire.answer().status for wire in wires)
+            assert statuses == [201] * 5 + [500]
+
+
+# -- clients that go -------------------------------------------------------------------------------
+
+
+def test_what_is_claimed_for_one_who_hung_up_comes_back_at_once(inside: Inside) -> None:
+    inside.queue("q", ready=[b"one", b"two"])
+    with Wire(inside.url) as stays, inside.held_sync() as gate:
+        gone = [Wire(inside.url) for _ in range(2)]
+        gone[0].request("GET", "/q/messages?visibility=600")
+        gone[1].request("GET", "/q/messages?visibility=600&count=1")
+        waits(inside, 2)
+        for wire in gone:
+            wire.close()
+        eventually(lambda: len(inside.server._connections.open) == 1)
+        gate.set()
+        waits(inside, 0)
+        for _ in range(2):
+            answer = eventually(lambda: found(stays))
+            assert answer.headers["X-Message-Deliveries"] == "1"
+
+
+def found(wire: Wire) -> Any:
+    answer = wire.ask("GET", "/q/messages?visibility=600")
+    return answer if answer.status == 200 else None
+
+
+def test_what_one_who_hung_up_has_posted_is_stored(inside: Inside) -> None:
+    with inside.held_sync() as gate:
+        with Wire(inside.url) as wire:
+            wire.request("POST", "/q/messages", {}, b"kept")
+            waits(inside, 1)
+        eventually(lambda: not inside.server._connections.open)
+        gate.set()
+        waits(inside, 0)
+    assert bodies_of(inside.root / "new") == [b"kept"]
+
+
+def test_a_hang_up_in_the_middle_of_a_body(inside: Inside) -> None:
+    with Wire(inside.url) as wire:
+        wire.request("POST", "/q/messages", {"Content-Length": "50000"})
+        wire.send(b"x" * 20000)
+        eventually(lambda: inside.admission.memory == 50000)
+    eventually(lambda: inside.admission.memory == 0)
+    waits(inside, 0)
+    assert not bodies_of(inside.root / "new")
+
+
+def test_a_body_that_comes_slowly(inside: Inside) -> None:
+    with Wire(inside.url) as wire:
+        started = time.monotonic()
+        wire.request("POST", "/q/messages", {"Content-Length": "50000"})
+        wire.send(b"x" * 20000)
+        assert is_problem(wire.answer(), 408, "slow-body")
+        assert time.monotonic() - started < READ_S + 4
+        assert wire.is_closed()
+    eventually(lambda: inside.admission.memory == 0)
+
+
+def test_a_body_that_comes_late_is_taken(inside: Inside) -> None:
+    with Wire(inside.url) as wire:
+        for part in (b"", b"x", b"yz"):
+            wire.request("POST", "/q/messages", {"Content-Length": "3"})
+            wire.send(part)
+            waits(inside, 1)
+            wire.send(b"xyz"[len(part) :] if part != b"yz" else b"x")
+            assert wire.answer().status == 201
+    assert inside.taken == 3
+
+
+def test_more_than_the_body_comes_with_its_rest(inside: Inside) -> None:
+    with Wire(inside.url) as wire:
+        wire.request("POST", "/q/messages", {"Content-Length": "3"})
+        waits(inside, 1)
+        wire.send(b"abcPOST /q/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nde")
+        assert [wire.answer().status, wire.answer().status] == [201, 201]
+    assert bodies_of(inside.root / "new") == [b"abc", b"de"]
+
+
+# -- pipelines -------------------------------------------------------------------------------------
+
+
+def test_a_client_that_asks_on_and_on_is_held_back(inside: Inside) -> None:
+    """While its first request waits, what comes behind that waits in the kernel."""
+    with Wire(inside.url) as wire, inside.held_sync() as gate:
+        wire.request("POST", "/q/messages", {}, b"x")
+        waits(inside, 1)
+        again = b"POST /q/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n" + b"y" * 1000
+        wire.socket.settimeout(1)
+        sent = 0
+        with pytest.raises(TimeoutError):
+            while sent < 100 * MIB:
+                sent += wire.socket.send(again)
+        wire.socket.settimeout(20)
+        [connection] = inside.server._connections.open
+        assert len(connection.occupant._behind) < MIB  # type: ignore[union-attr]
+        gate.set()
+        assert [wire.answer().status for _ in range(100)] == [201] * 100
+
+
+@pytest.mark.parametrize("body", [b"", b"y" * 1000], ids=len)
+def test_reading_goes_on_when_aiohttp_takes_over(inside: Inside, body: bytes) -> None:
+    """A request that the lane gives up while more is behind it than it may take."""
+    inside.queue("empty")
+    inside.load("empty")
+    with Wire(inside.url) as other, Wire(inside.url) as wire:
+        assert other.ask("POST", "/empty/messages", {}, b"x").status == 201
+        # What was just stored is about to be delivered: the lane waits for that; no mover comes.
+        wire.request("GET", "/empty/messages?wait=0.3")
+        waits(inside, 1)
+        behind = 2000
+        data = b"POST /q/messages HTTP/1.1\r\nHost: a\r\nUser-Agent: %s\r\nContent-Length: %d\r\n\r\n"
+        wire.send((data % (b"a" * 300, len(body)) + body) * behind)
+        assert [wire.answer().status for _ in range(behind + 1)] == [204] + [201] * behind
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+IDLE_S = 0.6
+
+
+@pytest.fixture
+def hasty(root: Path) -> Iterator[Inside]:
+    """A server that closes connections soon."""
+    limits = Limits(idle_timeout=IDLE_S, header_timeout=0.4, write_timeout=0.5)
+    with Inside(root, limits=limits) as server:
+        server.queue("q")
+        server.load("q")
+        yield server
+        eventually(lambda: server.admission.memory == 0)
+
+
+@pytest.mark.parametrize("headers", [[], [{}], [{"X-Other": "1"}], [{}, {"X-Other": "1"}, {}]])
+def test_idle_connections_are_closed(hasty: Inside, headers: list[dict[str, str]]) -> None:
+    """Whoever has answered on them, if anybody has."""
+    with Wire(hasty.url) as wire:
+        for one in headers:
+            assert wire.ask("GET", "/q/messages", one).status == 204
+        started = time.monotonic()
+        assert wire.is_closed()
+        assert IDLE_S * 0.8 < time.monotonic() - started < IDLE_S + 3
+
+
+@pytest.mark.parametrize("first", [{}, {"X-Other": "1"}])
+def test_a_connection_in_use_is_kept(hasty: Inside, first: dict[str, str]) -> None:
+    with Wire(hasty.url) as wire:
+        assert wire.ask("GET", "/q/messages", first).status == 204
+        end = time.monotonic() + 3 * IDLE_S
+        while time.monotonic() < end:
+            assert wire.ask("GET", "/q/messages").status == 204
+            time.sleep(IDLE_S / 4)  # what is tested is a client that is silent for less
+
+
+@pytest.mark.parametrize("first", [[], [{}], [{"X-Other": "1"}]])
+def test_a_connection_that_waits_for_its_answer_is_not_idle(
+    hasty: Inside, first: list[dict[str, str]]
+) -> None:
+    with Wire(hasty.url) as wire, hasty.held_sync() as gate:
+        hasty.queue("q", ready=[b"x"])
+        for one in first:
+            assert wire.ask("GET", "/not-there/messages", one).status == 404
+        wire.request("GET", "/q/messages")
+        waits(hasty, 1)
+        assert not gate.wait(3 * IDLE_S)
+        gate.set()
+        answer = wire.answer()
+        assert (answer.status, answer.body) == (200, b"x")
+        assert hasty.taken == 1
+
+
+@pytest.mark.parametrize("query", ["", "?count=1", "?count=20"])
+def test_a_reader_that_takes_nothing(hasty: Inside, query: str) -> None:
+    bodies = [b"x" * 15 * MIB] * 2
+    hasty.queue("q", ready=bodies)
+    with Wire(hasty.url) as wire:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        wire.request("GET", f"/q/messages{query}")
+        eventually(lambda: hasty.admission.memory > 15 * MIB)
+        eventually(lambda: not hasty.server._connections.open)
+    eventually(lambda: hasty.admission.memory == 0)
+    waits(hasty, 0)
+    assert hasty.taken == 1
+
+
+@pytest.mark.parametrize("query", ["", "?count=1"])
+def test_a_slow_reader_gets_everything(hasty: Inside, query: str) -> None:
+    body = os.urandom(3 * MIB)
+    hasty.queue("q", ready=[body])
+    with Wire(hasty.url) as wire:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        wire.request("GET", f"/q/messages{query}")
+        eventually(lambda: hasty.admission.memory > 3 * MIB - 1)
+        time.sleep(0.3)  # less than it may take nothing
+        answer = wire.answer()
+        assert answer.status == 200
+        assert len(answer.body) >= len(body)
+        if not query:
+            assert answer.body == body
+        assert wire.ask("GET", "/q/messages").status == 204
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", ["", "?count=1"])
+def test_answers_that_nobody_takes_are_counted(hasty: Inside, query: str) -> None:
+    """Those, too, that are written at once: they lie in memory until the client takes them."""
+    size, number = 90 * KIB if query else 250 * KIB, 60
+    hasty.queue("q", ready=[b"\x01" * size] * number)
+    hasty.seen("q", number)
+    with ExitStack() as stack:
+        for wire in many(hasty, number, stack):
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            wire.request("GET", f"/q/messages{query}")
+        eventually(lambda: hasty.taken == number)
+        unsent = hasty.call(unsent_of, hasty)
+        assert unsent > MIB
+        assert hasty.admission.memory >= unsent
+    eventually(lambda: hasty.admission.memory == 0)
+
+
+def unsent_of(server: Inside) -> int:
+    """How many bytes wait for clients to take them."""
+    wires = [connection._wire for connection in server.server._connections.open]
+    return sum(wire.get_write_buffer_size() for wire in wires if wire is not None)
+
+
+def test_there_is_no_memory_for_all_of_a_turn(root: Path) -> None:
+    """Each of many that ask at once gets a message or is refused: the queue is not empty."""
+    limits = Limits(memory=4 * MIB)
+    with Inside(root, limits=limits) as server, ExitStack() as stack:
+        server.queue("q")
+        server.load("q")
+        server.queue("q", ready=[b"x" * MIB] * 20)
+        wires = many(server, 12, stack)
+        with server.held_sync() as gate:
+            server.call(lambda: send_all(wires, "GET", "/q/messages"))
+            eventually(lambda: server.admission.memory >= 3 * MIB)
+            gate.set()
+        answers = [wire.answer() for wire in wires]
+        assert {answer.status for answer in answers} <= {200, 503}
+        eventually(lambda: server.admission.memory == 0)
+
+
+def send_all(wires: list[Wire], method: str, target: str) -> None:
+    """Send on all of them within one turn of the loop."""
+    for wire in wires:
+        wire.request(method, target)
+
+
+def test_a_turn_claims_more_than_one_answer_may_hold(root: Path) -> None:
+    with Inside(root) as server, ExitStack() as stack:
+        server.queue("q")
+        server.load("q")
+        server.queue("q", ready=[b"x" * 8 * MIB] * 20)
+        wires = many(server, 12, stack)
+        server.call(lambda: send_all(wires, "GET", "/q/messages"))
+        answers = [wire.answer() for wire in wires]
+        assert [len(answer.body) for answer in answers] == [8 * MIB] * 12
+        eventually(lambda: server.admission.memory == 0)
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def test_limits_of_a_key_hold_in_the_lane(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key = bearer(add_key(file, "one", "--send=*", "--receive=*"))
+    limits = Limits(requests_per_key=3, memory_per_key=100 * KIB)
+    access = Access(load(file))
+    with Inside(root, access=access, limits=limits) as server, ExitStack() as stack:
+        server.queue("q")
+        wires = many(server, 5, stack)
+        with server.held_sync() as gate:
+            for wire in wires[:3]:
+                wire.request("POST", "/q/messages", key, b"x")
+            waits(server, 3)
+            assert is_problem(wires[3].ask("POST", "/q/messages", key, b"x"), 429, "too-many-requests")
+            gate.set()
+            assert [wire.answer().status for wire in wires[:3]] == [201] * 3
+        with server.held_sync() as gate:
+            wires[0].request("POST", "/q/messages", key, b"x" * 60 * KIB)
+            waits(server, 1)
+            refused = wires[4].ask("POST", "/q/messages", key, b"x" * 60 * KIB)
+            assert is_problem(refused, 429, "too-many-requests")
+            gate.set()
+            assert wires[0].answer().status == 201
+        assert server.admission.memory == 0
+        assert not server.admission._requests
+        assert not server.admission._memory
+        assert server.taken == 4
+
+
+def test_a_key_that_is_taken_away(root: Path, tmp_path: Path) -> None:
+    file, empty = tmp_path / "keys", tmp_path / "others"
+    key = bearer(add_key(file, "one", "--send=*", "--receive=*"))
+    add_key(empty, "two", "--send=*")
+    with Inside(root, access=Access(load(file))) as server, Wire(server.url) as wire:
+        server.queue("q")
+        with server.held_sync() as gate:
+            wire.request("POST", "/q/messages", key, b"x")
+            waits(server, 1)
+            server.call(server.service.take_keys, load(empty))
+            gate.set()
+            assert wire.answer().status == 201  # it was admitted
+        assert wire.ask("POST", "/q/messages", key, b"x").status == 401
+        with Wire(server.url) as half:
+            half.request("POST", "/q/messages", key | {"Content-Length": "3"})
+            assert half.answer().status == 401
+        assert server.admission.memory == 0
+        assert not server.admission._requests
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def test_each_request_is_measured(inside: Inside) -> None:
+    with ExitStack() as stack:
+        wires = many(inside, 7, stack)
+        with inside.held_sync() as gate:
+            for wire in wires:
+                wire.request("POST", "/q/messages", {}, b"x")
+            waits(inside, 7)
+            gate.set()
+        assert [wire.answer().status for wire in wires] == [201] * 7
+        assert wires[0].ask("GET", "/q/messages").status == 204
+        assert wires[0].ask("DELETE", "/q/messages/none").status == 404
+        told = wires[0].ask("GET", "/_metrics").body.decode()
+    counts = {
+        line.split("{")[1].split("}")[0]: float(line.split()[-1])
+        for line in told.splitlines()
+        if "request" in line and "_count{" in line
+    }
+    by_status = {name: n for name, n in counts.items() if "show" not in name}
+    assert sum(n for name, n in by_status.items() if '"201"' in name) == 7, told
+    assert sum(n for name, n in by_status.items() if '"204"' in name) == 1
+    assert sum(n for name, n in by_status.items() if '"404"' in name) == 1
+
+
+# -- the end of the server -------------------------------------------------------------------------
+
+
+def test_a_stop_answers_what_the_lane_has(root: Path) -> None:
+    with ExitStack() as stack:
+        with Inside(root) as server:
+            server.queue("q")
+            wires = many(server, 4, stack)
+            assert wires[2].ask("POST", "/q/messages", {}, b"x").status == 201
+            with server.held_sync() as gate:
+                wires[0].request("POST", "/q/messages", {}, b"x")
+                wires[1].request("POST", "/q/messages", {"Content-Length": "2"})
+                waits(server, 2)
+                server.loop.call_soon_threadsafe(server._stop.set)
+                eventually(lambda: server.lane.is_off)
+                wires[2].request("POST", "/q/messages", {}, b"x")
+                wires[1].send(b"yz")
+                eventually(lambda: server.server._open.number == 3)
+                gate.set()
+                answers = [wire.answer() for wire in wires[:3]]
+        assert [answer.status for answer in answers] == [201] * 3
+        assert [answer.headers["Connection"] for answer in answers] == ["close"] * 3
+        assert all(wire.is_closed() for wire in wires)
+    assert server.admission.memory == 0
