@@ -122,7 +122,7 @@ class Inside:
     @contextmanager
     def held_sync(self) -> Iterator[threading.Event]:
         """Hold every sync up, until the end or until the event is set."""
-        gate, run = threading.Event(), self.spool.syncer.run
+        gate, run = threading.Event(), self.spool.syncer.run_only
         syncer: Any = self.spool.syncer
         self.begun = threading.Semaphore(0)
 
@@ -131,12 +131,12 @@ class Inside:
             assert gate.wait(PATIENCE_S)
             run(group)
 
-        syncer.run = wait
+        syncer.run_only = wait
         try:
             yield gate
         finally:
             gate.set()
-            syncer.run = run
+            syncer.run_only = run
 
     def empty(self) -> None:
         """Remove every message, as if there had been none."""

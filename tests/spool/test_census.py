@@ -69,7 +69,7 @@ def drop_events(spool: Spool) -> None:
     if most > 100_000:
         pytest.skip(f"{most} events are kept: too many to overflow them here")
     # Two, in turns: what happens to one alone is one event.
-    paths = [spool.tree.root / "delay" / f".busy-{n}" for n in range(2)]
+    paths = [spool.tree.root / "delay" / f"busy-{n}" for n in range(2)]
     for path in paths:
         path.touch()
     for tick in range(most + 1):
