@@ -49,11 +49,15 @@ class Inside:
         sync: SyncMode = "none",
         read_timeout: float = 30.0,
         max_message_bytes: int = 16 * 1024 * 1024,
+        send_buffer: int | None = None,
+        journal: bool = False,
     ) -> None:
         self.root = root
         self.taken = 0
         self._sync: SyncMode = sync
         self._max_message_bytes = max_message_bytes
+        self._send_buffer = send_buffer
+        self._journal = journal
         self._of_service = {
             "access": access,
             "admission": Admission(limits),
@@ -170,9 +174,12 @@ class Inside:
             sync=self._sync,
             delivers=False,
             max_message_bytes=self._max_message_bytes,
+            journal=self._journal,
         )
         with self.spool, socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
             listening.setblocking(False)
+            if self._send_buffer is not None:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
             of_service: Any = self._of_service
             self.service = Service(self.spool, **of_service)
             dialects, host_names = self._of_server

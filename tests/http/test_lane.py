@@ -242,8 +242,25 @@ def test_every_value_of_a_parameter(pair: Pair, name: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        *("?", "?&", "?&&", "?=", "?=1", "?delay", "?delay=", "?delay=1&", "?&delay=1", "?delay==1"),
-        *("?delay=1&delay=1", "?priority=1&delay=1", "?delay=1;priority=2", "?DELAY=1", "?count=1."),
+        *(
+            "?",
+            "?&",
+            "?&&",
+            "?=",
+            "?=1",
+            "?delay",
+            "?delay=",
+            "?delay=1&",
+            "?&delay=1",
+            "?delay==1",
+        ),
+        *(
+            "?delay=1&delay=1",
+            "?priority=1&delay=1",
+            "?delay=1;priority=2",
+            "?DELAY=1",
+            "?count=1.",
+        ),
         *("?delay=1#x", "#x", "?delay=1?delay=2", "?visibility=1&wait=0&count=2", "?wait=0&wait=0"),
         *("?id=own", "?id=own-2&priority=1", "?id=01900000-0000-7000-8000-000000000001"),
         "?" + "&" * 199,
@@ -288,7 +305,12 @@ def test_first_segments_of_others(pair: Pair, first: str) -> None:
         *("HEAD /{}/messages", "DELETE /{}/messages", "POST /{}/messages/", "GET /{}/messages/.."),
         *("GET http://localhost/{}/messages", "GET /{}/Messages", "get /{}/messages", "GET  /{}/x"),
         *("POST /{}/batch", "GET /{}/peek", "POST /{}/ack", "OPTIONS /{}/messages", "GET {}"),
-        *("GET /{};a=b/messages", "GET /{}/messages;a=b", "GET /%71/messages", "GET /{}/%6dessages"),
+        *(
+            "GET /{};a=b/messages",
+            "GET /{}/messages;a=b",
+            "GET /%71/messages",
+            "GET /{}/%6dessages",
+        ),
     ],
 )
 def test_other_lines(pair: Pair, line: str) -> None:
@@ -302,13 +324,21 @@ EVERY_HEADER = [
     *("Content-Length: 3\r\nTransfer-Encoding: chunked", "Content-Length:3", "Content-Length:\t3 "),
     *("Content-Length: \xb3", "Content-Length: 99999999", "Content-Length: " + "9" * 30),
     *("Content-Length:", "Content-Length: ", "Content-Length: 3.0", "Content_Length: 3"),
-    *("X-A: b\r\n folded", "Accept: a\r\n\tb", " Accept: a", "Accept : a", "Accept", ": a", "A\0: b"),
+    *(
+        "X-A: b\r\n folded",
+        "Accept: a\r\n\tb",
+        " Accept: a",
+        "Accept : a",
+        "Accept",
+        ": a",
+        "A\0: b",
+    ),
     *("Accept: a\rb", "Accept: a\nb", "Accept: a\x01b", "Accept: \x7f", "Accept: a\tb", "Accept:"),
     *("Accept: a\r\nAccept: application/json", "Accept:\x0bapplication/json", "Accept:\xa0b"),
     *("Connection: close", "Connection: Close", "Connection: keep-alive, close", "Connection: x"),
     *("Connection: keep-alive\r\nConnection: close", "Keep-Alive: timeout=5", "Cache-Control: no"),
     *("Origin: http://localhost", "Origin: http://evil.example", "Sec-Fetch-Site: cross-site"),
-    *("Content-Type: a\r\nContent-Type: b", "Content-Type: a/b; q=\"\xff\"", "Content-Type: \x80"),
+    *("Content-Type: a\r\nContent-Type: b", 'Content-Type: a/b; q="\xff"', "Content-Type: \x80"),
     *("X-Message-Attribute-A: b\r\nX-Message-Attribute-a: c", "X-Message-Attribute-A: \xc3\xa4"),
     *("Traceparent: 00-0-0-00", "Proxy-Connection: close", "Trailer: a", "TE: trailers"),
     "User-Agent: " + "x" * 3000,
@@ -343,7 +373,8 @@ def test_every_host(pair: Pair, host: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "version", ["HTTP/1.0", "HTTP/0.9", "HTTP/1.2", "HTTP/2.0", "http/1.1", "HTTP/1.1 ", "HTTP/01.1"]
+    "version",
+    ["HTTP/1.0", "HTTP/0.9", "HTTP/1.2", "HTTP/2.0", "http/1.1", "HTTP/1.1 ", "HTTP/01.1"],
 )
 def test_every_version(pair: Pair, version: str) -> None:
     queue = pair.queue(ready=[b"x"])

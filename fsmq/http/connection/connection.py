@@ -238,6 +238,11 @@ class Connection(web.RequestHandler):
         if self._wire is not None:
             self._wire.write(data)
 
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait for the client to take them."""
+        return 0 if self._wire is None else self._wire.get_write_buffer_size()
+
     def pause(self) -> None:
         """Let what comes wait in the kernel until `go_on`."""
         if self._wire is not None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +47,8 @@ _MAX_BODY = 64 * 1024
 _PATIENCE_S = 1.0
 # So many bytes may come behind a request; more have to wait in the kernel.
 _MAX_BEHIND = 64 * 1024
+# So many bytes of an answer may be left to be sent when the next request is taken.
+_MAX_UNSENT = 64 * 1024
 # So many requests of one verb are done at once; then others have their turn.
 _AT_ONCE = 4 * FEW
 
@@ -173,6 +175,8 @@ class Request:
 
     def hand_over(self) -> None:
         """Let aiohttp answer it; nothing must have been done."""
+        if not self.is_open:
+            return
         self._lane.end(self)
         if not self.is_gone:
             if self._behind:
@@ -180,12 +184,27 @@ class Request:
             self.connection.read(b"".join(self._parts) + self._behind)
 
     def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Answer it."""
+        """Answer it, if that is still to be done."""
+        if not self.is_open:
+            return
         closing = self._lane.is_off
         self._lane.observe(self, status)
         if not self.is_gone:
             self.connection.write(render(status, headers, body, closing=closing))
+            if len(body) > _MAX_UNSENT and self.connection.unsent > _MAX_UNSENT:
+                self.hold(max(0, len(body) - self.held))
+                self._lane.spawn(self._drain(closing))
+                return
         self._finish(closing)
+
+    async def _drain(self, closing: bool) -> None:
+        """Wait until the client has taken the answer: so long it lies in memory."""
+        try:
+            await StreamWriter(self.connection, asyncio.get_running_loop()).drain()
+        except ConnectionError:
+            return  # the client has gone
+        finally:
+            self._finish(closing)
 
     def respond(self, response: Response) -> None:
         """Answer it with what a handler for aiohttp would return."""
@@ -349,6 +368,20 @@ class Lane:
             try:
                 verb.do(some)
             except Exception:
-                log.exception("%s of %d requests failed", verb.operation.id, len(some))
-                for request in some:
-                    request.fail()
+                fail_all(some)
+
+
+def each(requests: Iterable[Request], do: Callable[..., None], *of: Iterable[Any]) -> None:
+    """Do something with each request and what belongs to it; one that fails, fails alone."""
+    for request, *more in zip(requests, *of, strict=True):
+        try:
+            do(request, *more)
+        except Exception:
+            fail_all([request])
+
+
+def fail_all(requests: Sequence[Request]) -> None:
+    """Log the exception that is being handled, and let no client wait for ever."""
+    log.exception("%d requests failed", len(requests))
+    for request in requests:
+        request.fail()

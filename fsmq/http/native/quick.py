@@ -7,6 +7,7 @@ for many than for each: one look at a queue, one verb, one sync.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -18,19 +19,21 @@ from itertools import islice
 from aiohttp.web import Response
 
 from fsmq.spool.context import Pending
-from fsmq.spool.errors import FsmqError
+from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps, finish
 from fsmq.spool.verbs.receive import claim_in
 
+from ..connection.pieces import FORM_BYTES, JSON_FACTOR
 from ..guard.admission import Admission
 from ..lane.heads import Verbs
-from ..lane.lane import Request, Verb
+from ..lane.lane import Request, Verb, each, fail_all
 from ..routing.bodies import INERT
 from ..service.service import Service
 from . import messages
 from .messages import Messages
 
+log = logging.getLogger(__name__)
 # How often is looked whether a message that was just stored has been delivered.
 _LOOK_S = 0.002
 
@@ -67,7 +70,7 @@ class Quick:
                 # Whose fault it is, each of them finds out alone.
                 self._hand_over(some)
                 continue
-            self._service.then(pending, partial(_stored, queue, some), partial(self._fail, some))
+            self._service.then(pending, partial(each, some, _stored), partial(self._fail, some))
 
     # -- claim -------------------------------------------------------------------------------------
 
@@ -113,12 +116,17 @@ class Quick:
         self._expecting.setdefault(queue, []).extend(requests)
 
     def _look_again(self, queue: str) -> None:
-        self._claim(self._expecting.pop(queue))
+        requests = self._expecting.pop(queue)
+        try:
+            self._claim(requests)
+        except Exception:
+            fail_all(requests)
 
     def _claim_for(
         self, requests: list[Request], queue: str, visibility: float | None, account: str | None
     ) -> None:
-        room = _Room(self._service.admission, account)
+        forms = FORM_BYTES * sum(map(_in_json, requests))
+        room = _Room(self._service.admission, account, forms)
         count = sum(map(_count, requests))
         steps = claim_in(self._spool.context, queue, count, visibility, room)
         try:
@@ -140,6 +148,9 @@ class Quick:
         except FsmqError:
             room.close()
             self._hand_over(requests)
+        except Exception:
+            room.close()
+            fail_all(requests)
         else:
             self._give(requests, room, pending)
 
@@ -147,14 +158,10 @@ class Quick:
         def done(claimed: list[Message]) -> None:
             room.close()
             rest = iter(claimed)
-            short = []
-            for request in requests:
-                mine = list(islice(rest, _count(request)))
-                if claimed and not mine:
-                    short.append(request)
-                else:
-                    self._give_one(request, mine)
-            if short:
+            shares = [list(islice(rest, _count(request))) for request in requests]
+            served = sum(map(bool, shares)) if claimed else len(requests)
+            each(requests[:served], self._give_one, shares[:served])
+            if short := requests[served:]:
                 # That there were no more for them is certain when a claim gets nothing at all.
                 self._claim(short)
 
@@ -179,10 +186,11 @@ class Quick:
             return
         self._wait_no_more(request)
         self._service.receiver.note_fill(queue, len(claimed), asked or 1)
-        request.hold(sum(len(message.body) for message in claimed))
+        size = sum(len(message.body) for message in claimed)
+        request.hold(size + (_form(size) if _in_json(request) else 0))
         if not claimed:
             request.answer(204, {}, b"")
-        elif asked is not None or request.fields.in_json:
+        elif _in_json(request):
             request.respond(messages.in_json(claimed))
         elif len(claimed[0].body) > LARGE_BYTES:
             request.respond(messages.as_posted(claimed[0]))
@@ -232,7 +240,10 @@ class Quick:
                 request.answer(204, {}, b"")
             else:
                 requests.append(request)
-        self._claim(requests)
+        try:
+            self._claim(requests)
+        except Exception:
+            fail_all(requests)
 
     def _wait_no_more(self, request: Request, *, in_vain: bool = False) -> None:
         """A request is about to be answered. in_vain: what woke it is for the next in line."""
@@ -261,17 +272,20 @@ class Quick:
             try:
                 ids = [request.message_id for request in some]
                 pending = self._spool.unsynced.remove(queue, ids)
+            except Unavailable as error:
+                self._fail(some, error)  # another try would not find those that are removed
+                continue
             except FsmqError:
                 self._hand_over(some)
                 continue
-            self._service.then(pending, partial(self._removed, some), partial(self._fail, some))
+            done = partial(each, some, self._removed)
+            self._service.then(pending, done, partial(self._fail, some))
 
-    def _removed(self, requests: list[Request], found: list[bool]) -> None:
-        for request, was_there in zip(requests, found, strict=True):
-            if was_there:
-                request.answer(202, {}, b"")
-            else:
-                request.respond(self._problem(messages.nowhere(request.queue, request.message_id)))
+    def _removed(self, request: Request, was_there: bool) -> None:
+        if was_there:
+            request.answer(202, {}, b"")
+        else:
+            request.respond(self._problem(messages.nowhere(request.queue, request.message_id)))
 
     # -- change ------------------------------------------------------------------------------------
 
@@ -287,6 +301,8 @@ class Quick:
             self._service.then(pending, partial(_changed, request), partial(self._fail, [request]))
 
     def _fail(self, requests: list[Request], error: FsmqError) -> None:
+        if isinstance(error, Unavailable):
+            log.warning("%d requests to queue %r: %s", len(requests), requests[0].queue, error)
         for request in requests:
             if request.is_open:
                 self._wait_no_more(request, in_vain=True)
@@ -306,18 +322,24 @@ class _Waiting:
 
 
 class _Room:
-    """The memory of messages that are claimed for several requests, until those hold it."""
+    """The memory of messages that are claimed for several requests, until those hold it.
 
-    def __init__(self, admission: Admission, account: str | None) -> None:
+    forms: the most that goes with them for what they become in JSON.
+    """
+
+    def __init__(self, admission: Admission, account: str | None, forms: int) -> None:
         self._admission = admission
         self._account = account
+        self._forms = forms
         self._held = 0
 
     def take(self, size: int, *, is_first: bool) -> None:
         """Hold bytes of a message. Raises NoRoom."""
         sure = is_first and size <= LARGE_BYTES
-        self._admission.hold(self._account, size, sure=sure)
-        self._held += size
+        form = min(_form(size), self._forms)
+        self._admission.hold(self._account, size + form, sure=sure)
+        self._forms -= form
+        self._held += size + form
 
     def free(self, size: int) -> None:
         """Hold so many bytes less."""
@@ -354,13 +376,21 @@ def _count(request: Request) -> int:
     return request.values[messages.COUNT] or 1
 
 
+def _in_json(request: Request) -> bool:
+    return request.fields.in_json or request.values[messages.COUNT] is not None
+
+
+def _form(size: int) -> int:
+    """What bodies of so many bytes take in JSON beside themselves, at a time."""
+    return min((JSON_FACTOR - 1) * size, FORM_BYTES)
+
+
 def _message(request: Request) -> NewMessage:
     return messages.new_message(request.body, request.values, request.fields.kept)
 
 
-def _stored(queue: str, requests: list[Request], ids: list[str]) -> None:
-    for request, message_id in zip(requests, ids, strict=True):
-        request.answer(201, *messages.stored(queue, message_id))
+def _stored(request: Request, message_id: str) -> None:
+    request.answer(201, *messages.stored(request.queue, message_id))
 
 
 def _changed(request: Request, deadline: float | None) -> None:
