@@ -82,6 +82,10 @@ def read(context: Context, fd: int, size: int, known: Facts, budget: Budget) -> 
         NoRoom, OSError
     """
     budget.need(size)
+    if size <= LARGE_BYTES and not known.headed and not known.packed:
+        body = read_all(fd, size)  # as most are: the body, and nothing else
+        budget.use(max(size, len(body)))
+        return Content(body, None, {})
     found = NO_HEADER
     if size > LARGE_BYTES:
         yield
