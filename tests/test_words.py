@@ -66,11 +66,6 @@ ALLOWED_INSIDE = {
     "fsmq/cli/drop/": {"drop": "a drop folder is its name"},
     "fsmq/http/emodb/": {"unclaim": "EmoDB's word for its route"},
     "fsmq/http/dynamiq/": {"fetch": "Dynamiq's word for its route"},
-    # Not renamed yet.
-    "fsmq/http/connection/connection.py": {"say": "_say_last answers a connection that ends"},
-    "fsmq/http/routing/bodies.py": {"tell": "encodes a message", "told": "encodes messages"},
-    "fsmq/http/service/move_runner.py": {"maker": "MoveMaker runs moves"},
-    "fsmq/http/service/receiver.py": {"fetch": "_fetch_in claims from several queues"},
 }
 
 

@@ -200,7 +200,7 @@ class Connection(web.RequestHandler):
         else:
             self.force_close()  # aiohttp has never heard of it
             limit = self._limits.connections
-            self._say_last(Overloaded(f"{limit} connections are open and busy"))
+            self._answer_last(Overloaded(f"{limit} connections are open and busy"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell the request, if it has asked for that."""
@@ -333,7 +333,7 @@ class Connection(web.RequestHandler):
             self.close()
             self._head_bytes = 0
         else:
-            self._say_last(error)
+            self._answer_last(error)
             self.force_close()
 
     @property
@@ -342,7 +342,7 @@ class Connection(web.RequestHandler):
             self.occupant is not None or self._current_request is not None or bool(self._messages)
         )
 
-    def _say_last(self, error: FsmqError) -> None:
+    def _answer_last(self, error: FsmqError) -> None:
         assert self._wire is not None
         self._wire.write(_bare(problem(error)))
         self._wire.close()

@@ -124,7 +124,7 @@ class Batches(Handlers):
         messages = await self._service.listing(
             browse.peek, self._spool.context, queue, state, count, after, MAX_ANSWER_BYTES, call
         )
-        return bodies.in_json(messages, bodies.tell, MESSAGES)
+        return bodies.in_json(messages, bodies.encode, MESSAGES)
 
     BATCH = Operation(
         id="batch",

@@ -266,7 +266,7 @@ class Messages(Handlers):
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")
         if call.in_json:
-            return bodies.in_json([message], bodies.tell, (b"", b"", b"\n"))
+            return bodies.in_json([message], bodies.encode, (b"", b"", b"\n"))
         return bodies.raw(message, {"X-Message-State": message.state, **headers_of(message)})
 
     CHANGE = Operation(
@@ -341,7 +341,7 @@ def stored(queue: str, message_id: str) -> tuple[dict[str, str], bytes]:
 
 def in_json(claimed: Sequence[Message]) -> Response:
     """The answer with messages in JSON."""
-    return bodies.in_json(claimed, bodies.tell, MESSAGES)
+    return bodies.in_json(claimed, bodies.encode, MESSAGES)
 
 
 def as_posted(message: Message) -> Response:

@@ -36,35 +36,35 @@ def raw(message: Message, headers: Mapping[str, str]) -> Response:
 
 def in_json(
     messages: Sequence[Message],
-    tell: Callable[[Message], Iterator[bytes]],
+    encode: Callable[[Message], Iterator[bytes]],
     around: tuple[bytes, bytes, bytes],
     content_type: str = _JSON,
 ) -> Response:
-    """Messages as ``tell`` tells each of them; around: what stands before, between and behind."""
-    pieces = _told(messages, tell, around)
+    """Messages as ``encode`` writes each of them; around: what stands before, between and behind."""
+    pieces = _encoded(messages, encode, around)
     headers = {**INERT, "Content-Type": content_type}
     if len(messages) <= FEW and sum(len(message.body) for message in messages) <= PIECE_BYTES:
         return Response(body=b"".join(pieces), headers=headers)
     return Response(body=Pieces(pieces), headers=headers)
 
 
-def _told(
+def _encoded(
     messages: Sequence[Message],
-    tell: Callable[[Message], Iterator[bytes]],
+    encode: Callable[[Message], Iterator[bytes]],
     around: tuple[bytes, bytes, bytes],
 ) -> Iterator[bytes]:
     before, between, behind = around
     for message in messages:
         yield before
-        yield from tell(message)
+        yield from encode(message)
         before = between
     if not messages:
         yield before
     yield behind
 
 
-def tell(message: Message) -> Iterator[bytes]:
-    """A message as the native dialect tells it: :func:`fsmq.wire.as_json`."""
+def encode(message: Message) -> Iterator[bytes]:
+    """A message as the native dialect writes it: :func:`fsmq.wire.as_json`."""
     if len(message.body) <= PIECE_BYTES:
         yield json.dumps(as_json(message)).encode()
         return

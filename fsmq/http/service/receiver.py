@@ -100,9 +100,9 @@ class Receiver:
     ) -> list[Message]:
         """The same for a claim that takes from several queues, and waits for the first of them."""
         with ExitStack() as place:
-            return await self._fetch_in(place, call, queues, claim, count, wait)
+            return await self._claim_with(place, call, queues, claim, count, wait)
 
-    async def _fetch_in(
+    async def _claim_with(
         self,
         place: ExitStack,
         call: Call,

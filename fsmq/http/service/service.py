@@ -24,7 +24,7 @@ from ..guard.admission import Admission
 from ..guard.keys import KeyRing
 from ..routing.call import Call
 from ..running.runner import Runner
-from .move_runner import MoveMaker
+from .move_thread import MoveThread
 from .receiver import Receiver
 from .sizes import Sizes
 
@@ -71,7 +71,7 @@ class Service(Runner):
         self.reports = Reports(spool.tree, node, process)
         self.stopping = False
         self.sizes = Sizes(spool, self.listings)
-        self.moves = MoveMaker(spool, self.threads)
+        self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, self.admission, max_waiters, poll_interval)
         self._reporting: asyncio.Task[None] | None = None
 

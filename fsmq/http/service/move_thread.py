@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 _LOOK_S = 5.0
 
 
-class MoveMaker:
+class MoveThread:
     """One thread that makes all moves of a spool that no other process makes."""
 
     def __init__(self, spool: Spool, threads: Threads) -> None:
