@@ -40,7 +40,7 @@ def in_json(
     around: tuple[bytes, bytes, bytes],
     content_type: str = _JSON,
 ) -> Response:
-    """Messages as ``encode`` writes each of them; around: what stands before, between and behind."""
+    """Messages as ``encode`` writes each; around: what stands before, between and behind them."""
     pieces = _encoded(messages, encode, around)
     headers = {**INERT, "Content-Type": content_type}
     if len(messages) <= FEW and sum(len(message.body) for message in messages) <= PIECE_BYTES:

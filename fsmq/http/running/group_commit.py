@@ -130,15 +130,15 @@ class Commits:
             self._running = False
         # Here and not in the thread, which would wait for the interpreter behind each of them.
         group.close()
-        self._tell(group, waiting)
+        self._call(group, waiting)
 
-    def _tell(self, group: Group, waiting: list[Callable[[Group], None]]) -> None:
-        """Call who waits for a group; if that takes long, others get their turn in between."""
+    def _call(self, group: Group, waiting: list[Callable[[Group], None]]) -> None:
+        """Call those that wait for a group; if it takes long, others get their turn in between."""
         until = time.monotonic() + _TURN_S
         for number, done in enumerate(waiting, 1):
             done(group)
             if time.monotonic() >= until and number < len(waiting):
-                asyncio.get_running_loop().call_soon(self._tell, group, waiting[number:])
+                asyncio.get_running_loop().call_soon(self._call, group, waiting[number:])
                 return
 
 
