@@ -15,7 +15,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from fsmq.http import describe
 from fsmq.http.describe import Operation
-from fsmq.http.native.messages import ID, OWN_ID
+from fsmq.http.native.forms import ID, OWN_ID
 from fsmq.http.routing.openapi import document
 from fsmq.http.routing.router import Router
 from fsmq.spool.errors import InvalidValue

@@ -49,7 +49,7 @@ from ..routing import bodies
 from ..routing.call import Call
 from ..routing.json_reader import LongText, Reader
 from ..routing.router import Router
-from .messages import DELAY, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
+from .forms import DELAY, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 
 
 def _state(name: str, value: str) -> str:

@@ -38,7 +38,7 @@ from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.router import Router
-from .messages import STATE
+from .forms import STATE
 
 
 def _schema(name: str, setting: Setting) -> Schema:

@@ -1,6 +1,6 @@
 """Messages in the native dialect, many requests at a time: the verbs of the lane.
 
-`messages.py` says what the requests mean and what the answers hold. Here is only what takes less
+`forms.py` says what the requests mean and what the answers hold. Here is only what takes less
 for many than for each: one look at a queue, one verb, one sync.
 """
 
@@ -30,7 +30,7 @@ from ..lane.heads import Verbs
 from ..lane.lane import Request, Verb, each, fail_all
 from ..routing.bodies import INERT
 from ..service.service import Service
-from . import messages
+from . import forms
 from .messages import Messages
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Quick:
     # -- put ---------------------------------------------------------------------------------------
 
     def _put(self, requests: list[Request]) -> None:
-        own = [request for request in requests if request.values[messages.OWN_ID] is not None]
+        own = [request for request in requests if request.values[forms.OWN_ID] is not None]
         if own:
             self._hand_over(own)  # a name that is taken concerns one request alone
             requests = [request for request in requests if request not in own]
@@ -92,7 +92,7 @@ class Quick:
     def _claim_now(self, requests: list[Request]) -> None:
         groups: dict[tuple[str, float | None, str | None], list[Request]] = defaultdict(list)
         for request in requests:
-            visibility = request.values[messages.VISIBILITY]
+            visibility = request.values[forms.VISIBILITY]
             groups[request.queue, visibility, request.account].append(request)
         for (queue, visibility, account), some in groups.items():
             for few in _portions(some):
@@ -172,7 +172,7 @@ class Quick:
         self._service.then(pending, done, failed)
 
     def _give_one(self, request: Request, claimed: list[Message]) -> None:
-        queue, asked = request.queue, request.values[messages.COUNT]
+        queue, asked = request.queue, request.values[forms.COUNT]
         if request.is_gone:
             for message in claimed:
                 self._release(message)
@@ -182,7 +182,7 @@ class Quick:
         if not claimed and not self._spool.context.ready.is_loaded(queue):
             self._claim([request])  # its folder was made, or replaced, just now
             return
-        if not claimed and request.values[messages.WAIT] and self._wait(request):
+        if not claimed and request.values[forms.WAIT] and self._wait(request):
             return
         self._wait_no_more(request)
         self._service.receiver.note_fill(queue, len(claimed), asked or 1)
@@ -191,11 +191,11 @@ class Quick:
         if not claimed:
             request.answer(204, {}, b"")
         elif _in_json(request):
-            request.respond(messages.in_json(claimed))
+            request.respond(forms.in_json(claimed))
         elif len(claimed[0].body) > LARGE_BYTES:
-            request.respond(messages.as_posted(claimed[0]))
+            request.respond(forms.as_posted(claimed[0]))
         else:
-            headers = {**INERT, **messages.headers_of(claimed[0])}
+            headers = {**INERT, **forms.headers_of(claimed[0])}
             request.answer(200, headers, claimed[0].body)
 
     # -- wait --------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Quick:
         again = waiting is not None
         try:
             if waiting is None:
-                until = time.monotonic() + request.values[messages.WAIT]
+                until = time.monotonic() + request.values[forms.WAIT]
                 place = self._service.admission.waiting(request.account)
                 place.__enter__()
                 waiting = self._waiting[request] = _Waiting(until, place)
@@ -285,7 +285,7 @@ class Quick:
         if was_there:
             request.answer(202, {}, b"")
         else:
-            request.respond(self._problem(messages.nowhere(request.queue, request.message_id)))
+            request.respond(self._problem(forms.nowhere(request.queue, request.message_id)))
 
     # -- change ------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class Quick:
         for request in requests:
             queue, message_id = request.queue, request.message_id
             try:
-                pending = messages.begin_change(unsynced, queue, message_id, request.values)
+                pending = forms.begin_change(unsynced, queue, message_id, request.values)
             except FsmqError:
                 request.hand_over()
                 continue
@@ -373,11 +373,11 @@ def _portions(requests: list[Request]) -> Iterator[list[Request]]:
 
 
 def _count(request: Request) -> int:
-    return request.values[messages.COUNT] or 1
+    return request.values[forms.COUNT] or 1
 
 
 def _in_json(request: Request) -> bool:
-    return request.fields.in_json or request.values[messages.COUNT] is not None
+    return request.fields.in_json or request.values[forms.COUNT] is not None
 
 
 def _form(size: int) -> int:
@@ -386,12 +386,12 @@ def _form(size: int) -> int:
 
 
 def _message(request: Request) -> NewMessage:
-    return messages.new_message(request.body, request.values, request.fields.kept)
+    return forms.new_message(request.body, request.values, request.fields.kept)
 
 
 def _stored(request: Request, message_id: str) -> None:
-    request.answer(201, *messages.stored(request.queue, message_id))
+    request.answer(201, *forms.stored(request.queue, message_id))
 
 
 def _changed(request: Request, deadline: float | None) -> None:
-    request.answer(204, messages.changed(deadline), b"")
+    request.answer(204, forms.changed(deadline), b"")

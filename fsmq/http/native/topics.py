@@ -40,7 +40,7 @@ from ..problems import SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.headers import kept_headers
 from ..routing.router import Router
-from .messages import DELAY, PRIORITY, TTL
+from .forms import DELAY, PRIORITY, TTL
 
 _TOPIC = Parameter(
     "topic", "the topic's name; the rules are those of a queue's name", QUEUE_NAME, "path"

@@ -1,0 +1,229 @@
+"""What requests about one message say, and what answers hold, in the native dialect.
+
+Both ways use it: the handlers of `messages.py`, and `quick.py` for many requests at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiohttp import hdrs
+from aiohttp.web import Response
+
+from fsmq.spool.context import Pending
+from fsmq.spool.errors import (
+    InvalidValue,
+    NoSuchMessage,
+)
+from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.names import (
+    MAX_FILE_NAME_BYTES,
+    MAX_OWN_ID_BYTES,
+    MAX_PRIORITY,
+)
+from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
+from fsmq.spool.layout.stamps import MAX_COUNT
+from fsmq.spool.unsynced import Unsynced
+from fsmq.spool.verbs.receive import MAX_CLAIMS
+
+from ...wire import MAX_WAIT_S, moment, quote_id
+from ..describe import (
+    JSON,
+    MESSAGE_ID,
+    TRUE,
+    Component,
+    Header,
+    Parameter,
+    QueryParameter,
+    Values,
+    as_it_is,
+    integer,
+    or_null,
+    query,
+    record,
+    seconds,
+    text,
+    whole,
+)
+from ..routing import bodies
+from ..routing.headers import ATTRIBUTE
+
+# What stands around messages in JSON.
+MESSAGES = (b'{"messages": [', b", ", b"]}\n")
+
+# -- what requests name ----------------------------------------------------------------------------
+
+ID = Parameter(
+    "id",
+    "the id as an answer gave it: already percent-encoded where needed."
+    f" Queue and id have at most {MAX_FILE_NAME_BYTES - 1} bytes together",
+    text(r"[^./:\u0000][^/:\u0000]*", minLength=1, maxLength=MAX_FILE_NAME_BYTES - 2),
+    "path",
+)
+
+DELAY = query(
+    "delay", "seconds that it is hidden; default: the queue's `default_delay`", seconds(MAX_DELAY_S)
+)
+PRIORITY = query("priority", "lower numbers come first", whole(0, MAX_PRIORITY), 0)
+TTL = query("ttl", "seconds until it expires; default: never", seconds(MAX_TTL_S))
+OWN_ID = query(
+    "id",
+    "an id that the caller chooses; default: the server makes one. Only a bare UUIDv7 can carry"
+    " a priority, a ttl, a content type or attributes",
+    as_it_is(
+        text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES)
+    ),
+)
+
+VISIBILITY = query(
+    "visibility",
+    "seconds that the claim holds; default: the queue's `visibility_timeout`",
+    seconds(MAX_VISIBILITY_S),
+)
+WAIT: QueryParameter[float] = query(
+    "wait", "seconds to wait for the first message", seconds(MAX_WAIT_S), 0
+)
+COUNT = query(
+    "count",
+    "claim up to this many messages and answer JSON; default: one message, as it was posted",
+    whole(1, MAX_CLAIMS),
+)
+IN_JSON = query("json", "answer JSON instead of the message itself", TRUE)
+
+RENEWAL = query("visibility", f"{VISIBILITY.description}; 0 releases", seconds(MAX_VISIBILITY_S))
+RELEASE = query(
+    "release",
+    "end the claim; the message can be claimed again after this many seconds",
+    seconds(MAX_DELAY_S),
+)
+BURY = query("bury", "move it to the dead-letter queue now", TRUE)
+
+# -- what answers hold -----------------------------------------------------------------------------
+
+MOMENT = text(format="date-time", description="RFC 3339 in UTC, with milliseconds")
+STATE = text(enum=["new", "ready", "in_flight", "delayed"])
+_FACTS = {
+    "content_type": or_null(text()),
+    "attributes": {"type": "object", "additionalProperties": text()},
+    "state": STATE,
+    "priority": integer(0, MAX_PRIORITY),
+    "deliveries": or_null(integer(0, MAX_COUNT)),
+    "deadline": or_null(MOMENT),
+    "created_at": or_null(MOMENT),
+    "expires_at": or_null(MOMENT),
+}
+MESSAGE = Component(
+    "Message",
+    record(
+        {
+            "id": MESSAGE_ID,
+            "body": text(description="the body, if it is UTF-8"),
+            "body_base64": text(
+                contentEncoding="base64", description="the body, if it is not UTF-8"
+            ),
+            **_FACTS,
+        },
+        required=["id", *_FACTS],
+        oneOf=[{"required": ["body"]}, {"required": ["body_base64"]}],
+    ),
+)
+MESSAGE_HEADERS = {
+    "X-Message-Id": Header(
+        "the id, for DELETE (ack) and PATCH (renew, release, bury)", MESSAGE_ID, always=True
+    ),
+    "X-Message-Deliveries": Header(
+        f"claims so far; {MAX_COUNT} means this many or more; missing if the filesystem cannot"
+        " keep the count",
+        integer(0, MAX_COUNT),
+    ),
+    "X-Message-Deadline": Header("when the claim or the delay ends, if there is one", MOMENT),
+    "X-Message-Priority": Header("if it is not 0", integer(1, MAX_PRIORITY)),
+}
+ATTRIBUTES = (
+    "Each attribute is a header `X-Message-Attribute-{name}`; a name has 1 to 128 characters of"
+    " `A-Z a-z 0-9 _ . -` and does not begin with one of the last three."
+)
+
+
+# -- from requests to verbs, and from verbs to answers ---------------------------------------------
+
+
+def new_message(body: bytes, given: Values, kept: tuple[str | None, dict[str, str]]) -> NewMessage:
+    """The message of a POST: its body, its query, and what it keeps of its headers."""
+    content_type, attributes = kept
+    return NewMessage(
+        body, given[DELAY], given[PRIORITY], given[TTL], given[OWN_ID], content_type, attributes
+    )
+
+
+def stored(queue: str, message_id: str) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of the answer to a POST."""
+    name = quote_id(message_id)  # whose characters stand for themselves in JSON, too
+    headers = {
+        "Content-Type": JSON,
+        "Location": f"/{queue}/messages/{name}",
+        "X-Message-Id": name,
+    }
+    return headers, f'{{"id": "{name}"}}\n'.encode()
+
+
+def in_json(claimed: Sequence[Message]) -> Response:
+    """The answer with messages in JSON."""
+    return bodies.in_json(claimed, bodies.encode, MESSAGES)
+
+
+def as_posted(message: Message) -> Response:
+    """The answer with a message as it was posted."""
+    return bodies.raw(message, headers_of(message))
+
+
+def begin_change(
+    unsynced: Unsynced, queue: str, message_id: str, given: Values
+) -> Pending[float | None]:
+    """What a PATCH asks for: a renewal, whose result is the new deadline; a release; or a burial.
+
+    Raises what these verbs raise.
+    """
+    visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
+    if sum(value is not None for value in (visibility, delay, bury)) > 1:
+        raise InvalidValue("visibility", "release and bury exclude each other: give one")
+    pending: Pending[float] | Pending[None]
+    if bury:
+        pending = unsynced.bury(queue, message_id)
+    elif delay is not None or visibility == 0:
+        pending = unsynced.release(queue, message_id, delay or 0.0)
+    else:
+        pending = unsynced.renew(queue, message_id, visibility)
+    return Pending(pending.work, pending.finish, pending.abandon)
+
+
+def changed(deadline: float | None) -> dict[str, str]:
+    """The headers of the answer to a PATCH."""
+    return {} if deadline is None else {"X-Message-Deadline": moment(deadline)}
+
+
+def nowhere(queue: str, message_id: str) -> NoSuchMessage:
+    """The error where a message is in no state that it can be removed from."""
+    return NoSuchMessage(queue, message_id, "in new, queues or delay")
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    """The headers that tell about a message beside its body."""
+    headers = {"X-Message-Id": quote_id(message.id)}
+    if message.deliveries is not None:
+        headers["X-Message-Deliveries"] = str(message.deliveries)
+    if message.deadline is not None:
+        headers["X-Message-Deadline"] = moment(message.deadline)
+    if message.priority:
+        headers["X-Message-Priority"] = str(message.priority)
+    for name, value in message.attributes.items():
+        headers[ATTRIBUTE + name] = _one_line(value)
+    headers[hdrs.CONTENT_TYPE] = _one_line(message.content_type or "application/octet-stream")
+    return headers
+
+
+def _one_line(value: str) -> str:
+    # A file that someone wrote by hand can hold anything.
+    if value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else " " for c in value)
