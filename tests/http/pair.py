@@ -1,0 +1,98 @@
+"""The same server twice, with the lane and without it, to compare what they answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fsmq.http.guard.limits import Limits
+from tests.http.helpers import Answer, Wire
+from tests.http.inside import Inside, alike
+
+KIB = 1024
+# A body may have so many bytes on these servers, a slow one so many seconds.
+LIMIT = 96 * KIB
+READ_S = 0.3
+HEAD_S = 0.4
+_queues = count(1)
+
+
+class Told(NamedTuple):
+    """An answer as far as it is the same on two servers."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: str
+
+
+class Pair:
+    """The same server twice, on roots of their own: with the lane and without it."""
+
+    def __init__(self, quick: Inside, plain: Inside) -> None:
+        self.both = (quick, plain)
+        self.quick, self.plain = self.both
+
+    def queue(self, ready: Sequence[bytes] = (), **settings: object) -> str:
+        """A queue on both that is in use."""
+        name = f"q{next(_queues)}"
+        for one in self.both:
+            one.queue(name, ready=ready)
+            if settings:
+                path = one.root / "config" / f"{name}.json"
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(json.dumps(settings))
+            one.load(name)
+        return name
+
+    def compare(self, *requests: bytes) -> list[Told]:
+        """Send requests one after the other on one connection each, and demand the same answers."""
+        quick, plain = (exchange(one, requests) for one in self.both)
+        assert quick == plain
+        assert self.quick.tree() == self.plain.tree()
+        for one in self.both:
+            assert one.admission.memory == 0
+        return quick
+
+
+def exchange(server: Inside, requests: Sequence[bytes]) -> list[Told]:
+    told: list[Told] = []
+    in_step = request("GET /_health/live", "X-Other: 1")
+    with Wire(server.url) as wire:
+        for data in (*requests, in_step):
+            try:
+                wire.send(data)
+            except OSError:
+                pass  # it was refused before its end
+            try:
+                told.append(tell(wire.answer(head=data.startswith(b"HEAD"))))
+                if told[-1].status == 100:
+                    told.append(tell(wire.answer()))
+            except (AssertionError, OSError):
+                return [*told, Told(0, [], "closed")]
+    return told
+
+
+def tell(answer: Answer) -> Told:
+    headers = sorted((k, alike(v)) for k, v in answer.headers.items() if k != "Date")
+    return Told(answer.status, headers, alike(answer.body.decode("latin-1")))
+
+
+def request(line: str, *lines: str, body: bytes = b"", host: str | None = "localhost") -> bytes:
+    """A request; the length of a body is added, unless a line says something about that."""
+    head = [f"{line} HTTP/1.1", *([f"Host: {host}"] if host is not None else []), *lines]
+    if body and not any(one.lower().startswith(("content-l", "transfer")) for one in lines):
+        head.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*head, "", ""]).encode("latin-1") + body
+
+
+@contextmanager
+def pair_of(folder: Path, **options: Any) -> Iterator[Pair]:
+    """Two servers that run, of the same options."""
+    options = {"limits": Limits(header_timeout=HEAD_S), "read_timeout": READ_S, **options}
+    quick = Inside(folder / "quick", **options)
+    with quick, Inside(folder / "plain", lane=False, **options) as plain:
+        yield Pair(quick, plain)

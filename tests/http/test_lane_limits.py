@@ -1,0 +1,173 @@
+"""The lane keeps the limits: times, and the memory for bodies."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from fsmq.http.guard.limits import Limits
+from tests.http.helpers import Wire
+from tests.http.inside import Inside
+from tests.http.test_lane_ends import many, waits
+from tests.suite import eventually
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# -- time ------------------------------------------------------------------------------------------
+
+IDLE_S = 0.6
+
+
+@pytest.fixture
+def hasty(root: Path) -> Iterator[Inside]:
+    """A server that closes connections soon."""
+    limits = Limits(idle_timeout=IDLE_S, header_timeout=0.4, write_timeout=0.5)
+    with Inside(root, limits=limits, send_buffer=65536) as server:
+        server.queue("q")
+        server.load("q")
+        yield server
+        eventually(lambda: server.admission.memory == 0)
+
+
+@pytest.mark.parametrize("headers", [[], [{}], [{"X-Other": "1"}], [{}, {"X-Other": "1"}, {}]])
+def test_idle_connections_are_closed(hasty: Inside, headers: list[dict[str, str]]) -> None:
+    """Whoever has answered on them, if anybody has."""
+    with Wire(hasty.url) as wire:
+        for one in headers:
+            assert wire.ask("GET", "/q/messages", one).status == 204
+        started = time.monotonic()
+        assert wire.is_closed()
+        assert IDLE_S * 0.8 < time.monotonic() - started < IDLE_S + 3
+
+
+@pytest.mark.parametrize("first", [{}, {"X-Other": "1"}])
+def test_a_connection_in_use_is_kept(hasty: Inside, first: dict[str, str]) -> None:
+    with Wire(hasty.url) as wire:
+        assert wire.ask("GET", "/q/messages", first).status == 204
+        end = time.monotonic() + 3 * IDLE_S
+        while time.monotonic() < end:
+            assert wire.ask("GET", "/q/messages").status == 204
+            time.sleep(IDLE_S / 4)  # what is tested is a client that is silent for less
+
+
+@pytest.mark.parametrize("first", [[], [{}], [{"X-Other": "1"}]])
+def test_a_connection_that_waits_for_its_answer_is_not_idle(
+    hasty: Inside, first: list[dict[str, str]]
+) -> None:
+    with Wire(hasty.url) as wire, hasty.held_sync() as gate:
+        hasty.queue("q", ready=[b"x"])
+        for one in first:
+            assert wire.ask("GET", "/not-there/messages", one).status == 404
+        hasty.call(lambda: None)  # aiohttp has come to its end
+        wire.request("GET", "/q/messages")
+        waits(hasty, 1)
+        assert not gate.wait(3 * IDLE_S)
+        gate.set()
+        answer = wire.answer()
+        assert (answer.status, answer.body) == (200, b"x")
+        assert hasty.taken == 1
+
+
+@pytest.mark.parametrize("query", ["", "?count=1", "?count=20"])
+def test_a_reader_that_takes_nothing(hasty: Inside, query: str) -> None:
+    bodies = [b"x" * 15 * MIB] * 2
+    hasty.queue("q", ready=bodies)
+    with Wire(hasty.url) as wire:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        wire.request("GET", f"/q/messages{query}")
+        eventually(lambda: hasty.admission.memory > 15 * MIB)
+        eventually(lambda: not hasty.server._connections.open)
+    eventually(lambda: hasty.admission.memory == 0)
+    waits(hasty, 0)
+    assert hasty.taken == 1
+
+
+@pytest.mark.parametrize("query", ["", "?count=1"])
+def test_a_slow_reader_gets_everything(hasty: Inside, query: str) -> None:
+    body = os.urandom(3 * MIB)
+    hasty.queue("q", ready=[body])
+    with Wire(hasty.url) as wire:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        wire.request("GET", f"/q/messages{query}")
+        eventually(lambda: hasty.admission.memory > 3 * MIB - 1)
+        time.sleep(0.3)  # less than it may take nothing
+        answer = wire.answer()
+        assert answer.status == 200
+        assert len(answer.body) >= len(body)
+        if not query:
+            assert answer.body == body
+        assert wire.ask("GET", "/q/messages").status == 204
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", ["", "?count=1"])
+def test_answers_that_nobody_takes_are_counted(root: Path, query: str) -> None:
+    """Those, too, that are written at once: they lie in memory until the client takes them."""
+    size, number = 90 * KIB if query else 250 * KIB, 60
+    with Inside(root, send_buffer=4096) as server, ExitStack() as stack:
+        server.queue("q")
+        server.load("q")
+        server.queue("q", ready=[b"\x01" * size] * number)
+        wires = many(server, number, stack)
+        for wire in wires:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            wire.request("GET", f"/q/messages{query}")
+        eventually(lambda: server.taken == number)
+        unsent = server.call(unsent_of, server)
+        assert unsent > MIB
+        assert server.admission.memory >= unsent
+        for wire in wires[1:]:
+            wire.close()
+        assert wires[0].answer().status == 200
+        eventually(lambda: server.admission.memory == 0)
+        assert wires[0].ask("POST", "/q/messages", {}, b"x").status == 201
+
+
+def unsent_of(server: Inside) -> int:
+    """How many bytes wait for clients to take them."""
+    wires = [connection._wire for connection in server.server._connections.open]
+    return sum(wire.get_write_buffer_size() for wire in wires if wire is not None)
+
+
+def test_there_is_no_memory_for_all_of_a_turn(root: Path) -> None:
+    """Each of many that ask at once gets a message or is refused: the queue is not empty."""
+    limits = Limits(memory=4 * MIB)
+    with Inside(root, limits=limits) as server, ExitStack() as stack:
+        server.queue("q")
+        server.load("q")
+        server.queue("q", ready=[b"x" * MIB] * 20)
+        wires = many(server, 12, stack)
+        with server.held_sync() as gate:
+            server.call(lambda: send_all(wires, "GET", "/q/messages"))
+            eventually(lambda: server.admission.memory >= 3 * MIB)
+            gate.set()
+        answers = [wire.answer() for wire in wires]
+        assert {answer.status for answer in answers} <= {200, 503}
+        eventually(lambda: server.admission.memory == 0)
+
+
+def send_all(wires: list[Wire], method: str, target: str) -> None:
+    """Send on all of them within one turn of the loop."""
+    for wire in wires:
+        wire.request(method, target)
+
+
+def test_a_turn_claims_more_than_one_answer_may_hold(root: Path) -> None:
+    with Inside(root) as server, ExitStack() as stack:
+        server.queue("q")
+        server.load("q")
+        server.queue("q", ready=[b"x" * 8 * MIB] * 20)
+        wires = many(server, 12, stack)
+        server.call(lambda: send_all(wires, "GET", "/q/messages"))
+        answers = [wire.answer() for wire in wires]
+        assert [len(answer.body) for answer in answers] == [8 * MIB] * 12
+        eventually(lambda: server.admission.memory == 0)

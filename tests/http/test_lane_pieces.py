@@ -1,0 +1,121 @@
+"""Requests cut into pieces and sent one behind the other: the same answers with and without the lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count, pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.http.helpers import Wire
+from tests.http.inside import Inside
+from tests.http.pair import Pair, Told, pair_of, request, tell
+
+_queues = count(1)
+_LAST = request("GET /_health/live", "Connection: close")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with pair_of(tmp_path_factory.mktemp("pieces"), max_message_bytes=1000) as running:
+        yield running
+
+
+def posts() -> st.SearchStrategy[bytes]:
+    line = st.sampled_from(
+        ["POST /QUEUE/messages", "POST /QUEUE/messages?priority=3", "POST /QUEUE/messages?ttl=x"]
+    )
+    body = st.one_of(
+        st.binary(max_size=40),
+        st.sampled_from([b"GET / HTTP/1.1\r\n\r\n", b"x" * 1000, b"x" * 1001, b"\r\n"]),
+    )
+    return st.builds(lambda line, body: request(line, body=body), line, body)
+
+
+PLAIN = [
+    request("GET /QUEUE/messages"),
+    request("GET /QUEUE/messages?count=2"),
+    request("GET /QUEUE/messages", "Accept: application/json"),
+    request("GET /QUEUE/messages?wait=0.01"),
+    request("GET /not-there/messages"),
+    request("POST /not-there/messages", body=b"x"),
+    request("POST /QUEUE/messages", "Content-Length: 0"),
+    request("DELETE /QUEUE/messages/none"),
+    request("PATCH /QUEUE/messages/none?visibility=5"),
+]
+OTHER = [
+    request("GET /QUEUE/messages", "X-Other: 1"),
+    request("POST /QUEUE/messages", "Transfer-Encoding: chunked", body=b"3\r\nabc\r\n0\r\n\r\n"),
+    request("POST /QUEUE/messages", "X-Message-Attribute-A: b", body=b"abc"),
+    request("POST /QUEUE/messages?id=own", body=b"abc"),
+    request("PUT /QUEUE"),
+    request("HEAD /QUEUE/messages/none"),
+    request("GET /QUEUE/messages?unknown=1"),
+    b"\r\n" + request("GET /QUEUE/messages"),
+]
+BROKEN = [
+    request("POST /QUEUE/messages", "Content-Length: 3", "Content-Length: 4", body=b"abc"),
+    request("POST /QUEUE/messages", "Content-Length: x", body=b"abc"),
+    request("GET /QUEUE/messages", "No colon"),
+    request("GET /QUEUE/messages", "Accept: a\x00"),
+    b"GET /QUEUE/messages HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+    b"GET /QUEUE/messages HTTP/9.9\r\n\r\n",
+    b"\0\r\n\r\n",
+    request("GET /QUEUE/messages", "Connection: close"),
+    b"GET /QUEUE/messages HTTP/1.0\r\n\r\n",
+]
+requests = st.lists(
+    st.one_of(posts(), st.sampled_from(PLAIN), st.sampled_from([*PLAIN, *OTHER])), max_size=8
+)
+cuts = st.lists(st.integers(0, 2000), max_size=6)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(parts=requests, end=st.one_of(st.none(), st.sampled_from(BROKEN)), cuts=cuts)
+def test_pieces_and_pipelines(
+    pair: Pair, parts: list[bytes], end: bytes | None, cuts: list[int]
+) -> None:
+    queue = f"q{next(_queues)}"
+    for one in pair.both:
+        one.empty()
+        one.queue(queue, ready=[b"one", b"two"])
+        one.load(queue)
+    data = b"".join([*parts, end or b"", _LAST]).replace(b"QUEUE", queue.encode())
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[start:stop] for start, stop in pairwise(places)]
+    number = len(parts) + 1 + (end is not None)
+    quick, plain = (exchange(one, pieces, number, parts) for one in pair.both)
+    assert quick == plain
+    assert pair.quick.tree() == pair.plain.tree()
+    for one in pair.both:
+        assert one.call(lambda one=one: one.server._open.number) == 0
+        assert one.admission.memory == 0
+
+
+def exchange(
+    server: Inside, pieces: Sequence[bytes], number: int, parts: Sequence[bytes]
+) -> list[Told]:
+    """Send pieces, each of which the server gets alone, and read up to so many answers."""
+    told = []
+    is_head = [part.startswith(b"HEAD") for part in parts] + [False] * 2
+    with Wire(server.url) as wire:
+        for piece in pieces:
+            try:
+                wire.send(piece)
+            except OSError:
+                break  # it has heard enough
+            server.call(lambda: None)
+        for at in range(number):
+            try:
+                told.append(tell(wire.answer(head=is_head[at])))
+            except (AssertionError, OSError):
+                break
+        assert wire.is_closed()
+    return told
+
+
+def test_the_lane_has_some_of_them(pair: Pair) -> None:
+    assert pair.quick.taken
+    assert not pair.plain.taken
