@@ -129,11 +129,10 @@ class Request:
             if len(self._behind) > _MAX_BEHIND:
                 self.connection.pause()
             return
-        self._parts.append(data)
-        self._missing -= len(data)
-        if self._missing < 0:
-            self.hand_over()
-        elif not self._missing:
+        mine, self._behind = data[: self._missing], data[self._missing :]
+        self._parts.append(mine)
+        self._missing -= len(mine)
+        if not self._missing:
             self._lane.complete(self)
 
     def gone(self) -> None:
