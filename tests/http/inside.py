@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import threading
@@ -103,6 +104,8 @@ class Inside:
         for message_id, body in zip(ids, ready, strict=True):
             (self.root / "tmp").mkdir(exist_ok=True)
             (self.root / "tmp" / message_id).write_bytes(body)
+            # A time with a fraction of a second may look as if it held a count of deliveries.
+            os.utime(self.root / "tmp" / message_id, (1.7e9, 1.7e9))
             (self.root / "tmp" / message_id).rename(folder / message_id)
         if ids:
             self.seen(name, len(ids))
