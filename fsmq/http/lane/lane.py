@@ -51,6 +51,8 @@ _MAX_BEHIND = 64 * 1024
 _MAX_UNSENT = 64 * 1024
 # So many requests of one verb are done at once; then others have their turn.
 _AT_ONCE = 4 * FEW
+# And so many bytes of their bodies, which may have to be packed.
+_MAX_AT_ONCE = 1024 * 1024
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -361,13 +363,23 @@ class Lane:
     def _run(self) -> None:
         turn, self._turn = self._turn, {}
         for verb, requests in turn.items():
-            some, rest = requests[:_AT_ONCE], requests[_AT_ONCE:]
+            number = _number_at_once(requests)
+            some, rest = requests[:number], requests[number:]
             for request in rest:
                 self._join(verb, request)
             try:
                 verb.do(some)
             except Exception:
                 fail_all(some)
+
+
+def _number_at_once(requests: list[Request]) -> int:
+    size = 0
+    for number, request in enumerate(requests[:_AT_ONCE]):
+        size += request.held
+        if number and size > _MAX_AT_ONCE:
+            return number
+    return _AT_ONCE
 
 
 def each(requests: Iterable[Request], do: Callable[..., None], *of: Iterable[Any]) -> None:
