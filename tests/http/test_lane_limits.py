@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -155,9 +156,9 @@ def test_there_is_no_memory_for_all_of_a_turn(root: Path) -> None:
         eventually(lambda: server.admission.memory == 0)
 
 
-def send_all(wires: list[Wire], method: str, target: str) -> None:
-    """Send on all of them within one turn of the loop."""
-    for wire in wires:
+def send_all(wires: list[Wire], method: str, *targets: str) -> None:
+    """Send one request on each; called on the loop, all of them within one turn of it."""
+    for wire, target in zip(wires, cycle(targets), strict=False):
         wire.request(method, target)
 
 
