@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,47 @@ def test_what_a_message_keeps_is_given_out(pair: Pair, tmp_path: Path) -> None:
     told = pair.compare(*[request(f"GET /{queue}/messages")] * 8)
     assert [one.status for one in told] == [200] * 7 + [204, 200]
     assert pair.quick.taken == taken + 8
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("", "?visibility=9", "?visibility=0", "?visibility=0.0", "?release=0", "?release=50"),
+        *("?bury=true", "?bury=false", "?bury=true&release=1", "?visibility=1&release=1"),
+        *("?visibility=604801", "?release=-1", "?unknown=1", "?visibility=5&visibility=5"),
+    ],
+)
+@pytest.mark.parametrize(
+    "lines", [[], ["Accept: application/json"], ["Content-Length: 0"]], ids=len
+)
+def test_a_change(pair: Pair, query: str, lines: list[str]) -> None:
+    """Of a message that is in flight, one that is not, and none."""
+    message_id, queue = "01900000-0000-7000-8000-0000000000aa", pair.queue()
+    for one in pair.both:
+        for name in (message_id, message_id.replace("aa", "bb")):
+            (one.root / "queues" / queue / name).write_bytes(b"x")
+            os.utime(one.root / "queues" / queue / name, (1.7e9, 1.7e9))
+        one.load(queue)
+        one.seen(queue, 2)
+    patch = request(f"PATCH /{queue}/messages/{message_id}{query}", *lines)
+    pair.compare(
+        request(f"GET /{queue}/messages?visibility=600"),
+        patch,
+        patch,
+        request(f"PATCH /{queue}/messages/{message_id.replace('aa', 'bb')}{query}", *lines),
+        request(f"PATCH /{queue}/messages/none{query}", *lines),
+        request(f"PATCH /not-there/messages/none{query}", *lines),
+        request(f"GET /{queue}/messages?wait=0.05"),
+        request(f"PATCH /{queue}/messages/{message_id}{query}", *lines, body=b"body"),
+    )
+
+
+@pytest.mark.parametrize("query", ["?wait=0.02", "?wait=0.02&count=3", "?wait=0.02&visibility=5"])
+def test_a_wait_in_vain(pair: Pair, query: str) -> None:
+    taken, queue = pair.quick.taken, pair.queue()
+    told = pair.compare(*[request(f"GET /{queue}/messages{query}")] * 2)
+    assert told[0].status == 204
+    assert pair.quick.taken == taken + 2
 
 
 # -- queues ----------------------------------------------------------------------------------------
