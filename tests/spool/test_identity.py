@@ -92,7 +92,7 @@ def test_a_claimer_whose_message_was_removed_at_once_takes_no_other_claim_away(
         assert everything(other) == [(b"NEW", 1)]
 
     with monkeypatch.context() as patched:
-        after(patched, spool.tree, "move", use_again_and_claim)
+        after(patched, spool.tree, "rename", use_again_and_claim)
         assert spool.complete(spool.unsynced.claim("jobs", 1, 60.0)) == []
     assert everything(spool) == []
 
@@ -110,7 +110,7 @@ def test_a_claimer_stamps_no_claim_of_the_message_that_came_after_its_own(
         claimed.extend(other.queue("jobs").claim(visibility=60))
 
     with monkeypatch.context() as patched:
-        after(patched, spool.tree, "move", lambda: other.queue("jobs").remove("report"))
+        after(patched, spool.tree, "rename", lambda: other.queue("jobs").remove("report"))
         before(patched, spool.tree, "stamp", put_and_claim)
         assert spool.complete(spool.unsynced.claim("jobs", 1, 10.0)) == []
     if not claimed:
