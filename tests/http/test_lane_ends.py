@@ -16,7 +16,7 @@ import pytest
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
 from fsmq.http.guard.limits import Limits
-from fsmq.http.native import messages
+from fsmq.http.native import forms
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.keyfile import add_key, bearer
@@ -115,14 +115,14 @@ def test_a_fault_of_one_request_is_not_the_others(
 ) -> None:
     """Whatever goes wrong with an answer: the rest of the group gets theirs."""
     answers = iter(range(1000))
-    stored = messages.stored
+    stored = forms.stored
 
     def one_fails(queue: str, message_id: str) -> tuple[dict[str, str], bytes]:
         if next(answers) == 1:
             raise RuntimeError("of no request but one")
         return stored(queue, message_id)
 
-    monkeypatch.setattr(messages, "stored", one_fails)
+    monkeypatch.setattr(forms, "stored", one_fails)
     with ExitStack() as stack:
         wires = many(inside, 6, stack)
         with inside.held_sync() as gate:
