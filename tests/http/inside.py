@@ -96,8 +96,11 @@ class Inside:
 
         return asyncio.run_coroutine_threadsafe(do(), self.loop).result(PATIENCE_S)
 
-    def queue(self, name: str, *, ready: Sequence[bytes] = ()) -> list[str]:
-        """Make a queue with messages that are ready; their ids."""
+    def queue(self, name: str, *, ready: Sequence[bytes] = (), are_kept: bool = True) -> list[str]:
+        """Make a queue with messages that are ready; their ids.
+
+        are_kept: nobody takes them yet, so wait until the server has seen them.
+        """
         folder = self.root / "queues" / name
         folder.mkdir(exist_ok=True)
         ids = [new_id() for _ in ready]
@@ -107,7 +110,7 @@ class Inside:
             # A time with a fraction of a second may look as if it held a count of deliveries.
             os.utime(self.root / "tmp" / message_id, (1.7e9, 1.7e9))
             (self.root / "tmp" / message_id).rename(folder / message_id)
-        if ids:
+        if ids and are_kept:
             self.seen(name, len(ids))
         return ids
 
