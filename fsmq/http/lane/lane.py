@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,7 @@ from ..guard.keys import Right
 from ..problems import InternalError, problem
 from ..running.open_requests import OpenRequests
 from ..service.service import Service
+from .groups import fail_all
 from .heads import Fields, Heads, Line
 from .render import head, render
 
@@ -380,19 +381,3 @@ def _number_at_once(requests: list[Request]) -> int:
         if number and size > _MAX_AT_ONCE:
             return number
     return _AT_ONCE
-
-
-def each(requests: Iterable[Request], do: Callable[..., None], *of: Iterable[Any]) -> None:
-    """Do something with each request and what belongs to it; one that fails, fails alone."""
-    for request, *more in zip(requests, *of, strict=True):
-        try:
-            do(request, *more)
-        except Exception:
-            fail_all([request])
-
-
-def fail_all(requests: Sequence[Request]) -> None:
-    """Log the exception that is being handled, and let no client wait for ever."""
-    log.exception("%d requests failed", len(requests))
-    for request in requests:
-        request.fail()
