@@ -223,8 +223,13 @@ def deadline_of(context: Context, settings: QueueSettings, visibility: float | N
 def is_readable(context: Context, fd: int, found: os.stat_result) -> bool:
     """Whether a message may be read into memory; raises OSError if it is too large."""
     if found.st_size > context.max_file_bytes:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        raise too_large()
     return True
+
+
+def too_large() -> OSError:
+    """The error of a message that may not be read into memory."""
+    return OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 
 
 def _alive(

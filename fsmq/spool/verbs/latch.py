@@ -169,14 +169,19 @@ def latch(context: Context, path: str, patience: float = 0.0) -> Latched | None:
         BlockingIOError: another process has latched it.
         OSError
     """
+    try:
+        return _latch(context, path)
+    except BlockingIOError:
+        if not patience:
+            raise
     end = time.monotonic() + patience
     while True:
+        time.sleep(_RETRY_S)
         try:
             return _latch(context, path)
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise
-            time.sleep(_RETRY_S)
 
 
 def _latch(context: Context, path: str) -> Latched | None:

@@ -15,7 +15,7 @@ from ..layout.steps import Steps
 from ..layout.transitions import CLAIMED, DELAY, QUEUES
 from ..records.journal import Details
 from ..views.reading import MAX_ANSWER_BYTES, Budget, Room, read
-from .claim import Claim, claims_of, is_readable
+from .claim import Claim, claims_of, too_large
 from .release import claim_stamp, release_uncounted
 
 MAX_CLAIMS = 1000
@@ -80,6 +80,7 @@ class Claims:
         self.messages: list[Message] = []
         self.work = Work(folders={tree.folder(QUEUES, queue), tree.folder(DELAY)})
         self.budget = Budget(room)
+        self._most = context.max_file_bytes
         self._context = context
         self._queue = queue
 
@@ -120,7 +121,8 @@ class Claims:
 
     def _is_wanted(self, context: Context, fd: int, found: os.stat_result) -> bool:
         """Whether a message may be read; raises NoRoom and OSError."""
-        is_readable(context, fd, found)
+        if found.st_size > self._most:
+            raise too_large()
         self.budget.need(found.st_size)
         return True
 
