@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fsmq.spool.durability.sync import IN_FLIGHT
 from fsmq.spool.layout.names import seal_of, staged_entry
 from tests.faults.inject import RENAMES, SYNCS, WHOLE_DISK, injected
 from tests.faults.user import User, refused
@@ -48,11 +49,17 @@ def test_a_failed_sync_promises_nothing(user: User) -> None:
 
 
 def test_the_sync_after_a_failed_one_is_not_asked_about_the_same_file(user: User) -> None:
+    # strace counts the calls of each thread for itself: the first one of each of them fails.
     with injected(user.suite, f"{SYNCS}:error=EIO:when=1", programs=["mq"]) as fault:
         assert refused(user.post(b"once", id="same"))
         assert in_new(user) == []
-        assert user.post(b"once again", id="same").status == 201
-        assert fault.hits == 1
+        tries = 1
+        while (answer := user.post(b"once again", id="same")).status != 201:
+            assert refused(answer)
+            assert in_new(user) == []
+            tries += 1
+            assert tries <= IN_FLIGHT
+        assert fault.hits == tries
     answer = user.fetch(wait=15)
     assert answer.body == b"once again"
 

@@ -12,7 +12,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.context import Pending
-from fsmq.spool.durability.sync import Group
+from fsmq.spool.durability.sync import IN_FLIGHT, Group
 from tests.faults.failing import FailingDisk
 from tests.power.clients import FAN, MAIN
 from tests.power.disk import CannotMount, run
@@ -68,10 +68,10 @@ class Told(Spool):
     def meanwhile(self, deed: Callable[[], object]) -> None:
         syncfs = self.syncer._syncfs
 
-        def once() -> None:
+        def once(fd: int) -> None:
             self.syncer._syncfs = syncfs  # type: ignore[method-assign]
             deed()
-            syncfs()
+            syncfs(fd)
 
         self.syncer._syncfs = once  # type: ignore[method-assign]
 
@@ -142,6 +142,16 @@ def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
     other.join()
     assert group.error is not None
     assert outcome == ["refused"]
+
+
+def test_a_failure_fails_no_group_that_began_after_it(told: Told, disk: FailingDisk) -> None:
+    """Each of the syncer's descriptors is told of an error once: all of them hear of it now."""
+    with pytest.raises(Unavailable, match=r"^syncfs"):
+        told.complete(told.unsynced.put("q", some()))
+    disk.take()
+    for _ in range(2 * IN_FLIGHT):
+        stored = told.complete(told.unsynced.put("q", some()))
+        assert len(stored) == 1
 
 
 def _outcome(spool: Spool, pending: Pending[list[str]]) -> str:

@@ -189,6 +189,7 @@ class Inside:
             of_service: Any = self._of_service
             self.service = Service(self.spool, **of_service)
             dialects, host_names = self._of_server
+            self.service._commits.at_once = 1  # what comes during a sync is one group
             self.server = Server(self.service, dialects, host_names=host_names)
             self.lane = self.server._lane
             observe = self.lane.observe

@@ -50,7 +50,7 @@ def take_away(root: str, name: str) -> None:
     name: a key of ``SYNCS``, or ``syncfs``.
     """
     if name == "syncfs":
-        Syncer._syncfs = lambda self: None  # type: ignore[method-assign]
+        Syncer._syncfs = lambda self, fd: None  # type: ignore[method-assign]
         return
     pattern = re.compile(re.escape(os.path.realpath(root)) + "/" + SYNCS[name])
     fsync = os.fsync
@@ -73,9 +73,9 @@ def slow_down(longest_s: float) -> None:
         wait()
         fsync(fd)
 
-    def slow_syncfs(syncer: Syncer) -> None:
+    def slow_syncfs(syncer: Syncer, fd: int) -> None:
         wait()
-        syncfs(syncer)
+        syncfs(syncer, fd)
 
     os.fsync = slow_fsync  # type: ignore[assignment]
     Syncer._syncfs = slow_syncfs  # type: ignore[method-assign]

@@ -244,9 +244,9 @@ class Recorder:
 
         return rename2
 
-    def _wrap_syncfs(self, call: Callable[[Syncer], None]) -> Callable[[Syncer], None]:
-        def syncfs(syncer: Syncer) -> None:
-            call(syncer)
+    def _wrap_syncfs(self, call: Callable[[Syncer, int], None]) -> Callable[[Syncer, int], None]:
+        def syncfs(syncer: Syncer, fd: int) -> None:
+            call(syncer, fd)
             self.steps.append(SyncAll())
 
         return syncfs

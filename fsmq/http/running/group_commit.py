@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from fsmq.spool.context import Pending
-from fsmq.spool.durability.sync import Group, Syncer, Work
+from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer, Work
 from fsmq.spool.errors import FsmqError, Unavailable
 
 from ..problems import InternalError
@@ -26,24 +26,31 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 # The ends of verbs may take so many seconds at a time.
 _TURN_S = 0.01
+# Files of a group beside which another may be synced; a change of names alone may be of many.
+_SMALL = 8
+_LARGE = 9
 
 
 class Commits:
-    """Completes verbs of the spool, many at a time."""
+    """Completes verbs of the spool, many at a time. at_once: how many groups are synced."""
 
     def __init__(self, syncer: Syncer) -> None:
+        self.at_once = IN_FLIGHT
         self._syncer = syncer
-        self._thread: threading.Thread | None = None
-        self._groups: SimpleQueue[tuple[Group, list[Callable[[Group], None]]] | None]
+        self._threads: list[threading.Thread] = []
+        self._groups: SimpleQueue[tuple[Group, int, list[Callable[[Group], None]]] | None]
         self._groups = SimpleQueue()
         self._group = Group()
         self._waiting: list[Callable[[Group], None]] = []
-        self._running = False
+        self._in_flight: list[int] = []  # the files of each group
+        self._is_planned = False
 
     def close(self) -> None:
-        if self._thread is not None:
+        """Wait for what runs."""
+        for _ in self._threads:
             self._groups.put(None)
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     async def complete(self, pending: Pending[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
@@ -99,35 +106,47 @@ class Commits:
     def _join(self, work: Work, done: Callable[[Group], None]) -> None:
         self._group.works.append(work)
         self._waiting.append(done)
-        if not self._running:
-            self._running = True
+        if not self._is_planned and len(self._in_flight) < self.at_once:
+            self._is_planned = True
             # Not at once: other handlers that are ready in this turn of the loop join first.
-            asyncio.get_running_loop().call_soon(self._run)
+            asyncio.get_running_loop().call_soon(self._begin)
 
-    def _run(self) -> None:
+    def _begin(self) -> None:
+        """Send the next group on its way: beside another one only if both are small.
+
+        A small one leaves the disk idle while its callers are answered. Two large ones would only
+        be two syncs in the place of one.
+        """
+        self._is_planned = False
+        size = sum(len(work.files) or _LARGE for work in self._group.works)
+        if self._in_flight and max(size, *self._in_flight) > _SMALL:
+            return  # the end of that one begins it
         group, self._group = self._group, Group()
         waiting, self._waiting = self._waiting, []
-        if self._thread is None:
+        if not self._threads:
             loop = asyncio.get_running_loop()
-            self._thread = threading.Thread(target=self._sync_all, args=(loop,), name="fsmq-sync")
-            self._thread.start()
-        self._groups.put((group, waiting))
+            for _ in range(IN_FLIGHT):
+                thread = threading.Thread(target=self._sync_all, args=(loop,), name="fsmq-sync")
+                thread.start()
+                self._threads.append(thread)
+        self._in_flight.append(size)
+        self._groups.put((group, size, waiting))
 
     def _sync_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        """What the thread does: one group after the other."""
+        """What a thread does: one group after the other."""
         while (given := self._groups.get()) is not None:
-            group, waiting = given
+            group, size, waiting = given
             try:
                 self._syncer.run_only(group)
             except BaseException as error:  # whatever it is, who waits must be told
+                log.exception("the sync failed")
                 group.error = Unavailable(f"the sync failed: {error}")
-            loop.call_soon_threadsafe(self._end, group, waiting)
+            loop.call_soon_threadsafe(self._end, group, size, waiting)
 
-    def _end(self, group: Group, waiting: list[Callable[[Group], None]]) -> None:
-        if self._waiting:
-            self._run()
-        else:
-            self._running = False
+    def _end(self, group: Group, size: int, waiting: list[Callable[[Group], None]]) -> None:
+        self._in_flight.remove(size)
+        if self._waiting and not self._is_planned:
+            self._begin()  # first of all: the disk works while these callers go on
         # Here and not in the thread, which would wait for the interpreter behind each of them.
         group.close()
         self._call(group, waiting)

@@ -7,6 +7,7 @@ lone client waits for one sync, a thousand share it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Literal, TypeVar, get_args
 
 from ..errors import InvalidValue, Unavailable, unavailable
@@ -25,6 +27,8 @@ T = TypeVar("T")
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
 
 _call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # only Linux has it
+# So many groups are synced at a time: while one waits for the disk, the next is on its way to it.
+IN_FLIGHT = 2
 # Seconds between two looks at the method that is not in use; doubled while it keeps losing.
 _FIRST_LOOK_S = 5.0
 _LONGEST_LOOK_S = 600.0
@@ -100,7 +104,8 @@ class Syncer:
 
     syncfs tells of a write error once, and not whose it was: another group's may be told to this
     one, and nobody tells that one. So after a failure fsync asks for each file that was begun
-    before its end: docs/decisions/0005-a-failed-syncfs.md.
+    before its end: docs/decisions/0005-a-failed-syncfs.md. ``IN_FLIGHT`` groups may be synced at
+    the same time: each call of syncfs has a descriptor of its own, and is told what came before it.
     """
 
     def __init__(
@@ -119,7 +124,12 @@ class Syncer:
         self._pool: ThreadPoolExecutor | None = None
         self._joining = threading.Lock()
         self._leading = threading.Lock()
-        self._asking = threading.Lock()
+        self._counting = threading.Lock()
+        # Open from the start: a descriptor that is opened later is not told what others were.
+        self._descriptors = [tree.fd, *(tree.open_folder(".") for _ in range(IN_FLIGHT - 1))]
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for fd in self._descriptors:
+            self._free.put(fd)
         self._failed_at = float("-inf")  # when a syncfs failed last, as Work.begun; and of what
         self._failed_with = 0
         self._open = Group()
@@ -127,6 +137,9 @@ class Syncer:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
+        for fd in self._descriptors[1:]:  # the first is the tree's
+            os.close(fd)
+        self._descriptors = self._descriptors[:1]
 
     def sync(self, work: Work) -> None:
         """Make one change durable, together with whoever else waits. Any thread; blocks.
@@ -163,23 +176,23 @@ class Syncer:
         finally:
             group.done = True
         seconds = time.perf_counter() - started
-        self.syncs += 1
-        self.synced += len(group.works)
-        self._costs.record(group.method, size, seconds)
-        if self.on_sync is not None:
-            self.on_sync(group.method, len(group.works), seconds)
+        with self._counting:
+            self.syncs += 1
+            self.synced += len(group.works)
+            self._costs.record(group.method, size, seconds)
+            if self.on_sync is not None:
+                self.on_sync(group.method, len(group.works), seconds)
 
     def _sync(self, group: Group) -> None:
-        # Two at a time would share what is told once.
-        with self._asking:
+        fd = self._free.get()
+        try:
+            # Not before the descriptor is ours: until then another group's sync may fail.
             doubtful = any(work.begun <= self._failed_at for work in group.works)
             group.method = "fsync" if doubtful else self._method(group)
             if group.method == "syncfs":
-                try:
-                    self._syncfs()
-                except OSError as error:
-                    self._failed_at, self._failed_with = time.monotonic(), error.errno or 0
-                    raise
+                self._syncfs(fd)
+        finally:
+            self._free.put(fd)
         if group.method == "fsync":
             self._fsync_all(group, doubtful)
 
@@ -188,10 +201,33 @@ class Syncer:
             return self.mode
         if any(work.written for work in group.works):
             return "syncfs"  # an fsync by path does not tell for certain
-        return self._costs.choose(_size(group))
+        with self._counting:
+            return self._costs.choose(_size(group))
 
-    def _syncfs(self) -> None:
-        _syncfs(self.tree.fd)
+    def _syncfs(self, fd: int) -> None:
+        try:
+            _syncfs(fd)
+        except OSError as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: OSError) -> None:
+        """Remember a failure, and let the descriptors that are free hear of it now.
+
+        Else each of them would fail one more group, which has nothing to do with it.
+        """
+        idle = []
+        with contextlib.suppress(Empty):
+            while True:
+                idle.append(self._free.get_nowait())
+        for fd in idle:
+            with contextlib.suppress(OSError):
+                _syncfs(fd)
+        # After they have heard, and before anyone uses them: whose files they have heard of is
+        # not known, so all that was begun before now is asked for by itself.
+        self._failed_at, self._failed_with = time.monotonic(), error.errno or 0
+        for fd in idle:
+            self._free.put(fd)
 
     def _fsync_all(self, group: Group, doubtful: bool) -> None:
         files = [fd for work in group.works for fd in work.files]

@@ -1,0 +1,137 @@
+"""Group commit on the loop: two groups at a time, each told how its own sync ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from fsmq.http.running.group_commit import Commits
+from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool.context import Pending
+from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer
+from tests.spool.helpers import tree_of
+
+
+class GatedSyncer(Syncer):
+    """Each sync waits for the gate, and ends as ``errors`` says."""
+
+    def __init__(self, spool: Spool) -> None:
+        super().__init__(spool.tree, "syncfs")
+        self.gate = threading.Event()
+        self.begun = threading.Semaphore(0)
+        self.groups: list[Group] = []
+        self.errors: dict[int, Exception] = {}
+
+    def run_only(self, group: Group) -> None:
+        self.groups.append(group)
+        number = len(self.groups)
+        self.begun.release()
+        assert self.gate.wait(30)
+        if number in self.errors:
+            raise self.errors[number]
+        super().run_only(group)
+
+
+async def until_begun(syncer: GatedSyncer) -> None:
+    assert await asyncio.to_thread(syncer.begun.acquire, timeout=30)
+
+
+async def test_two_groups_are_synced_at_a_time_and_the_others_share_the_next(root: Path) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+        syncer = GatedSyncer(spool)
+        commits = Commits(syncer)
+
+        def put() -> asyncio.Task[list[str]]:
+            pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
+            return asyncio.create_task(commits.complete(pending))
+
+        tasks = []
+        for _ in range(2):
+            tasks.append(put())
+            await until_begun(syncer)
+        tasks += [put() for _ in range(5)]
+        await asyncio.sleep(0)
+        assert len(syncer.groups) == 2
+        syncer.gate.set()
+        ids = [message_id for task in tasks for message_id in await task]
+        assert [len(group.works) for group in syncer.groups] == [1, 1, 5]
+        assert all(work.files == [] for group in syncer.groups for work in group.works)
+        assert sorted(tree_of(root)["new"]) == sorted(f"jobs:{one}" for one in ids)
+        commits.close()
+        syncer.close()
+
+
+async def test_a_large_group_is_synced_alone(root: Path) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+        syncer = GatedSyncer(spool)
+        commits = Commits(syncer)
+
+        def put(number: int) -> asyncio.Task[list[str]]:
+            pending = spool.unsynced.put("jobs", [NewMessage(b"x")] * number)
+            return asyncio.create_task(commits.complete(pending))
+
+        large = put(30)
+        await until_begun(syncer)
+        tasks = [put(1)]
+        await asyncio.sleep(0.05)  # nothing tells that no sync begins
+        assert len(syncer.groups) == 1
+        tasks.append(put(20))
+        syncer.gate.set()
+        await asyncio.gather(large, *tasks)
+        assert [len(group.works) for group in syncer.groups] == [1, 2]
+        commits.close()
+        syncer.close()
+
+
+async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(root: Path) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+        syncer = GatedSyncer(spool)
+        commits = Commits(syncer)
+        has_begun = []
+
+        def finish() -> None:
+            # The first one keeps the loop busy, as the renames and answers of a large group do.
+            if not has_begun:
+                has_begun.append(syncer.begun.acquire(timeout=5))
+
+        tasks = []
+        for _ in range(IN_FLIGHT):
+            work = spool.unsynced.put("jobs", [NewMessage(b"x")]).work
+            tasks.append(asyncio.create_task(commits.complete(Pending(work, finish))))
+            await until_begun(syncer)
+        last = spool.unsynced.put("jobs", [NewMessage(b"x")])
+        tasks.append(asyncio.create_task(commits.sync(last)))
+        await asyncio.sleep(0)
+        syncer.gate.set()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert has_begun[0]
+        await asyncio.gather(*tasks)
+        commits.close()
+        syncer.close()
+
+
+async def test_a_group_that_fails_fails_alone(root: Path) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+        syncer = GatedSyncer(spool)
+        commits = Commits(syncer)
+        # Nothing that a sync raises may leave a request waiting for ever.
+        syncer.errors[1] = RuntimeError("unheard of")
+        tasks = []
+        for number in range(2):
+            pending = spool.unsynced.put("jobs", [NewMessage(b"x", id=f"no-{number}")])
+            tasks.append(asyncio.create_task(commits.complete(pending)))
+            await until_begun(syncer)
+        syncer.gate.set()
+        with pytest.raises(Unavailable, match="unheard of"):
+            await tasks[0]
+        assert await tasks[1] == ["no-1"]
+        assert tree_of(root)["new"] == ["jobs:no-1"]
+        commits.close()
+        syncer.close()
