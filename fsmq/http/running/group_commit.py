@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from fsmq.spool.context import Pending
 from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer, Work
@@ -23,6 +24,8 @@ from fsmq.spool.errors import FsmqError, Unavailable
 from ..problems import InternalError
 
 T = TypeVar("T")
+# A group, and what is to be called on the loop when it is synced; None ends the thread.
+_Groups: TypeAlias = "SimpleQueue[tuple[Group, Callable[[], None]] | None]"
 log = logging.getLogger(__name__)
 # The ends of verbs may take so many seconds at a time.
 _TURN_S = 0.01
@@ -38,17 +41,16 @@ class Commits:
         self.at_once = IN_FLIGHT
         self._syncer = syncer
         self._threads: list[threading.Thread] = []
-        self._groups: SimpleQueue[tuple[Group, int, list[Callable[[Group], None]]] | None]
-        self._groups = SimpleQueue()
+        self._idle: list[_Groups] = []  # what each thread without work gets its groups from
         self._group = Group()
         self._waiting: list[Callable[[Group], None]] = []
         self._in_flight: list[int] = []  # the files of each group
         self._is_planned = False
 
     def close(self) -> None:
-        """Wait for what runs."""
-        for _ in self._threads:
-            self._groups.put(None)
+        """End the threads; nothing may be in flight any more."""
+        for groups in self._idle:
+            groups.put(None)
         for thread in self._threads:
             thread.join()
 
@@ -124,26 +126,36 @@ class Commits:
         group, self._group = self._group, Group()
         waiting, self._waiting = self._waiting, []
         if not self._threads:
-            loop = asyncio.get_running_loop()
-            for _ in range(IN_FLIGHT):
-                thread = threading.Thread(target=self._sync_all, args=(loop,), name="fsmq-sync")
-                thread.start()
-                self._threads.append(thread)
+            self._start_threads()
         self._in_flight.append(size)
-        self._groups.put((group, size, waiting))
+        # The one that was idle last, whose caches are warm: for the other there is seldom work.
+        groups = self._idle.pop()
+        groups.put((group, partial(self._end, groups, group, size, waiting)))
 
-    def _sync_all(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _start_threads(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(IN_FLIGHT):
+            groups: _Groups = SimpleQueue()
+            thread = threading.Thread(target=self._sync_all, args=(loop, groups), name="fsmq-sync")
+            thread.start()
+            self._threads.append(thread)
+            self._idle.append(groups)
+
+    def _sync_all(self, loop: asyncio.AbstractEventLoop, groups: _Groups) -> None:
         """What a thread does: one group after the other."""
-        while (given := self._groups.get()) is not None:
-            group, size, waiting = given
+        while (given := groups.get()) is not None:
+            group, end = given
             try:
                 self._syncer.run_only(group)
             except BaseException as error:  # whatever it is, who waits must be told
                 log.exception("the sync failed")
                 group.error = Unavailable(f"the sync failed: {error}")
-            loop.call_soon_threadsafe(self._end, group, size, waiting)
+            loop.call_soon_threadsafe(end)
 
-    def _end(self, group: Group, size: int, waiting: list[Callable[[Group], None]]) -> None:
+    def _end(
+        self, groups: _Groups, group: Group, size: int, waiting: list[Callable[[Group], None]]
+    ) -> None:
+        self._idle.append(groups)
         self._in_flight.remove(size)
         if self._waiting and not self._is_planned:
             self._begin()  # first of all: the disk works while these callers go on
