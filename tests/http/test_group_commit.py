@@ -135,3 +135,20 @@ async def test_a_group_that_fails_fails_alone(root: Path) -> None:
         assert tree_of(root)["new"] == ["jobs:no-1"]
         commits.close()
         syncer.close()
+
+
+async def test_a_sync_that_hangs_keeps_the_end_waiting_no_longer_than_it_lasts(root: Path) -> None:
+    with Spool(root) as spool:
+        spool.create_queue("jobs")
+        syncer = GatedSyncer(spool)
+        commits = Commits(syncer)
+        pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
+        task = asyncio.create_task(commits.complete(pending))
+        await until_begun(syncer)
+        closing = threading.Thread(target=commits.close)
+        closing.start()
+        syncer.gate.set()
+        await asyncio.to_thread(closing.join, 30)
+        assert not closing.is_alive()
+        assert len(await task) == 1
+        syncer.close()

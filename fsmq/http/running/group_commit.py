@@ -24,7 +24,7 @@ from fsmq.spool.errors import FsmqError, Unavailable
 from ..problems import InternalError
 
 T = TypeVar("T")
-# A group, and what is to be called on the loop when it is synced; None ends the thread.
+# Gives a thread its groups, each with what is to be called on the loop then; None ends the thread.
 _Groups: TypeAlias = "SimpleQueue[tuple[Group, Callable[[], None]] | None]"
 log = logging.getLogger(__name__)
 # The ends of verbs may take so many seconds at a time.
@@ -40,18 +40,18 @@ class Commits:
     def __init__(self, syncer: Syncer) -> None:
         self.at_once = IN_FLIGHT
         self._syncer = syncer
-        self._threads: list[threading.Thread] = []
-        self._idle: list[_Groups] = []  # what each thread without work gets its groups from
+        self._threads: list[tuple[threading.Thread, _Groups]] = []
+        self._idle: list[_Groups] = []  # of threads without work
         self._group = Group()
         self._waiting: list[Callable[[Group], None]] = []
         self._in_flight: list[int] = []  # the files of each group
         self._is_planned = False
 
     def close(self) -> None:
-        """End the threads; nothing may be in flight any more."""
-        for groups in self._idle:
+        """End the threads; what is in flight is synced, and its callers are not called any more."""
+        for _, groups in self._threads:
             groups.put(None)
-        for thread in self._threads:
+        for thread, _ in self._threads:
             thread.join()
 
     async def complete(self, pending: Pending[T]) -> T:
@@ -138,7 +138,7 @@ class Commits:
             groups: _Groups = SimpleQueue()
             thread = threading.Thread(target=self._sync_all, args=(loop, groups), name="fsmq-sync")
             thread.start()
-            self._threads.append(thread)
+            self._threads.append((thread, groups))
             self._idle.append(groups)
 
     def _sync_all(self, loop: asyncio.AbstractEventLoop, groups: _Groups) -> None:
