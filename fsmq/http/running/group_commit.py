@@ -136,7 +136,9 @@ class Commits:
         loop = asyncio.get_running_loop()
         for _ in range(IN_FLIGHT):
             groups: _Groups = SimpleQueue()
-            thread = threading.Thread(target=self._sync_all, args=(loop, groups), name="fsmq-sync")
+            thread = threading.Thread(
+                target=self._sync_all, args=(loop, groups), name="fsmq-sync", daemon=True
+            )
             thread.start()
             self._threads.append((thread, groups))
             self._idle.append(groups)
