@@ -75,6 +75,7 @@ class Request:
 
     __slots__ = (
         "_behind",
+        "_behind_since",
         "_identity",
         "_lane",
         "_missing",
@@ -115,6 +116,7 @@ class Request:
         self._parts = [data]
         self._missing = missing
         self._behind = b""
+        self._behind_since = 0.0
 
     @property
     def body(self) -> bytes:
@@ -128,6 +130,8 @@ class Request:
     def more(self, data: bytes) -> None:
         """Bytes have come: of the body, or of what is for later."""
         if not self._missing:
+            if not self._behind:
+                self._behind_since = time.perf_counter()
             self._behind += data
             if len(self._behind) > _MAX_BEHIND:
                 self.connection.pause()
@@ -163,6 +167,16 @@ class Request:
 
     # -- its end -----------------------------------------------------------------------------------
 
+    @property
+    def _is_last(self) -> bool:
+        """Whether its answer ends the connection: the server stops, or what came behind it is a
+        head that does not end."""
+        if self._lane.is_off:
+            return True
+        if not self._behind or b"\r\n\r\n" in self._behind:
+            return False
+        return time.perf_counter() - self._behind_since > self._lane.header_timeout
+
     def hold(self, size: int) -> None:
         """Count bytes of bodies that are there, until it is answered."""
         self._lane.hold(self, size)
@@ -189,7 +203,7 @@ class Request:
         """Answer it, if that is still to be done."""
         if not self.is_open:
             return
-        closing = self._lane.is_off
+        closing = self._is_last
         self._lane.observe(self, status)
         if not self.is_gone:
             self.connection.write(render(status, headers, body, closing=closing))
@@ -226,7 +240,7 @@ class Request:
 
     async def _write(self, response: Response, body: Pieces) -> None:
         """Answer it piece by piece, as quickly as the client takes it."""
-        closing = self._lane.is_off
+        closing = self._is_last
         self._lane.observe(self, response.status)
         writer = StreamWriter(self.connection, asyncio.get_running_loop())
         if body.size is None:
@@ -262,6 +276,7 @@ class Lane:
         self, service: Service, heads: Heads, open_requests: OpenRequests, through: str
     ) -> None:
         self.is_off = False
+        self.header_timeout = service.admission.limits.header_timeout
         self._access: Access = service.access
         self._admission: Admission = service.admission
         self._metrics = service.spool.context.metrics
