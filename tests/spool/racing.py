@@ -105,8 +105,8 @@ def _renew_late(jobs: Any, message_id: str, deadline: float) -> list[Held]:
     asked = time.time()
     try:
         later = jobs.renew(message_id, 0.05)
-    except NoSuchMessage:
-        return []
+    except (NoSuchMessage, Unavailable):
+        return []  # it has run out; or who acts on it was stopped in the middle, and nothing is told
     return [Held(message_id, asked, time.time(), later, renewal=True)]
 
 
