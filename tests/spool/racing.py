@@ -106,7 +106,7 @@ def _renew_late(jobs: Any, message_id: str, deadline: float) -> list[Held]:
     try:
         later = jobs.renew(message_id, 0.05)
     except (NoSuchMessage, Unavailable):
-        return []  # it has run out; or who acts on it was stopped in the middle, and nothing is told
+        return []  # it has run out; or who acts on it was stopped in the middle: nothing is held
     return [Held(message_id, asked, time.time(), later, renewal=True)]
 
 

@@ -116,6 +116,9 @@ class QuickClaims:
         except FsmqError:
             room.close()
             self._hand_over(requests)
+        except BaseException:
+            room.close()
+            raise
         else:
             requests[0].spawn(self._claim_in_thread(requests, room, steps))
 
