@@ -76,14 +76,22 @@ class Scene:
 
     @contextmanager
     def third_client(self) -> Iterator[None]:
-        """Others are a third one meanwhile: the second has been stopped in its middle."""
-        second = self.other
+        """Others are a third one meanwhile: the second has been stopped in its middle.
+
+        And another mover delivers: the first one may have been stopped in its middle, too.
+        """
+        second, mover = self.other, self.mover
         self.other = self.client("c", watch="poll", poll_interval=0.0)
         self.other.claims = second.claims
+        self.mover = self.client("mover of c", delivers=True)
+        # It has run for long: one that begins now takes all writers for dead (`restart_mover`).
+        delivery = self.mover.spool._delivery
+        assert delivery is not None
+        delivery._from_new._has_started = True
         try:
             yield
         finally:
-            self.other = second
+            self.other, self.mover = second, mover
 
     def close(self) -> None:
         for client in self._open:
