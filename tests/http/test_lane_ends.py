@@ -396,3 +396,14 @@ def test_a_stop_answers_what_the_lane_has(root: Path) -> None:
         assert [answer.headers["Connection"] for answer in answers] == ["close"] * 3
         assert all(wire.is_closed() for wire in wires)
     assert server.admission.memory == 0
+
+
+def test_the_next_head_begins_with_the_end_of_a_body(inside: Inside) -> None:
+    with Wire(inside.url) as wire:
+        wire.send("POST /q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbo")
+        eventually(lambda: inside.server._open.number == 1)
+        wire.send("dyGET /q/messages HTTP/1.1\r\nHo")
+        first = wire.answer()
+        assert (first.status, first.headers["Connection"]) == (201, None)
+        wire.send("st: localhost\r\n\r\n")
+        assert wire.answer().status == 204

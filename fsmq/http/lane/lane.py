@@ -129,9 +129,9 @@ class Request:
 
     def more(self, data: bytes) -> None:
         """Bytes have come: of the body, or of what is for later."""
+        if not self._behind:
+            self._behind_since = time.perf_counter()
         if not self._missing:
-            if not self._behind:
-                self._behind_since = time.perf_counter()
             self._behind += data
             if len(self._behind) > _MAX_BEHIND:
                 self.connection.pause()
