@@ -97,22 +97,22 @@ docs: setup ## build the documentation site, and all of it in one document for p
 
 .PHONY: soak
 soak: setup java ## all that is long: power cuts, kills, crash states, interleavings, requests (three hours)
-	$(BIN)/python -m tests.power.soak
-	$(BIN)/python -m tests.interleave
+	$(BIN)/python -m tests.soak.power
+	$(BIN)/python -m tests.soak.interleavings
 	$(MAKE) soak-fuzz
-	$(BIN)/python -m tests.pipeline.kills
-	$(BIN)/python -m tests.pipeline.writer_kills
-	$(BIN)/python -m tests.pipeline.worker_kills
-	$(BIN)/python -m tests.pipeline.job_kills
-	$(BIN)/python -m tests.pipeline.power_cuts
+	$(BIN)/python -m tests.soak.stream_kills
+	$(BIN)/python -m tests.soak.writer_kills
+	$(BIN)/python -m tests.soak.worker_kills
+	$(BIN)/python -m tests.soak.job_kills
+	$(BIN)/python -m tests.soak.spark_power
 
 .PHONY: soak-nfs
 soak-nfs: setup ## two hosts on real NFS in an emulated machine, as root (half an hour)
-	$(BIN)/python -m tests.nfs.soak
+	$(BIN)/python -m tests.soak.nfs
 
 .PHONY: soak-cluster
 soak-cluster: setup java ## Spark on hosts that mount the spool over sshfs, as root (20 minutes)
-	$(BIN)/python -m tests.pipeline.cluster
+	$(BIN)/python -m tests.soak.cluster
 
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)
@@ -120,7 +120,7 @@ bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of
 
 .PHONY: day
 day: setup ## play a day of work, kill the job journal meanwhile, compare its tables (ten minutes)
-	$(BIN)/python -m tests.pipeline.day --kills --to build/day-$$(date +%s)
+	$(BIN)/python -m tests.soak.day --kills --to build/day-$$(date +%s)
 
 .PHONY: install
 install: ## put fsmq on this machine: program, units, user (as root; DESTDIR, PREFIX)
@@ -136,7 +136,7 @@ bundle: $(RUNS) ## make an archive in dist/ that installs without a network
 
 .PHONY: soak-fuzz
 soak-fuzz: setup ## fuzz mq with a million requests (some 20 minutes)
-	$(BIN)/python -m tests.fuzz --requests 1000000
+	$(BIN)/python -m tests.soak.fuzz --requests 1000000
 
 .PHONY: clean
 clean: ## remove the environment and whatever tools have left (stops fsmq first)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.suite import Suite
+from tests.harness.suite import Suite
 
 from .load import Load, wrk
 from .place import Place

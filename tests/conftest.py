@@ -16,8 +16,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tests.replay.story import scratch
-from tests.suite import Suite
+from tests.harness.suite import Suite
+from tests.replay.scenario import scratch
 
 _numbers = count(1)
 _PIPELINE = "tests/pipeline/"

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 PAGE = (HOME / "docs" / "architecture.md").read_text()
 STEPS = re.findall(r"`((?:\w+/)*\w+\.py): ([\w.]+)`", PAGE)

@@ -12,7 +12,7 @@ import pytest
 
 from fsmq.cli.bench import Figure, advise
 from fsmq.spool import Spool
-from tests.suite import HOME, eventually
+from tests.harness.suite import HOME, eventually
 
 _METHODS = ("fsync", "syncfs", "auto", "none")
 _GROUPS = (1, 8, 64)

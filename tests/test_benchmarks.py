@@ -21,8 +21,8 @@ from benchmarks.measure import Bar, Measure, Outcome, Plot, Series
 from benchmarks.place import CannotMount, open_place
 from benchmarks.plot import svg
 from benchmarks.writer import neighbour
-from tests import rows
-from tests.suite import eventually
+from tests.harness import rows
+from tests.harness.suite import eventually
 
 LIBRARY_ROWS = ("put-many", "fetch-depth", "mover-rate", "mover-latency", "mover-timers")
 DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")

@@ -17,7 +17,7 @@ from fsmq.cli import main
 from fsmq.cli.place import place
 from fsmq.spool import Spool
 from fsmq.spool.probe import cleaned_at_boot
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 # Nobody's real /tmp/mq: the default is another folder there.
 _START = """

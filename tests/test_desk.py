@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import Spool
-from tests.desk import Forking
-from tests.forkserver import environment
-from tests.suite import PATIENCE_S, eventually
+from tests.harness.desk import Forking
+from tests.harness.forkserver import environment
+from tests.harness.suite import PATIENCE_S, eventually
 
 PROGRAMS = str(Path(sys.executable).parent)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.forkserver import Forked, ForkServer
-from tests.suite import HOME, PATIENCE_S
+from tests.harness.forkserver import Forked, ForkServer
+from tests.harness.suite import HOME, PATIENCE_S
 
-MODULE = "tests.introduces_itself"
+MODULE = "tests.harness.introduces_itself"
 
 
 @pytest.fixture(scope="module")

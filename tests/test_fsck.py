@@ -23,8 +23,8 @@ from fsmq.spool.fsck import Kind, Progress, Report, Severity, check
 from fsmq.spool.fsck.check import MAX_LISTED
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.layout.stamps import Stamps
-from tests.busy import busy
-from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
+from tests.harness.busy import busy
+from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
 
 HOME = Path(__file__).resolve().parents[1]
 

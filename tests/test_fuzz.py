@@ -18,8 +18,8 @@ from fsmq.spool.layout.message import pack_header, unpack
 from fsmq.spool.layout.names import Facts, check_id, check_queue, new_id
 from fsmq.spool.layout.stamps import Stamps
 from fsmq.wire import quote_id, unquote_id
-from tests.certificates import HAS_OPENSSL
-from tests.fuzz import NAMES, fuzz
+from tests.harness.certificates import HAS_OPENSSL
+from tests.soak.fuzz import NAMES, fuzz
 
 
 @pytest.mark.parametrize(("requests", "tls"), [(4000, False), (500, True)])

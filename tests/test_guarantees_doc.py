@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 PAGE = (HOME / "docs" / "guarantees.md").read_text()
 
@@ -25,6 +25,6 @@ def test_every_promise_names_a_proof() -> None:
 
 def test_the_long_run_is_a_target_and_its_numbers_are_those_told() -> None:
     assert re.search(r"(?m)^soak: ", (HOME / "Makefile").read_text())
-    soak = (HOME / "tests" / "power" / "soak.py").read_text()
+    soak = (HOME / "tests" / "soak" / "power.py").read_text()
     assert "2,000 of `make soak`" in PAGE
     assert '"rounds", default=2000' in soak

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 MODULES = sorted((HOME / "fsmq").rglob("*.py"))
 # A file of each dialect may have the name of its counterpart in another.

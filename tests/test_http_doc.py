@@ -12,7 +12,7 @@ import pytest
 
 from fsmq.http.problems import PROBLEM_TYPES
 from fsmq.spool.layout.settings import DEFAULTS, SETTINGS, Setting
-from tests.suite import HOME
+from tests.harness.suite import HOME
 from website.reference import served_document
 
 DOCUMENT = HOME / "docs" / "http.md"

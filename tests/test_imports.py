@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import metadata
 
-from tests.missing import run_without
+from tests.harness.missing import run_without
 
 # Spark's extras are for these alone.
 _SCRIPT = """

@@ -6,7 +6,7 @@ import re
 
 from fsmq.daemons.settings.settings import SETTINGS
 from fsmq.spool.records.metrics import METRICS
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 TEXT = (HOME / "docs" / "metrics.md").read_text()
 ALERTS = (HOME / "docs" / "howto" / "monitoring.md").read_text()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.missing import environment, run_without
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
-from tests.missing import environment, run_without
-from tests.suite import Suite, eventually
 
 LINUX_ONLY = ("inotify_simple", "uvloop")
 # What runs there just as here; elsewhere the suite mostly looks at what events bring about at once.

@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import Reader, blocks, missing_tool, name, pages, pages_run, steps, uses_spark
-from tests.suite import HOME
+from tests.harness.pages import (
+    Reader,
+    blocks,
+    missing_tool,
+    name,
+    pages,
+    pages_run,
+    steps,
+    uses_spark,
+)
+from tests.harness.suite import HOME
 
 # Why a block may be exempt from being run. Keep it short: each is a promise that nobody checks.
 REASONS = {

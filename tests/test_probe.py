@@ -16,8 +16,8 @@ from fsmq.spool import Spool, UnusableSpool
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.probe import Finding, Level, fatal, probe
-from tests.busy import busy
-from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
+from tests.harness.busy import busy
+from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
 
 HOME = Path(__file__).resolve().parents[1]
 NAMES = [

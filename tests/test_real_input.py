@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 
 def test_every_real_file_comes_out_whole_while_daemons_and_consumers_are_killed() -> None:
     environment = os.environ | {"PYTHONPATH": str(HOME)}
-    command = [sys.executable, "-m", "tests.real_input", "--files=2000", "--kills=12"]
+    command = [sys.executable, "-m", "tests.harness.real_input", "--files=2000", "--kills=12"]
     done = subprocess.run(
         command, cwd=HOME, env=environment, capture_output=True, text=True, timeout=110
     )

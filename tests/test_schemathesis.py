@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite import Suite
+from tests.harness.suite import Suite
 
 pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 
@@ -20,7 +20,7 @@ def test_nothing_in_the_document_makes_a_server_error(tmp_path: Path) -> None:
         command = [Path(sys.executable).with_name("schemathesis"), "run"]
         command += [f"{suite.url}/_openapi.json", "--checks=not_a_server_error"]
         command += ["--phases=examples,fuzzing", "--max-examples=3", "--request-timeout=30"]
-        # A fetch waits as long as it is told to, up to 20 s: tests/fuzz.py tells it less.
+        # A fetch waits as long as it is told to, up to 20 s: tests/soak/fuzz.py tells it less.
         command += [
             "--exclude-operation-id=fetch",
             "--generation-database=none",

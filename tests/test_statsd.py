@@ -11,8 +11,8 @@ import pytest
 
 from fsmq.daemons.statsd import Statsd
 from fsmq.spool.records.metrics import Metrics
+from tests.harness.suite import PATIENCE_S, Suite
 from tests.http.helpers import Wire
-from tests.suite import PATIENCE_S, Suite
 
 
 class Listener:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from fsmq.spool.layout import transitions
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 SITE = HOME / "build" / "site"
 

@@ -121,7 +121,7 @@ root=$(sed -n 's/^root: *//p' "$answer")
 tour "$url" "$root"
 echo
 echo "The main job: real files go in, daemons and consumers are killed with SIGKILL, all come out."
-"$python" -m tests.real_input --url "$url" --root "$root" --supervisor "$(<"$pid_file")"
+"$python" -m tests.harness.real_input --url "$url" --root "$root" --supervisor "$(<"$pid_file")"
 echo
 echo "fsmq stays up at $url"
 echo "  its log:    $log"

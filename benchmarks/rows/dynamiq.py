@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.suite import Suite
+from tests.harness.suite import Suite
 
 from .. import fill
 from ..bench import QUEUE, Bench, make_queue

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.suite import Suite
+from tests.harness.suite import Suite
 
 from .. import fill
 from ..bench import QUEUE, Bench, make_queue

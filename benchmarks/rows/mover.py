@@ -9,7 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.suite import Suite, eventually
+from tests.harness.suite import Suite, eventually
 
 from .. import fill
 from ..bench import QUEUE, Bench

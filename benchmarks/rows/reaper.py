@@ -7,7 +7,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.suite import eventually
+from tests.harness.suite import eventually
 
 from .. import fill
 from ..bench import Bench

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.forkserver import environment, run
+from tests.harness.forkserver import environment, run
 
 FSMQ = [sys.executable, "-m", "fsmq.cli"]
 

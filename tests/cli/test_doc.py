@@ -8,7 +8,7 @@ from fsmq.cli import COMMANDS
 from fsmq.cli.config import config
 from fsmq.cli.failures import Exit
 from fsmq.spool.layout.settings import DEFAULTS
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 DOCUMENT = HOME / "docs" / "cli.md"
 

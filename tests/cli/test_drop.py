@@ -22,7 +22,7 @@ from fsmq.spool import Spool
 from fsmq.spool.layout.names import facts
 from fsmq.spool.layout.uuids import derived_uuid7
 from tests.cli.helpers import Command, environment
-from tests.suite import Program, Suite, arbitrary_moment, eventually
+from tests.harness.suite import Program, Suite, arbitrary_moment, eventually
 
 Start = Callable[..., Program]
 

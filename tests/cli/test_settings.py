@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from fsmq.cli.settings import settings
 from fsmq.daemons.settings.settings import SETTINGS
-from tests.suite import HOME
+from tests.harness.suite import HOME
 from tests.test_options import PROGRAMS, Ran
 
 VALUE = re.compile(r"^# ([a-z-]+ = )(?!\()", re.MULTILINE)

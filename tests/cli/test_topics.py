@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import Command
-from tests.suite import Suite
+from tests.harness.suite import Suite
 
 
 @pytest.fixture(params=["root", "server"])

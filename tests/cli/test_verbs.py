@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import FSMQ, Command, environment
-from tests.suite import HOME, Suite, eventually
+from tests.harness.suite import HOME, Suite, eventually
 
 BINARY = bytes(range(256)) * 300
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import FSMQ, Command, completed, environment
-from tests.suite import Suite
+from tests.harness.suite import Suite
 
 
 def findings(command: Command, code: int | None = None) -> dict[str, tuple[str, str]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import FSMQ, Command, environment
-from tests.suite import PATIENCE_S, Suite, eventually
+from tests.harness.suite import PATIENCE_S, Suite, eventually
 
 Worker = subprocess.Popen[bytes]
 # `fsmq` on a machine so busy that a command has long begun when its worker gets to know: the test

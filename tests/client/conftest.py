@@ -11,7 +11,7 @@ import pytest
 
 from fsmq import AsyncClient, Client
 from tests.client.proxy import Proxy
-from tests.suite import Suite
+from tests.harness.suite import Suite
 
 Make = Callable[..., Any]
 

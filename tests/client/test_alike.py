@@ -36,7 +36,7 @@ from fsmq import (
 )
 from fsmq.client.topics import AsyncClientTopic, ClientTopic
 from fsmq.spool.claimed import AsyncClaimed, Claimed
-from tests.suite import Suite, eventually_on_loop
+from tests.harness.suite import Suite, eventually_on_loop
 
 WAIT_S = 15.0
 

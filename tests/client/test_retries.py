@@ -33,11 +33,11 @@ from fsmq import (
     UnexpectedAnswer,
 )
 from fsmq.client.exchange import Answer
-from tests import certificates
 from tests.client.proxy import Proxy
 from tests.faults.test_real_disks import disk, fill  # noqa: F401 - a fixture
+from tests.harness import certificates
+from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.keyfile import add_key
-from tests.suite import Suite, eventually, eventually_on_loop
 
 ARRIVAL_S = 15.0
 

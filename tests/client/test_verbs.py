@@ -21,7 +21,7 @@ from fsmq import (
     QueueFull,
     Spool,
 )
-from tests.suite import Suite, eventually, eventually_on_loop
+from tests.harness.suite import Suite, eventually, eventually_on_loop
 
 ARRIVAL_S = 15.0
 UUID = str(uuid7())

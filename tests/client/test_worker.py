@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from fsmq import AsyncClient, Bury, Claim, Client, InvalidValue, Message, NoSuchQueue, Retry, Spool
-from tests.suite import HOME, Suite, eventually_on_loop
+from tests.harness.suite import HOME, Suite, eventually_on_loop
 
 Work = Callable[[Message, Claim], Awaitable[None]]
 ARRIVAL_S = 15.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.user import User
-from tests.suite import PATIENCE_S, Suite
+from tests.harness.suite import PATIENCE_S, Suite
 
 
 @pytest.fixture

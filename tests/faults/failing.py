@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 
+from tests.harness.suite import arbitrary_moment, eventually
 from tests.power.disk import Cut, Disk, run
-from tests.suite import arbitrary_moment, eventually
 
 _SIZE = 64 * 1024 * 1024
 _ROOM = 16 * 1024 * 1024  # for what is written while it takes everything

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite import PATIENCE_S, Suite, eventually
+from tests.harness.suite import PATIENCE_S, Suite, eventually
 
 SYNCS = "fsync,syncfs"
 RENAMES = "renameat,renameat2"

@@ -10,7 +10,7 @@ from fsmq.spool.durability.sync import IN_FLIGHT
 from fsmq.spool.layout.names import seal_of, staged_entry
 from tests.faults.inject import RENAMES, SYNCS, WHOLE_DISK, injected
 from tests.faults.user import User, refused
-from tests.suite import Suite, eventually
+from tests.harness.suite import Suite, eventually
 
 
 @pytest.fixture(scope="module", params=["fsync", "syncfs"])

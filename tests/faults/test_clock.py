@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool.layout.names import Facts, facts
+from tests.harness.suite import PATIENCE_S, Suite
 from tests.http.helpers import Wire
-from tests.suite import PATIENCE_S, Suite
 
 HOUR_S, TIMER_S = 3600, 1
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.inject import RENAMES, SYNCS, injected
 from tests.faults.user import User, refused
-from tests.suite import Suite, eventually
+from tests.harness.suite import Suite, eventually
 
 JSON = {"Content-Type": "application/json"}
 

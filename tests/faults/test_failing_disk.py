@@ -16,7 +16,7 @@ from fsmq.spool.durability.sync import IN_FLIGHT, Group
 from tests.faults.failing import FailingDisk
 from tests.power.clients import FAN, MAIN
 from tests.power.disk import CannotMount, run
-from tests.power.nursery import Nursery
+from tests.power.programs import Programs
 from tests.power.rounds import Campaign
 
 LOAD = {
@@ -32,8 +32,8 @@ LOAD = {
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("logs")) as started:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    with Programs(tmp_path_factory.mktemp("logs")) as started:
         yield started
 
 
@@ -48,7 +48,7 @@ def disk(tmp_path: Path) -> Iterator[FailingDisk]:
 
 @pytest.mark.parametrize("sync", ["fsync", "syncfs", "auto"])
 def test_what_was_acknowledged_reads_back(
-    nursery: Nursery, disk: FailingDisk, tmp_path: Path, sync: str
+    programs: Programs, disk: FailingDisk, tmp_path: Path, sync: str
 ) -> None:
     with Spool(disk.place / "mq", sync="none") as spool:
         for queue in (MAIN, FAN):
@@ -56,10 +56,10 @@ def test_what_was_acknowledged_reads_back(
     for folder in ("new", "delay", "remove", f"queues/{MAIN}", f"queues/{FAN}"):
         disk.grow(disk.place / "mq" / folder)
     # Where a block of ext4's own is refused, it is read-only from then on.
-    disk.failures = lambda: len(re.findall(r"ENOSPC|EIO|EROFS", nursery.log("here-mq-0")))
-    tally = Campaign(disk, nursery, tmp_path, sync=sync, weights=LOAD, seed=sync).run(1)
-    assert tally.findings == []
-    assert tally.acknowledged > 20, f"the load was too light to tell anything: {tally}"
+    disk.failures = lambda: len(re.findall(r"ENOSPC|EIO|EROFS", programs.log("here-mq-0")))
+    results = Campaign(disk, programs, tmp_path, sync=sync, weights=LOAD, seed=sync).run(1)
+    assert results.findings == []
+    assert results.acknowledged > 20, f"the load was too light to tell anything: {results}"
 
 
 class Told(Spool):

@@ -10,7 +10,7 @@ import pytest
 
 from fsmq.spool.layout.transitions import FOLDERS
 from tests.faults.user import User
-from tests.suite import eventually
+from tests.harness.suite import eventually
 
 # What is removed with everything in it is gone; what comes afterwards is not.
 PROMPT_S = 20.0  # folders are listed for safety's sake only after 30 seconds and more

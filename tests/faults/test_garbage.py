@@ -11,8 +11,8 @@ from fsmq.spool import Spool
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.uuids import uuid7
 from tests.faults.left import leave_work
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
-from tests.suite import Suite, eventually
 
 _DEEP = 100_000
 _VAST = 1 << 300

@@ -10,8 +10,8 @@ from fsmq.spool.layout.message import pack_header
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.uuids import uuid7
 from tests.faults.inject import injected
+from tests.harness.suite import Suite
 from tests.http.helpers import Answer, Wire
-from tests.suite import Suite
 
 BODY = b"pay 100"
 

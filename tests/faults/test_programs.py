@@ -28,8 +28,8 @@ from tests.faults.inject import (
     tracer_of,
 )
 from tests.faults.user import User, refused
+from tests.harness.suite import HOME, PATIENCE_S, Suite, eventually
 from tests.http.helpers import Wire
-from tests.suite import HOME, PATIENCE_S, Suite, eventually
 
 SLOW_S = 3.0
 CLIENTS = 50

@@ -15,9 +15,9 @@ from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.verbs import removal
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 from tests.spool.crashing import leave
-from tests.suite import Suite, eventually
 
 MEGABYTE = 1024 * 1024
 # sync=fsync: an error of the disk is told for the file that it hits.

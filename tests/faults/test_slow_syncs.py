@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.inject import SYNCS, injected
+from tests.harness.suite import PATIENCE_S, Suite, eventually
 from tests.http.helpers import Answer, Wire
-from tests.suite import PATIENCE_S, Suite, eventually
 
 CLIENTS = 8
 WAIT_S = 20.0

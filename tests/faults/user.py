@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any
 
 from fsmq import Client
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
-from tests.suite import Suite, eventually
 
 
 class User:

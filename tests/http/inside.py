@@ -24,7 +24,7 @@ from fsmq.http.service.service import Service
 from fsmq.spool.durability.sync import Group, SyncMode
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.spool import Spool
-from tests.suite import PATIENCE_S, eventually
+from tests.harness.suite import PATIENCE_S, eventually
 
 T = TypeVar("T")
 _ID = re.compile(r"(?:p[0-9]{2}\.)?[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")

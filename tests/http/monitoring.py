@@ -5,8 +5,8 @@ from __future__ import annotations
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.harness.suite import eventually_on_loop
 from tests.http.helpers import ask
-from tests.suite import eventually_on_loop
 
 
 class Page:

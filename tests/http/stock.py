@@ -13,8 +13,8 @@ from typing import NamedTuple
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.layout.stamps import Stamps
 from fsmq.spool.verbs.dedup import read_side, write_side
+from tests.harness.suite import Suite
 from tests.http.routes import Request, document, every_request
-from tests.suite import Suite
 
 _HOUR_MS = 3_600_000
 

@@ -17,11 +17,11 @@ from aiohttp.web import StreamResponse
 from fsmq.http.describe import Answer, Operation
 from fsmq.http.routing.call import Call
 from fsmq.http.routing.router import Router
+from tests.harness.suite import HOME, Suite, eventually
 from tests.http import helpers
 from tests.http.helpers import Wire, ask
 from tests.http.keyfile import add_key, bearer
 from tests.http.test_errors import is_problem
-from tests.suite import HOME, Suite, eventually
 
 # What needs which right: method, path, right.
 NEEDS = [

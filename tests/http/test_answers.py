@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsmq.spool.layout.message import pack_header
+from tests.harness.suite import Suite
 from tests.http.helpers import Wire
 from tests.http.stock import Stock, Stored
-from tests.suite import Suite
 
 SANDBOX = "sandbox; default-src 'none'"
 # The paths that are known to answer what clients have stored: the tests must meet them.

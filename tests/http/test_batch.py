@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, ask, configure, counts, fetch, post
-from tests.suite import Suite, eventually
 
 PLAIN = {"body": "x"}
 

@@ -15,7 +15,7 @@ from aiohttp.web import BaseRequest, Response
 
 import fsmq
 from fsmq.http.connection.connection import BORROWED, Connection
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 # Where objects of aiohttp can be: the spool knows none, and Spark's jobs need none.
 ROOMS = ("http", "client", "daemons")

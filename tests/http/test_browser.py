@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
-from tests.suite import Suite, eventually
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")

@@ -8,8 +8,8 @@ import aiohttp
 
 from fsmq.daemons.settings.settings import DIALECTS as NAMES
 from fsmq.http.dialects import DIALECTS
+from tests.harness.suite import Suite
 from tests.http.helpers import PROBLEM, Wire, ask
-from tests.suite import Suite
 
 
 def test_every_dialect_can_be_chosen() -> None:

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from fsmq.http.dynamiq.status import _alone
+from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.helpers import Answer, ask, fetch, post
-from tests.suite import Suite, eventually, eventually_on_loop
 
 JSON = "application/json; charset=UTF-8"
 TEXT = "text/plain; charset=utf-8"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.helpers import PROBLEM, Answer, Wire, ask, fetch, post, send
-from tests.suite import Suite
 
 # What breaks the rule for names of queues, as it stands in a path.
 BAD_NAMES = [

@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.helpers import ARRIVAL_S, Wire, ask, configure, counts, fetch, post
-from tests.suite import Suite, eventually, eventually_on_loop
 
 
 def moment(text: str) -> datetime:

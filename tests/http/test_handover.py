@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.suite import HOME, PATIENCE_S, Suite, eventually
 from tests.http.helpers import Wire
 from tests.http.load import Load
-from tests.suite import HOME, PATIENCE_S, Suite, eventually
 
 _RESTARTS = 5
 # As systemd does it: the socket stands at 3, and the variables name the very process.

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.helpers import Wire
-from tests.suite import Suite
 
 
 def test_a_connection_is_kept(suite: Suite, queue: str) -> None:

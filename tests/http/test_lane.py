@@ -12,10 +12,10 @@ import pytest
 
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
-from tests.fuzz import BODIES
 from tests.http.helpers import Wire
 from tests.http.keyfile import add_key
 from tests.http.pair import KIB, LIMIT, Pair, pair_of, request
+from tests.soak.fuzz import BODIES
 
 
 @pytest.fixture(scope="module")

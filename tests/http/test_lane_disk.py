@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.faults.inject import RENAMES, injected
+from tests.harness.suite import Suite
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.test_errors import is_problem
 from tests.http.test_lane_limits import send_all
-from tests.suite import Suite
 
 
 def test_a_removal_that_fails_in_the_middle_of_a_group(

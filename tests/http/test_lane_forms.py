@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fuzz import HEADERS, NAMES, VALUES, Generator
 from tests.http.pair import LIMIT, Pair, pair_of, request
 from tests.http.test_errors import BAD_IDS, BAD_NAMES
+from tests.soak.fuzz import HEADERS, NAMES, VALUES, Generator
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from fsmq.http.guard.limits import Limits
+from tests.harness.suite import eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.test_lane_ends import many, waits
-from tests.suite import eventually
 
 KIB = 1024
 MIB = 1024 * KIB

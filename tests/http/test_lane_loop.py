@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.helpers import Wire
 from tests.http.test_loop import HELD_S, TRIES, watch_over
 from tests.http.watched import Watch
-from tests.suite import Suite
 
 CONNECTIONS = 2000
 

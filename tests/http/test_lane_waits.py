@@ -12,11 +12,11 @@ import pytest
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
 from fsmq.http.guard.limits import Limits
+from tests.harness.suite import eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.keyfile import add_key, bearer
 from tests.http.test_errors import is_problem
-from tests.suite import eventually
 
 KIB = 1024
 WAITERS = 3

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 from tests.http.keyfile import add_key, bearer
 from tests.http.test_errors import is_problem
-from tests.suite import Suite, eventually
 
 MIB = 1024 * 1024
 # Short, so that tests need not wait; long enough for a loaded machine to send a few bytes.

@@ -18,10 +18,10 @@ import pytest
 from fsmq.http.emodb.ids import encode
 from fsmq.spool.layout.compression import compress
 from tests.faults.inject import injected
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
 from tests.http.stock import Stock, Stored
 from tests.http.watched import Watch
-from tests.suite import Suite, eventually
 
 MIB = 1024 * 1024
 NONE: Mapping[str, str] = {}

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool.layout.compression import compress
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 from tests.http.stock import Stock, Stored
 from tests.http.test_errors import is_problem
 from tests.http.test_limits import memory
-from tests.suite import Suite, eventually
 
 MIB = 1024 * 1024
 LIMIT = 32 * MIB

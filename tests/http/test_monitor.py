@@ -14,9 +14,9 @@ from prometheus_client.openmetrics.parser import (
 )
 
 from fsmq.spool.records.metrics import METRICS
+from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.helpers import Wire, ask, fetch, post
 from tests.http.monitoring import page, until
-from tests.suite import Suite, eventually, eventually_on_loop
 
 
 async def test_the_life_of_messages(client: aiohttp.ClientSession, queue: str) -> None:

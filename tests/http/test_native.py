@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import aiohttp
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import ask, fetch, post, send
-from tests.suite import Suite, eventually
 
 
 async def test_a_queue_is_created_once(client: aiohttp.ClientSession) -> None:

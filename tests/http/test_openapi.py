@@ -21,8 +21,8 @@ from fsmq.http.routing.router import Router
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.names import check_id, is_queue, new_id
 from fsmq.spool.layout.settings import DEFAULTS
+from tests.harness.suite import Suite
 from tests.http.helpers import Answer, ask, post
-from tests.suite import Suite
 
 # Other dialects take unknown parameters, and answer errors in other shapes: they have own tests.
 OTHERS = ("EmoDB", "Dynamiq")

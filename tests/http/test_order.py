@@ -7,8 +7,8 @@ from pathlib import Path
 
 import aiohttp
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import ask, fetch, post
-from tests.suite import Suite, eventually
 
 STEPS = 150
 

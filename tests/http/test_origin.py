@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.helpers import Wire
 from tests.http.keyfile import add_key, bearer
 from tests.http.test_errors import is_problem
-from tests.suite import Suite
 
 # What a page can send without asking first: a form, an image, fetch() in mode no-cors.
 FOREIGN = [

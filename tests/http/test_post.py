@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.helpers import Answer, Wire, ask, configure, counts, fetch, post, send
-from tests.suite import Suite
 
 MAX_BYTES = 16 * 1024 * 1024
 

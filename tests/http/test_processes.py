@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
-from tests.suite import Suite, eventually
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import time
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import ask, configure, fetch, post
-from tests.suite import Suite, eventually
 
 
 async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, queue: str) -> None:

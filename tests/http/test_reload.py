@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from fsmq.daemons.process.filewatch import folders_of
-from tests.certificates import HAS_OPENSSL, make
+from tests.harness.certificates import HAS_OPENSSL, make
+from tests.harness.missing import environment
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
 from tests.http.keyfile import add_key, bearer
-from tests.missing import environment
-from tests.suite import Suite, eventually
 
 
 class Keyed:

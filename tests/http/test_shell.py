@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import ask, fetch, post
-from tests.suite import Suite, eventually
 
 UUID = "01900000-0000-7000-8000-00000000000"
 NAMES = [

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
-from tests.suite import Suite, eventually
 
 
 @contextlib.contextmanager

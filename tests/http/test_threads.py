@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from fsmq.http.running.threads import Threads
-from tests.suite import PATIENCE_S
+from tests.harness.suite import PATIENCE_S
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import HAS_OPENSSL, make
+from tests.harness.certificates import HAS_OPENSSL, make
+from tests.harness.suite import HOME, Suite, eventually
 from tests.http.helpers import Crowd, Wire
-from tests.suite import HOME, Suite, eventually
 
 pytestmark = pytest.mark.skipif(not HAS_OPENSSL, reason="there is no openssl")
 

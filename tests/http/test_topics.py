@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.helpers import PROBLEM, Answer, Wire, ask, fetch
-from tests.suite import Suite
 
 
 @pytest.fixture

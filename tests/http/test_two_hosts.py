@@ -11,9 +11,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite, eventually
 from tests.http.emodb.helpers import SUCCESS, Emo, payloads
 from tests.http.helpers import Wire
-from tests.suite import Suite, eventually
 
 TOP = 2**63 - 1
 

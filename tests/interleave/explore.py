@@ -15,21 +15,22 @@ from pathlib import Path
 from tests.interleave.gate import Actor, Gate
 from tests.interleave.judge import judge
 from tests.interleave.scene import FIRST, Scene, always
-from tests.interleave.verbs import STORIES, VERBS
-from tests.replay.story import scratch
+from tests.interleave.verbs import SCENARIOS, VERBS
+from tests.replay.scenario import scratch
 
 
 @dataclass(frozen=True)
 class Plan:
     """Who acts, and in which order; the calls at which they are stopped make it a schedule.
 
-    One story: the verb to its k-th call, the story whole, the rest of the verb. A second one comes
-    at a later call of the verb. With ``crosses`` the story is stopped, too: then the verb ends
-    first, and the rest of the story comes last. With ``third`` that is told while both are stopped.
+    One scenario: the verb to its k-th call, the scenario whole, the rest of the verb. A second one
+    comes at a later call of the verb. With ``crosses`` the scenario is stopped, too: then the verb
+    ends first, and the rest of the scenario comes last. With ``third`` that one comes while both
+    are stopped.
     """
 
     verb: str
-    story: str
+    scenario: str
     second: str | None = None
     crosses: bool = False
     third: str | None = None
@@ -37,7 +38,7 @@ class Plan:
     def __str__(self) -> str:
         more = [self.second and f"then {self.second}", "crossed" if self.crosses else None]
         more.append(self.third and f"and within {self.third}")
-        return ", ".join([f"{self.verb} x {self.story}", *filter(None, more)])
+        return ", ".join([f"{self.verb} x {self.scenario}", *filter(None, more)])
 
     @property
     def stops_twice(self) -> bool:
@@ -132,9 +133,11 @@ class _Play:
         self._scene = scene
         self._plan = plan
         verb = VERBS[plan.verb]
-        self._stories = STORIES[verb.others]
+        self._scenarios = SCENARIOS[verb.others]
         self._verb = Actor(gate, lambda: verb.work(scene), told, "    ")
-        self._other = Actor(gate, lambda: self._stories[plan.story](scene), told, "            ")
+        self._other = Actor(
+            gate, lambda: self._scenarios[plan.scenario](scene), told, "            "
+        )
         self.actors = (self._verb, self._other)
 
     def play(self, stops: tuple[int, ...]) -> tuple[bool, ...]:
@@ -152,15 +155,15 @@ class _Play:
                 self._verb.run()
             self._other.run()
         else:
-            self._tell(plan.story)
+            self._tell(plan.scenario)
             if plan.second is not None:
                 ends += (self._verb.run(stops[1]),)
                 self._tell(plan.second)
         self._verb.run()
         return ends
 
-    def _tell(self, story: str) -> None:
-        self._stories[story](self._scene)
+    def _tell(self, scenario: str) -> None:
+        self._scenarios[scenario](self._scene)
 
 
 def _failed(error: BaseException) -> str:

@@ -51,7 +51,7 @@ class Stuck(Exception):
 
 
 class NoEvents(Exception):
-    """The kernel has no file events for a spool: what can be told without them is another story."""
+    """The kernel has no file events for a spool: what others see without them is another matter."""
 
 
 class Actor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.interleave.explore import Plan
-from tests.interleave.verbs import STORIES, VERBS
+from tests.interleave.verbs import SCENARIOS, VERBS
 
-# Two stories of which the first changes what the verb has seen, and the second what it sees next.
+# Two scenarios of which the first changes what the verb has seen, and the second what it sees next.
 _IN_TURN = (
     ("release", "claim"),
     ("lapse", "claim"),
@@ -60,9 +60,9 @@ _SHARING = tuple(name for name, verb in VERBS.items() if verb.others == "queue")
 
 
 def pairs() -> Iterator[Plan]:
-    """Each verb, and each story of others."""
+    """Each verb, and each scenario of others."""
     for name, verb in VERBS.items():
-        yield from (Plan(name, story) for story in STORIES[verb.others])
+        yield from (Plan(name, scenario) for scenario in SCENARIOS[verb.others])
 
 
 def in_turn() -> Iterator[Plan]:
@@ -74,23 +74,23 @@ def in_turn() -> Iterator[Plan]:
 def crossed() -> Iterator[Plan]:
     """Each verb, and another that is in its own middle when the first one ends."""
     for name in _SHARING:
-        yield from (Plan(name, story, crosses=True) for story in _SINGLE)
+        yield from (Plan(name, scenario, crosses=True) for scenario in _SINGLE)
 
 
 def nested() -> Iterator[Plan]:
     """Two verbs in their middle, and a third one."""
     for name in _LOOKING:
-        for story in ("claim", "put", "remove", "release", "deliver"):
-            yield from (Plan(name, story, third=third) for third in _THIRD)
+        for scenario in ("claim", "put", "remove", "release", "deliver"):
+            yield from (Plan(name, scenario, third=third) for third in _THIRD)
 
 
 def quick(name: str) -> Iterator[Plan]:
     """What is explored of a verb with the tests."""
     if VERBS[name].others == "dedup":
-        stories = _QUICK_DEDUP
+        scenarios = _QUICK_DEDUP
     else:
-        stories = _QUICK + (_QUICK_LOOKING if name in _LOOKING else ())
-    yield from (Plan(name, story) for story in (*stories, *_QUICK_MORE.get(name, ())))
+        scenarios = _QUICK + (_QUICK_LOOKING if name in _LOOKING else ())
+    yield from (Plan(name, scenario) for scenario in (*scenarios, *_QUICK_MORE.get(name, ())))
     yield from (Plan(name, first, second) for first, second in _QUICK_IN_TURN.get(name, ()))
 
 

@@ -163,7 +163,7 @@ def test_a_slow_machine_finds_the_same(scratch: Path, monkeypatch: Patch) -> Non
 
 
 def test_nothing_is_explored_without_events(scratch: Path, monkeypatch: Patch) -> None:
-    """A purge would do without, and another story would be told."""
+    """A purge would do without, and another matter would be told."""
 
     def refuse(*arguments: object, **named: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

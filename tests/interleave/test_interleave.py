@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.suite import HOME
 from tests.interleave import gate
 from tests.interleave.explore import Explorer
 from tests.interleave.plans import quick
 from tests.interleave.verbs import VERBS
-from tests.suite import HOME
 
 # Those that neither look at a tree nor change it.
 HARMLESS = {

@@ -173,7 +173,7 @@ class Verb:
 
     work: Step
     first: Step = nothing
-    others: str = "queue"  # which of STORIES are told meanwhile
+    others: str = "queue"  # which of SCENARIOS are told meanwhile
     delivers: bool = False  # whether the first client is a mover
 
 
@@ -394,5 +394,5 @@ _TOPIC: dict[str, Step] = {
     "delete queue, publish": steps(delete_queue, lambda s: s.other.publish()),
     **_QUEUE,
 }
-STORIES = {"queue": _QUEUE, "dedup": _DEDUP, "topic": _TOPIC}
-__all__ = ["DEAD", "DUPS", "STORIES", "VERBS", "Step", "Verb"]
+SCENARIOS = {"queue": _QUEUE, "dedup": _DEDUP, "topic": _TOPIC}
+__all__ = ["DEAD", "DUPS", "SCENARIOS", "VERBS", "Step", "Verb"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.hosts import Host
+from tests.harness.hosts import Host
 
 _PORT = 2049
 _THREADS = Path("/proc/fs/nfsd/threads")

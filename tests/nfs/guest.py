@@ -1,6 +1,6 @@
 """What runs in the machine: `python -m tests.nfs.guest --rounds 20 --options vers=4.2,hard`.
 
-First what two hosts do to each other step by step, then the battle.
+First what two hosts do to each other step by step, then the hosts.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 
 import click
 
-from tests.hosts import Host, Hosts
+from tests.harness.hosts import Host, Hosts
+from tests.harness.suite import HOME
 from tests.nfs import memory, same_ids
-from tests.nfs.battle import NfsBattle
 from tests.nfs.export import Export
 from tests.nfs.rivals import Rivals
+from tests.nfs.two_hosts import TwoHosts
 from tests.power.daemons import Daemons
 from tests.power.history import Finding
 from tests.power.kills import HOSTS
-from tests.power.nursery import Nursery
-from tests.suite import HOME
+from tests.power.programs import Programs
 
 _EXPORTED = Path("/srv/export")
 
@@ -49,28 +49,28 @@ def main(rounds: int, options: str, seed: int, lives: int) -> None:
             export.mount(host, mounted, options)
         print(places["one"].run("grep", " nfs", "/proc/mounts").strip())
         _probe(places["one"].enter, mounted)
-        nurseries = {
-            node: held.enter_context(Nursery(folder / f"{node}-logs", host))
+        programs_of = {
+            node: held.enter_context(Programs(folder / f"{node}-logs", host))
             for node, host in places.items()
         }
-        here = held.enter_context(Nursery(folder / "server-logs"))
+        here = held.enter_context(Programs(folder / "server-logs"))
         inspector = Daemons(here, _EXPORTED, sync="fsync", node="server")
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
         findings = _step_by_step(export, hosts.others, mounted, lives)
         print(f"steps until {time.monotonic() - began:.0f} s", flush=True)
-        battle = NfsBattle(places, nurseries, export, folder, inspector, seed=seed)
+        hosts = TwoHosts(places, programs_of, export, folder, inspector, seed=seed)
         began = time.monotonic()
         try:
-            tally = battle.run(rounds)
+            results = hosts.run(rounds)
         finally:
-            print(f"strikes: {dict(battle.strikes)}, {time.monotonic() - began:.0f} s")
+            print(f"strikes: {dict(hosts.strikes)}, {time.monotonic() - began:.0f} s")
             for log in sorted(folder.glob("*-logs/*.log")):
                 print(log.name, log.read_text()[-600:])
-        tally.findings += findings
-        for finding in tally.findings:
+        results.findings += findings
+        for finding in results.findings:
             print(f"{finding.kind}: {finding.text}")
-        print(f"tally: {tally}")
-    sys.exit(bool(tally.findings))
+        print(f"results: {results}")
+    sys.exit(bool(results.findings))
 
 
 def _step_by_step(

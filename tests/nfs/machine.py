@@ -10,8 +10,8 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.harness.suite import HOME
 from tests.nfs.image import PYTHON, Image
-from tests.suite import HOME
 
 _STATUS = "status of the guest: "
 # A processor that is emulated takes ten times as long for everything.

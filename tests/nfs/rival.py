@@ -17,7 +17,7 @@ from typing import Any
 
 from fsmq.spool import FsmqError, NewMessage, Spool
 from fsmq.spool.durability.locks import Lock, reserve
-from tests.suite import PATIENCE_S
+from tests.harness.suite import PATIENCE_S
 
 
 class Rival:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.hosts import Host
+from tests.harness.hosts import Host
 
 
 class Remote:

@@ -21,8 +21,8 @@ import click
 
 from fsmq.pipeline import session
 from fsmq.spool import Spool
-from tests.pipeline.victims import PATIENCE_S, Victim
-from tests.suite import eventually
+from tests.harness.suite import eventually
+from tests.pipeline.processes import PATIENCE_S, Program
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -62,9 +62,9 @@ def producing(folder: Path, pause: float, files: int = 1_000_000) -> Iterator[li
         producer.join()
 
 
-def running(folder: Path, place: Path, *more: str) -> Victim:
+def running(folder: Path, place: Path, *more: str) -> Program:
     """The driver as a process of its own."""
-    return Victim(folder, _MODULE, folder, "--place", place, *more)
+    return Program(folder, _MODULE, folder, "--place", place, *more)
 
 
 def drained(folder: Path, place: Path, *more: str) -> Counter[str]:

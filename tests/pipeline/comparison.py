@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsmq.pipeline.journal import job as journal
 from fsmq.pipeline.journal.tables import Tables
-from tests.pipeline.day import Tally
+from tests.soak.day import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from fsmq.pipeline.java import NoJava, find_java
 from tests.pipeline.files import without_processes
-from tests.pipeline.victims import CONF, spark_home
+from tests.pipeline.processes import CONF, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

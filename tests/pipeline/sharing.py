@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unittest import mock
 
 from fsmq.cli import main
-from tests.desk import Desk
+from tests.harness.desk import Desk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""Spools for the tests of the pipeline: every kind of message, and strangers among them."""
+"""Spools for the tests of the pipeline: every kind of message, and files that are not ours."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def from_shells(root: Path) -> None:
     (root / "new" / "nobodys:1").write_bytes(b"a queue that does not exist")
 
 
-def strangers(root: Path) -> None:
+def other_files(root: Path) -> None:
     """What stands where messages stand and is none: all of it is passed over."""
     jobs = root / "queues" / "jobs"
     (jobs / "link").symlink_to("report-17")

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.fsck import Finding, Links, check, links_of
-from tests.pipeline.spools import every_kind, strangers
+from tests.pipeline.spools import every_kind, other_files
 from tests.test_fsck import REPAIRED, REPORTED, Case
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_tasks_find_what_fsck_finds(tmp_path: Path, case: Case) -> None:
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
     root = every_kind(tmp_path / "mq")
-    strangers(root)
+    other_files(root)
     with Spool(root, sync="none", delivers=False) as spool:
         spool.queue("more", create=True).put_many([b"x"] * 500)
     for number in range(5):

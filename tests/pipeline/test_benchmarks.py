@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import rows
+from tests.harness import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

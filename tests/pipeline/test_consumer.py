@@ -13,8 +13,8 @@ import pytest
 from fsmq.spool import FsmqError, InvalidValue, NewMessage, NoSuchQueue, Spool
 from fsmq.spool.consumers.batches import overview
 from fsmq.spool.consumers.consumer import Consumer
+from tests.harness.suite import eventually
 from tests.spool.helpers import visible
-from tests.suite import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from fsmq.pipeline.report import collect, page
 from tests.pipeline.comparison import compare, make
-from tests.pipeline.day import DEAD, KINDS, played
+from tests.soak.day import DEAD, KINDS, played
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ import pytest
 from fsmq.pipeline.journal import job as journal
 from fsmq.pipeline.journal.tables import Progress, Tables
 from fsmq.spool import InvalidValue
+from tests.harness.suite import eventually
 from tests.pipeline.journals import BEGIN_MS, life, segment, step
-from tests.suite import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

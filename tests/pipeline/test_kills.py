@@ -1,6 +1,6 @@
 """A driver dies at three works at once, and each goes on where it was: the short version.
 
-`make soak` has the long ones, of the stream (`tests.pipeline.kills`), of the writer and of the
+`make soak` has the long ones, of the stream (`tests.soak.stream_kills`), of the writer and of the
 jobs' own commands; `make day` that of the command ``journal``. Here three share the start of the
 one driver that dies, and the session in which they go on.
 """
@@ -21,13 +21,13 @@ from fsmq.pipeline.journal import job as journal
 from fsmq.pipeline.journal.tables import Tables
 from fsmq.spool import InvalidValue, NewMessage, Spool
 from fsmq.spool.consumers.batches import overview
+from tests.harness.suite import eventually
 from tests.pipeline.archives import archived
 from tests.pipeline.driver import QUEUE
 from tests.pipeline.journals import life, segment
-from tests.pipeline.kills import Outcome, run
 from tests.pipeline.three_jobs import PER_ARCHIVE_BATCH
+from tests.soak.stream_kills import Outcome, run
 from tests.spool.helpers import visible
-from tests.suite import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ _LONGEST_S = 0.5
 
 
 @dataclass
-class Story:
+class Scenario:
     """What the driver has left. posted: ids in the queue that was archived, in order."""
 
     folder: Path
@@ -50,7 +50,7 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     folder = tmp_path_factory.mktemp("kills")
     tables, journaled = folder / "tables", folder / "journaled"
     with Spool(folder / "archived", sync="none") as spool:
@@ -68,7 +68,7 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
         longest=_LONGEST_S,
     )
     begun.awaitTermination()
-    return Story(folder, posted, stream)
+    return Scenario(folder, posted, stream)
 
 
 def _moments(folder: Path) -> Iterator[bool]:
@@ -86,16 +86,16 @@ def _moments(folder: Path) -> Iterator[bool]:
         yield False
 
 
-def test_every_message_is_in_the_sink_once(story: Story) -> None:
-    assert story.stream.is_right, str(story.stream)
-    assert story.stream.kills == 1
+def test_every_message_is_in_the_sink_once(scenario: Scenario) -> None:
+    assert scenario.stream.is_right, str(scenario.stream)
+    assert scenario.stream.kills == 1
 
 
 def test_an_archive_that_is_killed_midway_and_run_again_has_each_message_once(
-    spark: SparkSession, story: Story
+    spark: SparkSession, scenario: Scenario
 ) -> None:
-    root, folder = story.folder / "archived", story.folder / "archive"
-    acknowledged = set(story.posted) - {message_id for _, message_id in visible(root)}
+    root, folder = scenario.folder / "archived", scenario.folder / "archive"
+    acknowledged = set(scenario.posted) - {message_id for _, message_id in visible(root)}
     assert acknowledged <= {row["id"] for row in archived(folder)}
     assert 0 < len(acknowledged) < _POSTED
     done = archive.drain(spark, str(root), [QUEUE], str(folder), messages=_POSTED)
@@ -109,17 +109,19 @@ def test_an_archive_that_is_killed_midway_and_run_again_has_each_message_once(
             archive.drain(spark, str(root), [QUEUE], str(folder), messages=_POSTED)
         assert visible(root) == []
         found = archived(folder)
-        assert Counter(row["id"] for row in found) == Counter(story.posted)
+        assert Counter(row["id"] for row in found) == Counter(scenario.posted)
         assert {row["id"]: int(row["body"]) for row in found} == {
-            message_id: number for number, message_id in enumerate(story.posted)
+            message_id: number for number, message_id in enumerate(scenario.posted)
         }
         eventually(lambda: [c.messages for c in overview(spool.context).values()] == [0])
 
 
-def test_a_journal_that_is_killed_midway_is_told_once(spark: SparkSession, story: Story) -> None:
-    tables = Tables(spark, str(story.folder / "tables"))
-    journaled = str(story.folder / "journaled")
-    journal.start(spark, journaled, str(story.folder / "tables")).awaitTermination()
+def test_a_journal_that_is_killed_midway_is_told_once(
+    spark: SparkSession, scenario: Scenario
+) -> None:
+    tables = Tables(spark, str(scenario.folder / "tables"))
+    journaled = str(scenario.folder / "journaled")
+    journal.start(spark, journaled, str(scenario.folder / "tables")).awaitTermination()
     assert tables.progress().batch == 1
     read = tables.read()
     assert read["events"].count() == 10

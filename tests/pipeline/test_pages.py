@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pages import Reader, Step, missing_tool, name, pages_run, uses_spark
+from tests.harness.pages import Reader, Step, missing_tool, name, pages_run, uses_spark
 from tests.pipeline.sharing import Sharing
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from fsmq.pipeline.write.rows import check_columns
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S, Abandoned
-from tests.suite import eventually
+from tests.harness.suite import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,8 +22,8 @@ from inotify_simple import INotify, flags
 from fsmq.spool import NewMessage, Spool, State
 from fsmq.spool.layout.names import entry
 from fsmq.spool.layout.uuids import uuid7
-from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
-from tests.pipeline.spools import QUEUES, every_kind, strangers
+from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
+from tests.pipeline.spools import QUEUES, every_kind, other_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,9 +34,9 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every kind of message, and strangers among them; no test changes it."""
+    """Every kind of message, and files that are not ours among them; no test changes it."""
     where = every_kind(tmp_path_factory.mktemp("snapshot") / "mq")
-    strangers(where)
+    other_files(where)
     return where
 
 

@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 
 from fsmq.cli import main
 from fsmq.spool import NewMessage, Spool
+from tests.harness.suite import eventually
 from tests.pipeline.archives import archived
 from tests.spool.helpers import visible
-from tests.suite import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

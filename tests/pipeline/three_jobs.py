@@ -15,10 +15,10 @@ from pathlib import Path
 from fsmq.cli import main as fsmq
 from fsmq.pipeline import session
 from fsmq.pipeline.journal import job as journal
+from tests.harness.suite import eventually
 from tests.pipeline.driver import PER_BATCH, QUEUE, start
 from tests.pipeline.files import without_processes
-from tests.pipeline.victims import PATIENCE_S
-from tests.suite import eventually
+from tests.pipeline.processes import PATIENCE_S
 
 PER_ARCHIVE_BATCH = 50
 

@@ -1,4 +1,4 @@
-"""The daemons of one host, started from a nursery."""
+"""The daemons of one host, started from programs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 import socket
 from pathlib import Path
 
-from tests.power.nursery import Nursery
+from tests.power.programs import Programs
 
 
 class Daemons:
-    """The daemons of one host on a root, started from a nursery.
+    """The daemons of one host on a root, started from programs.
 
     node, peers: as mq's options of these names.
     without: a sync to leave out, by its name in `tests.power.syncs`. slow_s: how much longer a sync
@@ -19,7 +19,7 @@ class Daemons:
 
     def __init__(
         self,
-        nursery: Nursery,
+        programs: Programs,
         root: Path,
         *,
         sync: str,
@@ -34,7 +34,7 @@ class Daemons:
         self.node = node
         self.pids: dict[str, int] = {}
         self._peers = peers
-        self._nursery = nursery
+        self._programs = programs
         self._processes = processes
         self.without = (str(root), without) if without else ()
         self._slow_s = slow_s
@@ -74,13 +74,13 @@ class Daemons:
             options += [f"--processes={self._processes}", f"--process-index={index}"]
         self._start(name, "mq", *options)
         if not self._port:
-            log = self._nursery.log(f"{self.node}-{name}")
+            log = self._programs.log(f"{self.node}-{name}")
             # Lines of JSON; one that was killed may have left half of one.
             self._port = int(re.findall(r'"listening":"[^"]*:(\d+)"', log)[-1])
 
     def _start(self, name: str, program: str, *options: str) -> None:
         argv = [f"--root={self.root}", *options]
-        self.pids[name] = self._nursery.daemon(
+        self.pids[name] = self._programs.daemon(
             f"{self.node}-{name}", program, argv, self.without, self._slow_s
         )
 

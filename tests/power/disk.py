@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from tests.suite import PATIENCE_S, eventually
+from tests.harness.suite import PATIENCE_S, eventually
 
 _MEGABYTE = 1024 * 1024
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, and XFS_IOC_GOINGDOWN too

@@ -12,6 +12,7 @@ from fsmq.spool.fsck import check
 from fsmq.spool.layout.message import unpack
 from fsmq.spool.layout.names import facts, split_entry
 from fsmq.spool.layout.stamps import Stamps
+from tests.harness.suite import PATIENCE_S, eventually
 from tests.power import bodies, dedup
 from tests.power.clients import BUSY, MAIN
 from tests.power.dedup import DUPS, POLLS, READ, WRITE, Copy, DedupHistory
@@ -19,7 +20,6 @@ from tests.power.history import History, Message
 from tests.power.ops import ACCURACY_S, Op, content
 from tests.power.reuse import is_reused
 from tests.power.verbs import ATTEMPT, OverHttp
-from tests.suite import PATIENCE_S, eventually
 
 _HELD_S = 3600.0
 # What is hidden for no longer is waited for; the rest is looked at where it stands.

@@ -13,16 +13,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.harness.suite import arbitrary_moment
 from tests.power.clients import BUSY, FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
 from tests.power.dedup import READ, WRITE
 from tests.power.history import History
 from tests.power.inspection import Inspection
-from tests.power.nursery import Nursery
 from tests.power.ops import read
-from tests.power.tally import Tally
+from tests.power.programs import Programs
+from tests.power.results import Results
 from tests.power.verbs import OverHttp
-from tests.suite import arbitrary_moment
 
 HOSTS = ("one", "two")
 NO_SLOWER = dict.fromkeys(HOSTS, 0.0)
@@ -33,17 +33,17 @@ _SYNC = "fsync"
 _NEVER = float("inf")
 
 
-class Battle:
+class TwoSuites:
     """Rounds of kills on one tree. A round is one victim: killed and started again, or stopped.
 
-    nurseries: where the programs of each of the HOSTS run. pauses: seconds between two rounds, at
+    programs_of: where the programs of each of the HOSTS run. pauses: seconds between two rounds, at
     least and at most. slow_s: by how many seconds at most a sync of each host takes longer, so that
     short claims are over before they are synced. weights: what the clients do.
     """
 
     def __init__(
         self,
-        nurseries: Mapping[str, Nursery],
+        programs_of: Mapping[str, Programs],
         folder: Path,
         *,
         processes: int,
@@ -52,7 +52,7 @@ class Battle:
         slow_s: Mapping[str, float] = NO_SLOWER,
         weights: Mapping[str, int] = MIXED,
     ) -> None:
-        self._nurseries = {LIBRARY: nurseries[HOSTS[0]], **nurseries}
+        self._programs_of = {LIBRARY: programs_of[HOSTS[0]], **programs_of}
         self._folder = folder
         self._root = folder / "mq"
         self._weights = json.dumps(weights)
@@ -68,7 +68,7 @@ class Battle:
                 peers=1,
                 slow_s=slow_s[node],
             )
-            for node, place in nurseries.items()
+            for node, place in programs_of.items()
         }
         self._clients: dict[str, tuple[str, int]] = {}  # by name: the host, the process
         self._started = 0
@@ -76,7 +76,7 @@ class Battle:
         self._queues: dict[str, bool | None] = dict.fromkeys((MAIN, BUSY, FAN), True)
         self._restarts: list[tuple[float, float]] = []  # see `History`
 
-    def run(self, rounds: int) -> Tally:
+    def run(self, rounds: int) -> Results:
         """So many kills, then quiet, then a look at everything."""
         try:
             for host in self._hosts.values():
@@ -91,11 +91,11 @@ class Battle:
                 self._strike()
             time.sleep(0.05)
             for node, pid in self._clients.values():
-                self._nurseries[node].kill(pid)
+                self._programs_of[node].kill(pid)
             return self._look(rounds)
         finally:
-            for nursery in self._nurseries.values():
-                nursery.kill_all()
+            for programs in self._programs_of.values():
+                programs.kill_all()
             for host in self._hosts.values():
                 host.close()
 
@@ -120,7 +120,7 @@ class Battle:
         known = json.dumps({"mine": [], "held": []})
         argv = [name, target, _SYNC, str(file), self._weights, known]
         program = "library" if library else "http"
-        self._clients[name] = (node, self._nurseries[node].client(name, program, argv))
+        self._clients[name] = (node, self._programs_of[node].client(name, program, argv))
         self._files.append(file)
 
     def _strike(self) -> None:
@@ -129,31 +129,31 @@ class Battle:
         if self._chance.random() < 0.3:
             name = self._chance.choice(sorted(self._clients))
             node, pid = self._clients[name]
-            nursery = self._nurseries[node]
-            assert nursery.is_running(pid), nursery.log(name)
+            programs = self._programs_of[node]
+            assert programs.is_running(pid), programs.log(name)
             if deadly:
-                nursery.kill(self._clients.pop(name)[1])
+                programs.kill(self._clients.pop(name)[1])
                 self._start_client(node)
             else:
-                self._pause(nursery, pid)
+                self._pause(programs, pid)
             return
         host = self._hosts[self._chance.choice(HOSTS)]
         daemon = self._chance.choice(host.names)
-        pid, nursery = host.pids[daemon], self._nurseries[host.node]
-        assert nursery.is_running(pid), nursery.log(f"{host.node}-{daemon}")
+        pid, programs = host.pids[daemon], self._programs_of[host.node]
+        assert programs.is_running(pid), programs.log(f"{host.node}-{daemon}")
         if deadly:
-            nursery.kill(pid)
+            programs.kill(pid)
             arbitrary_moment(self._chance, 0.0, 0.05)
             host.start_one(daemon)
         else:
-            self._pause(nursery, pid)
+            self._pause(programs, pid)
 
-    def _pause(self, nursery: Nursery, pid: int) -> None:
-        nursery.stop(pid)
+    def _pause(self, programs: Programs, pid: int) -> None:
+        programs.stop(pid)
         arbitrary_moment(self._chance, 0.01, 0.3)
-        nursery.go_on(pid)
+        programs.go_on(pid)
 
-    def _look(self, rounds: int) -> Tally:
+    def _look(self, rounds: int) -> Results:
         ops = read(self._files)
         history = History(ops, _NEVER, set(), restarts=self._restarts)
         history.check_load()
@@ -161,7 +161,7 @@ class Battle:
         visibilities: dict[str, set[float]] = {}
         history.visibilities(visibilities)
         inspection.run(history.queues(self._queues), visibilities)
-        return Tally(
+        return Results(
             rounds=rounds,
             operations=len(ops),
             acknowledged=sum(history.certain(op) for op in ops),

@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.harness.suite import arbitrary_moment, eventually
 from tests.power.clients import BUSY, FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
 from tests.power.dedup import ACKS, POLLS, READ, WRITE
 from tests.power.disk import Disk
 from tests.power.history import History
 from tests.power.inspection import Inspection
-from tests.power.nursery import Nursery
 from tests.power.ops import Finding, Op, read
-from tests.power.tally import Tally
+from tests.power.programs import Programs
+from tests.power.results import Results
 from tests.power.verbs import OverHttp
-from tests.suite import arbitrary_moment, eventually
 
 _HTTP_CLIENTS = 3
 _LIBRARY_CLIENTS = 1
@@ -26,7 +26,7 @@ _PREPARE_S = 0.15
 
 
 class Campaign:
-    """Rounds on one image. Use it in a ``with`` of its disk and its nursery.
+    """Rounds on one image. Use it in a ``with`` of its disk and its programs.
 
     weights: what the clients do, see `tests.power.clients.MIXED`.
     before: what they do before that, to be brought to stable media by the harness itself.
@@ -36,7 +36,7 @@ class Campaign:
     def __init__(
         self,
         disk: Disk,
-        nursery: Nursery,
+        programs: Programs,
         folder: Path,
         *,
         sync: str,
@@ -48,12 +48,12 @@ class Campaign:
         longest_s: float = 0.3,
     ) -> None:
         self._disk = disk
-        self._nursery = nursery
+        self._programs = programs
         self._folder = folder
         self._weights = weights
         self._before = before
         self._daemons = Daemons(
-            nursery, disk.place / "mq", sync=sync, processes=processes, without=without
+            programs, disk.place / "mq", sync=sync, processes=processes, without=without
         )
         self._chance = random.Random(str(seed))
         self._longest_s = longest_s
@@ -68,39 +68,39 @@ class Campaign:
         return self._disk.place / "mq"
 
     def run(
-        self, rounds: int, *, is_enough: Callable[[Tally], bool] = lambda tally: False
-    ) -> Tally:
+        self, rounds: int, *, is_enough: Callable[[Results], bool] = lambda results: False
+    ) -> Results:
         """Start, load, cut, look; so many times. The disk's own check comes at the end.
 
         is_enough: whether to end before, with what the rounds have come to so far.
         """
-        tally = Tally()
+        results = Results()
         self._daemons.start()
         self._make_queues()
         self._disk.sync()
         try:
             for _ in range(rounds):
-                tally.add(self.one_round())
-                if is_enough(tally):
+                results.add(self.one_round())
+                if is_enough(results):
                     break
         finally:
-            self._nursery.kill_all()
+            self._programs.kill_all()
             self._daemons.close()
         damage = self._disk.check()
         if damage:
-            tally.findings.append(Finding("filesystem", damage))
-        return tally
+            results.findings.append(Finding("filesystem", damage))
+        return results
 
-    def one_round(self) -> Tally:
+    def one_round(self) -> Results:
         self._round += 1
         files = self._prepare() if self._before is not None else []
         files += self._load(self._weights, "", read(files))
         eventually(lambda: any(_has_begun(file) for file in files))
         arbitrary_moment(self._chance, 0.0, self._longest_s)
         for name, pid in self._clients.items():
-            assert self._nursery.is_running(pid), self._nursery.log(name)
+            assert self._programs.is_running(pid), self._programs.log(name)
         cut = self._disk.cut_power()
-        self._nursery.kill_all()
+        self._programs.kill_all()
         self._disk.unmount()
         self._disk.mount()
         ops = read(files)
@@ -116,7 +116,7 @@ class Campaign:
         history.visibilities(self._visibilities)
         inspection.run(self._seen_queues, self._visibilities)
         self._forget(history.keys | inspection.dedup.keys)
-        return Tally(
+        return Results(
             rounds=1,
             operations=len(ops),
             acknowledged=sum(history.certain(op) for op in ops),
@@ -145,7 +145,7 @@ class Campaign:
         eventually(lambda: any(_has_begun(file) for file in files))
         time.sleep(_PREPARE_S)
         for pid in self._clients.values():
-            self._nursery.kill(pid)
+            self._programs.kill(pid)
         self._disk.sync()
         return files
 
@@ -162,7 +162,7 @@ class Campaign:
             argv = [name, target, self._daemons.sync, str(file), json.dumps(weights)]
             argv.append(json.dumps(_known(home, known)))
             program = "library" if library else "http"
-            client = self._nursery.client(name, program, argv, self._daemons.without)
+            client = self._programs.client(name, program, argv, self._daemons.without)
             self._clients[name] = client
             files.append(file)
         return files

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.suite import Suite
 from tests.power.history import History
 from tests.power.inspection import Inspection
 from tests.power.ops import Op
 from tests.power.test_history import kinds, op
 from tests.power.verbs import OverHttp
-from tests.suite import Suite
 
 CUT = 5.0
 NAMES = ("missing", "plain", "set")

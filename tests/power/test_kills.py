@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.power.clients import CONTENDED, MIXED
-from tests.power.kills import HOSTS, ONE_SLOWER, Battle
-from tests.power.nursery import Nursery
+from tests.power.kills import HOSTS, ONE_SLOWER, TwoSuites
+from tests.power.programs import Programs
 
 ROUNDS = 12
 
@@ -25,16 +25,16 @@ ROUNDS = 12
 def test_kills_lose_and_double_nothing(
     tmp_path: Path, processes: int, weights: Mapping[str, int]
 ) -> None:
-    with Nursery(tmp_path / "logs") as nursery:
-        tally = Battle(
-            dict.fromkeys(HOSTS, nursery),
+    with Programs(tmp_path / "logs") as programs:
+        results = TwoSuites(
+            dict.fromkeys(HOSTS, programs),
             tmp_path,
             processes=processes,
             seed=processes,
             slow_s=ONE_SLOWER,
             weights=weights,
         ).run(ROUNDS)
-    print(f"kills: {tally}")
-    assert tally.findings == []
-    assert tally.acknowledged > 50, f"the load was too light to tell anything: {tally}"
-    assert tally.came_out > 0
+    print(f"kills: {results}")
+    assert results.findings == []
+    assert results.acknowledged > 50, f"the load was too light to tell anything: {results}"
+    assert results.came_out > 0

@@ -11,9 +11,9 @@ import pytest
 
 from tests.power.clients import MIXED
 from tests.power.disk import CannotMount, Disk
-from tests.power.nursery import Nursery
+from tests.power.programs import Programs
+from tests.power.results import Results
 from tests.power.rounds import Campaign
-from tests.power.tally import Tally
 
 ROUNDS = 3  # for each of the twelve configurations
 # Until a missing sync is seen. Mostly that is at once; but a disk may have stored by itself what
@@ -24,13 +24,13 @@ SYNCS = ("auto", "fsync", "syncfs")
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("logs")) as started:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    with Programs(tmp_path_factory.mktemp("logs")) as started:
         yield started
 
 
 def cut(
-    nursery: Nursery,
+    programs: Programs,
     folder: Path,
     filesystem: str,
     rounds: int,
@@ -40,14 +40,14 @@ def cut(
     weights: Mapping[str, int] = MIXED,
     before: Mapping[str, int] | None = None,
     without: str = "",
-    is_enough: Callable[[Tally], bool] = lambda tally: False,
-) -> Tally:
+    is_enough: Callable[[Results], bool] = lambda results: False,
+) -> Results:
     """Run a campaign; skipped where this machine cannot."""
     try:
         with Disk(folder, filesystem) as disk:
             campaign = Campaign(
                 disk,
-                nursery,
+                programs,
                 folder,
                 sync=sync,
                 processes=processes,
@@ -62,8 +62,8 @@ def cut(
 
 
 @pytest.fixture(scope="module")
-def print_total() -> Iterator[Tally]:
-    total = Tally()
+def print_total() -> Iterator[Results]:
+    total = Results()
     yield total
     print(f"\npower cuts: {total}")
 
@@ -72,19 +72,19 @@ def print_total() -> Iterator[Tally]:
     ("filesystem", "sync", "processes"), list(product(FILESYSTEMS, SYNCS, (1, 2)))
 )
 def test_nothing_acknowledged_is_lost(
-    nursery: Nursery,
+    programs: Programs,
     tmp_path: Path,
     filesystem: str,
     sync: str,
     processes: int,
-    print_total: Tally,
+    print_total: Results,
 ) -> None:
-    tally = cut(nursery, tmp_path, filesystem, ROUNDS, sync=sync, processes=processes)
-    print_total.add(tally)
-    assert tally.findings == []
-    assert tally.rounds == ROUNDS
-    assert tally.acknowledged > 5 * ROUNDS, f"the load was too light to tell anything: {tally}"
-    assert tally.came_out > 0
+    results = cut(programs, tmp_path, filesystem, ROUNDS, sync=sync, processes=processes)
+    print_total.add(results)
+    assert results.findings == []
+    assert results.rounds == ROUNDS
+    assert results.acknowledged > 5 * ROUNDS, f"the load was too light to tell anything: {results}"
+    assert results.came_out > 0
 
 
 # -- the harness can see ---------------------------------------------------------------------------
@@ -132,14 +132,14 @@ BLIND = {
 
 
 @pytest.mark.parametrize("what", BLIND)
-def test_a_missing_sync_is_seen(nursery: Nursery, tmp_path: Path, what: str) -> None:
+def test_a_missing_sync_is_seen(programs: Programs, tmp_path: Path, what: str) -> None:
     blind = BLIND[what]
 
-    def is_seen(tally: Tally) -> bool:
-        return not blind.seen.isdisjoint(tally.kinds)
+    def is_seen(results: Results) -> bool:
+        return not blind.seen.isdisjoint(results.kinds)
 
-    tally = cut(
-        nursery,
+    results = cut(
+        programs,
         tmp_path,
         blind.filesystem,
         MOST_ROUNDS,
@@ -149,4 +149,4 @@ def test_a_missing_sync_is_seen(nursery: Nursery, tmp_path: Path, what: str) -> 
         before=blind.before,
         is_enough=is_seen,
     )
-    assert is_seen(tally), f"{tally} {tally.kinds}"
+    assert is_seen(results), f"{results} {results.kinds}"

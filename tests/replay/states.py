@@ -39,7 +39,7 @@ _MOST_STATES = 70_000
 
 
 class TooMany(AssertionError):
-    """A crash point of a story has more states than can be looked at."""
+    """A crash point of a scenario has more states than can be looked at."""
 
 
 class Reading(Enum):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.replay.teller import VERBS
-from tests.suite import HOME
+from tests.harness.suite import HOME
+from tests.replay.verbs import VERBS
 
 CALLS = "openat,write,pwrite64,writev,fsync,fdatasync,syncfs,sync,rename,renameat,renameat2,link,"
 CALLS += "linkat,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,utimensat,ftruncate,truncate"
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def traced(lines: list[str]) -> list[str]:
-    """The kinds of the calls that succeeded and changed something in the story's tree."""
+    """The kinds of the calls that succeeded and changed something in the scenario's tree."""
     kinds = []
     creating: set[str] = set()
     for line in _whole(lines):
@@ -73,7 +73,7 @@ def test_the_kernel_sees_what_is_recorded(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     verbs = [verb for verb in VERBS if verb != "delete_queue"]
     strace = ["strace", "-f", "-y", "-o", str(trace), "-e", f"trace={CALLS}", "--seccomp-bpf"]
-    tell = [sys.executable, "-m", "tests.replay.tell", *verbs, "delete_queue"]
+    tell = [sys.executable, "-m", "tests.replay.record", *verbs, "delete_queue"]
     told = subprocess.run(
         [*strace, *tell],
         cwd=HOME,
@@ -86,7 +86,7 @@ def test_the_kernel_sees_what_is_recorded(tmp_path: Path) -> None:
     recorded = [kind for kind, _ in json.loads(told.stdout)]
     seen = traced(trace.read_text().splitlines())
     assert len(recorded) > 50
-    # The story is the last that the process does on a tree named mq, but for removing that tree.
+    # The scenario is the last that the process does on a tree named mq, but for removing that tree.
     assert recorded == _between(seen, recorded)
 
 

@@ -1,6 +1,6 @@
 """Every crash state of every verb: nothing acknowledged is lost, torn, held twice or back again.
 
-Needs no root: the calls of a story are recorded, and every tree is built that a filesystem may
+Needs no root: the calls of a scenario are recorded, and every tree is built that a filesystem may
 leave if everything ends after any of them. This sees what ext4 and xfs forgive: a missing fsync of
 a folder, which the next fsync of any file makes up for there.
 """
@@ -14,8 +14,8 @@ import pytest
 
 from tests.power.syncs import SYNCS
 from tests.replay.recorder import Step, Sync
-from tests.replay.story import Checked, Story, check_story, record
-from tests.replay.teller import VERBS
+from tests.replay.scenario import Checked, Scenario, check_scenario, record
+from tests.replay.verbs import VERBS
 
 # Verbs that share their code, and so their syncs.
 FAMILIES = {
@@ -53,7 +53,7 @@ NOT_ITS_OWN = {
     "dedup ack": ("new",),
     "move": ("queues", "remove"),
 }
-# Twice in one story these have tens of thousands of states: that is left to the soak.
+# Twice in one scenario these have tens of thousands of states: that is left to the soak.
 LONG = ("put_own_batch", "stage", "stage_and_remove")
 EACH = [name for name in SYNCS if name not in ("folders", "all")]
 
@@ -66,23 +66,23 @@ def seen() -> set[object]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_crash_state_of_a_verb_breaks_a_promise(verb: str, seen: set[object]) -> None:
-    assert check_story(record([verb]), seen=seen).broken == []
+    assert check_scenario(record([verb]), seen=seen).broken == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_nor_beside_a_mover_that_syncs_nothing(verb: str, seen: set[object]) -> None:
     for verbs in (["deliver", verb], [verb, "deliver"], ["deliver", verb, "deliver", "reap"]):
-        assert check_story(record(verbs), seen=seen).broken == []
+        assert check_scenario(record(verbs), seen=seen).broken == []
 
 
 @pytest.mark.parametrize("verb", FAMILIES["purge"] + FAMILIES["delete a queue"])
 def test_what_is_said_to_be_gone_stays_so(verb: str, seen: set[object]) -> None:
-    assert check_story(record(["remove_ready"], others=[verb]), seen=seen).broken == []
+    assert check_scenario(record(["remove_ready"], others=[verb]), seen=seen).broken == []
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in LONG])
 def test_nor_where_another_has_done_it_and_not_synced(verb: str, seen: set[object]) -> None:
-    assert check_story(record([verb], others=[verb]), seen=seen).broken == []
+    assert check_scenario(record([verb], others=[verb]), seen=seen).broken == []
 
 
 @pytest.mark.parametrize(("family", "other"), [(f, o) for f, os in OTHERS.items() for o in os])
@@ -90,54 +90,54 @@ def test_nor_where_another_has_done_a_part_of_it(
     family: str, other: str, seen: set[object]
 ) -> None:
     for verb in FAMILIES[family]:
-        assert check_story(record([verb], others=[other]), seen=seen).broken == []
+        assert check_scenario(record([verb], others=[other]), seen=seen).broken == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_nor_with_syncfs(verb: str, seen: set[object]) -> None:
-    assert check_story(record(["deliver", verb], "syncfs"), seen=seen).broken == []
+    assert check_scenario(record(["deliver", verb], "syncfs"), seen=seen).broken == []
 
 
 def without(name: str) -> re.Pattern[str]:
     return re.compile(SYNCS[name])
 
 
-def uses(story: Story, pattern: re.Pattern[str]) -> bool:
-    return any(isinstance(s, Sync) and pattern.fullmatch(s.path) for s in story.steps)
+def uses(scenario: Scenario, pattern: re.Pattern[str]) -> bool:
+    return any(isinstance(s, Sync) and pattern.fullmatch(s.path) for s in scenario.steps)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_sync_that_is_left_out_is_seen(family: str) -> None:
     verbs = FAMILIES[family]
-    stories = [record(["deliver"] * n + [verb]) for n, verb in product((0, 1), verbs)]
-    stories += [record([v], others=[o]) for v, o in product(verbs, OTHERS.get(family, ()))]
-    used = [name for name in EACH if any(uses(story, without(name)) for story in stories)]
+    scenarios = [record(["deliver"] * n + [verb]) for n, verb in product((0, 1), verbs)]
+    scenarios += [record([v], others=[o]) for v, o in product(verbs, OTHERS.get(family, ()))]
+    used = [name for name in EACH if any(uses(scenario, without(name)) for scenario in scenarios)]
     used = [name for name in used if name not in NOT_ITS_OWN.get(family, ())]
     assert used
-    blind = [name for name in used if not any(breaks(story, name) for story in stories)]
+    blind = [name for name in used if not any(breaks(scenario, name) for scenario in scenarios)]
     assert blind == [], "what is left out here is not noticed"
 
 
-def breaks(story: Story, name: str) -> bool:
+def breaks(scenario: Scenario, name: str) -> bool:
     pattern = without(name)
 
     def is_left_out(step: Step) -> bool:
         return isinstance(step, Sync) and pattern.fullmatch(step.path) is not None
 
-    if not uses(story, pattern):
+    if not uses(scenario, pattern):
         return False
-    checked: Checked = check_story(story, without=is_left_out, first_only=True)
+    checked: Checked = check_scenario(scenario, without=is_left_out, first_only=True)
     return checked.broken != []
 
 
 def test_a_promotion_that_is_not_synced_is_seen() -> None:
-    story = record(["put_promoted"])
-    first = next(step for step in story.steps if isinstance(step, Sync))
-    assert check_story(story, without=lambda step: step is first, first_only=True).broken
+    scenario = record(["put_promoted"])
+    first = next(step for step in scenario.steps if isinstance(step, Sync))
+    assert check_scenario(scenario, without=lambda step: step is first, first_only=True).broken
 
 
 def test_without_syncs_nothing_holds() -> None:
-    story = record(["put", "remove_held"], "none")
-    told = " ".join(check_story(story).broken)
+    scenario = record(["put", "remove_held"], "none")
+    told = " ".join(check_scenario(scenario).broken)
     assert "lost" in told
     assert "torn, or back" in told

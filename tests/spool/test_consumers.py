@@ -17,8 +17,8 @@ from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.consumers.window import Window
 from fsmq.spool.fsck import check
+from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, await_a_later_ctime, forked, visible
-from tests.suite import eventually
 
 
 def fill(jobs: Queue, count: int, size: int = 1) -> list[str]:

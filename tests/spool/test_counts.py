@@ -12,7 +12,7 @@ import pytest
 from fsmq.spool import QueueFull, Spool
 from fsmq.spool.index import listings
 from fsmq.spool.views.counts import Depths, Uncounted
-from tests.suite import PATIENCE_S, eventually
+from tests.harness.suite import PATIENCE_S, eventually
 
 
 class Counted:

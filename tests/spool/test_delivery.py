@@ -17,8 +17,8 @@ import pytest
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.mover.delivery import Delivery
+from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, tree_of
-from tests.suite import eventually
 
 
 def test_deliver_moves_new_messages_to_their_queues(spool: Spool, jobs: Queue, root: Path) -> None:

@@ -16,8 +16,8 @@ from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.durability.sync import Work
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.mover.delivery import Delivery
+from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, tree_of
-from tests.suite import eventually
 
 
 def refuse(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import Spool, UnusableSpool
-from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
+from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
 
 _Uname = namedtuple("_Uname", "release")
 

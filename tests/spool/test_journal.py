@@ -21,8 +21,8 @@ from fsmq.spool.records.alive import look
 from fsmq.spool.records.journal import Journal, close_abandoned, expire, via
 from fsmq.spool.records.metrics import Metrics
 from fsmq.spool.verbs import dedup
-from tests.mounts import Mount, mount  # noqa: F401 (a fixture)
-from tests.suite import HOME, eventually
+from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
+from tests.harness.suite import HOME, eventually
 
 
 def events_in(root: Path) -> list[dict[str, Any]]:
@@ -228,7 +228,7 @@ from fsmq.spool.records.alive import look
 from fsmq.spool.records.journal import Journal
 from fsmq.spool.records.metrics import Metrics
 from fsmq.spool.layout.tree import Tree
-from tests.suite import eventually
+from tests.harness.suite import eventually
 metrics = Metrics()
 journal = Journal(Tree(sys.argv[1]), metrics, host="a", program="test", segment_s=3600)
 journal.note("accepted", "jobs", "1")

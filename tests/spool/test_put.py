@@ -27,8 +27,8 @@ from fsmq.spool import (
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.layout import names
 from fsmq.spool.layout.message import pack_header, unpack
+from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, tree_of, visible
-from tests.suite import eventually
 
 attribute_names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True).filter(
     lambda name: name.lower() != "content-type"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fsmq.spool import InvalidValue, NoSuchQueue, Queue, Spool
 from fsmq.spool.index.ready_index import GRACE_S, ReadyIndex
 from fsmq.spool.index.share import Share
+from tests.harness.suite import eventually
 from tests.spool.helpers import Clock
-from tests.suite import eventually
 
 ids = st.text("abc", min_size=1, max_size=3)
 verbs = st.sampled_from(["add", "discard", "pop", "load", "fail", "again"])

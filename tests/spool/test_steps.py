@@ -16,7 +16,7 @@ from fsmq.spool.records.journal import Details, NoJournal
 from fsmq.spool.records.metrics import METRICS
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.claim import deliver_one
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 ROWS = {name: row for name, row in vars(transitions).items() if isinstance(row, Transition)}
 

@@ -18,8 +18,8 @@ import pytest
 from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.durability.sync import Group, Syncer, SyncMode, Work
 from fsmq.spool.layout.tree import Tree
+from tests.harness.suite import eventually
 from tests.spool.helpers import tree_of, visible
-from tests.suite import eventually
 
 
 class FailingSyncer(Syncer):

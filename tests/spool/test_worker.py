@@ -12,7 +12,7 @@ import pytest
 
 from fsmq import Claim, Message, NoSuchQueue, Queue, Spool, Unavailable
 from fsmq.spool.worker.source import QueueSource
-from tests.suite import eventually_on_loop
+from tests.harness.suite import eventually_on_loop
 
 
 @pytest.fixture

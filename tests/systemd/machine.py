@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite import HOME, eventually
+from tests.harness.suite import HOME, eventually
 
 _SYSTEMD = Path("/lib/systemd/systemd")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

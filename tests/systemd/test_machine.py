@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from fsmq import __version__
-from tests.pages import blocks
-from tests.suite import HOME, eventually
+from tests.harness.pages import blocks
+from tests.harness.suite import HOME, eventually
 from tests.systemd.machine import (
     Machine,
     booted,

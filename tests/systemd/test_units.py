@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 UNITS = sorted((HOME / "systemd").glob("*.service"))
 pytestmark = pytest.mark.skipif(

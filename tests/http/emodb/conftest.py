@@ -7,8 +7,8 @@ from itertools import count
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.emodb.helpers import SERVICES, Emo
-from tests.suite import Suite
 
 _numbers = count(1)
 

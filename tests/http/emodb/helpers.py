@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, ask
-from tests.suite import Suite, eventually
 
 JSON = {"Content-Type": "application/json"}
 EXCEPTION = "X-BV-Exception"

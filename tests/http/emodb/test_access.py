@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.emodb.helpers import EXCEPTION, JSON, SERVICES, SUCCESS, UNAUTHORIZED
 from tests.http.helpers import Answer, Wire, ask
 from tests.http.keyfile import add_key
-from tests.suite import Suite
 
 
 class Guarded(NamedTuple):

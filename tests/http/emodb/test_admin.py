@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Crowd, Wire
 from tests.http.test_errors import is_problem
-from tests.suite import Suite, eventually
 
 
 def free_pair() -> int:

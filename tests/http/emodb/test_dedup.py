@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from fsmq.spool import Spool
+from tests.harness.suite import Suite
 from tests.http.emodb.helpers import SUCCESS, Emo, payloads
 from tests.http.helpers import ask
 from tests.http.monitoring import page
-from tests.suite import Suite
 
 
 async def test_equal_messages_between_two_polls_are_one(dedup: Emo) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.emodb.helpers import EXCEPTION, ILLEGAL, SUCCESS, Emo, payloads, sides
 from tests.http.helpers import ask, fetch, post
-from tests.suite import Suite
 
 # So long a poll waits for what has just been sent.
 PATIENCE_S = 0.045

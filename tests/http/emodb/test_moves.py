@@ -11,9 +11,9 @@ import pytest
 
 from fsmq import Spool
 from fsmq.spool.moves import MoveRunner
+from tests.harness.suite import Suite, eventually_on_loop
 from tests.http.emodb.helpers import EXCEPTION, Emo, payloads
 from tests.http.helpers import ask
-from tests.suite import Suite, eventually_on_loop
 
 
 async def move(source: Emo, target: Emo) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.suite import Suite, eventually
+from tests.harness.suite import Suite, eventually
 
 SEND = """curl -s -XPOST -H "Content-Type: application/json" \\
     "http://localhost:8080/queue/1/demo-app_provision-q/send" \\

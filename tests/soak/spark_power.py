@@ -1,6 +1,6 @@
 """Power cuts under Spark: a filesystem with the spool, both checkpoints and the sink loses power.
 
-    python -m tests.pipeline.power_cuts --rounds 10
+    python -m tests.soak.spark_power --rounds 10
 
 A stream writes rows into a queue and another takes them into a file sink, until the power of
 their disk is cut at an arbitrary moment. Then all is started again on what was on stable media. At
@@ -22,11 +22,11 @@ import click
 
 from fsmq.spool import Spool
 from fsmq.spool.fsck import check
+from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.pipeline.chain import QUEUE, TAKES, WRITES, drained, feed, running
-from tests.pipeline.victims import PATIENCE_S
-from tests.pipeline.worker_kills import Outcome, batches, is_at_work
+from tests.pipeline.processes import PATIENCE_S
 from tests.power.disk import CannotMount, Disk
-from tests.suite import Suite, arbitrary_moment, eventually
+from tests.soak.worker_kills import Outcome, batches, is_at_work
 
 _LOGS = (WRITES, TAKES, "out/_spark_metadata")
 _FILES = 10  # of rows, in each round

@@ -1,6 +1,6 @@
 """A real cluster: a master, two workers and a driver, each on a host of its own.
 
-    python -m tests.pipeline.cluster --strikes 6
+    python -m tests.soak.cluster --strikes 6
 
 The hosts are network namespaces with names of their own, which mount one folder of a server over
 sshfs; mq, mover and reaper run on a fifth. One file is loaded, archived, replayed and audited by
@@ -30,14 +30,14 @@ from typing import Any, NamedTuple
 import click
 
 from fsmq.spool import Spool
-from tests.hosts import CannotBeHost, Host, Hosts
+from tests.harness.hosts import CannotBeHost, Host, Hosts
+from tests.harness.sshfs import FRESH, Sshfs
+from tests.harness.suite import HOME, arbitrary_moment, eventually
 from tests.pipeline.chain import QUEUE, producing
-from tests.pipeline.victims import CONF, PATIENCE_S, Victim, descendants, end_all
-from tests.pipeline.worker_kills import batches, is_at_work
+from tests.pipeline.processes import CONF, PATIENCE_S, Program, descendants, end_all
 from tests.power.daemons import Daemons
-from tests.power.nursery import Nursery
-from tests.sshfs import FRESH, Sshfs
-from tests.suite import HOME, arbitrary_moment, eventually
+from tests.power.programs import Programs
+from tests.soak.worker_kills import batches, is_at_work
 
 _APPLICATION = HOME / "fsmq" / "cli" / "pipeline" / "__main__.py"
 NAMES = ("queue", "head", "one", "two")
@@ -153,9 +153,9 @@ def staged(folder: Path, options: str) -> Iterator[Place]:
         for host in hosts.others:
             files.mount(host, exported, shared, options)
         named = dict(zip(NAMES, hosts.others, strict=True))
-        nursery = held.enter_context(Nursery(folder / "logs", named["queue"]))
-        Daemons(nursery, shared / "mq", sync="fsync").start()
-        held.callback(nursery.kill_all)
+        programs = held.enter_context(Programs(folder / "logs", named["queue"]))
+        Daemons(programs, shared / "mq", sync="fsync").start()
+        held.callback(programs.kill_all)
         cluster = Cluster(folder, named["head"], [named["one"], named["two"]])
         held.enter_context(cluster)
         yield Place(named, cluster, shared, folder)
@@ -218,7 +218,7 @@ def strikes(place: Place, findings: Findings, number: int, chance: random.Random
     with Spool(exported / "mq", create=False, delivers=False) as spool:
         spool.create_queue(QUEUE)
     run = partial(
-        Victim,
+        Program,
         place.folder,
         "tests.pipeline.chain",
         place.shared,
@@ -250,7 +250,7 @@ def strikes(place: Place, findings: Findings, number: int, chance: random.Random
         findings.expect("left in the queue", spool.counts(QUEUE).total, 0)
 
 
-def _strike(place: Place, kind: str, driver: Victim, chance: random.Random) -> None:
+def _strike(place: Place, kind: str, driver: Program, chance: random.Random) -> None:
     arbitrary_moment(chance, 0.0, 3.0)
     name = chance.choice(sorted(place.cluster.workers))
     if kind == "driver":

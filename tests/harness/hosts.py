@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 _NET = "10.77"
 _UNSHARE = ("unshare", "--net", "--uts", "--mount", "--propagation=private")

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.desk import Forking
-from tests.suite import HOME, Suite, eventually
+from tests.harness.desk import Forking
+from tests.harness.suite import HOME, Suite, eventually
 
 if TYPE_CHECKING:
     from tests.pipeline.sharing import Sharing

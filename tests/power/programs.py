@@ -1,4 +1,4 @@
-"""The harness's side of the zygote: programs that start in milliseconds and end at a word."""
+"""Programs that a server forks for the harness: they start in milliseconds and end at a word."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 
 from fsmq.daemons.process.notify import Listener
-from tests.hosts import Host
-from tests.suite import HOME, PATIENCE_S
+from tests.harness.hosts import Host
+from tests.harness.suite import HOME, PATIENCE_S
 
-_ZYGOTE = [sys.executable, "-m", "tests.power.zygote"]
+_SERVER = [sys.executable, "-m", "tests.power.program_server"]
 
 
-class Nursery:
+class Programs:
     """Starts and kills programs; ends them all at the end of its ``with``.
 
     host: where they run; None: here.
@@ -33,11 +33,11 @@ class Nursery:
         logs.mkdir(parents=True, exist_ok=True)
         self._running: list[int] = []
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> Programs:
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
         paths = filter(None, [environ.get("PYTHONPATH")])
-        self._zygote = subprocess.Popen(
-            [*([] if self._host is None else self._host.enter), *_ZYGOTE],
+        self._server = subprocess.Popen(
+            [*([] if self._host is None else self._host.enter), *_SERVER],
             cwd=HOME,
             env={**environ, "PYTHONPATH": os.pathsep.join([str(HOME), *paths])},
             stdin=subprocess.PIPE,
@@ -54,15 +54,15 @@ class Nursery:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._zygote.stdin is not None
-        assert self._zygote.stdout is not None
-        self._zygote.stdin.close()
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
         try:
-            self._zygote.wait(PATIENCE_S)
+            self._server.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self._zygote.kill()
-            self._zygote.wait()
-        self._zygote.stdout.close()
+            self._server.kill()
+            self._server.wait()
+        self._server.stdout.close()
 
     def daemon(
         self,
@@ -141,11 +141,11 @@ class Nursery:
         return pid
 
     def _ask(self, command: dict[str, object]) -> int:
-        assert self._zygote.stdin is not None
-        assert self._zygote.stdout is not None
-        self._zygote.stdin.write(json.dumps(command) + "\n")
-        answer = self._zygote.stdout.readline()
-        assert answer, "the zygote has died; its traceback is above"
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(command) + "\n")
+        answer = self._server.stdout.readline()
+        assert answer, "the server has died; its traceback is above"
         return int(answer)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from tests.forkserver import ForkServer, read_at_once
+from tests.harness.forkserver import ForkServer, read_at_once
 
 _LONGEST = 1 << 17  # bytes of an environment and words, and more than enough
 _HAND_OVER = """\

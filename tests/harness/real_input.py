@@ -1,7 +1,7 @@
 """The main job on real input: every file goes in, daemons and consumers die, every byte comes out.
 
-    python -m tests.real_input                                        with a suite of its own
-    python -m tests.real_input --url URL --root R --supervisor PID    with one that runs already
+    python -m tests.harness.real_input                                    with a suite of its own
+    python -m tests.harness.real_input --url URL --root R --supervisor PID with one that runs
 
 The files of the Python standard library (0 bytes to megabytes) are posted by several producers, and
 some moved in by a shell; several consumers fetch, note what they got, and delete. Meanwhile
@@ -32,7 +32,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from fsmq.spool.layout.uuids import uuid7
-from tests.suite import arbitrary_moment, eventually
+from tests.harness.suite import arbitrary_moment, eventually
 
 QUEUE = "real-input"
 PRODUCERS, CONSUMERS = 4, 4
@@ -140,7 +140,7 @@ class Fleet:
     def fill(self) -> None:
         while len(self._running) < CONSUMERS:
             notes = self._folder / f"consumer-{self._started}"
-            arguments = [sys.executable, "-m", "tests.real_input", "--consume", str(notes)]
+            arguments = [sys.executable, "-m", "tests.harness.real_input", "--consume", str(notes)]
             self._running.append(subprocess.Popen([*arguments, "--url", self._url]))
             self._started += 1
 

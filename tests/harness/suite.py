@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import IO, Any
 
 from fsmq.daemons.process.notify import Listener
-from tests.forkserver import Forked, environment, fork
+from tests.harness.forkserver import Forked, environment, fork
 
-HOME = Path(__file__).resolve().parents[1]
+HOME = Path(__file__).resolve().parents[2]
 # On a loaded machine a start may take long; a test that waits so long has failed. An emulated
 # machine is slower still, and says so.
 PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S", "30"))

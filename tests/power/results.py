@@ -9,7 +9,7 @@ from tests.power.ops import Finding
 
 
 @dataclass
-class Tally:
+class Results:
     """What the rounds of a campaign came to."""
 
     rounds: int = 0
@@ -20,7 +20,7 @@ class Tally:
     hidden: int = 0
     findings: list[Finding] = field(default_factory=list)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: Results) -> None:
         for name in ("rounds", "operations", "acknowledged", "uncertain", "came_out", "hidden"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.findings += other.findings

@@ -1,11 +1,11 @@
 """Kills of jobs: each runs as its command does, is killed midway, and is run again to its end.
 
-    python -m tests.pipeline.job_kills --rounds 3
+    python -m tests.soak.job_kills --rounds 3
 
-A round is a story on one spool, with its mover and reaper at work: messages are loaded, spread over
-queues, archived, replayed and thinned out. Each job is killed once, at an arbitrary moment before,
-in or after what makes it count, and run again. After each no message may be lost, none be there
-twice, and all bytes and ids have to be as they were. Exit code 1 otherwise.
+A round is a scenario on one spool, with its mover and reaper at work: messages are loaded, spread
+over queues, archived, replayed and thinned out. Each job is killed once, at an arbitrary moment
+before, in or after what makes it count, and run again. After each no message may be lost, none be
+there twice, and all bytes and ids have to be as they were. Exit code 1 otherwise.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import click
 
 from fsmq.spool import Spool
 from fsmq.spool.fsck import check
-from tests.pipeline.victims import PATIENCE_S, Victim
-from tests.suite import Suite, arbitrary_moment, eventually
+from tests.harness.suite import Suite, arbitrary_moment, eventually
+from tests.pipeline.processes import PATIENCE_S, Program
 
 SOURCE, SPREAD = "jobs", ("work-a", "work-b")
 _COPIES = 3  # of each key, for dedup
@@ -39,7 +39,7 @@ Found = dict[tuple[str, str], tuple[bytes, int]]  # queue and id: body and prior
 
 
 @dataclass
-class Story:
+class Scenario:
     """What a round has come to.
 
     kills: by job, how many ended it before its own end. wrong: what was not as it had to be.
@@ -55,7 +55,7 @@ class Story:
         if not holds:
             self.wrong.append(told)
 
-    def add(self, other: Story) -> None:
+    def add(self, other: Scenario) -> None:
         self.kills += other.kills
         self.runs += other.runs
         self.messages += other.messages
@@ -73,20 +73,20 @@ class Story:
 class Jobs:
     """The jobs of one spool, each killed once and run again."""
 
-    def __init__(self, folder: Path, chance: random.Random, story: Story) -> None:
+    def __init__(self, folder: Path, chance: random.Random, scenario: Scenario) -> None:
         self._folder = folder
         self._chance = chance
-        self._story = story
+        self._scenario = scenario
         self.root = folder / "mq"
 
     def run(self, job: str, words: Sequence[str], begins: Callable[[], bool]) -> dict[str, Any]:
         """Kill a job some time after it ``begins`` to change something, and run it again."""
-        self._story.runs[job] += 1
-        with self._started(job, words) as victim:
-            eventually(lambda: begins() or not victim.is_running(), PATIENCE_S)
+        self._scenario.runs[job] += 1
+        with self._started(job, words) as program:
+            eventually(lambda: begins() or not program.is_running(), PATIENCE_S)
             arbitrary_moment(self._chance, 0.0, _LONGEST_S)
-            self._story.kills[job] += victim.is_running()
-            victim.kill()
+            self._scenario.kills[job] += program.is_running()
+            program.kill()
         return self.finish(job, words)
 
     def finish(self, job: str, words: Sequence[str]) -> dict[str, Any]:
@@ -95,9 +95,9 @@ class Jobs:
             told: dict[str, Any] = json.loads(again.output())
             return told
 
-    def _started(self, job: str, words: Sequence[str]) -> Victim:
+    def _started(self, job: str, words: Sequence[str]) -> Program:
         given = [job, *words, f"--root={self.root}", "--master=local[2]", "--json"]
-        return Victim(self._folder, "fsmq.cli", "pipeline", *given)
+        return Program(self._folder, "fsmq.cli", "pipeline", *given)
 
     def release(self) -> int:
         """Give back all that is in flight, as its timers would; how many messages."""
@@ -127,30 +127,30 @@ class Jobs:
         return len(os.listdir(self.root / "queues" / queue))
 
 
-def play(folder: Path, messages: int, seed: object) -> Story:
+def play(folder: Path, messages: int, seed: object) -> Scenario:
     """One round in an empty folder."""
     chance = random.Random(str(seed))
-    story = Story(messages=messages)
+    scenario = Scenario(messages=messages)
     began = time.monotonic()
     with Suite(folder / "mq", mover=True) as suite:
         suite.kill("mq")
         with Spool(suite.root, delivers=False) as spool:
             for queue in (SOURCE, *SPREAD):
                 spool.create_queue(queue)
-        jobs = Jobs(folder, chance, story)
-        loaded = _load(jobs, messages, chance, story)
-        spread = _rebalance(jobs, loaded, story)
-        _archive_and_replay(jobs, spread, folder / "archive", chance, story)
-        _dedup(jobs, spread, story)
+        jobs = Jobs(folder, chance, scenario)
+        loaded = _load(jobs, messages, chance, scenario)
+        spread = _rebalance(jobs, loaded, scenario)
+        _archive_and_replay(jobs, spread, folder / "archive", chance, scenario)
+        _dedup(jobs, spread, scenario)
         left = [name for name in os.listdir(suite.root / "staging") if ":" in name]
-        story.expect(not left, f"left in staging: {left}")
+        scenario.expect(not left, f"left in staging: {left}")
         findings = check(suite.root).findings
-        story.expect(not findings, f"fsck: {findings[:3]}")
-    story.seconds = time.monotonic() - began
-    return story
+        scenario.expect(not findings, f"fsck: {findings[:3]}")
+    scenario.seconds = time.monotonic() - began
+    return scenario
 
 
-def _load(jobs: Jobs, messages: int, chance: random.Random, story: Story) -> Found:
+def _load(jobs: Jobs, messages: int, chance: random.Random, scenario: Scenario) -> Found:
     lines = jobs.root.parent / "in.jsonl"
     # The same key at the same priority: which of them is the oldest must be clear.
     rows = [
@@ -166,44 +166,48 @@ def _load(jobs: Jobs, messages: int, chance: random.Random, story: Story) -> Fou
     words += ["--column", "priority=cast(priority as int)"]
     jobs.run("load", words, lambda: jobs.stages(committed=late))
     found = jobs.standing()
-    story.expect(Counter(found.values()) == Counter(rows), _difference("load", rows, found))
+    scenario.expect(Counter(found.values()) == Counter(rows), _difference("load", rows, found))
     return found
 
 
-def _rebalance(jobs: Jobs, before: Found, story: Story) -> Found:
+def _rebalance(jobs: Jobs, before: Found, scenario: Scenario) -> Found:
     shares = f"--to={SPREAD[0]}=2,{SPREAD[1]}=1"
     jobs.run("rebalance", [SOURCE, shares], lambda: any(jobs.length(q) for q in SPREAD))
     found = jobs.standing()
-    story.expect(_by_id(found) == _by_id(before), f"rebalance: {len(before)} are {len(found)} now")
-    story.expect({queue for queue, _ in found} == set(SPREAD), "rebalance: not where they belong")
+    scenario.expect(
+        _by_id(found) == _by_id(before), f"rebalance: {len(before)} are {len(found)} now"
+    )
+    scenario.expect(
+        {queue for queue, _ in found} == set(SPREAD), "rebalance: not where they belong"
+    )
     return found
 
 
 def _archive_and_replay(
-    jobs: Jobs, before: Found, archive: Path, chance: random.Random, story: Story
+    jobs: Jobs, before: Found, archive: Path, chance: random.Random, scenario: Scenario
 ) -> None:
     total = len(before)
     words = [*SPREAD, f"--to={archive}", f"--batch={total // 8}"]
     told = jobs.run("archive", words, lambda: sum(map(jobs.length, SPREAD)) < total)
     if told["hidden"]:
         # It was killed between a claim and its note.
-        story.expect(told["hidden"] <= total // 8, f"archive: hides {told['hidden']}")
-        story.expect(jobs.release() == told["hidden"], "archive: more is hidden than it says")
+        scenario.expect(told["hidden"] <= total // 8, f"archive: hides {told['hidden']}")
+        scenario.expect(jobs.release() == told["hidden"], "archive: more is hidden than it says")
         told = jobs.finish("archive", words)
-    story.expect(told["hidden"] == 0, f"archive: still hides {told['hidden']}")
-    story.expect(not jobs.standing(), "archive: not all was taken")
+    scenario.expect(told["hidden"] == 0, f"archive: still hides {told['hidden']}")
+    scenario.expect(not jobs.standing(), "archive: not all was taken")
     late = chance.random() < 0.5
     jobs.run("replay", [str(archive)], lambda: jobs.stages(committed=late))
     found = jobs.standing()
     # One that the archive had twice would have been put once, since its id stands: see below.
-    story.expect(found == before, f"archive and replay: {total} are {len(found)} now")
+    scenario.expect(found == before, f"archive and replay: {total} are {len(found)} now")
     import pyarrow.parquet as pq
 
     rows = sum(pq.read_metadata(file).num_rows for file in archive.rglob("*.parquet"))
-    story.expect(rows == total, f"archive: {rows} rows for {total} messages")
+    scenario.expect(rows == total, f"archive: {rows} rows for {total} messages")
 
 
-def _dedup(jobs: Jobs, before: Found, story: Story) -> None:
+def _dedup(jobs: Jobs, before: Found, scenario: Scenario) -> None:
     total = len(before)
     jobs.run("dedup", ["work-*", "--key", _KEY], lambda: sum(map(jobs.length, SPREAD)) < total)
     stays: dict[tuple[str, bytes], tuple[str, str]] = {}
@@ -211,7 +215,7 @@ def _dedup(jobs: Jobs, before: Found, story: Story) -> None:
         stays.setdefault((queue, before[queue, message_id][0][:8]), (queue, message_id))
     wanted = {place: before[place] for place in stays.values()}
     found = jobs.standing()
-    story.expect(found == wanted, f"dedup: {len(found)} are left of {len(wanted)}")
+    scenario.expect(found == wanted, f"dedup: {len(found)} are left of {len(wanted)}")
 
 
 def _by_id(found: Found) -> Counter[tuple[str, bytes, int]]:
@@ -225,18 +229,18 @@ def _difference(job: str, rows: Sequence[object], found: Found) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--rounds", default=3, show_default=True, help="Stories, of five kills each.")
+@click.option("--rounds", default=3, show_default=True, help="Scenarios, of five kills each.")
 @click.option("--messages", default=30_000, show_default=True, help="In each.")
 @click.option("--seed", type=int, help="Of the moments; the time if not given.")
 def main(rounds: int, messages: int, seed: int | None) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
-    total = Story()
+    total = Scenario()
     for number in range(rounds):
         with tempfile.TemporaryDirectory(prefix="fsmq-kills-") as folder:
-            story = play(Path(folder), messages, (seed, number))
-        print(f"round {number + 1}: {story}", *story.wrong, sep="\n  ", flush=True)
-        total.add(story)
+            scenario = play(Path(folder), messages, (seed, number))
+        print(f"round {number + 1}: {scenario}", *scenario.wrong, sep="\n  ", flush=True)
+        total.add(scenario)
     print(f"jobs: {total}")
     sys.exit(bool(total.wrong))
 

@@ -1,6 +1,6 @@
 """A day of work through the real programs: what the tables and the report say of it must be true.
 
-    python -m tests.pipeline.day --seed 7 --to /tmp/day
+    python -m tests.soak.day --seed 7 --to /tmp/day
 
 Seeded producers post to queues of different kinds: steady ones, bursts, poison messages that end in
 dead letters, slow consumers, delays, messages that expire while their consumers are away, a queue
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsmq import Client, Message, NewMessage
-from tests.suite import HOME, Suite, eventually
+from tests.harness.suite import HOME, Suite, eventually
 
 DAY_S = 86_400
 # When the stretched day begins: midnight, UTC, of 20 November 2026.

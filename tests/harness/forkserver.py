@@ -4,8 +4,8 @@ They are processes of their own, as if started by ``python -m MODULE OPTIONS…`
 arguments, environment, folder, files, signals and session, and they end as an interpreter does.
 Only the half second of imports is saved. The command line in /proc is that of the server.
 
-``python -m tests.forkserver MODULES…`` is the server. It takes commands from the socket that is its
-stdin, and kills what still runs when that is closed.
+``python -m tests.harness.forkserver MODULES…`` is the server. It takes commands from the socket
+that is its stdin, and kills what still runs when that is closed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-_HOME = Path(__file__).resolve().parents[1]
+_HOME = Path(__file__).resolve().parents[2]
 _PATIENCE_S = 60
 _LONGEST = 1 << 17  # bytes of a command
 _PROGRAMS = (*(f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")), "fsmq.cli")
@@ -140,7 +140,7 @@ class ForkServer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen[bytes](
-                [sys.executable, "-m", "tests.forkserver", *modules],
+                [sys.executable, "-m", "tests.harness.forkserver", *modules],
                 cwd=str(_HOME),
                 env=env,
                 stdin=theirs.fileno(),

@@ -22,7 +22,7 @@ from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock
 
 HOLD_S = 600.0
-# The stories' clock runs ahead of the kernel's, so that no file looks freshly made: by more than
+# The scenarios' clock runs ahead of the kernel's, so that no file looks freshly made: by more than
 # the longest soak takes, since it stands still.
 AHEAD_S = 20_000.0
 JOBS, SIDE = "jobs", "side"
@@ -36,7 +36,7 @@ TOPICS: dict[str, bool | None] = {
     "quiet/jobs": False,
     "fresh": False,
 }
-# What stands there before a story begins: ready, in flight, new, and hidden by its own delay.
+# What stands there before a scenario begins: ready, in flight, new, and hidden by its own delay.
 READY, HELD, NEW, LATER = b"ready at first", b"held at first", b"new at first", b"later at first"
 FIRST = {"ready": READY, "held": HELD, "new": NEW, "later": LATER}
 # A dedup queue, in which one message waits, one was shown, and one is claimed.
@@ -82,7 +82,7 @@ class Promised:
 Effect = Callable[[Promised], None]
 
 
-class Teller:
+class Doer:
     """Does verbs on a spool, and marks before and after each what it changes."""
 
     def __init__(self, spool: Spool, recorder: Recorder, clock: Clock) -> None:
@@ -109,7 +109,7 @@ class Teller:
 
     def put(self, **more: object) -> None:
         self._posted += 1
-        body = b"put in the story, number %d" % self._posted
+        body = b"put in the scenario, number %d" % self._posted
         self.begin(lambda p: p.may.add(body))
         self.jobs.put(body, **more)  # type: ignore[arg-type]
 
@@ -121,7 +121,7 @@ class Teller:
     def put_promoted(self) -> None:
         """A mover that starts in the middle of a put promotes it before it is synced."""
         self._posted += 1
-        body = b"put in the story, number %d" % self._posted
+        body = b"put in the scenario, number %d" % self._posted
         self.begin(lambda p: p.may.add(body))
         pending = self.spool.unsynced.put(JOBS, [NewMessage(body)])
         recover(self.spool.tree, self.clock(), at_start=True)
@@ -338,8 +338,8 @@ class Teller:
         """A consumer learns of a batch only when that is stored; what it has by then."""
         self.begin(lambda p: p.free.clear())
         with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
-            consumer.claim("story", 0, [JOBS], 9)
-            claims = [claim for b in consumer.batches("story", 0) for claim in b.claims[JOBS]]
+            consumer.claim("scenario", 0, [JOBS], 9)
+            claims = [claim for b in consumer.batches("scenario", 0) for claim in b.claims[JOBS]]
         bodies = frozenset(FIRST[claim.id] for claim in claims if claim.id in FIRST)
         deadline = self.clock() + HOLD_S
 
@@ -363,7 +363,7 @@ class Teller:
 
         self.begin(begin)
         with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
-            consumer.commit("story", 9)
+            consumer.commit("scenario", 9)
         self.end(end)
 
     def stage(self) -> None:
@@ -531,7 +531,7 @@ def _at_once() -> AbstractContextManager[object]:
 
 def run_job(spool: Spool, number: int, body: bytes) -> str:
     """Put one message by a staged job; its id, or "" if the job was done before."""
-    job = Job("story", number)
+    job = Job("scenario", number)
     if is_committed(spool, job):
         commit(spool, job, [])
         return ""

@@ -1,4 +1,4 @@
-"""A short story of verbs on a spool, recorded, and what is promised at each moment of it."""
+"""A short scenario of verbs on a spool, recorded, and what is promised at each moment of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
-from tests.replay.teller import (
+from tests.replay.verbs import (
     AHEAD_S,
     CLAIMED,
     CONSUMER,
@@ -39,15 +39,15 @@ from tests.replay.teller import (
     THERE,
     WAITS,
     WIDE,
+    Doer,
     Promised,
-    Teller,
     run_job,
 )
 from tests.spool.helpers import Clock
 
 
 @dataclass
-class Story:
+class Scenario:
     """What was recorded, and the tree before it."""
 
     before: Files
@@ -57,7 +57,7 @@ class Story:
 
 @cache
 def first_tree(wide: bool) -> tuple[Files, float]:
-    """The tree that stories begin with, and its time in Unix seconds.
+    """The tree that scenarios begin with, and its time in Unix seconds.
 
     wide: with a dedup queue and queues to be moved; those that need none are told faster without.
     """
@@ -106,8 +106,8 @@ def _fill(queue: Queue, bodies: Mapping[str, bytes]) -> None:
             queue.claim(visibility=HOLD_S)
 
 
-def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str] = ()) -> Story:
-    """Tell a story on a new spool and write down every call by which it changes the tree.
+def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str] = ()) -> Scenario:
+    """Tell a scenario on a new spool and write down every call by which it changes the tree.
 
     others: verbs that other processes have done before, but for the syncs at their ends: they have
         died there, or the disk is slow. No one was told that these were done.
@@ -124,22 +124,22 @@ def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str]
             recorder = Recorder(root)
             try:
                 with recorder.recording():
-                    teller = Teller(spool, recorder, clock)
-                    teller.is_told = False
+                    doer = Doer(spool, recorder, clock)
+                    doer.is_told = False
                     for verb in others:
-                        _tell(teller, verb)
+                        _tell(doer, verb)
                         _drop_last_syncs(recorder.steps)
-                    teller.is_told = True
+                    doer.is_told = True
                     for verb in verbs:
-                        _tell(teller, verb)
+                        _tell(doer, verb)
             finally:
                 recorder.close()
-    return Story(before, recorder.steps, now)
+    return Scenario(before, recorder.steps, now)
 
 
-def _tell(teller: Teller, verb: str) -> None:
+def _tell(doer: Doer, verb: str) -> None:
     with suppress(NoSuchQueue, NoSuchTopic):
-        getattr(teller, verb)()
+        getattr(doer, verb)()
 
 
 def _drop_last_syncs(steps: list[Step]) -> None:
@@ -148,7 +148,7 @@ def _drop_last_syncs(steps: list[Step]) -> None:
 
 
 def at_first(now: float) -> Promised:
-    """What is promised before a story begins."""
+    """What is promised before a scenario begins."""
     bodies = set(FIRST.values())
     held = {HELD: now + HOLD_S, LATER: now + HOLD_S}
     promised = Promised(set(bodies), set(bodies), held, {READY, NEW})
@@ -169,26 +169,26 @@ class Checked:
     broken: list[str] = field(default_factory=list)
 
 
-def check_story(
-    story: Story,
+def check_scenario(
+    scenario: Scenario,
     *,
     without: Callable[[Step], bool] = lambda step: False,
     readings: Sequence[Reading] = tuple(Reading),
     seen: set[object] | None = None,
     first_only: bool = False,
 ) -> Checked:
-    """Look at every crash state of a story.
+    """Look at every crash state of a scenario.
 
     without: tells steps (syncs) to be left out, as if the program did not do them.
-    seen: states that have been looked at, by all stories.
+    seen: states that have been looked at, by all scenarios.
     """
     checked = Checked()
     seen = set() if seen is None else seen
-    steps = [step for step in story.steps if not without(step)]
+    steps = [step for step in scenario.steps if not without(step)]
     for reading in readings:
-        for files, marks in crash_states(story.before, steps, reading):
+        for files, marks in crash_states(scenario.before, steps, reading):
             checked.states += 1
-            promised = at_first(story.now)
+            promised = at_first(scenario.now)
             for mark in marks:
                 mark.what(promised)
             key = (files.key(), _key(promised))
@@ -197,7 +197,7 @@ def check_story(
             seen.add(key)
             checked.distinct += 1
             try:
-                look(files, promised, story.now)
+                look(files, promised, scenario.now)
             except Broken as broken:
                 checked.broken.append(f"{reading.value}: {broken}")
                 if first_only:
@@ -271,7 +271,7 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
     if not promised.batch:
         return False
     with Consumer(spool, CONSUMER, visibility=HOLD_S) as consumer:
-        batches = consumer.batches("story", 0)
+        batches = consumer.batches("scenario", 0)
     claims = [claim for batch in batches for claim in batch.claims[JOBS]]
     given = {FIRST[claim.id] for claim in claims if unfinished.exists(spool.tree, JOBS, claim.id)}
     if promised.given is not None and bool(batches) != promised.given:

@@ -1,4 +1,4 @@
-"""Python as it is where some packages are not installed; see `tests/without/sitecustomize.py`."""
+"""Python where some packages are not installed: see `tests/harness/without/sitecustomize.py`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 
 def environment(packages: Iterable[str]) -> dict[str, str]:
     """The environment of a Python, and of its children, that cannot import these packages."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "PYTEST_"))}
-    folders = (str(HOME / "tests" / "without"), str(HOME), clean.get("PYTHONPATH", ""))
+    folders = (str(HOME / "tests" / "harness" / "without"), str(HOME), clean.get("PYTHONPATH", ""))
     path = os.pathsep.join(filter(None, folders))
     return {**clean, "PYTHONPATH": path, "TEST_WITHOUT": ",".join(packages)}
 

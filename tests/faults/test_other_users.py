@@ -19,8 +19,8 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.records.alive import look
 from tests.faults.inject import cpu_s
 from tests.faults.left import leave_work
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
-from tests.suite import Suite, eventually
 
 NOBODY = 65534
 PROGRAMS = ("mq", "mover", "reaper")

@@ -1,6 +1,6 @@
 """Fuzzing over sockets: requests that are nearly right, by the thousand, against a real suite.
 
-    python -m tests.fuzz --requests 200000
+    python -m tests.soak.fuzz --requests 200000
 
 Requests are made from the OpenAPI document that the server serves: names, parameters, headers and
 bodies are filled with what is legal and with what breaks things; half of all connections end with
@@ -29,8 +29,8 @@ from typing import Any
 from urllib.parse import quote
 
 from fsmq.spool.fsck import check
-from tests import certificates
-from tests.suite import Suite, eventually
+from tests.harness import certificates
+from tests.harness.suite import Suite, eventually
 
 # Short times, so that half a request costs the fuzzer little; nothing else is unusual.
 OPTIONS = ("--header-timeout=0.5", "--read-timeout=0.5", "--idle-timeout=1", "--sync=none")

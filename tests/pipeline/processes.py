@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests import suite
-from tests.suite import HOME
+from tests.harness import suite
+from tests.harness.suite import HOME
 
 # A driver may need so long to start, and to drain, on a machine that does other things, too.
 PATIENCE_S = 6 * suite.PATIENCE_S
@@ -50,7 +50,7 @@ def spark_home(folder: Path) -> Path:
     return home
 
 
-class Victim:
+class Program:
     """A module that runs as a program, with all of its processes, until it ends or is killed.
 
     folder: keeps its log, and what a cluster writes. under: a command line that starts it.
@@ -65,7 +65,7 @@ class Victim:
         under: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self._log = folder / "victims.log"
+        self._log = folder / "programs.log"
         with self._log.open("ab") as log:
             self._log_from = log.tell()
             self._process = subprocess.Popen(
@@ -78,7 +78,7 @@ class Victim:
                 start_new_session=True,
             )
 
-    def __enter__(self) -> Victim:
+    def __enter__(self) -> Program:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,4 +1,4 @@
-"""A folder of the server that other hosts mount over sshfs, as `tests.hosts` makes them."""
+"""A folder of the server that other hosts mount over sshfs, as `tests.harness.hosts` makes them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.hosts import CannotBeHost, Host
-from tests.suite import eventually
+from tests.harness.hosts import CannotBeHost, Host
+from tests.harness.suite import eventually
 
 _PORT = 22022
 _SSHD = "/usr/sbin/sshd"

@@ -12,8 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.harness.suite import Suite
 from tests.http.helpers import ask, fetch, post, send
-from tests.suite import Suite
 
 
 def link(place: Path) -> None:

@@ -1,6 +1,6 @@
 """Kills of what works for a driver, while the driver lives: Python workers and executors.
 
-    python -m tests.pipeline.worker_kills --kills 10
+    python -m tests.soak.worker_kills --kills 10
 
 A stream writes rows into a queue and another takes them into a file sink, in one driver. Meanwhile
 processes of it die at random, in turn
@@ -28,9 +28,9 @@ from typing import NamedTuple
 import click
 
 from fsmq.spool import Spool
+from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.pipeline.chain import QUEUE, drained, producing, running
-from tests.pipeline.victims import PATIENCE_S, Victim
-from tests.suite import Suite, arbitrary_moment, eventually
+from tests.pipeline.processes import PATIENCE_S, Program
 
 
 class Kind(NamedTuple):
@@ -109,7 +109,7 @@ def batches(folder: Path) -> int:
     return sum(1 for path in log.glob("*") if path.name[0] != ".") if log.exists() else 0
 
 
-def is_at_work(driver: Victim, folder: Path, before: int) -> bool:
+def is_at_work(driver: Program, folder: Path, before: int) -> bool:
     """Whether the sink has more micro-batches than before, or the driver has ended."""
     return not driver.is_running() or batches(folder) > before
 

@@ -1,6 +1,6 @@
 """Two hosts on a real NFS server, in a virtual machine that this makes and boots.
 
-    python -m tests.nfs.soak --rounds 30                 NFS 4.2 and 3, as the documentation mounts
+    python -m tests.soak.nfs --rounds 30                 NFS 4.2 and 3, as the documentation mounts
 
 First they act step by step on what the other changes, and put, claim and delete the same ids at
 once. Then both run mq, mover and reaper, and clients of every verb; programs are killed, cables
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import click
 
+from tests.harness.suite import HOME
 from tests.nfs.image import Image, NoMachine
 from tests.nfs.machine import run
-from tests.suite import HOME
 
 # As docs/howto/several-hosts.md has it.
 MOUNTS = {

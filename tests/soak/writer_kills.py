@@ -1,6 +1,6 @@
 """Kills of the writer: a driver that writes rows into a queue dies at random, again and again.
 
-    python -m tests.pipeline.writer_kills --rounds 20
+    python -m tests.soak.writer_kills --rounds 20
 
 In turn as a stream over files of rows, and as one ``df.write`` for each file, under a job's name
 and the file's number. Every row has to be a message, once, and nothing may be left in ``staging/``.
@@ -23,13 +23,13 @@ from pathlib import Path
 import click
 
 from fsmq.spool import Spool
+from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.pipeline.chain import producing
-from tests.pipeline.victims import PATIENCE_S, Victim
-from tests.suite import Suite, arbitrary_moment, eventually
+from tests.pipeline.processes import PATIENCE_S, Program
 
 QUEUE, JOB = "jobs", "files"
 WAYS = ("stream", "write")
-_MODULE = "tests.pipeline.writer_kills"
+_MODULE = "tests.soak.writer_kills"
 _LONGEST_S = 2.0  # from the first sign of a job to the kill
 _LATE = 0.5  # of the kills come between a commit and its end, as far as that can be met
 _PAUSE_S = 0.05  # between files of rows
@@ -110,7 +110,7 @@ def run(folder: Path, way: str, rounds: int, seed: object) -> Written:
             for number in range(rounds):
                 # What the last one has committed, the mover brings forward.
                 eventually(partial(_is_settled, staging), PATIENCE_S)
-                with Victim(folder, _MODULE, "--drive", folder, "--way", way) as driver:
+                with Program(folder, _MODULE, "--drive", folder, "--way", way) as driver:
                     known = _open_jobs(staging)
                     eventually(partial(_is_at_work, driver, staging, known), PATIENCE_S)
                     arbitrary_moment(chance, 0.0, _LONGEST_S)
@@ -120,7 +120,7 @@ def run(folder: Path, way: str, rounds: int, seed: object) -> Written:
                     states = _states(staging)
                     before += "open" in states
                     after += "committed" in states
-        with Victim(folder, _MODULE, "--drive", folder, "--way", way, "--drain") as last:
+        with Program(folder, _MODULE, "--drive", folder, "--way", way, "--drain") as last:
             last.output()
         eventually(partial(_is_settled, staging), PATIENCE_S)
         left = sorted(_open_jobs(staging))
@@ -138,7 +138,7 @@ def _states(staging: Path) -> list[str]:
     return ["open" if name[0] == "." else "committed" for name in jobs]
 
 
-def _has_committed(driver: Victim, staging: Path) -> bool:
+def _has_committed(driver: Program, staging: Path) -> bool:
     driver.check()
     return not _is_settled(staging)
 
@@ -159,7 +159,7 @@ def _open_jobs(staging: Path) -> dict[str, set[str]]:
     return found
 
 
-def _is_at_work(driver: Victim, staging: Path, known: dict[str, set[str]]) -> bool:
+def _is_at_work(driver: Program, staging: Path, known: dict[str, set[str]]) -> bool:
     driver.check()
     return any(parts - known.get(job, set()) for job, parts in _open_jobs(staging).items())
 

@@ -1,7 +1,7 @@
 """The long run: thousands of power cuts and hundreds of kills, with figures at the end.
 
-    python -m tests.power.soak        2,000 power cuts, 500 kills, the crash states of any two verbs
-    python -m tests.power.soak --cuts 100 --kills 0 --no-replay --seed 7
+    python -m tests.soak.power        2,000 power cuts, 500 kills, the crash states of any two verbs
+    python -m tests.soak.power --cuts 100 --kills 0 --no-replay --seed 7
 
 Exit code 1 and the findings if one promise was broken. As root; about an hour on two cores.
 """
@@ -22,13 +22,13 @@ import click
 
 from tests.power.clients import CONTENDED, MIXED
 from tests.power.disk import CannotMount, Disk
-from tests.power.kills import HOSTS, ONE_SLOWER, Battle
-from tests.power.nursery import Nursery
+from tests.power.kills import HOSTS, ONE_SLOWER, TwoSuites
+from tests.power.programs import Programs
+from tests.power.results import Results
 from tests.power.rounds import Campaign
-from tests.power.tally import Tally
+from tests.replay.scenario import check_scenario, record
 from tests.replay.states import TooMany
-from tests.replay.story import check_story, record
-from tests.replay.teller import VERBS
+from tests.replay.verbs import VERBS
 
 ROUNDS_EACH = 25  # on one image
 FILESYSTEMS = ("ext4", "xfs")
@@ -38,57 +38,57 @@ LOADS = (MIXED, CONTENDED)
 
 def cuts(
     rounds: int, seed: int, folder: Path, syncs: Sequence[str] = SYNCS
-) -> Iterator[tuple[str, Tally]]:
-    """Cut the power so many times, in turn in each configuration; a tally after each image."""
+) -> Iterator[tuple[str, Results]]:
+    """Cut the power so many times, in turn in each configuration; a results after each image."""
     images = -(-rounds // ROUNDS_EACH)
     configurations = cycle(product(FILESYSTEMS, syncs, (1, 2)))
     for number, (kind, sync, processes) in enumerate(islice(configurations, images)):
         name = f"{kind}, --sync {sync}, {processes} {'process' if processes == 1 else 'processes'}"
         here = folder / f"image-{number}"
-        with Disk(here, kind) as disk, Nursery(here / "logs") as nursery:
+        with Disk(here, kind) as disk, Programs(here / "logs") as programs:
             campaign = Campaign(
-                disk, nursery, here, sync=sync, processes=processes, seed=(seed, number)
+                disk, programs, here, sync=sync, processes=processes, seed=(seed, number)
             )
             yield name, campaign.run(min(ROUNDS_EACH, rounds - number * ROUNDS_EACH))
 
 
-def run_cuts(rounds: int, seed: int, folder: Path, syncs: Sequence[str]) -> Tally:
-    total = Tally()
-    by_name: dict[str, Tally] = {}
+def run_cuts(rounds: int, seed: int, folder: Path, syncs: Sequence[str]) -> Results:
+    total = Results()
+    by_name: dict[str, Results] = {}
     try:
         with click.progressbar(length=rounds, label="power cuts", file=sys.stderr) as bar:
-            for name, tally in cuts(rounds, seed, folder, syncs):
-                by_name.setdefault(name, Tally()).add(tally)
-                total.add(tally)
-                bar.update(tally.rounds)
-                for finding in tally.findings:
+            for name, results in cuts(rounds, seed, folder, syncs):
+                by_name.setdefault(name, Results()).add(results)
+                total.add(results)
+                bar.update(results.rounds)
+                for finding in results.findings:
                     print(f"\n{name}: {finding.kind}: {finding.text}", flush=True)
     finally:  # Ctrl-C ends it, with the figures so far
-        for name, tally in by_name.items():
-            print(f"{name}: {tally}")
+        for name, results in by_name.items():
+            print(f"{name}: {results}")
         print(f"power cuts in all: {total}", flush=True)
     return total
 
 
-def run_kills(rounds: int, seed: int, folder: Path) -> Tally:
-    total = Tally()
+def run_kills(rounds: int, seed: int, folder: Path) -> Results:
+    total = Results()
     with click.progressbar(length=rounds, label="kills", file=sys.stderr) as bar:
         for number, first in enumerate(range(0, rounds, ROUNDS_EACH)):
             here = folder / f"kills-{number}"
             here.mkdir()
-            with Nursery(here / "logs") as nursery:
-                battle = Battle(
-                    dict.fromkeys(HOSTS, nursery),
+            with Programs(here / "logs") as programs:
+                suites = TwoSuites(
+                    dict.fromkeys(HOSTS, programs),
                     here,
                     processes=1 + number // len(LOADS) % 2,
                     seed=(seed, number),
                     slow_s=ONE_SLOWER,
                     weights=LOADS[number % len(LOADS)],
                 )
-                tally = battle.run(min(ROUNDS_EACH, rounds - first))
-            total.add(tally)
-            bar.update(tally.rounds)
-            for finding in tally.findings:
+                results = suites.run(min(ROUNDS_EACH, rounds - first))
+            total.add(results)
+            bar.update(results.rounds)
+            for finding in results.findings:
                 print(f"\nkills: {finding.kind}: {finding.text}", flush=True)
     print(f"kills in all: {total}")
     return total
@@ -116,9 +116,9 @@ def replays_of(first: str) -> Replays:
     found = Replays(first)
     before = len(_SEEN)
     for second in VERBS:
-        for story in (record([first, second]), record([second], others=[first])):
+        for scenario in (record([first, second]), record([second], others=[first])):
             try:
-                checked = check_story(story, seen=_SEEN)
+                checked = check_scenario(scenario, seen=_SEEN)
             except TooMany:
                 found.left_out += 1
                 continue
@@ -152,7 +152,7 @@ def run_replays(verbs: Sequence[str], jobs: int) -> int:
     print(
         f"crash states of {len(verbs)} verbs with each of {len(VERBS)} behind them, the first"
         f" acknowledged or not: {total.states}, {total.looked_at} of them different,"
-        f" {len(total.broken)} break a promise; of {2 * len(verbs) * len(VERBS)} stories"
+        f" {len(total.broken)} break a promise; of {2 * len(verbs) * len(VERBS)} scenarios"
         f" {total.left_out} have too many states to be looked at"
     )
     return len(total.broken)

@@ -1,6 +1,6 @@
 """Two hosts on one export, while programs die, cables are pulled and the server restarts.
 
-The battle of `tests.power.kills`, with a real network filesystem under it, and what that does.
+The suites of `tests.power.kills`, with a real network filesystem under it, and what that does.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.hosts import Host
+from tests.harness.hosts import Host
+from tests.harness.suite import arbitrary_moment
 from tests.nfs.export import Export
 from tests.power.daemons import Daemons
-from tests.power.kills import Battle
-from tests.power.nursery import Nursery
-from tests.power.tally import Tally
+from tests.power.kills import TwoSuites
+from tests.power.programs import Programs
+from tests.power.results import Results
 from tests.power.verbs import OverHttp
-from tests.suite import arbitrary_moment
 
 # How often each happens, in proportion.
 _STRIKES = {"kill": 12, "cut": 2, "restart": 1, "lost answers": 3}
@@ -26,7 +26,7 @@ _CUT_S = (1.0, 8.0)
 _LOSS_S = (0.3, 2.0)
 
 
-class NfsBattle(Battle):
+class TwoHosts(TwoSuites):
     """Rounds on an export that each host has mounted at ``folder``.
 
     inspector: programs of the server itself, on its own disk, which look at the end.
@@ -35,14 +35,14 @@ class NfsBattle(Battle):
     def __init__(
         self,
         hosts: Mapping[str, Host],
-        nurseries: Mapping[str, Nursery],
+        programs_of: Mapping[str, Programs],
         export: Export,
         folder: Path,
         inspector: Daemons,
         *,
         seed: object,
     ) -> None:
-        super().__init__(nurseries, folder, processes=1, seed=seed, pauses=_PAUSES)
+        super().__init__(programs_of, folder, processes=1, seed=seed, pauses=_PAUSES)
         self.strikes: Counter[str] = Counter()
         self._began = time.monotonic()
         self._places = hosts
@@ -79,11 +79,11 @@ class NfsBattle(Battle):
         self._export.restart()
         self._restarts.append((began, time.monotonic()))
 
-    def _look(self, rounds: int) -> Tally:
+    def _look(self, rounds: int) -> Results:
         print(f"[{time.monotonic() - self._began:4.0f} s] looking at everything", flush=True)
         for node, host in self._hosts.items():
             for pid in host.pids.values():
-                self._nurseries[node].kill(pid)
+                self._programs_of[node].kill(pid)
         self._inspector.start()
         return super()._look(rounds)
 

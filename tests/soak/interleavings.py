@@ -1,7 +1,7 @@
-"""All interleavings: each verb stopped before each of its calls, for each story of others.
+"""All interleavings: each verb stopped before each of its calls, for each scenario of others.
 
-    python -m tests.interleave                  all of them (half an hour on two cores)
-    python -m tests.interleave --shape pairs --verb claim
+    python -m tests.soak.interleavings                  all of them (half an hour on two cores)
+    python -m tests.soak.interleavings --shape pairs --verb claim
 
 Exit code 1 and the findings if one promise was broken, each with the calls of one schedule.
 """

@@ -1,6 +1,6 @@
 """Kills: a stream's driver dies at random, again and again, while producers post.
 
-    python -m tests.pipeline.kills --rounds 20
+    python -m tests.soak.stream_kills --rounds 20
 
 Every message has to come out of the file sink, once. In every second round the JVM and the driver
 die alone, and the processes beside them have to find out for themselves. Exit code 1 if a message
@@ -27,9 +27,9 @@ from pyspark.sql import SparkSession
 
 from fsmq.pipeline import session
 from fsmq.spool import NewMessage, Spool
+from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.pipeline.driver import CONSUMER, QUEUE, drained
-from tests.pipeline.victims import PATIENCE_S, Victim
-from tests.suite import Suite, arbitrary_moment, eventually
+from tests.pipeline.processes import PATIENCE_S, Program
 
 DRIVER = "tests.pipeline.driver"
 _LONGEST_S = 3.0  # from a driver's first batch to its end
@@ -116,7 +116,7 @@ def run(
             spool.create_queue(QUEUE)
         with _producing(suite.root, outcome):
             for number in range(rounds):
-                with Victim(folder, module, folder) as driver:
+                with Program(folder, module, folder) as driver:
                     before = _names(batches)
                     eventually(partial(_is_at_work, driver, batches, before), PATIENCE_S)
                     eventually(lambda driver=driver: driver.check() or others(), PATIENCE_S)
@@ -149,7 +149,7 @@ def _all_are_ready(spool: Spool) -> bool:
     return counts.ready == counts.total
 
 
-def _is_at_work(driver: Victim, batches: Path, before: set[str]) -> bool:
+def _is_at_work(driver: Program, batches: Path, before: set[str]) -> bool:
     driver.check()
     return bool(_names(batches) - before)
 

@@ -1,0 +1,27 @@
+"""Tells one scenario in a process of its own and prints its record: for strace to watch.
+
+python -m tests.replay.record put claim remove_held
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+from tests.replay.recorder import Mark
+from tests.replay.scenario import record
+
+
+def main() -> None:
+    scenario = record(sys.argv[1:])
+    steps = [
+        (type(step).__name__, asdict(step)) for step in scenario.steps if not isinstance(step, Mark)
+    ]
+    for step in steps:
+        step[1].pop("data", None)
+    print(json.dumps(steps))
+
+
+if __name__ == "__main__":
+    main()
