@@ -89,6 +89,11 @@ class Options:
             )
         return value
 
+    def journal(self) -> bool | None:
+        """Whether steps are noted in the journal; None: if other programs on the spool do so."""
+        choice = self.choice("journal", "auto", ("auto", "true", "false"))
+        return None if choice == "auto" else choice == "true"
+
     def flag(self, name: str, default: bool = False) -> bool:
         """true or false."""
         return self.choice(name, str(default).lower(), ("true", "false")) == "true"

@@ -29,7 +29,7 @@ from .mover.delivery import Delivery
 from .moves import Move
 from .queue import Queue
 from .records import peers
-from .records.journal import Journal
+from .records.journal import Journal, is_kept
 from .topic import Topic
 from .unsynced import Unsynced
 from .verbs import removal
@@ -70,7 +70,8 @@ class Spool:
         hosts, and where the system has no events: on any but Linux.
     poll_interval: seconds between two listings where it polls.
     max_message_bytes: the largest body that any queue takes.
-    journal: whether each step of each message is noted in the lifecycle journal.
+    journal: whether each step of each message is noted in the lifecycle journal; None: if other
+        programs on this spool note theirs.
     program: what the journal says that a step came through, where nothing else is known.
 
     Its attribute ``unsynced`` has the verbs in two steps, for programs that group their syncs.
@@ -94,7 +95,7 @@ class Spool:
         share: Share = WHOLE,
         max_message_bytes: int = 16 * 1024 * 1024,
         create: bool = True,
-        journal: bool = False,
+        journal: bool | None = False,
         program: str = "library",
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -112,7 +113,7 @@ class Spool:
             self.tree, share=share, events=self._events, poll_interval=poll_interval
         )
         self.context.clock = clock
-        if journal:
+        if is_kept(self.tree) if journal is None else journal:
             self.context.journal = Journal(
                 self.tree,
                 self.context.metrics,

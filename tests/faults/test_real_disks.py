@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.tree import Tree
@@ -18,6 +19,7 @@ from fsmq.spool.verbs import removal
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 from tests.spool.crashing import leave
+from tests.spool.helpers import Clock
 
 MEGABYTE = 1024 * 1024
 # sync=fsync: an error of the disk is told for the file that it hits.
@@ -204,6 +206,44 @@ def test_what_a_killed_put_has_left_comes_out_of_a_disk_without_inodes(disk: Pat
             jobs.put(b"y", id="own")
         assert recover(spool.tree, time.time(), at_start=True).promoted == 1
         assert [m.body for m in jobs.claim()] == [b"x"]
+
+
+def test_what_a_consumer_cannot_store_on_a_full_disk_counts_as_no_delivery(disk: Path) -> None:
+    """Or a program that is started again and again buries what no one has seen."""
+    clock = Clock()
+    with Spool(disk / "mq", sync="none", clock=clock) as spool:
+        jobs = spool.queue("q", create=True)
+        jobs.configure(max_deliveries=2, dead_letter_queue="dead")
+        others = spool.queue("r", create=True)
+        ids = jobs.put_many([NewMessage(b"x")] * 60)
+        others.put_many([NewMessage(b"x")] * 40)
+        spool.deliver()
+        with Consumer(spool, "spark", visibility=10) as consumer:
+            stored = consumer.claim("s", 0, ["q"], 10)
+            assert stored is not None
+        ballast = fill(disk)
+        for _ in range(3):
+            with Consumer(spool, "spark", visibility=10) as consumer:
+                with pytest.raises(Unavailable, match=r"cannot (store a batch|claim from queue)"):
+                    consumer.claim("s", 1, ["q", "r"], 100)
+                assert spool.counts("q").ready >= 50
+                assert spool.counts("r").ready == 40
+            clock.advance(20)
+            spool.deliver()
+            assert spool.counts("q").ready == 60
+            # Nor does what was stored before, and has gone back by its timer.
+            with Consumer(spool, "spark", visibility=10) as consumer:
+                with pytest.raises(Unavailable, match="cannot store a batch"):
+                    consumer.renew_batch(stored)
+                assert spool.counts("q").ready == 60
+        assert spool.counts("dead").total == 0
+        ballast.unlink()
+        with Consumer(spool, "spark", visibility=60) as consumer:
+            assert len(consumer.renew_batch(stored)) == 10
+            batch = consumer.claim("s", 1, ["q", "r"], 100)
+            assert batch is not None
+            assert [claim.id for claim in batch.claims["q"]] == ids[10:]
+            assert {claim.deliveries for of in batch.claims.values() for claim in of} == {1}
 
 
 def test_a_claim_holds_that_began_on_a_full_disk_of_whole_seconds(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fsmq.cli import main
+from fsmq.pipeline.journal.tables import Tables
 from fsmq.spool import Spool
+from fsmq.spool.records.journal import close_abandoned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,13 +104,33 @@ def test_a_bad_row_fails_the_job_by_name_or_goes_aside(
     assert kept["body"] == "bad"
 
 
-def test_a_journal_can_be_named_from_where_one_stands(
-    spool: Spool, run: Run, tmp_path: Path
+def test_the_journal_has_what_spark_did_where_other_programs_note_their_steps(
+    spark: SparkSession, spool: Spool, run: Run, tmp_path: Path
 ) -> None:
     with Spool(spool.tree.root, journal=True) as noting:
-        noting.queue("jobs", create=True).put(b"one")
-    assert told(run("journal", "--to=tables"))["messages"] == 1
+        noting.queue("jobs").put(b"0")
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a\nb\nc\nd\n")
+    assert told(run("load", lines, "--queue=jobs"))["messages"] == 4
+    assert told(run("archive", "jobs", "--to=archive", "--batch=3"))["messages"] == 5
+    # Nobody is told to, and nothing of it is noted.
+    spool.create_queue("silent")
+    assert told(run("load", lines, "--queue=silent", "--no-journal"))["messages"] == 4
+    drained = told(run("archive", "silent", "--to=silent", "--no-journal"))
+    assert drained["messages"] == 4
+    close_abandoned(spool.tree)  # as the reaper does with a process that has been ended
+
+    # The job's folder can be named from where one stands.
+    assert told(run("journal", "--to=tables"))["messages"] == 5
     assert told(run("journal", f"--to={tmp_path / 'tables'}", "--dry-run"))["new_segments"] == 0
+    rows = Tables(spark, str(tmp_path / "tables")).read()["messages"].collect()
+    assert Counter((row.queue, row.outcome, row.attempts) for row in rows) == {
+        ("jobs", "removed", 1): 5
+    }
+    for row in rows:
+        assert row.accepted_at is not None
+        assert row.wait_s >= 0
+        assert row.processing_s >= 0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from fsmq.spool import ConsumerInUse, InvalidValue, NewMessage, Queue, Spool
 from fsmq.spool.consumers.batches import forget, overview
+from fsmq.spool.consumers.claims import release_claims
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.consumers.window import Window
@@ -211,6 +213,42 @@ def test_a_dropped_consumer_leaves_its_messages_to_their_timers(
     assert overview(spool.context) == {}
     clock.advance(20)
     assert [message.id for message in jobs.claim(5)] == ids
+
+
+def test_a_claim_that_cannot_be_released_counts_as_no_delivery(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    back, blocked = fill(jobs, 2)
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 2)
+        assert batch is not None
+        # A shell user has moved another message of its id into the queue.
+        stranger = spool.tree.root / "queues" / "jobs" / blocked
+        stranger.write_bytes(b"another")
+        pending = release_claims(spool.context, "jobs", batch.claims["jobs"])
+        assert spool.complete(pending) == 1
+        # What is not held any more is left alone.
+        assert spool.complete(release_claims(spool.context, "jobs", batch.claims["jobs"])) == 0
+        stranger.unlink()
+    spool.deliver()
+    assert [(m.id, m.deliveries) for m in jobs.claim(2)] == [(back, 1), (blocked, 1)]
+
+
+def test_what_a_consumer_did_is_in_the_journal_when_it_knows_of_it(root: Path) -> None:
+    """Its program may end at that moment, or be ended."""
+    with Spool(root, sync="none", journal=True) as spool:
+        fill(spool.queue("jobs", create=True), 3)
+
+        def noted() -> Counter[str]:
+            lines = [line for path in (root / "journal").iterdir() for line in path.open()]
+            return Counter(json.loads(line)["event"] for line in lines)
+
+        with Consumer(spool, "spark") as consumer:
+            batch = consumer.claim("s", 0, ["jobs"], 3)
+            assert batch is not None
+            assert noted()["claimed"] == 3
+            consumer.commit("s", batch.number)
+            assert noted()["removed"] == 3
 
 
 def test_what_was_committed_is_finished_by_any_mover(

@@ -20,6 +20,7 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.records.alive import look
 from fsmq.spool.records.journal import Journal, close_abandoned, expire, via
 from fsmq.spool.records.metrics import Metrics
+from fsmq.spool.records.reports import Reports
 from fsmq.spool.verbs import dedup
 from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
 from tests.harness.suite import HOME, eventually
@@ -72,6 +73,24 @@ def test_each_step_of_a_message_is_noted(root: Path) -> None:
     assert by_event["claimed"]["deliveries"] == 2
     assert 80_000 < by_event["renewed"]["claim_ms"] <= 90_000
     assert by_event["buried"]["deliveries"] == 2
+
+
+def test_a_program_that_follows_others_notes_its_steps_where_they_do(root: Path) -> None:
+    with Spool(root, sync="none", journal=None) as alone:
+        alone.queue("jobs", create=True).put(b"1")
+    assert events_in(root) == []
+    # One has begun here, and nothing has happened yet.
+    with Spool(root, sync="none", journal=True) as spool:
+        reports = Reports(spool.tree, "a", "mq")
+        spool.context.journal.measure_lag()
+        reports.write(spool.context.metrics)
+        with Spool(root, sync="none", journal=None) as following:
+            following.queue("jobs").put(b"2")
+        assert [e["event"] for e in events_in(root)] == ["accepted"]
+        reports.leave()
+    with Spool(root, sync="none", journal=None) as following:
+        following.queue("jobs").put(b"3")
+    assert [e["event"] for e in events_in(root)] == ["accepted"] * 2
 
 
 def test_timers_and_expiry_are_noted(root: Path) -> None:

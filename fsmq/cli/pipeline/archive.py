@@ -11,6 +11,7 @@ from fsmq.cli.pipeline.running import (
     absolute,
     await_stream,
     job_options,
+    noting_option,
     progress,
     spark_session,
     summary,
@@ -46,6 +47,7 @@ from fsmq.cli.place.place import root_option
     metavar="NAME",
     help="The name of the consumer.  [default: made from --to]",
 )
+@noting_option
 @job_options
 def archive(
     queues: tuple[str, ...],
@@ -55,6 +57,7 @@ def archive(
     messages: int,
     limit: int,
     consumer: str | None,
+    journal: bool | None,
     master: str | None,
     dry_run: bool,
     as_json: bool,
@@ -86,6 +89,7 @@ def archive(
                         consumer=consumer,
                         messages=messages,
                         limit=limit,
+                        journal=journal,
                         run=await_stream,
                     )
         summary({**found, "archive": place}, as_json)

@@ -46,6 +46,7 @@ def load(
     job: str | None,
     create_queues: bool,
     rejected_rows: str | None,
+    journal: bool | None,
     master: str | None,
     dry_run: bool,
     as_json: bool,
@@ -65,7 +66,7 @@ def load(
         form = form or job_load.format_of(place)
         name = job or name_of("load", place, form, queue, sorted(expressions.items()))
         aside = absolute(rejected_rows) if rejected_rows is not None else None
-        plan = Plan(str(root.resolve()), name, queue, create_queues, aside)
+        plan = Plan(str(root.resolve()), name, queue, create_queues, aside, journal=journal)
         with progress(spark, "loading"):
             found = job_load.load(spark, plan, place, form, expressions, dry_run=dry_run)
     summary(found, as_json)

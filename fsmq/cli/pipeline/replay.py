@@ -51,6 +51,7 @@ def replay(
     job: str | None,
     create_queues: bool,
     rejected_rows: str | None,
+    journal: bool | None,
     master: str | None,
     dry_run: bool,
     as_json: bool,
@@ -69,7 +70,7 @@ def replay(
         wish = job_replay.Wish(queues, since, until, where, to, renew, rate)
         name = job or name_of("replay", place, wish)
         aside = absolute(rejected_rows) if rejected_rows is not None else None
-        plan = Plan(str(root.resolve()), name, to, create_queues, aside)
+        plan = Plan(str(root.resolve()), name, to, create_queues, aside, journal=journal)
         with progress(spark, "replaying"):
             found = job_replay.replay(spark, plan, place, wish, dry_run=dry_run)
     summary(found, as_json)

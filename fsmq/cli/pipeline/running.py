@@ -37,6 +37,14 @@ _of_every_job = (
     click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing."),
     json_option,
 )
+_noting = (
+    click.option(
+        "--journal/--no-journal",
+        "journal",
+        default=None,
+        help="Note the steps in the lifecycle journal.  [default: if the spool's programs do]",
+    ),
+)
 _putting = (
     click.option(
         "--job", metavar="NAME", help="A name that you choose: a job of this name is done once."
@@ -57,8 +65,13 @@ def job_options(command: F) -> F:
 
 
 def putting_options(command: F) -> F:
-    """The options of a job that puts messages: job, create_queues and rejected_rows."""
-    return _with(_putting, command)
+    """The options of a job that puts messages: job, create_queues, rejected_rows and journal."""
+    return _with((*_putting, *_noting), command)
+
+
+def noting_option(command: F) -> F:
+    """The option of a job that changes what is in queues: journal."""
+    return _with(_noting, command)
 
 
 def _with(options: Sequence[Callable[[F], F]], command: F) -> F:

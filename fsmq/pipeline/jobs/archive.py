@@ -107,13 +107,15 @@ def drain(
     consumer: str | None = None,
     messages: int = MESSAGES,
     limit: int = MAX_PLAIN_BYTES,
+    journal: bool | None = None,
     run: Callable[[StreamingQuery], object] = lambda query: query.awaitTermination(),
 ) -> dict[str, Any]:
     """Move what is ready in some queues into an archive, and acknowledge it.
 
     queues: names and globs. folder: a path that Spark knows. consumer: who claims them; None: a
     name for this folder. messages: as many in a batch. limit: bytes of the largest message; a
-    larger one fails the drain. run: waits for the end of the query.
+    larger one fails the drain. journal: whether its steps are noted; None: if other programs on the
+    spool note theirs. run: waits for the end of the query.
 
     What a run before this one had begun and not finished is done first; what it had claimed and not
     yet noted is among the ``hidden`` until its timer ends. Raises FsmqError,
@@ -126,6 +128,8 @@ def drain(
         .options(maxMessagesPerBatch=messages, maxBytesPerBatch=BYTES)
         .options(visibilityTimeout=_VISIBILITY_S, maxBodyBytes=limit)
     )
+    if journal is not None:
+        stream = stream.option("journal", journal)
     if "://" not in folder:
         os.makedirs(folder, exist_ok=True)
         _remove_folder(Path(folder))

@@ -23,7 +23,8 @@ class Plan(NamedTuple):
 
     queue: the queue of rows that have none. job: its name; a job that is done is not done again.
     rejected_rows: the folder for rows that cannot become messages; None: they fail the job.
-    ids: what a row's id is, one of `rows.IDS`.
+    ids: what a row's id is, one of `rows.IDS`. journal: whether the messages are noted as accepted;
+    None: if other programs on the spool note their steps.
     """
 
     root: str
@@ -32,6 +33,7 @@ class Plan(NamedTuple):
     create_queues: bool = False
     rejected_rows: str | None = None
     ids: str = "own"
+    journal: bool | None = None
 
 
 def name_of(kind: str, sources: str, *more: Any) -> str:
@@ -74,6 +76,8 @@ def send(frame: DataFrame, plan: Plan) -> dict[str, Any]:
     writing = writing.options(createQueues=plan.create_queues, ids=plan.ids)
     if plan.queue is not None:
         writing = writing.option("queue", plan.queue)
+    if plan.journal is not None:
+        writing = writing.option("journal", plan.journal)
     if plan.rejected_rows is not None:
         writing = writing.option("rejectedRows", plan.rejected_rows)
     writing.save()

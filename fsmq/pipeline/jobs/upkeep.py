@@ -115,7 +115,7 @@ def rebalance(
 
 def _open(root: str) -> Spool:
     """The spool, in a task."""
-    return Spool(root, delivers=False, watch="poll", create=False)
+    return Spool(root, delivers=False, watch="poll", create=False, journal=None, program="spark")
 
 
 def _groups(batches: Iterator[pa.RecordBatch], *by: str) -> Iterator[tuple[Any, list[str]]]:

@@ -108,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions = given.integer("partitions", os.cpu_count() or 1)
         self._limit = given.integer("maxBodyBytes", MAX_PLAIN_BYTES)
         self._sync = [f.strip() for f in (given.text("syncBeforeCommit") or "").split(",") if f]
-        self._journal = given.flag("journal")
+        self._journal = given.journal()
         self._stream = uuid7()  # of a query that begins
         self._spool: Spool | None = None
         self._consumer: Consumer | None = None

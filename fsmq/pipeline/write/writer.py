@@ -45,7 +45,8 @@ class Target:
 
     queue: where a row names none. aside: the folder for rows that cannot be written; None: they
     fail the job. ids: what an id is, one of `rows.IDS`. job: the name under which a job is
-    committed once; None: none was given.
+    committed once; None: none was given. journal: whether its messages are noted as accepted;
+    None: if other programs on the spool note their steps.
     """
 
     root: str
@@ -55,7 +56,7 @@ class Target:
     ids: str
     job: str | None
     batch: int
-    journal: bool
+    journal: bool | None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Target:
@@ -78,18 +79,18 @@ class Target:
             options.choice("ids", IDS[0], IDS),
             job,
             options.integer("batch", 0, least=0),
-            options.flag("journal"),
+            options.journal(),
         )
 
-    def open(self) -> Spool:
-        """The spool. Raises InvalidValue, UnusableSpool."""
+    def open(self, journal: bool | None = False) -> Spool:
+        """The spool. journal: as `Spool` has it. Raises InvalidValue, UnusableSpool."""
         root = Path(self.root)
         if not (root / "queues").is_dir():
             raise InvalidValue(
                 "option root", f"{self.root} is not a spool: mq makes one when it starts there"
             )
         # Nothing is claimed, so nothing has to be known of what happens in the tree.
-        return Spool(root, delivers=False, watch="poll", journal=self.journal, program="spark")
+        return Spool(root, delivers=False, watch="poll", journal=journal, program="spark")
 
 
 @dataclass
@@ -236,7 +237,7 @@ def _commit(
     keeps: bool | None = None,
 ) -> None:
     parts = [m.written for m in messages if isinstance(m, Staged) and m.written is not None]
-    with target.open() as spool:
+    with target.open(target.journal) as spool:
         commit(
             spool,
             job,

@@ -17,7 +17,8 @@ from ..durability.sync import Work
 from ..errors import FsmqError, unavailable
 from ..layout.identity import UNKNOWN, Identity, identify
 from ..layout.settings import check_number
-from ..layout.transitions import CLAIMED, DELAY, NEW, QUEUES, RENEWED, State
+from ..layout.transitions import CLAIMED, DELAY, NEW, QUEUES, RELEASED, RENEWED, State
+from ..records.journal import Details
 from ..verbs.claim import Claim, claim_one, claims_of, deadline_of, deliver_one
 from ..verbs.latch import PATIENCE_S, latch
 from ..verbs.release import release_uncounted
@@ -105,11 +106,57 @@ def claim_ids(
 
     def give_out() -> list[Claimed]:
         claim_ms = deadline_of(context, settings, visibility) - context.now_ms()
-        for claim in claimed:
-            context.record(CLAIMED, queue, claim.id, deliveries=claim.deliveries, claim_ms=claim_ms)
+        steps: list[tuple[str, Details]] = [
+            (claim.id, {"deliveries": claim.deliveries or None, "claim_ms": claim_ms})
+            for claim in claimed
+        ]
+        context.record_all(CLAIMED, queue, steps)
         return claimed
 
     return Pending(work, give_out, release)
+
+
+def release_claims(context: Context, queue: str, claims: Sequence[Claimed]) -> Pending[int]:
+    """Release claims whose messages no one has seen, so that they count as no delivery; how many.
+
+    A claim that is over is left alone. One that cannot be released ends now, by its timer, and
+    counts as no delivery either. Raises nothing; ``finish`` neither.
+    """
+    tree = context.tree
+    released: list[str] = []
+    for claim in claims:
+        try:
+            mtime_ns = _stamp_of(context, queue, claim)
+            if mtime_ns is not None:
+                release_uncounted(context, queue, claim.id, mtime_ns)
+                released.append(claim.id)
+        except (OSError, FsmqError):
+            continue
+    work = Work()
+    if released:
+        work.folders = {tree.folder(DELAY), tree.folder(QUEUES, queue)}
+
+    def finish() -> int:
+        context.record_all(RELEASED, queue, [(message_id, {}) for message_id in released])
+        return len(released)
+
+    return Pending(work, finish)
+
+
+def _stamp_of(context: Context, queue: str, claim: Claimed) -> int | None:
+    """The mtime that a claim has set; None if it is over. Raises OSError."""
+    latched = latch(context, context.tree.path(State.DELAY, queue, claim.id), PATIENCE_S)
+    if latched is None:
+        return None
+    try:
+        if not claim.is_file(context, latched.fd, latched.found):
+            return None
+        stamp = context.stamps.decode(claim.id, latched.found.st_mtime_ns)
+        if stamp is not None and stamp.deliveries not in (None, claim.deliveries):
+            return None  # its timer had ended, and another consumer has claimed it
+        return latched.found.st_mtime_ns
+    finally:
+        latched.close()
 
 
 def _claimed(context: Context, claim: Claim) -> Claimed:
@@ -180,8 +227,8 @@ def renew_claims(
 
     def finish() -> list[Claimed | None]:
         claim_ms = deadline_ms - context.now_ms()
-        for claim in filter(None, renewed):
-            context.record(RENEWED, queue, claim.id, claim_ms=claim_ms)
+        held = (claim.id for claim in renewed if claim is not None)
+        context.record_all(RENEWED, queue, [(i, {"claim_ms": claim_ms}) for i in held])
         return renewed
 
     return Pending(work, finish)

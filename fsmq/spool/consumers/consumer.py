@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ..context import OpenSpool
@@ -12,7 +13,7 @@ from ..errors import FsmqError, NoSuchQueue, as_unavailable
 from ..layout.names import check_queue
 from ..layout.uuids import uuid7
 from .batches import finish_committed, take_lock
-from .claims import Claimed, claim_ids, renew_claims
+from .claims import Claimed, claim_ids, release_claims, renew_claims
 from .manifest import DONE, LOCK, Batch, batches, folder_of, path_of, save
 from .window import Window
 
@@ -135,24 +136,23 @@ class Consumer:
             InvalidValue, Unavailable
         """
         claims: dict[str, list[Claimed]] = {}
-        left, room = count, max_bytes
         with self._mutex:
             turn = self._turn % len(queues) if queues else 0
-            for queue in (*queues[turn:], *queues[:turn]):
-                if left == 0 or (room is not None and room <= 0):
-                    break
-                claimed = self._claim(queue, left, room)
-                if claimed:
-                    claims[queue] = claimed
-                    left -= len(claimed)
-                if claimed and room is not None:
-                    room -= sum(claim.size for claim in claimed)
-            if not claims:
-                return None
-            self._turn = turn + 1
-            batch = Batch(uuid7(), stream, self._beyond(stream, after), claims)
-            with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
-                self._store(batch)
+            try:
+                self._claim_all((*queues[turn:], *queues[:turn]), count, max_bytes, claims)
+                if not claims:
+                    return None
+                self._turn = turn + 1
+                batch = Batch(uuid7(), stream, self._beyond(stream, after), claims)
+                with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
+                    self._store(batch)
+            except BaseException:
+                # On a full disk, say: each new attempt would count as a delivery to nobody.
+                for queue, of_queue in claims.items():
+                    self._release(queue, of_queue)
+                self._windows.clear()
+                raise
+            self._context.journal.flush()
             return batch
 
     def renew_batch(self, batch: Batch) -> Batch:
@@ -185,9 +185,30 @@ class Consumer:
             if done:
                 self._tree.sync_folder(folder_of(self._tree, self.name))
                 removed = finish_committed(self._context, self.name)
+                # The program may end, or be ended, before a thread has done so.
+                self._context.journal.flush()
         return removed
 
     # -- within ----------------------------------------------------------------------------------
+
+    def _claim_all(
+        self, queues: Sequence[str], left: int, room: int | None, claims: dict[str, list[Claimed]]
+    ) -> None:
+        """Claim from one queue after the other, and add what was claimed to ``claims``."""
+        for queue in queues:
+            if left == 0 or (room is not None and room <= 0):
+                return
+            claimed = self._claim(queue, left, room)
+            if claimed:
+                claims[queue] = claimed
+                left -= len(claimed)
+            if claimed and room is not None:
+                room -= sum(claim.size for claim in claimed)
+
+    def _release(self, queue: str, claims: Sequence[Claimed]) -> None:
+        """Release claims that nobody has seen, as far as the disk lets us."""
+        with suppress(FsmqError):
+            self._spool.complete(release_claims(self._context, queue, claims))
 
     def _claim(self, queue: str, count: int, room: int | None) -> list[Claimed]:
         is_pass = self._before_ns is not None
@@ -219,14 +240,18 @@ class Consumer:
         changes = {old: new for old, new in zip(claims, renewed, strict=True) if old != new}
         if not changes:
             return batch
-        lost = [old.id for old, new in changes.items() if new is None]
-        if lost:
-            self._on_lost(queue, lost)
         now = (changes.get(claim, claim) for claim in batch.claims[queue])
         batch = batch.with_claims(queue, [claim for claim in now if claim is not None])
         # If we crash before this is stored, what was claimed again comes back by its timer.
-        with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
-            self._store(batch)
+        try:
+            with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
+                self._store(batch)
+        except BaseException:
+            self._release(queue, [new for new in changes.values() if new is not None])
+            raise
+        lost = [old.id for old, new in changes.items() if new is None]
+        if lost:
+            self._on_lost(queue, lost)
         return batch
 
     def _store(self, batch: Batch) -> None:

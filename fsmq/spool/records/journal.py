@@ -23,6 +23,7 @@ from ..layout.names import ALIVE
 from ..layout.transitions import JOURNAL
 from ..layout.tree import Tree
 from .metrics import Metrics
+from .reports import Reports
 
 VERSION = 1
 SUFFIX = ".jsonl"
@@ -50,6 +51,7 @@ _FIELDS = {
 via: ContextVar[str | None] = ContextVar("via", default=None)
 """Through what a step came, such as a dialect's name; None: the program's own."""
 
+_LAG = ("journal_lag",)
 _segment = re.compile(r"\.?(?P<created_ms>[0-9]{13})-.+\.jsonl")
 
 
@@ -57,6 +59,20 @@ def created_ms(name: str) -> int | None:
     """When the closed segment was begun, in Unix milliseconds; None for any other name."""
     match = _segment.fullmatch(name)
     return int(match["created_ms"]) if match is not None and name[0] != "." else None
+
+
+def is_kept(tree: Tree) -> bool:
+    """Whether any program notes its steps on this tree, or has done so lately.
+
+    By its segments, the open ones too, which the reaper keeps for as long as it is told to; and by
+    what programs that live report, on a spool in which nothing has happened yet.
+    """
+    try:
+        if any(_segment.fullmatch(name) for name in tree.names(tree.folder(JOURNAL))):
+            return True
+        return any(_LAG in report.snapshot.gauges for report in Reports(tree, "", "").read())
+    except OSError:
+        return False  # who may not look there cannot note anything either
 
 
 class Details(TypedDict, total=False):
@@ -95,6 +111,9 @@ class NoJournal:
     def note_all(self, event: str, queue: str, messages: Sequence[tuple[str, Details]]) -> None:
         """Note the same step of several messages, each with its id and details."""
 
+    def flush(self) -> None:
+        """Write what was noted, so that nothing of it is lost if this process is killed."""
+
     def measure_lag(self) -> None:
         pass
 
@@ -130,6 +149,7 @@ class Journal(NoJournal):
         self._waiting: deque[_Noted] = deque()
         self._lines = 0  # that these will be
         self._counting = threading.Lock()
+        self._writing = threading.Lock()
         self._segment: _Segment | None = None
         self._number = 0
         self._retry_at = 0.0  # monotonic seconds
@@ -151,6 +171,13 @@ class Journal(NoJournal):
             self._lines += len(messages)
         self._waiting.append(_Noted(at_ms, event, queue, messages, through))
 
+    def flush(self) -> None:
+        """Write what was noted, so that nothing of it is lost if this process is killed.
+
+        The segment stays open; the reaper closes it after a kill. Never raises.
+        """
+        self._write()
+
     def measure_lag(self) -> None:
         """Note the age, in seconds, of the oldest step that no closed segment has."""
         since = self._behind_since
@@ -160,7 +187,7 @@ class Journal(NoJournal):
             except IndexError:
                 pass
         lag = 0.0 if since is None else max(0.0, self._clock() - since / 1000)
-        self._metrics.set(("journal_lag",), round(lag, 3))
+        self._metrics.set(_LAG, round(lag, 3))
 
     def close(self) -> None:
         """Write what waits and close the segment."""
@@ -174,6 +201,10 @@ class Journal(NoJournal):
         self._finish()
 
     def _write(self) -> None:
+        with self._writing:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
         steps = [self._waiting.popleft() for _ in range(len(self._waiting))]
         lines = sum(len(step.messages) for step in steps)
         with self._counting:
