@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsmq.spool.layout.message import Message
+from fsmq.spool.worker.removals import Removals
 from fsmq.wire import MAX_WAIT_S
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class RemoteSource:
         self._client = client
         self._owns_client = owns_client
         self._verbs = client.verbs
+        self._removals = Removals(self._remove)
 
     async def claim(self, count: int, visibility: float) -> list[Message]:
         """Claim messages. One that is cancelled hangs up, and the server gives them back."""
@@ -46,9 +48,13 @@ class RemoteSource:
 
     async def remove(self, message_id: str) -> object:
         """Remove a message; tries until the server answers."""
-        return await self._client.run(self._verbs.remove(self.name, [message_id], _FOR_EVER_S))
+        return await self._removals.remove(message_id)
 
     async def close(self) -> None:
         """Close the connections, if they are only for this."""
+        await self._removals.close()
         if self._owns_client:
             await self._client.close()
+
+    async def _remove(self, message_ids: list[str]) -> object:
+        return await self._client.run(self._verbs.remove(self.name, message_ids, _FOR_EVER_S))

@@ -131,8 +131,9 @@ class Heads:
         except FsmqError:
             return None
         line = Line(verb, queue, message_id, values)
-        # A name of a message comes once.
-        return line if message_id else _remember(self._lines, named, line)
+        # An id comes once: in the path, or of a post in the query.
+        is_usual = not message_id and b"?id=" not in named and b"&id=" not in named
+        return _remember(self._lines, named, line) if is_usual else line
 
     def _read_fields(self, rest: bytes) -> Fields | None:
         headers: CIMultiDict[str] = CIMultiDict()

@@ -43,19 +43,25 @@ class Quick:
     # -- put ---------------------------------------------------------------------------------------
 
     def _put(self, requests: list[Request]) -> None:
-        own = [request for request in requests if request.values[forms.OWN_ID] is not None]
-        if own:
-            _hand_over(own)  # a name that is taken concerns one request alone
-            requests = [request for request in requests if request not in own]
         for queue, some in by_queue(requests).items():
-            try:
-                settings = self._spool.settings(queue)
-                pending = self._spool.unsynced.put(queue, list(map(_message, some)), settings)
-            except FsmqError:
-                # Whose fault it is, each of them finds out alone.
-                _hand_over(some)
-                continue
-            self._service.then(pending, partial(each, some, _stored), partial(self._fail, some))
+            plain = [request for request in some if request.values[forms.OWN_ID] is None]
+            if plain:
+                self._put_together(queue, plain)
+            if len(plain) < len(some):
+                # An own id that is taken concerns one request alone.
+                for request in some:
+                    if request.values[forms.OWN_ID] is not None:
+                        self._put_together(queue, [request])
+
+    def _put_together(self, queue: str, requests: list[Request]) -> None:
+        try:
+            settings = self._spool.settings(queue)
+            pending = self._spool.unsynced.put(queue, list(map(_message, requests)), settings)
+        except FsmqError:
+            # Whose fault it is, each of them finds out alone.
+            _hand_over(requests)
+            return
+        self._service.then(pending, partial(each, requests, _stored), partial(self._fail, requests))
 
     # -- remove ------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import FsmqError, Unavailable
 from ..layout.message import Message
 from .patience import backoff
+from .removals import Removals
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -57,6 +58,7 @@ class QueueSource:
         self.name = queue.name
         self._queue = queue
         self._threads = ThreadPoolExecutor(min(concurrency, _THREADS) + 1, "fsmq-verbs")
+        self._removals = Removals(self._remove)
 
     async def claim(self, count: int, visibility: float) -> list[Message]:
         """See :meth:`Source.claim`."""
@@ -81,11 +83,15 @@ class QueueSource:
 
     async def remove(self, message_id: str) -> object:
         """See :meth:`Source.remove`."""
-        return await self._persist(_FOR_EVER_S, self._queue.remove, message_id)
+        return await self._removals.remove(message_id)
 
     async def close(self) -> None:
         """Wait for the threads."""
+        await self._removals.close()
         await asyncio.to_thread(self._threads.shutdown)
+
+    async def _remove(self, message_ids: list[str]) -> object:
+        return await self._persist(_FOR_EVER_S, self._queue.remove, *message_ids)
 
     def _claim(self, count: int, visibility: float) -> list[Message]:
         return list(self._queue.claim(count, visibility, _WAIT_S))

@@ -1,0 +1,60 @@
+"""Removals of a worker that go together: what is asked for while one is under way is the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+# One request of HTTP removes no more, and so many handlers end at a time at most.
+_MOST = 1000
+
+
+class Removals:
+    """Removes messages in groups, as the commit of a server syncs them.
+
+    A lone removal goes at once. Others that come before its answer wait for it, and go together.
+
+    remove: removes a group, and raises what each of it is told. Tries until it is answered.
+    """
+
+    def __init__(self, remove: Callable[[list[str]], Awaitable[object]]) -> None:
+        self._remove = remove
+        self._asked: list[tuple[str, asyncio.Future[object]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def remove(self, message_id: str) -> object:
+        """Remove one message. Who gives up waiting does not end the removal of the others."""
+        removed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._asked.append((message_id, removed))
+        if self._task is None:
+            self._task = asyncio.create_task(self._remove_all())
+        return await removed
+
+    async def close(self) -> None:
+        """Give up what has not been answered."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _remove_all(self) -> None:
+        group: list[tuple[str, asyncio.Future[object]]] = []
+        try:
+            while self._asked:
+                group, self._asked = self._asked[:_MOST], self._asked[_MOST:]
+                error: Exception | None = None
+                try:
+                    await self._remove([message_id for message_id, _ in group])
+                except Exception as raised:
+                    error = raised
+                for _, removed in group:
+                    if removed.done():
+                        continue  # who asked has given up
+                    if error is None:
+                        removed.set_result(None)
+                    else:
+                        removed.set_exception(error)
+        finally:
+            self._task = None
+            for _, removed in (*group, *self._asked):
+                removed.cancel()  # of a close; all others are done
+            self._asked = []
