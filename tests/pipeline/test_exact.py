@@ -130,6 +130,12 @@ def all_of(root: Path) -> dict[tuple[str, str], Message]:
     return found
 
 
+def sizes_of(root: Path, queue: str) -> dict[str, int]:
+    """The bytes of each message's file."""
+    found = (*root.glob(f"new/{queue}:*"), *root.glob(f"queues/{queue}/*"))
+    return {path.name.removeprefix(f"{queue}:"): path.stat().st_size for path in found}
+
+
 def told(found: dict[tuple[str, str], Message]) -> dict[tuple[str, str], tuple[object, ...]]:
     """What each is, without what time changes."""
     return {
@@ -143,7 +149,7 @@ def test_archive_then_replay_gives_back_all_that_there_was(
 ) -> None:
     root, folder = tmp_path / "mq", tmp_path / "archive"
     strange_messages(root)
-    wanted = told(all_of(root))
+    wanted, sizes = told(all_of(root)), sizes_of(root, "packed")
     assert len(wanted) == len(QUEUES) + 10 + 6 + len(strange_names("jobs")) + len(by_hand())
     done = archive.drain(spark, str(root), ["*"], str(folder))
     assert (done["messages"], done["hidden"]) == (len(wanted), 0)
@@ -153,6 +159,9 @@ def test_archive_then_replay_gives_back_all_that_there_was(
     found = told(all_of(root))
     assert found.keys() == wanted.keys()
     assert [key for key in wanted if found[key] != wanted[key]] == []
+    # What was compressed is so again, if by the method that the queue has now.
+    back_in = sizes_of(root, "packed")
+    assert [i for i in sizes if not back_in[i] <= sizes[i] + 10] == []
     again = replay(spark, Plan(str(root), "again"), str(folder), Wish())
     assert (again["messages"], again["repeated"]) == (0, len(wanted))
 

@@ -107,6 +107,7 @@ def restored(context: Context, queue: str, message: NewMessage, settings: QueueS
     bodies = [message.body]
     if known.packed:
         bodies.append(compress(message.body, settings.compression or "zlib"))
+        bodies.sort(key=len)  # compressed again, if that is what it was: it may be a hundredth
     for body in bodies:
         if unpack(header + body, known, context.max_plain_bytes) == wanted:
             seal = seal_of(body, seal_of(header))
