@@ -256,6 +256,43 @@ def test_options_that_do_not_fit_are_named(
         _reader(spool, **options)
 
 
+def test_a_queue_that_is_deleted_fails_the_stream_or_is_waited_for(
+    spark: SparkSession, spool: Spool, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    def take(reader: Any, start: dict[str, Any]) -> dict[str, Any]:
+        """One turn, as Spark asks for it; a new offset if there was something to claim."""
+        offset = reader.latestOffset(start, ReadAllAvailable())
+        assert isinstance(offset, dict)
+        return offset
+
+    spool.create_queue("other")
+    waiting = _reader(spool, missingQueue="wait", queue="jobs, o*")
+    offset = take(waiting, {"batch": 0})
+    assert "the stream waits for queue 'jobs': there is none of this name" in caplog.text
+    fill(spool, "jobs", 2)
+    first = take(waiting, offset)
+    assert first != offset
+    assert "queue 'jobs' is there again" in caplog.text
+    waiting.commit(first)
+    for queue in ("jobs", "other"):
+        caplog.clear()
+        spool.delete_queue(queue)
+        assert take(waiting, first) == first
+        assert f"queue {queue!r} is gone: it was deleted while the stream ran" in caplog.text
+        assert (queue == "jobs") == ("waits for" in caplog.text)
+    waiting.stop()
+
+    fill(spool, "jobs", 1)
+    failing = _reader(spool)
+    offset = take(failing, {"batch": 0})
+    spool.delete_queue("jobs")
+    with pytest.raises(NoSuchQueue, match=r"queue 'jobs' is gone: .*create it again, or .*wait"):
+        take(failing, offset)
+    failing.stop()
+
+
 def test_a_consumer_that_is_at_work_is_named(
     spark: SparkSession, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

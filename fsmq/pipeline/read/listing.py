@@ -68,6 +68,10 @@ class Queues:
             if not tree.has_queue(name):
                 raise NoSuchQueue(name)
 
+    def missing(self, queues: Collection[str]) -> list[str]:
+        """Those that are named and not among the queues that there are."""
+        return [name for name in self._named if name not in queues]
+
     def holds(self, queue: str) -> bool:
         """Whether a queue is meant."""
         return queue in self._named or any(fnmatchcase(queue, glob) for glob in self._globs)

@@ -30,7 +30,7 @@ from fsmq.pipeline.options import Options
 from fsmq.pipeline.read.arrow import Batches, no_collector
 from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Queues
-from fsmq.spool import FsmqError, Spool, State
+from fsmq.spool import FsmqError, NoSuchQueue, Spool, State
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.durability.sync import sync_filesystem
@@ -50,6 +50,7 @@ OPTIONS = (
     "maxMessagesPerBatch",
     "maxBytesPerBatch",
     "visibilityTimeout",
+    "missingQueue",
     "partitions",
     "maxBodyBytes",
     "syncBeforeCommit",
@@ -64,6 +65,7 @@ Offset = dict[str, Any]
 
 _MESSAGES, _BYTES = 10_000, 256 * 1024 * 1024
 _PER_PARTITION = 1000
+_FAIL, _WAIT = "fail", "wait"
 _LEAST_VISIBILITY_S = 1.0
 # How long the process of a driver that was killed may take to end.
 _PATIENCE_S = 15.0
@@ -76,6 +78,17 @@ _log = logging.getLogger(__name__)
 def reader(schema: StructType, options: Mapping[str, str]) -> StreamReader:
     """What Spark asks about a stream with these options. Raises InvalidValue."""
     return StreamReader(schema, Options(options, OPTIONS))
+
+
+class QueueIsGone(NoSuchQueue):
+    """A queue that the option queue names was deleted while the stream ran."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(queue)
+        self.args = (
+            f"queue {queue!r} is gone: it was deleted while the stream ran; create it again, or let"
+            f' the stream wait for it with .option("missingQueue", "{_WAIT}")',
+        )
 
 
 @dataclass
@@ -105,6 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._visibility: float | None = None
         if given.text("visibilityTimeout") is not None:
             self._visibility = given.number("visibilityTimeout", 0.0, _LEAST_VISIBILITY_S)
+        self._waits = given.choice("missingQueue", _FAIL, (_FAIL, _WAIT)) == _WAIT
         self._partitions = given.integer("partitions", os.cpu_count() or 1)
         self._limit = given.integer("maxBodyBytes", MAX_PLAIN_BYTES)
         self._sync = [f.strip() for f in (given.text("syncBeforeCommit") or "").split(",") if f]
@@ -113,6 +127,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool: Spool | None = None
         self._consumer: Consumer | None = None
         self._claimed: set[str] = set()  # batches that were claimed here
+        # The queues that there were when it last claimed, and those that were missing.
+        self._known: set[str] = set()
+        self._missing: set[str] = set()
 
     # -- what Spark asks, beside the driver ------------------------------------------------------
 
@@ -202,7 +219,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     yield run
             if found < len(ids):
                 _log.warning(
-                    "%d messages of %s are gone: others claimed them after their claims ended",
+                    "%d messages of %s are gone: others claimed them after their claims ended, or"
+                    " the queue was deleted",
                     *(len(ids) - found, queue),
                 )
 
@@ -222,7 +240,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tree = open_tree(self._root)
             try:
                 with as_unavailable(f"cannot open {self._root}"):
-                    self._queues.check(tree)
+                    if not self._waits:
+                        self._queues.check(tree)
                     is_far = is_network(kind_of(tree.root))
                     patience = _POLL_PATIENCE_S if is_far else _EVENTS_PATIENCE_S
                     delivers = look(tree, patience).mover is None
@@ -249,9 +268,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             count = min(count, limit.max_rows)
         queues = [queue for queue in self._spool.queues() if self._queues.holds(queue)]
+        self._see(queues)
         batch = consumer.claim(stream, after, queues, count, self._bytes)
         self._claimed = {batch.name} if batch is not None else set()
         return batch
+
+    def _see(self, queues: Sequence[str]) -> None:
+        """Say which queues are gone, and which are back. Raises QueueIsGone."""
+        missing = self._queues.missing(queues)
+        if missing and not self._waits:
+            raise QueueIsGone(missing[0])
+        for queue in sorted(self._known.difference(queues)):
+            _log.warning("queue %r is gone: it was deleted while the stream ran", queue)
+        for queue in sorted(set(missing).difference(self._missing)):
+            _log.warning("the stream waits for queue %r: there is none of this name", queue)
+        for queue in sorted(self._missing.intersection(queues)):
+            _log.warning("queue %r is there again: the stream goes on with it", queue)
+        self._known, self._missing = set(queues), set(missing)
 
     def _commit(self, stream: str, upto: int) -> None:
         consumer = self._open()
