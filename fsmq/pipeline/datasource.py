@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
@@ -14,14 +15,37 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from fsmq.pipeline.columns import COLUMNS, SCHEMA
+from fsmq.pipeline.options import Options
 from fsmq.pipeline.read import snapshot
 from fsmq.pipeline.read import stream as consumer
 from fsmq.pipeline.write import writer as producer
 from fsmq.spool import InvalidValue
 
+# Told by the class of Java: which method of Spark has named the source, and its own schema.
+_USE, _SCHEMA = "fsmq.use", "fsmq.schema"
+# Spark's own, which it hands on to sources.
+_OF_SPARK = ("checkpointLocation", "queryName", "path", "batch")
+
 
 class FsmqDataSource(DataSource):
-    """``format("fsmq")``; docs/spark.md lists its options and columns."""
+    """``format("fsmq")``; docs/spark.md lists its options and columns.
+
+    What is wrong with the options is said here, where ``load()`` and ``start()`` come by, and not
+    when a query runs. Without the class of Java nobody says which of them it was: then only what
+    all uses have in common is looked at.
+
+    Raises:
+        InvalidValue, UnusableSpool, NoSuchQueue
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._use = options.pop(_USE, "")
+        schema = options.pop(_SCHEMA, None)
+        super().__init__(options)
+        if self._use == "DataStreamWriter":
+            producer.check_stream(options)
+        elif self._use and schema is not None:
+            self._check_reading(StructType.fromJson(json.loads(schema)))
 
     @classmethod
     def name(cls) -> str:
@@ -30,7 +54,21 @@ class FsmqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns, or those of the option ``columns``."""
-        return columns_of(self.options)
+        if self._use == "DataStreamWriter":
+            return SCHEMA
+        columns = columns_of(self.options)
+        if self._use:
+            self._check_reading(columns)
+        else:
+            known = dict.fromkeys((*consumer.OPTIONS, *producer.OPTIONS, *_OF_SPARK))
+            Options(self.options, [*known]).root()
+        return columns
+
+    def _check_reading(self, schema: StructType) -> None:
+        if self._use == "DataStreamReader":
+            consumer.reader(schema, self.options).check()
+        else:
+            snapshot.SnapshotReader(schema, self.options).check()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """``spark.read``: a snapshot."""

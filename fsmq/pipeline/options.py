@@ -8,6 +8,27 @@ from difflib import get_close_matches
 
 from fsmq.spool import InvalidValue
 
+# What other sources of Spark call it: Kafka's and that of files.
+_ELSEWHERE = {
+    "maxoffsetspertrigger": "maxMessagesPerBatch",
+    "maxfilespertrigger": "maxMessagesPerBatch",
+    "maxbytespertrigger": "maxBytesPerBatch",
+    "maxcachedfiles": "maxMessagesPerBatch",
+    "subscribe": "queue",
+    "subscribepattern": "queue",
+    "assign": "queue",
+    "topic": "queue",
+    "queues": "queue",
+    "kafka.bootstrap.servers": "root",
+    "kafka.group.id": "consumer",
+    "groupid": "consumer",
+    "groupidprefix": "consumer",
+    "failondataloss": "missingQueue",
+    "ignoremissingfiles": "missingQueue",
+    "minpartitions": "partitions",
+    "includeheaders": "columns",
+}
+
 
 class Options:
     """What a user gave to ``option``; names in any case.
@@ -29,9 +50,12 @@ class Options:
     def _advice(self, name: str) -> str:
         if name == "path":
             return 'give the folder of the spool as .option("root", …), and nothing to load()'
-        near = get_close_matches(name, self._known, 1)
-        meant = f"did you mean {self._known[near[0]]}? " if near else ""
-        return f"{meant}expected one of: {', '.join(self._known.values())}"
+        meant = self._known.get(_ELSEWHERE.get(name, "").lower())
+        if meant is None:
+            near = get_close_matches(name, self._known, 1)
+            meant = self._known[near[0]] if near else None
+        asked = f"did you mean {meant}? " if meant is not None else ""
+        return f"{asked}expected one of: {', '.join(self._known.values())}"
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """A text; the default where it is not given."""

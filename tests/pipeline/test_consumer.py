@@ -270,7 +270,7 @@ def test_a_queue_that_is_deleted_fails_the_stream_or_is_waited_for(
     spool.create_queue("other")
     waiting = _reader(spool, missingQueue="wait", queue="jobs, o*")
     offset = take(waiting, {"batch": 0})
-    assert "the stream waits for queue 'jobs': there is none of this name" in caplog.text
+    assert "the stream waits for queue 'jobs', which does not exist" in caplog.text
     fill(spool, "jobs", 2)
     first = take(waiting, offset)
     assert first != offset

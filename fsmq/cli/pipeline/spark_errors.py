@@ -6,8 +6,10 @@ import re
 
 from fsmq.cli.failures import Exit, Failure
 
-# The last line of a traceback of ours, in Spark's text.
-_of_fsmq = re.compile(r"^fsmq\.[\w.]*\.(?P<kind>[A-Z]\w+): (?P<text>.+)$", re.MULTILINE)
+# The last line of a traceback of ours, in Spark's text; or behind what Spark says itself.
+_of_fsmq = re.compile(
+    r"(?:^|: )fsmq\.[\w.]*\.(?P<kind>[A-Z]\w+): (?P<text>.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE
+)
 _of_disk = re.compile(r"\bjava\.(?:io|nio)\.[\w.]*Exception: (?P<text>.+)")
 _of_query = re.compile(r"\[(?P<kind>[A-Z][A-Z_.]{3,})\] (?P<text>.+)")
 # Words around an error of something else: a stream, a write, a function of Python.
@@ -15,6 +17,7 @@ _AROUND = ("STREAM_FAILED", "FOREACH_", "PYTHON_", "TASK_WRITE_FAILED", "FAILED_
 _BUG = "INTERNAL_ERROR"
 _CODES = {
     "NoSuchQueue": Exit.NOT_FOUND,
+    "QueueIsGone": Exit.NOT_FOUND,
     "QueueFull": Exit.UNAVAILABLE,
     "Unavailable": Exit.UNAVAILABLE,
     "ConsumerInUse": Exit.UNAVAILABLE,

@@ -67,6 +67,15 @@ class SnapshotReader(DataSourceReader):
             raise InvalidValue("option maxBodyBytes", f"is more than {_LARGEST_BODY:,}")
         self._pushed = Pushed()
 
+    def check(self) -> None:
+        """See whether the spool and the queues are there. Raises UnusableSpool, NoSuchQueue."""
+        tree = open_tree(self._root)
+        try:
+            with as_unavailable(f"cannot look into {self._root}"):
+                self._queues.check(tree)
+        finally:
+            tree.close()
+
     def partitions(self) -> Sequence[Part]:
         """Ranges of names of about the same length.
 

@@ -131,6 +131,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known: set[str] = set()
         self._missing: set[str] = set()
 
+    def check(self) -> None:
+        """See whether the spool and the queues are there. Raises UnusableSpool, NoSuchQueue."""
+        tree = open_tree(self._root)
+        try:
+            with as_unavailable(f"cannot look into {self._root}"):
+                if not self._waits:
+                    self._queues.check(tree)
+        finally:
+            tree.close()
+
     # -- what Spark asks, beside the driver ------------------------------------------------------
 
     def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name, as those below
@@ -281,7 +291,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for queue in sorted(self._known.difference(queues)):
             _log.warning("queue %r is gone: it was deleted while the stream ran", queue)
         for queue in sorted(set(missing).difference(self._missing)):
-            _log.warning("the stream waits for queue %r: there is none of this name", queue)
+            _log.warning("the stream waits for queue %r, which does not exist", queue)
         for queue in sorted(self._missing.intersection(queues)):
             _log.warning("queue %r is there again: the stream goes on with it", queue)
         self._known, self._missing = set(queues), set(missing)

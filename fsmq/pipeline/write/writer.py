@@ -111,12 +111,38 @@ def writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> Bat
 def stream_writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> StreamWriter:
     """What ``writeStream`` writes with. Raises InvalidValue, UnusableSpool."""
     refused = 'output mode "complete"', '.outputMode("append")'
+    ours, checkpoint = _of_stream(given)
+    return StreamWriter(_checked(schema, ours, overwrite, *refused), checkpoint)
+
+
+def check_stream(given: Mapping[str, str]) -> None:
+    """See whether a stream can be written with these options; its columns are not known yet.
+
+    Raises InvalidValue, UnusableSpool, Unavailable.
+    """
+    _can_stage(Target.of(_of_stream(given)[0]))
+
+
+def _of_stream(given: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    """The options of a stream that are ours, and the checkpoint. Raises InvalidValue."""
     ours = {name.lower(): value for name, value in given.items()}
     if "batch" in ours:
         raise InvalidValue("option batch", "is set by the stream: leave it out")
     ours.pop(_QUERY_NAME, None)
-    checkpoint = ours.pop(_CHECKPOINT, None)
-    return StreamWriter(_checked(schema, ours, overwrite, *refused), checkpoint)
+    return ours, ours.pop(_CHECKPOINT, None)
+
+
+def _can_stage(target: Target, needed: str | None = None) -> None:
+    """Try on the driver what every task will do: an error there is long, and comes late.
+
+    needed: the queue of all rows, if there is one.
+
+    Raises InvalidValue, UnusableSpool, NoSuchQueue, Unavailable.
+    """
+    with target.open() as spool:
+        if needed is not None and not target.create_queues and not spool.has_queue(needed):
+            raise NoSuchQueue(needed)
+        Part(spool.context, spool.syncer.sync, Job(uuid7())).abandon()
 
 
 def _checked(
@@ -128,7 +154,7 @@ def _checked(
             refused, f"would replace what is in a queue, and consumers with it: use {instead}"
         )
     check_columns(schema, target.queue, target.ids)
-    target.open().close()
+    _can_stage(target, needed=target.queue if "queue" not in schema.names else None)
     return target
 
 
