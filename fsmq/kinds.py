@@ -130,6 +130,23 @@ class Switch(Choice):
         return super().parse({"false": off, "true": on}.get(str(raw).lower(), raw))
 
 
+class Flag:
+    """True or false."""
+
+    native: tuple[type, ...] = (bool,)
+    unit = ""
+    limits = ""
+    metavar = "true|false"
+    expected = "true or false"
+
+    def parse(self, raw: Raw) -> bool:
+        """Return the value; raise ``ValueError`` for anything else."""
+        word = str(raw).lower()
+        if word not in ("true", "false"):
+            raise ValueError(raw)
+        return word == "true"
+
+
 class Several:
     """Some of a few words, joined by commas; ``all`` of them, or ``none``."""
 

@@ -33,10 +33,14 @@ def row(name: str, setting: Setting) -> str:
         f"`{name}`",
         kind.unit,
         values + (", null" if setting.null else ""),
-        setting.null if default is None else f"{default:.0f}",
+        setting.null if default is None else _written(default),
         setting.means,
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _written(default: float) -> str:
+    return str(default).lower() if isinstance(default, bool) else f"{default:.0f}"
 
 
 def test_the_settings_of_a_queue_are_told_as_they_are() -> None:

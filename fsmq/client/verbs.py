@@ -52,9 +52,10 @@ class Verbs:
         answer = yield from self._done(self._request("GET", "/"))
         return list(answers.member(answer, "queues"))
 
-    def create_queue(self, name: str) -> Verb[bool]:
+    def create_queue(self, name: str, index: bool = False) -> Verb[bool]:
         """A second try after a lost answer finds the queue there: False, though it was ours."""
-        answer = yield from self._done(self._request("PUT", _queue(name)))
+        parameters = {"index": "true"} if index else None
+        answer = yield from self._done(self._request("PUT", _queue(name), parameters))
         return bool(answers.member(answer, "created"))
 
     def delete_queue(self, name: str) -> Verb[None]:

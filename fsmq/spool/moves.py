@@ -25,12 +25,15 @@ from .durability.unfinished import exists
 from .errors import InvalidValue, NoSuchQueue, Unavailable, as_unavailable, unavailable
 from .layout import documents
 from .layout.names import UUID7, check_queue, facts, fits, is_id
+from .layout.settings import check_number
 from .layout.transitions import (
     DELAY,
+    IDS,
     MOVE_DELAY,
     MOVE_DELIVER,
     MOVE_NEW,
     MOVE_READY,
+    MOVE_TIMER,
     MOVES,
     NEW,
     PURGE_DELAY,
@@ -45,6 +48,7 @@ from .layout.tree import Tree
 from .layout.uuids import uuid7
 from .verbs import move as moving
 from .verbs.dedup import content_id, read_side, write_side
+from .verbs.links_of_move import PART, LinksOfMove
 from .views import browse
 
 Status = Literal["in_progress", "complete", "error"]
@@ -55,6 +59,7 @@ _SYNC_EVERY = 10_000
 _SAVE_EVERY_S = 1.0
 _RESERVED_PATIENCE_S = 5.0
 _MAX_BYTES = 64 * 1024
+MAX_COUNT = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,8 @@ class Move:
 
     dedup: source and target name dedup queues.
     in_flight: claimed and delayed messages move too, and are ready then.
+    delayed: delayed messages, which nobody has claimed, move too, and are delayed there.
+    count: so many move, those that would be claimed last; None is all.
     total: messages that were found; None before the work has begun.
     moved: how many were moved by the process that works on it now; a crash may set it back.
     youngest: the greatest id that was found.
@@ -74,6 +81,8 @@ class Move:
     target: str
     dedup: bool = False
     in_flight: bool = True
+    delayed: bool = False
+    count: int | None = None
     status: Status = "in_progress"
     total: int | None = None
     moved: int = 0
@@ -82,9 +91,17 @@ class Move:
     error: str | None = None
 
 
-def begin(
-    context: Context, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
-) -> Move:
+@dataclass(frozen=True, slots=True)
+class What:
+    """What a move moves; as `Move` has it."""
+
+    dedup: bool = False
+    in_flight: bool = True
+    delayed: bool = False
+    count: int | None = None
+
+
+def begin(context: Context, source: str, target: str, what: What) -> Move:
     """Begin a move, durably; some process makes it with :class:`MoveRunner`.
 
     The queues need not exist: the target is created, and a missing source counts as empty.
@@ -96,7 +113,9 @@ def begin(
     check_queue(target, "target")
     if source == target:
         raise InvalidValue("target", "is the same queue as the source")
-    move = Move(uuid7(), source, target, dedup, in_flight)
+    if what.count is not None:
+        check_number("count", what.count, 1, MAX_COUNT)
+    move = Move(uuid7(), source, target, what.dedup, what.in_flight, what.delayed, what.count)
     with as_unavailable(f"cannot begin a move from {source!r}"):
         _save(context.tree, move)
     return move
@@ -173,49 +192,86 @@ class MoveRunner:
             pairs = [(read_side(move.source), target), (write_side(move.source), target)]
             self._tree.make_queue(read_side(move.target))
         self._tree.make_queue(pairs[0][1])
-        found = [
-            (source, target, message_id)
-            for source, target in pairs
-            for message_id in self._ids(source, move.in_flight, move.youngest)
-        ]
+        is_indexed = moving.has_index(self._context, *(queue for pair in pairs for queue in pair))
+        found = self._found(pairs, move)
         if move.total is None:
             youngest = max((_age(i) for _, _, i in found), default="")
             move = replace(move, total=len(found), youngest=youngest)
             _save(self._tree, move)
         saved = time.monotonic()
         work = self._work(pairs)
-        moved = conflicts = 0
-        is_gone = False
-        for done, (source, target, message_id) in enumerate(found, 1):
+        so_far = _Part(move.moved if move.count is not None else 0)
+        size = PART if is_indexed else 1
+        for at in range(0, len(found), size):
             if self._stop():
                 return move
-            try:
-                moved += self._move(source, target, message_id, move)
-            except FileExistsError:
-                conflicts += 1
-            except NoSuchQueue:
-                is_gone = True
+            self._make_part(found[at : at + size], move, so_far)
+            if so_far.is_gone:
                 break
-            if done % _SYNC_EVERY == 0:
+            if at // _SYNC_EVERY < (at + size) // _SYNC_EVERY:
                 self._syncer.sync(work)
                 work = self._work(pairs)
             if time.monotonic() - saved >= _SAVE_EVERY_S:
                 saved = time.monotonic()
-                _save(self._tree, replace(move, moved=moved, conflicts=conflicts))
+                _save(self._tree, so_far.of(move))
         self._syncer.sync(work)
-        return _outcome(replace(move, moved=moved, conflicts=conflicts), is_gone)
+        return _outcome(so_far.of(move), so_far.is_gone)
 
-    def _ids(self, queue: str, in_flight: bool, youngest: str) -> Iterator[str]:
+    def _found(self, pairs: list[tuple[str, str]], move: Move) -> list[tuple[str, str, str]]:
+        """What is to be moved: source, target, id."""
+        found = [
+            (source, target, message_id)
+            for source, target in pairs
+            for message_id in self._ids(source, move)
+        ]
+        if move.count is None:
+            return found
+        # What was moved before a crash counts, as far as it was stored.
+        left = max(0, move.count - move.moved)
+        return sorted(found, key=lambda one: one[2])[max(0, len(found) - left) :]
+
+    def _make_part(self, part: list[tuple[str, str, str]], move: Move, so_far: _Part) -> None:
+        """Move some messages; of several all are from one queue to one other."""
+        source, target, _ = part[0]
+        with LinksOfMove(self._context, source, target, [i for _, _, i in part]) as links:
+            for source, target, message_id in part:
+                if message_id in links.conflicts:
+                    so_far.conflicts += 1
+                    continue
+                try:
+                    so_far.moved += self._move(source, target, message_id, move)
+                except FileExistsError:
+                    so_far.conflicts += 1
+                except NoSuchQueue:
+                    so_far.is_gone = True
+                    return
+
+    def _ids(self, queue: str, move: Move) -> Iterator[str]:
         # In the direction in which messages move: one that moves on is seen twice, never missed.
-        states = (State.NEW, State.READY, State.DELAY) if in_flight else (State.NEW, State.READY)
+        states = [State.NEW, State.READY]
+        if move.in_flight or move.delayed:
+            states.append(State.DELAY)
+        youngest = move.youngest
         seen: set[str] = set()
         for state in states:
             for message_id in browse.ids(self._context, queue, state):
                 if message_id in seen or (youngest and _age(message_id) > youngest):
                     continue
-                if is_id(message_id):
+                if is_id(message_id) and not (
+                    state is State.DELAY and self._stays(queue, message_id, move)
+                ):
                     seen.add(message_id)
                     yield message_id
+
+    def _stays(self, queue: str, message_id: str, move: Move) -> bool:
+        """Whether a message of ``delay/`` is in flight, and these are left."""
+        if move.in_flight:
+            return False
+        found = self._tree.stat(self._tree.path(State.DELAY, queue, message_id))
+        if found is None:
+            return False
+        stamp = self._context.stamps.decode(message_id, found.st_mtime_ns)
+        return stamp is None or stamp.deliveries != 0
 
     def _move(self, source: str, target: str, message_id: str, move: Move) -> bool:
         """Move one message, in whatever state it is. Raises FileExistsError, NoSuchQueue."""
@@ -228,6 +284,8 @@ class MoveRunner:
         attempts: tuple[Transition, ...] = (MOVE_READY, MOVE_NEW, MOVE_READY)
         if move.in_flight:
             attempts = (*attempts, MOVE_DELAY, MOVE_READY)
+        elif move.delayed:
+            attempts = (*attempts, MOVE_TIMER, MOVE_READY)
         return any(
             moving.move_one(self._context, attempt, source, message_id, target)
             for attempt in attempts
@@ -260,7 +318,25 @@ class MoveRunner:
     def _work(self, pairs: list[tuple[str, str]]) -> Work:
         tree = self._tree
         queues = {tree.folder(QUEUES, queue) for pair in pairs for queue in pair}
+        queues |= {
+            tree.folder(IDS, queue)
+            for pair in pairs
+            for queue in pair
+            if self._context.settings.last(queue).index
+        }
         return Work(folders={tree.folder(NEW), tree.folder(DELAY), tree.folder(REMOVE), *queues})
+
+
+@dataclass(slots=True)
+class _Part:
+    """What was moved so far; is_gone: the target was deleted."""
+
+    moved: int
+    conflicts: int = 0
+    is_gone: bool = False
+
+    def of(self, move: Move) -> Move:
+        return replace(move, moved=self.moved, conflicts=self.conflicts)
 
 
 _PURGES = {MOVE_READY: PURGE_READY, MOVE_DELIVER: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}
@@ -305,9 +381,9 @@ def _checked(move: Move) -> Move:
     check_queue(move.source, "source")
     check_queue(move.target, "target")
     members: dict[str, Any] = asdict(move)
-    for name in ("dedup", "in_flight"):
+    for name in ("dedup", "in_flight", "delayed"):
         documents.flag(members, name)
-    for name in ("moved", "conflicts", *(() if move.total is None else ("total",))):
+    for name in ("moved", "conflicts", *(n for n in ("total", "count") if members[n] is not None)):
         documents.whole(members, name)
     if move.status not in get_args(Status) or not isinstance(move.youngest, str):
         raise ValueError("its status is unknown, or its youngest is not an id")

@@ -7,8 +7,11 @@ import os
 import time
 from collections.abc import Callable
 
+from .durability.links import forget_link
 from .index.apart import Apart
-from .layout.transitions import REMOVE
+from .layout.given_ids import read_given
+from .layout.names import facts
+from .layout.transitions import IDS, INDEX_TRASH, REMOVE
 from .layout.tree import Tree
 from .layout.uuids import uuid7
 
@@ -58,6 +61,7 @@ class Reaper:
         self._on_reaped = on_reaped
         self._on_fault = on_fault
         self._apart = Apart()
+        self._indexed: set[str] = set()  # queues with an index
         self._reaped = 0
         self._is_stopped = False
 
@@ -87,6 +91,7 @@ class Reaper:
     def _pass(self) -> bool:
         """Go through the folder once; whether anything was unlinked."""
         has_changed = False
+        self._indexed = set(self._tree.names(self._tree.folder(IDS)))
         for found in self._tree.walk(self._folder):
             if found.name in self._apart or _is_held(found.name):
                 continue
@@ -101,6 +106,8 @@ class Reaper:
     def _entry(self, found: os.DirEntry[str]) -> bool:
         path = f"{self._folder}/{found.name}"
         queue, _, message_id = found.name.rpartition(":")
+        if found.name.startswith(INDEX_TRASH):
+            return self._unlink_index(path)
         if found.is_dir(follow_symlinks=False):
             return self._trash(path, queue)
         return self._unlink(path, queue, message_id)
@@ -136,7 +143,15 @@ class Reaper:
             return True
         return self._tree.rename(path, f"{self._folder}/.{uuid7()}")
 
+    def _unlink_index(self, path: str) -> bool:
+        """Unlink the links of a queue that was deleted; its messages are unlinked by themselves."""
+        for found in self._tree.walk(path):
+            self._tree.unlink(f"{path}/{found.name}")
+        return self._tree.remove_folder(path)
+
     def _unlink(self, path: str, queue: str, message_id: str) -> bool:
+        if queue in self._indexed and facts(message_id).headed:
+            self._forget_link(path, queue)
         if not self._tree.unlink(path):
             return False
         self._on_reaped(queue, message_id)
@@ -144,6 +159,19 @@ class Reaper:
         if self._reaped % self._step == 0:
             self._is_stopped = self._stop()
         return True
+
+    def _forget_link(self, path: str, queue: str) -> None:
+        """Unlink the other name of a file, first: one that is left would lead to nothing."""
+        try:
+            fd = self._tree.open(path)
+        except OSError:
+            return  # it has gone, or is no file
+        try:
+            given, inode = read_given(fd), os.fstat(fd).st_ino
+        finally:
+            os.close(fd)
+        if given is not None:
+            forget_link(self._tree, queue, given.id, inode)
 
     def _failed(self, name: str, error: OSError) -> None:
         self.fault = self.fault or error

@@ -13,10 +13,11 @@ from typing import Any, Self, TypeVar
 from . import moves, reaper
 from .context import Context, Pending
 from .durability.sync import Syncer, SyncMode
-from .errors import FsmqError, NoSuchQueue, UnusableSpool, as_unavailable, unavailable
+from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, as_unavailable, unavailable
 from .index.events import Events, WatchMode, must_poll
 from .index.ready import Ready
 from .index.share import WHOLE, Share
+from .indexed import Indexed
 from .layout.filesystem import Filesystem, examine
 from .layout.filters import Filter
 from .layout.names import check_queue
@@ -32,7 +33,7 @@ from .records import peers
 from .records.journal import Journal, is_kept
 from .topic import Topic
 from .unsynced import Unsynced
-from .verbs import removal
+from .verbs import creation, removal
 from .views.census import Census
 from .views.counts import Counts, Depths, Overview, count, survey
 
@@ -171,11 +172,21 @@ class Spool:
         with as_unavailable(f"cannot look for queue {name!r}"):
             return self.tree.has_queue(name)
 
-    def create_queue(self, name: str) -> bool:
-        """Create a queue durably; False if it was there."""
+    def create_queue(self, name: str, *, index: bool = False) -> bool:
+        """Create a queue durably; False if it was there.
+
+        index: its messages can be found by the ids that producers give them, see :meth:`indexed`.
+            Raises InvalidValue if it is there without an index.
+        """
         check_queue(name)
         with as_unavailable(f"cannot create queue {name!r}"):
+            if index:
+                return creation.create_indexed(self.context, name)
             return self.tree.make_queue(name)
+
+    def indexed(self, name: str) -> Indexed:
+        """The messages of a queue that has an index, by the ids that producers give them."""
+        return Indexed(self, check_queue(name))
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue and all its messages. Raises NoSuchQueue."""
@@ -197,7 +208,10 @@ class Spool:
         Raises:
             InvalidValue, NoSuchQueue, Unavailable
         """
-        settings = self.settings(name).changed(changes)
+        now = self.settings(name)
+        settings = now.changed(changes)
+        if settings.index != now.index:
+            raise InvalidValue("index", "is fixed when the queue is created")
         self.context.settings.set(name, settings)
         return settings
 
@@ -283,16 +297,25 @@ class Spool:
     # -- moves of whole queues --------------------------------------------------------------------
 
     def begin_move(
-        self, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
+        self,
+        source: str,
+        target: str,
+        *,
+        dedup: bool = False,
+        in_flight: bool = True,
+        delayed: bool = False,
+        count: int | None = None,
     ) -> Move:
         """Order a move of all messages to another queue; some process makes it.
 
-        dedup: both are dedup queues. in_flight: claimed and delayed messages move, too.
+        dedup: both are dedup queues. in_flight: claimed and delayed messages move, too, and are
+        ready then. delayed: those that nobody has claimed move, too, and stay delayed. count: so
+        many move, those that would be claimed last; None is all.
 
-        Raises:
-            InvalidValue, Unavailable
+        Raises InvalidValue, Unavailable.
         """
-        return moves.begin(self.context, source, target, dedup=dedup, in_flight=in_flight)
+        what = moves.What(dedup=dedup, in_flight=in_flight, delayed=delayed, count=count)
+        return moves.begin(self.context, source, target, what)
 
     def find_move(self, ref: str) -> Move | None:
         """How far a move is; None if there is none. Raises Unavailable."""

@@ -9,9 +9,10 @@ from .layout.filters import Filter
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.steps import finish
-from .verbs import claim, dedup, put, receive, release, removal
+from .verbs import by_id, claim, dedup, put, receive, release, removal, upsert
 from .verbs import publish as publishing
 from .verbs.put import Batch
+from .verbs.upsert import Stored
 from .views.counts import Depths
 
 
@@ -78,6 +79,30 @@ class Unsynced:
 
     def bury(self, queue: str, message_id: str) -> Pending[None]:
         return release.bury_now(self.context, queue, message_id)
+
+    def upsert(
+        self, queue: str, messages: Sequence[NewMessage], instead_of: str | None = None
+    ) -> Pending[Stored]:
+        return upsert.upsert(self.context, self.depths, queue, messages, instead_of)
+
+    def ensure(self, queue: str, messages: Sequence[NewMessage]) -> Pending[list[bool]]:
+        return upsert.ensure(self.context, self.depths, queue, messages)
+
+    def claim_id(
+        self, queue: str, given_id: str, visibility: float | None
+    ) -> Pending[Message | None]:
+        return by_id.claim_id(self.context, queue, given_id, visibility)
+
+    def ack_ids(
+        self, queue: str, given_ids: Sequence[str], names: Mapping[str, str] | None = None
+    ) -> Pending[list[bool]]:
+        return by_id.ack_ids(self.context, queue, given_ids, names)
+
+    def remove_ids(self, queue: str, given_ids: Sequence[str]) -> Pending[list[bool]]:
+        return by_id.remove_ids(self.context, queue, given_ids)
+
+    def renew_id(self, queue: str, given_id: str, visibility: float) -> Pending[bool]:
+        return by_id.renew_id(self.context, queue, given_id, visibility)
 
     def remove(self, queue: str, message_ids: Sequence[str]) -> Pending[list[bool]]:
         return removal.remove(self.context, queue, message_ids)

@@ -29,6 +29,7 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
         "min_partitions",
         "max_partitions",
         "max_partition_age",
+        "index",
     }
 
 

@@ -40,6 +40,7 @@ SYNCS = {
     "staging": r"staging",
     "moved": r"remove/.+",  # the folder of a queue that was purged or deleted
     "folders": r"(new|queues|queues/[^/]+|delay|remove|remove/.+|config|topics|topics/[^/]+)",
+    "index": r"ids/[^/]+",
     "all": r".*",
 }
 

@@ -17,6 +17,7 @@ from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import check
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
+from tests.replay.given import GIVEN, ID_VERBS, Outcome, fill_given, fill_new
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.verbs import (
@@ -56,10 +57,11 @@ class Scenario:
 
 
 @cache
-def first_tree(wide: bool) -> tuple[Files, float]:
+def first_tree(wide: bool, given: bool = False) -> tuple[Files, float]:
     """The tree that scenarios begin with, and its time in Unix seconds.
 
     wide: with a dedup queue and queues to be moved; those that need none are told faster without.
+    given: with queues that have an index.
     """
     clock = Clock()
     clock.advance(AHEAD_S)
@@ -73,6 +75,8 @@ def first_tree(wide: bool) -> tuple[Files, float]:
                 _fill(spool.queue(HERE, create=True), MOVING)
             _fill(jobs, FIRST)
             spool.create_queue(SIDE)
+            if given:
+                fill_given(spool)
             for topic in ("news", "quiet"):
                 spool.create_topic(topic)
             for queue in (JOBS, SIDE):
@@ -80,6 +84,8 @@ def first_tree(wide: bool) -> tuple[Files, float]:
             # From here on nothing is delivered.
             jobs.put(NEW, id="new")
             jobs.put(LATER, id="later", delay=HOLD_S)
+            if given:
+                fill_new(spool)
             if wide:
                 spool.queue(HERE).put(MOVING["new"], id="new")
                 spool.complete(spool.unsynced.dedup_send(DUPS, [WAITS]))
@@ -112,7 +118,8 @@ def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str]
     others: verbs that other processes have done before, but for the syncs at their ends: they have
         died there, or the disk is slow. No one was told that these were done.
     """
-    first, now = first_tree(not WIDE.isdisjoint([*verbs, *others]))
+    told = [*verbs, *others]
+    first, now = first_tree(not WIDE.isdisjoint(told), not set(ID_VERBS).isdisjoint(told))
     clock = Clock()
     clock.now = now
     with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-replay-") as folder:
@@ -153,6 +160,7 @@ def at_first(now: float) -> Promised:
     held = {HELD: now + HOLD_S, LATER: now + HOLD_S}
     promised = Promised(set(bodies), set(bodies), held, {READY, NEW})
     promised.dups_held[CLAIMED] = now + HOLD_S
+    promised.by_id.held.update({"held": now + HOLD_S, "later": now + HOLD_S})
     return promised
 
 
@@ -235,12 +243,14 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
         raise Broken(f"settings: {spool.settings(JOBS).max_depth} of {promised.depths}")
     is_given = _check_batch(spool, promised)
     _run_jobs_again(spool, promised)
+    outcome = _claim_by_id(spool, clock, promised)
     is_wide = spool.has_queue(THERE)
     dups = _poll(spool, clock, promised) if is_wide else []
     bodies = _drain(spool, clock, promised)
     if is_wide:
         _check_dups(promised, dups + _poll(spool, clock, promised))
         _check_moved(spool, promised)
+    _check_by_id(outcome)
     came = set(bodies) & promised.batch
     if promised.given is None and came != (promised.batch if is_given else set()):
         raise Broken("a part of a batch was committed")
@@ -254,6 +264,22 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
     found = check(root, offline=True, clock=clock).findings
     if errors := [finding for finding in found if finding.severity.value == "error"]:
         raise Broken(f"fsck: {errors}")
+
+
+def _claim_by_id(spool: Spool, clock: Clock, promised: Promised) -> Outcome | None:
+    if not spool.has_queue(GIVEN):
+        return None
+    spool.make_moves()
+    spool.deliver()  # what a crash has left is looked after
+    outcome = Outcome(spool, clock, promised.by_id)
+    if problem := outcome.claim():
+        raise Broken(problem)
+    return outcome
+
+
+def _check_by_id(outcome: Outcome | None) -> None:
+    if outcome is not None and (problem := outcome.problem()):
+        raise Broken(problem)
 
 
 def _check_topics(spool: Spool, root: Path, promised: Promised) -> None:

@@ -81,29 +81,34 @@ class Files:
 
     def write_to(self, place: Path) -> None:
         """Make the tree at a place where nothing stands."""
-        self._write(self.root, place)
+        self._write(self.root, place, {})
 
-    def _write(self, inode: int, place: Path) -> None:
+    def _write(self, inode: int, place: Path, written: dict[int, Path]) -> None:
         place.mkdir(mode=0o700)
         for name, child in self.folders[inode].items():
             if child in self.folders:
-                self._write(child, place / name)
+                self._write(child, place / name, written)
+            elif child in written:
+                os.link(written[child], place / name)  # one more name of it
             else:
+                written[child] = place / name
                 data, mtime_ns = self.contents[child]
                 (place / name).write_bytes(data)
                 os.utime(place / name, ns=(mtime_ns, mtime_ns))
 
     def key(self) -> tuple[object, ...]:
         """The same for all trees that look the same."""
-        return tuple(self._paths(self.root, ""))
+        return tuple(self._paths(self.root, "", {}))
 
-    def _paths(self, inode: int, path: str) -> Iterator[object]:
+    def _paths(self, inode: int, path: str, first: dict[int, tuple[str, str]]) -> Iterator[object]:
         for name, child in sorted(self.folders[inode].items()):
             if child in self.folders:
                 yield f"{path}/{name}/"
-                yield from self._paths(child, f"{path}/{name}")
+                yield from self._paths(child, f"{path}/{name}", first)
             else:
                 yield (f"{path}/{name}", *self.contents[child])
+                if (path, name) != first.setdefault(child, (path, name)):
+                    yield first[child]
 
 
 @dataclass

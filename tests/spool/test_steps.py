@@ -158,6 +158,8 @@ def test_files_are_moved_by_the_table_alone() -> None:
     }
     assert callers == {
         "context.py",
+        "verbs/by_id.py",
+        "verbs/linked.py",
         "verbs/latch.py",
         "verbs/removal.py",
         "verbs/move.py",

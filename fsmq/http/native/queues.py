@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 
 from aiohttp.web import StreamResponse
 
-from fsmq.kinds import Choice, Number, Whole
+from fsmq.kinds import Choice, Flag, Number, Whole
 from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.layout import settings
 from fsmq.spool.layout.names import check_queue
@@ -20,6 +21,7 @@ from ..describe import (
     MAX_SETTINGS_BYTES,
     QUEUE,
     QUEUE_NAME,
+    TRUE,
     Answer,
     Body,
     Component,
@@ -30,6 +32,7 @@ from ..describe import (
     json_object,
     number,
     or_null,
+    query,
     record,
     text,
 )
@@ -47,6 +50,8 @@ def _schema(name: str, setting: Setting) -> Schema:
             schema = integer(kind.low, kind.high)
         case Number() as kind:
             schema = number(kind.low, kind.high)
+        case Flag():
+            schema = {"type": "boolean"}
         case Choice() as kind:
             schema = text(enum=[*kind.words, None] if setting.null else list(kind.words))
         case _:
@@ -61,6 +66,7 @@ SETTINGS = Component("QueueSettings", record(QUEUE_SETTINGS))
 COUNTS = Component(
     "Counts", record({state: integer(0) for state in STATE["enum"]}, description="by state")
 )
+INDEX = query("index", "it gets an index of the ids that producers give", TRUE)
 _CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
 
 
@@ -121,7 +127,7 @@ class Queues(Handlers):
         tag="Queues",
         summary="Create a queue",
         description="A body is ignored.",
-        parameters=(QUEUE,),
+        parameters=(QUEUE, INDEX),
         answers={
             200: Answer("It existed already", _CREATED),
             201: Answer("It was created, durably", _CREATED),
@@ -131,9 +137,10 @@ class Queues(Handlers):
 
     async def create(self, call: Call) -> StreamResponse:
         queue = call.queue("admin")
-        call.read()
+        index = call.read()[INDEX]
         await call.discard_body(self._service.read_timeout)
-        created = await self._service.in_thread(self._spool.create_queue, queue)
+        create = partial(self._spool.create_queue, queue, index=index is not None)
+        created = await self._service.in_thread(create)
         return json_answer(201 if created else 200, {"queue": queue, "created": created})
 
     CONFIGURE = Operation(

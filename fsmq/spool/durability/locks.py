@@ -49,6 +49,11 @@ class Lock:
         self._fd = fd
         self._held.add(self)
 
+    @property
+    def fd(self) -> int:
+        """The open file."""
+        return self._fd
+
     def unlock(self) -> None:
         """End the lock and leave the file."""
         if self not in self._held:

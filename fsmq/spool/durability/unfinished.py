@@ -42,6 +42,12 @@ def own_id(staged: str) -> tuple[str, str] | None:
     return (entry[0], siblings(entry[1])[0]) if entry is not None else None
 
 
+def message_of(staged: str) -> str:
+    """The name, flags included, that the dot-name of a message will become."""
+    parts = split_staged(staged)
+    return "" if parts is None else parts[0].rpartition(":")[2]
+
+
 def is_complete(tree: Tree, staged: str, *, durably: bool = False) -> bool:
     """Whether a file matches the checksum of its dot-name; False if it is gone. Raises OSError.
 

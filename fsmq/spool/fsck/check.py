@@ -24,6 +24,7 @@ from ..layout.transitions import (
     CONSUMERS,
     DELAY,
     FOLDERS,
+    IDS,
     NEW,
     QUEUES,
     REMOVE,
@@ -39,6 +40,7 @@ from .layout import LayoutRules
 from .messages import MessageRules, Scene
 from .report import Fault, Kind, Progress, Report
 from .suspects import Share, Suspect, grouped, look_again, settle
+from .unlinked import LinkRules
 
 MAX_LISTED = 10_000
 _PROGRESS_STEP = 2000
@@ -142,6 +144,7 @@ class Checker:
         self._progress = progress
         self._messages = MessageRules(scene)
         self._layout = LayoutRules(scene)
+        self._links = LinkRules(scene)
         self._seen = Seen()
         self._suspects: list[Suspect] = []
         self._listed: Counter[Kind] = Counter()
@@ -193,6 +196,11 @@ class Checker:
                 _Place(folder_of(tree, name), partial(self._layout.batch, name))
                 for name in filter(is_queue, tree.names(tree.folder(CONSUMERS)))
             ),
+            _Place(tree.folder(IDS), self._links.index),
+            *(
+                _Place(tree.folder(IDS, queue), partial(self._links.link, queue))
+                for queue in sorted(self._links.queues)
+            ),
             _Place(tree.folder(QUEUES), self._layout.queue),
             _Place(tree.folder(NEW), self._messages.new, State.NEW),
             *ready,
@@ -212,9 +220,23 @@ class Checker:
             if place.state is not None:
                 self._note(place, place.state, name, found)
             fault = place.rule(name, found)
+            if fault is None and place.state in _LIVE:
+                self._check_link(place, name, found)
             if fault is not None:
                 path = f"{place.path}/{name}"
                 self._suspect(fault, partial(self._again, path, name, found.st_ino, place.rule))
+
+    def _check_link(self, place: _Place, name: str, found: os.stat_result) -> None:
+        """Suspect a message of a queue with an index that is not linked."""
+        message = place.message(name)
+        if message is None or message[0] not in self._links.queues:
+            return
+        path = f"{place.path}/{name}"
+        fault = self._links.message(message[0], path, message[1], found)
+        if fault is not None:
+            rule = partial(self._links.message, message[0], path)
+            again = partial(self._again, path, message[1], found.st_ino, rule)
+            self._suspect(fault, again)
 
     def _entries_of(self, place: _Place) -> Iterator[tuple[str, os.stat_result]]:
         for entry in self._tree.walk(place.path):
@@ -233,7 +255,7 @@ class Checker:
         if message is None or not stat.S_ISREG(found.st_mode):
             self._report.staged += state is State.NEW and name[0] == "."
             return
-        if found.st_nlink > 1:
+        if found.st_nlink > 1 + (message[0] in self._links.queues):
             self.links.add(found.st_ino, f"{place.path}/{name}", *message)
         if state is not State.REMOVE:
             self._seen.add(*message)

@@ -44,6 +44,8 @@ class Kind(Enum):
     BAD_JOB = "bad-job"
     SUBSCRIPTION_WITHOUT_QUEUE = "subscription-without-queue"
     BAD_BATCH = "bad-batch"
+    NO_LINK = "no-link"
+    STALE_LINK = "stale-link"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple, cast
 
-from fsmq.kinds import Choice, Kind, Number, Raw, Whole
+from fsmq.kinds import Choice, Flag, Kind, Number, Raw, Whole
 
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from . import documents
@@ -133,6 +133,13 @@ class QueueSettings:
             "a process that claims nothing for this time (or 15 minutes) loses its share",
         ),
     )
+    index: bool = field(
+        default=False,
+        metadata=_about(
+            Flag(),
+            "whether messages are found by the ids that producers give; fixed when it is created",
+        ),
+    )
 
     def changed(self, changes: Mapping[str, Any]) -> QueueSettings:
         """These settings with some changed.
@@ -181,7 +188,9 @@ def _checked(name: str, value: Any) -> Any:
     if value is None and setting.null:
         return None
     problem = f"must be {setting.expected}"
-    if isinstance(value, bool) or not isinstance(value, setting.kind.native):
+    if isinstance(value, bool) is not (setting.kind.native == (bool,)) or not isinstance(
+        value, setting.kind.native
+    ):
         raise InvalidValue(name, problem)
     try:
         return setting.kind.parse(cast(Raw, value))
@@ -221,6 +230,11 @@ class SettingsStore:
         self._known[queue] = (version, settings)
         return settings
 
+    def last(self, queue: str) -> QueueSettings:
+        """What ``get`` gave last, without a look at the file."""
+        known = self._known.get(queue)
+        return DEFAULTS if known is None else known[1]
+
     def problem(self, queue: str) -> str | None:
         """Why a queue's file does not parse; None if it does."""
         try:
@@ -250,6 +264,11 @@ class SettingsStore:
                 # It was deleted at the same time. A later queue of its name must not begin so.
                 self.forget(queue)
                 raise NoSuchQueue(queue)
+
+    def prepare(self, queue: str, settings: QueueSettings) -> None:
+        """Write the settings of a queue that is about to be created, durably. Raises OSError."""
+        text = json.dumps(settings.as_dict(), indent=2) + "\n"
+        self._tree.replace(self.path(queue), text.encode())
 
     def forget(self, queue: str) -> None:
         """Remove a queue's file. Raises OSError."""

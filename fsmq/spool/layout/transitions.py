@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 NEW, QUEUES, DELAY, REMOVE = "new", "queues", "delay", "remove"
 TOPICS, CONFIG, MOVES, JOURNAL, PEERS = "topics", "config", "moves", "journal", "peers"
-METRICS, CONSUMERS, STAGING = "metrics", "consumers", "staging"
+METRICS, CONSUMERS, STAGING, IDS = "metrics", "consumers", "staging", "ids"
 FOLDERS = (
     *(NEW, QUEUES, DELAY, REMOVE),
-    *(TOPICS, CONFIG, MOVES, CONSUMERS, STAGING, JOURNAL, PEERS, METRICS),
+    *(TOPICS, CONFIG, MOVES, CONSUMERS, STAGING, IDS, JOURNAL, PEERS, METRICS),
 )
 MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
+# How the name of an index begins in remove/.
+INDEX_TRASH = ".ids-"
 FILE_MODE = 0o600  # of every file that fsmq makes
 
 
@@ -77,6 +79,7 @@ class Transition(NamedTuple):
 # which unlinks; and a folder of thousands of ready messages goes to remove/ as one.
 DELIVER = Transition(State.NEW, State.READY, DELIVERED)
 DEFER = Transition(State.NEW, State.DELAY, DEFERRED)
+POSTPONE = Transition(State.READY, State.DELAY, DEFERRED)
 CLAIM = Transition(State.READY, State.DELAY, CLAIMED)
 RELEASE = Transition(State.DELAY, State.READY, RELEASED)
 REDELIVER = Transition(State.DELAY, State.READY, REDELIVERED)  # its claim has ended
@@ -86,6 +89,7 @@ PULL = Transition(State.READY, State.READY, MOVED)  # from the write to the read
 MOVE_NEW = Transition(State.NEW, State.NEW, MOVED)
 MOVE_READY = Transition(State.READY, State.READY, MOVED)
 MOVE_DELAY = Transition(State.DELAY, State.READY, MOVED)
+MOVE_TIMER = Transition(State.DELAY, State.DELAY, MOVED)  # a delay that runs on there
 MOVE_DELIVER = Transition(State.NEW, State.READY, MOVED)  # under another id, which is reserved
 REMOVE_NEW = Transition(State.NEW, State.REMOVE, REMOVED, replaces=True)
 REMOVE_READY = Transition(State.READY, State.REMOVE, REMOVED, replaces=True)

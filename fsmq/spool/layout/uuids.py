@@ -50,6 +50,13 @@ def uuid7() -> str:
     return f"{at[:8]}-{at[8:12]}-7{at[12:]}-{_VARIANT[random[0]]}{random[1:4]}-{random[4:]}"
 
 
+def later_uuid7(ms: int) -> str:
+    """A new UUIDv7 of a time so many milliseconds ahead: of equal ones the later sorts behind."""
+    now = uuid7()
+    at = f"{int(now[:8] + now[9:13] + now[15:18], 16) + ms * _TICKS_PER_MS:015x}"
+    return f"{at[:8]}-{at[8:12]}-7{at[12:]}{now[18:]}"
+
+
 def derived_uuid7(time_ns: int, seed: bytes) -> str:
     """The UUIDv7 of a time (Unix nanoseconds) and of a seed: the same for the same, each time."""
     tick = max(0, time_ns) * _TICKS_PER_MS // _NS_PER_MS

@@ -13,17 +13,21 @@ from typing import NamedTuple
 from ..context import Context
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from ..layout.names import check_id, check_queue, fits, is_id
+from ..layout.steps import portions
 from ..layout.transitions import (
     MOVE_DELAY,
     MOVE_NEW,
     MOVE_READY,
-    NEW,
+    MOVE_TIMER,
+    REMOVE_DELAY,
     REMOVE_NEW,
     State,
     Transition,
 )
 from ..layout.tree import Tree
 from ..views.browse import ids
+from .latch import latch_patiently
+from .links_of_move import PART, LinksOfMove
 
 _PROGRESS_STEP = 1000
 
@@ -43,12 +47,14 @@ def move_messages(
     *,
     only: Sequence[str] | None = None,
     in_flight: bool = False,
+    delayed: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Moved:
     """Move a queue's messages to another, each by one rename, ids and counts kept.
 
     New and ready ones move; with ``in_flight`` also those in ``delay/``, which are ready then.
     only: the ids to move; None is all. Ids that are not there are skipped.
+    delayed: delayed ones, which nobody has claimed, move, too, and are delayed there.
     progress: called now and then with the number of messages moved so far.
 
     Raises:
@@ -67,15 +73,22 @@ def move_messages(
         for queue in (source, target):
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
-        for transition, message_id in _to_move(context, source, only, in_flight):
-            try:
-                done = move_one(context, transition, source, message_id, target)
-            except FileExistsError:
-                stay.add(message_id)
-                continue
-            moved += done
-            if moved % _PROGRESS_STEP == 0:
-                progress(moved)
+        is_indexed = has_index(context, source, target)
+        found = _to_move(context, source, only, in_flight, delayed)
+        for part in portions(found, PART if is_indexed else 1):
+            with LinksOfMove(context, source, target, [name for _, name in part]) as links:
+                stay |= links.conflicts
+                for transition, message_id in part:
+                    if message_id in links.conflicts:
+                        continue
+                    try:
+                        done = move_one(context, transition, source, message_id, target)
+                    except FileExistsError:
+                        stay.add(message_id)
+                        continue
+                    moved += done
+                    if moved % _PROGRESS_STEP == 0:
+                        progress(moved)
     progress(moved)
     return Moved(moved, len(stay))
 
@@ -97,18 +110,44 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     if not has_room:
         return False
-    if not tree.move(how, source, message_id, target):
+    if how is MOVE_TIMER:
+        is_moved = _move_timer(context, source, message_id, target)
+    else:
+        is_moved = tree.move(how, source, message_id, target)
+    if not is_moved:
         if not tree.has_queue(target):
             raise NoSuchQueue(target)
         return False
     if how.target is State.READY:
         context.ready.add(target, message_id)
     elif not tree.has_queue(target):
-        # It was deleted just now, and may have purged new/ before the message came there.
-        _bring_back(context, target, message_id, source)
+        # It was deleted just now, and may have purged the folder before the message came there.
+        _bring_back(context, how, target, message_id, source)
         raise NoSuchQueue(target)
     context.record(how.step, target, message_id, source=source)
     return True
+
+
+def has_index(context: Context, *queues: str) -> bool:
+    """Whether any of the queues of a move has an index. Raises OSError."""
+    found = [context.settings.get(queue) for queue in queues]  # all of them are to be known
+    return any(settings.index for settings in found)
+
+
+def _move_timer(context: Context, source: str, message_id: str, target: str) -> bool:
+    """Move a delayed message with its timer; False if it is not there, or is claimed."""
+    if not context.tree.has_queue(target):
+        return False
+    latched = latch_patiently(context, context.tree.path(State.DELAY, source, message_id))
+    if latched is None:
+        return False
+    try:
+        stamp = context.stamps.decode(message_id, latched.found.st_mtime_ns)
+        if stamp is None or stamp.deliveries != 0:
+            return False
+        return latched.move(context, MOVE_TIMER, source, message_id, target) is not None
+    finally:
+        latched.close()
 
 
 def _exists_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
@@ -121,33 +160,36 @@ def _exists_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) 
     return any(tree.look(path) is not None for path in paths)
 
 
-def _bring_back(context: Context, gone: str, message_id: str, source: str) -> None:
-    """Return a message in ``new/`` whose queue is gone to the queue that it came from."""
+def _bring_back(context: Context, how: Transition, gone: str, message_id: str, source: str) -> None:
+    """Return a message whose queue is gone to the queue that it came from."""
     tree = context.tree
     try:
-        tree.move(MOVE_NEW, gone, message_id, source)
+        tree.move(how, gone, message_id, source)
     except FileExistsError:
         return  # a message of its id was put there; this one waits for a queue as it is
     if not tree.has_queue(source):
         # Both were deleted, and their messages with them.
+        remove = REMOVE_NEW if how is MOVE_NEW else REMOVE_DELAY
         for queue in (gone, source):
-            tree.move(REMOVE_NEW, queue, message_id)
-    tree.sync_folder(tree.folder(NEW))  # nobody else does: this move has failed
+            tree.move(remove, queue, message_id)
+    tree.sync_folder(tree.folder(how.source.value))  # nobody else does: this move has failed
 
 
 def _to_move(
-    context: Context, source: str, only: Sequence[str] | None, in_flight: bool
+    context: Context, source: str, only: Sequence[str] | None, in_flight: bool, delayed: bool
 ) -> Iterator[tuple[Transition, str]]:
+    hidden: tuple[Transition, ...] = (MOVE_DELAY,) if in_flight else ()
+    if delayed and not in_flight:
+        hidden = (MOVE_TIMER,)
     if only is not None:
         for message_id in only:
             check_id(source, message_id)
         # In the direction in which messages move: the next try finds one that has moved on.
-        hows = (MOVE_NEW, MOVE_READY, MOVE_DELAY, MOVE_READY)
-        for how in hows if in_flight else (MOVE_NEW, MOVE_READY):
+        for how in (MOVE_NEW, MOVE_READY, *hidden, *((MOVE_READY,) if hidden else ())):
             yield from ((how, message_id) for message_id in only)
         return
     # Against that direction: a message that is delivered at the same time is not seen twice.
-    if in_flight:
-        yield from ((MOVE_DELAY, i) for i in ids(context, source, State.DELAY))
+    for how in hidden:
+        yield from ((how, i) for i in ids(context, source, State.DELAY))
     yield from ((MOVE_READY, i) for i in ids(context, source, State.READY) if is_id(i))
     yield from ((MOVE_NEW, i) for i in ids(context, source, State.NEW))

@@ -122,7 +122,7 @@ class _Staging:
     def _write(self, draft: Draft) -> None:
         path = self._staged_path(draft)
         fd = self._create(draft, path)
-        is_kept = len(self.work.files) < _max_open()
+        is_kept = len(self.work.files) < max_open()
         if is_kept:
             self.work.files.append(fd)
         else:
@@ -260,7 +260,7 @@ def _was_removed(draft: Draft) -> Unavailable:
 
 
 @cache  # a daemon has raised its limit by its first put
-def _max_open() -> int:
+def max_open() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(_MAX_OPEN, min(soft // _SHARE, MAX_BATCH))
 

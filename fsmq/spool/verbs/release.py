@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Pending
+from ..durability.links import forget_latched_link
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
@@ -175,6 +176,8 @@ def bury(
             latched.stamp(context, source, found.st_mtime_ns)
     if buried is None:
         return None
+    if context.settings.last(queue).index:
+        forget_latched_link(tree, queue, latched.fd)
     deliveries = stamps.deliveries(message_id, found.st_mtime_ns)
     return {"size": found.st_size, "deliveries": deliveries or None, "target": dead_letters}
 

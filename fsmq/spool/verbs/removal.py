@@ -18,6 +18,8 @@ from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavaila
 from ..layout.names import check_id, check_queue, entry, fits, is_id, split_entry, split_staged
 from ..layout.transitions import (
     DELAY,
+    IDS,
+    INDEX_TRASH,
     MESSAGE_FOLDERS,
     NEW,
     PURGED,
@@ -188,7 +190,12 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
             if has_few(tree, queue):
                 purge_ready(context, queue)
             _end_subscriptions(context, queue)
+            has_index = context.settings.get(queue).index
             context.settings.forget(queue)
+            if has_index:
+                # No put finds that the queue has an index any more.
+                tree.rename(tree.folder(IDS, queue), tree.folder(REMOVE, INDEX_TRASH + uuid7()))
+                work.folders.add(tree.folder(IDS))
             trash = tree.folder(REMOVE, entry(queue, uuid7()))
             sync_afterwards(tree, queue, work)
             if not _discard_folder(context, queue, trash):

@@ -1,0 +1,374 @@
+"""What is done with one message by the id that its producer gave; its queue has an index.
+
+Each verb opens the link of the id, reads the message's name from the header block, and finds its
+state by at most five lookups, however many messages there are. `fsmq.spool.verbs.upsert` puts them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+from ..context import Context, Pending
+from ..durability.links import show_unfinished, state_of
+from ..durability.sync import Work
+from ..errors import FsmqError, NoSuchMessage, Unavailable, as_unavailable
+from ..layout.given_ids import check_given, link_path, read_given
+from ..layout.message import Message
+from ..layout.names import check_queue, facts
+from ..layout.settings import MAX_VISIBILITY_S, check_seconds
+from ..layout.stamps import MAX_COUNT
+from ..layout.steps import finish
+from ..layout.transitions import (
+    CLAIMED,
+    DELAY,
+    NEW,
+    QUEUES,
+    REMOVE,
+    REMOVE_DELAY,
+    REMOVED,
+    RENEWED,
+    State,
+)
+from ..layout.tree import STRAY
+from ..views.look import look
+from ..views.reading import UNLIMITED, read
+from .claim import claim_one, deadline_of, deliver_one
+from .latch import Latched, latch_patiently
+from .release import release, release_uncounted
+from .removal import remove_one
+from .upsert import check_index
+
+# Where a message that is acknowledged is, comes first.
+_STATES = (State.DELAY, State.NEW, State.READY, State.DELAY, State.READY)
+ROUNDS = 20
+
+
+class Standing(NamedTuple):
+    """A message that an id leads to."""
+
+    name: str
+    inode: int
+    state: State
+
+
+def standing(context: Context, queue: str, given_id: str) -> Standing | None:
+    """The message of an id, in whatever state; None if there is none. Raises OSError."""
+    tree = context.tree
+    path = link_path(tree, queue, given_id)
+    for _ in range(ROUNDS):
+        tree.refresh(path.rpartition("/")[0])
+        try:
+            fd = tree.open(path)
+        except OSError as error:
+            if error.errno in STRAY:
+                return None
+            raise
+        try:
+            given, inode = read_given(fd), os.fstat(fd).st_ino
+        finally:
+            os.close(fd)
+        if given is None or given.id != given_id:
+            return None  # it is being written
+        state = state_of(tree, queue, given.name, inode, _STATES)
+        if state is not None:
+            return Standing(given.name, inode, state)
+        now = tree.look(path)
+        if now is None:
+            return None
+        if now.st_ino != inode:
+            continue  # another message has the id by now
+        if state_of(tree, queue, given.name, inode, (State.REMOVE,)) is not None:
+            return None
+        # A put has the id, and has not shown its message yet; or the link is stale.
+        if not show_unfinished(tree, queue, given_id):
+            return None
+    return None
+
+
+def find_id(context: Context, queue: str, given_id: str) -> Message | None:
+    """Look at the message of an id, in whatever state; None if there is none.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    with at_index(context, queue, given_id, "find"):
+        for _ in range(ROUNDS):
+            found = standing(context, queue, given_id)
+            if found is None:
+                return None
+            message = look(context, queue, found.name, found.state)
+            if message is not None:
+                return message
+    return None
+
+
+def claim_id(
+    context: Context, queue: str, given_id: str, visibility: float | None
+) -> Pending[Message | None]:
+    """Claim the message of an id, also if it is delayed; None if there is none, or it is claimed.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    tree = context.tree
+    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue), tree.folder(NEW)})
+    try:
+        with at_index(context, queue, given_id, "claim from"):
+            deadline_ms = deadline_of(context, context.settings.get(queue), visibility)
+            taken = None
+            for _ in range(ROUNDS):
+                found = standing(context, queue, given_id)
+                if found is None:
+                    break
+                taken = _claim(context, queue, found, deadline_ms, work)
+                if taken is not None or _is_claimed(context, queue, found):
+                    break
+            else:
+                raise Unavailable(f"the message of the id {given_id!r} keeps moving")
+            message = None
+            if taken is not None:
+                message = _message(context, queue, taken, deadline_ms)
+    except BaseException:
+        work.close()
+        raise
+    if taken is None or message is None:
+        return Pending(Work(), lambda: None)
+    claimed = message
+
+    def finish_claim() -> Message:
+        claim_ms = deadline_ms - context.now_ms()
+        context.record(CLAIMED, queue, claimed.id, deliveries=claimed.deliveries, claim_ms=claim_ms)
+        return claimed
+
+    return Pending(work, finish_claim, partial(_release, context, queue, taken))
+
+
+class _Taken(NamedTuple):
+    """A claim; ``before``: the mtime of a delayed message before it, which has not moved."""
+
+    name: str
+    fd: int
+    deliveries: int
+    mtime_ns: int
+    before: int | None
+
+
+def _claim(
+    context: Context, queue: str, found: Standing, deadline_ms: int, work: Work
+) -> _Taken | None:
+    stamps = context.stamps
+    name = found.name
+    if found.state is State.NEW:
+        deliver_one(context, queue, name)
+        return None
+    if found.state is State.READY:
+        try:
+            claim = claim_one(context, queue, name, deadline_ms)
+        except BlockingIOError:
+            return None  # another process acts on it
+        if claim is None:
+            return None
+        work.files.append(claim.fd)
+        return _Taken(name, claim.fd, claim.deliveries, claim.mtime_ns, None)
+    path = context.tree.path(State.DELAY, queue, name)
+    latched = latch_patiently(context, path)
+    if latched is None:
+        return None
+    before = latched.found.st_mtime_ns
+    mtime = stamps.encode(name, deadline_ms, 1)
+    if not is_delayed(context, name, latched) or not latched.stamp(context, path, mtime):
+        latched.close()
+        return None
+    latched.unlatch()
+    work.files.append(latched.fd)
+    return _Taken(name, latched.fd, 1, mtime, before)
+
+
+def _is_claimed(context: Context, queue: str, found: Standing) -> bool:
+    """Whether a message was not claimed because it is in flight."""
+    if found.state is not State.DELAY:
+        return False
+    here = context.tree.look(context.tree.path(State.DELAY, queue, found.name))
+    return here is not None and context.stamps.deliveries(found.name, here.st_mtime_ns) > 0
+
+
+def _message(context: Context, queue: str, taken: _Taken, deadline_ms: int) -> Message:
+    known = facts(taken.name)
+    content = finish(read(context, taken.fd, os.fstat(taken.fd).st_size, known, UNLIMITED))
+    return Message(
+        queue=queue,
+        id=taken.name,
+        body=content.body,
+        deliveries=None if context.stamps.coarse else min(taken.deliveries, MAX_COUNT),
+        deadline=deadline_ms / 1000,
+        content_type=content.content_type,
+        attributes=content.attributes,
+        priority=known.priority,
+        created_at=None if known.created_ms is None else known.created_ms / 1000,
+        expires_at=known.expires_s,
+        state="in_flight",
+    )
+
+
+def _release(context: Context, queue: str, taken: _Taken) -> None:
+    try:
+        if taken.before is None:
+            release_uncounted(context, queue, taken.name, taken.mtime_ns)
+            return
+        path = context.tree.path(State.DELAY, queue, taken.name)
+        latched = latch_patiently(context, path)
+        if latched is not None:
+            try:
+                if latched.found.st_mtime_ns == taken.mtime_ns:
+                    latched.stamp(context, path, taken.before)
+            finally:
+                latched.close()
+    except (OSError, FsmqError):
+        return  # its timer brings it back
+
+
+def ack_ids(
+    context: Context,
+    queue: str,
+    given_ids: Sequence[str],
+    names: Mapping[str, str] | None = None,
+) -> Pending[list[bool]]:
+    """Remove messages that are in flight; for each id whether its message was.
+
+    names: what the messages of some ids are called, as far as the caller knows. It saves a look.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    names = names or {}
+    acked = []
+    removed: list[str] = []
+    with at_index(context, queue, given_ids, "acknowledge in"):
+        for given_id in given_ids:
+            known = names.get(given_id)
+            name = known if known is not None and _ack(context, queue, known) else None
+            if name is None:
+                found = standing(context, queue, given_id)
+                if found is not None and found.state is State.DELAY and found.name != known:
+                    name = found.name if _ack(context, queue, found.name) else None
+            acked.append(name is not None)
+            if name is not None:
+                removed.append(name)
+    return Pending(_work(context, queue), partial(_removed, context, queue, removed, acked))
+
+
+def _ack(context: Context, queue: str, name: str) -> bool:
+    # No other message ever has this name, so the latch and one rename are enough.
+    latched = latch_patiently(context, context.tree.path(State.DELAY, queue, name))
+    if latched is None:
+        return False
+    try:
+        return _is_in_flight(context, name, latched) and context.tree.move(
+            REMOVE_DELAY, queue, name
+        )
+    finally:
+        latched.close()
+
+
+def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pending[list[bool]]:
+    """Remove messages in whatever state they are; for each id whether there was one.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    found: list[bool] = []
+    removed: list[str] = []
+    with at_index(context, queue, given_ids, "remove from"):
+        for given_id in given_ids:
+            message = standing(context, queue, given_id)
+            found.append(message is not None and remove_one(context, queue, message.name))
+            if message is not None and found[-1]:
+                removed.append(message.name)
+    return Pending(_work(context, queue), partial(_removed, context, queue, removed, found))
+
+
+def _removed(context: Context, queue: str, names: list[str], found: list[bool]) -> list[bool]:
+    context.record_all(REMOVED, queue, [(name, {}) for name in names])
+    return found
+
+
+def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> Pending[bool]:
+    """Let the claim of an id's message end so many seconds from now; False if it is not claimed.
+
+    With 0 it is released.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    check_seconds("visibility", visibility, MAX_VISIBILITY_S)
+    tree = context.tree
+    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
+    with at_index(context, queue, given_id, "renew in"):
+        found = standing(context, queue, given_id)
+        path = "" if found is None else tree.path(State.DELAY, queue, found.name)
+        latched = latch_patiently(context, path) if found is not None else None
+        if found is None or latched is None:
+            return Pending(_work(context, queue), lambda: False)
+        name = found.name
+        deadline_ms = context.now_ms() + round(visibility * 1000)
+        deliveries = context.stamps.deliveries(name, latched.found.st_mtime_ns)
+        mtime = context.stamps.encode(name, deadline_ms, deliveries)
+        done = _is_in_flight(context, name, latched)
+        try:
+            if done and visibility:
+                done = latched.stamp(context, path, mtime)
+        finally:
+            latched.unlatch()
+            work.files.append(latched.fd)
+    if done and not visibility:
+        work.close()
+        try:
+            released = release(context, queue, name)
+        except NoSuchMessage:
+            return Pending(Work(), lambda: False)
+        return Pending(released.work, lambda: released.finish() is None)
+
+    def finish_renewal() -> bool:
+        if done:
+            context.record(RENEWED, queue, name, claim_ms=deadline_ms - context.now_ms())
+        return done
+
+    return Pending(work, finish_renewal)
+
+
+def _is_in_flight(context: Context, name: str, latched: Latched) -> bool:
+    stamp = context.stamps.decode(name, latched.found.st_mtime_ns)
+    # Where times are coarse no count is known, and a delay counts as a claim.
+    return stamp is not None and stamp.deliveries != 0
+
+
+def is_delayed(context: Context, name: str, latched: Latched) -> bool:
+    stamp = context.stamps.decode(name, latched.found.st_mtime_ns)
+    return stamp is None or stamp.deliveries == 0
+
+
+def _work(context: Context, queue: str) -> Work:
+    tree = context.tree
+    return Work(
+        folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)} | {tree.folder(QUEUES, queue)}
+    )
+
+
+@contextmanager
+def at_index(context: Context, queue: str, given: str | Sequence[str], what: str) -> Iterator[None]:
+    check_queue(queue)
+    for given_id in (given,) if isinstance(given, str) else given:
+        check_given(given_id)
+    with as_unavailable(f"cannot {what} queue {queue!r}"):
+        try:
+            check_index(queue, context.settings_of(queue))
+            yield
+        except OSError as error:
+            if error.errno == errno.ENOENT and not context.tree.has_queue(queue):
+                context.settings_of(queue)  # raises NoSuchQueue
+            raise

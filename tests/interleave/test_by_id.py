@@ -1,0 +1,235 @@
+"""Verbs by given id that are stopped before each of their calls, while others act on the same id.
+
+Each outcome must be one that some order of the verbs gives: what each was told, and what is left.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool.fsck import Severity, check
+from fsmq.spool.layout.given_ids import given_id
+from tests.interleave.gate import Actor, Gate
+from tests.spool.helpers import Clock
+
+HOLD_S = 60.0
+ID = "x"
+
+
+class Place:
+    """A spool of two processes and a mover, with one queue that has an index."""
+
+    def __init__(self, root: Path, gate: Gate | None = None) -> None:
+        self.root = root
+        self.clock = Clock()
+        # Whatever was left by a crash would be looked after; here nobody has died.
+        seen = gate.watched("clock", self.clock) if gate is not None else self.clock
+        self.one, self.other, self.mover = (
+            Spool(root, sync="none", clock=seen, delivers=delivers, watch="poll")
+            for delivers in (False, False, True)
+        )
+        self.one.create_queue("jobs", index=True)
+        self.one.create_queue("more", index=True)
+
+    def close(self) -> None:
+        for spool in (self.one, self.other, self.mover):
+            spool.close()
+        shutil.rmtree(self.root)
+
+    def left(self) -> object:
+        """What stands under the id, and what comes out in the end."""
+        states = []
+        for queue in ("jobs", "more"):
+            found = self.other.indexed(queue).find(ID)
+            state = found and ("ready" if found.state == "new" else found.state)
+            states.append(found and (state, _label(found.body), found.deliveries))
+        bodies = []
+        for _ in range(2):
+            with Spool(self.root, sync="none", clock=self.clock, watch="poll") as spool:
+                for queue in ("jobs", "more"):
+                    claimed = spool.queue(queue).claim(9, visibility=100 * HOLD_S)
+                    assert all(given_id(dict(m.attributes)) == ID for m in claimed)
+                    bodies += [_label(m.body) for m in claimed]
+            self.clock.advance(3 * HOLD_S)
+        errors = [
+            finding
+            for finding in check(self.root, offline=True, clock=self.clock).findings
+            if finding.severity is Severity.ERROR
+        ]
+        assert not errors, errors
+        return states, sorted(bodies)
+
+
+BUSY = "another process acts on it"
+
+
+def act(verb: str, p: Place, s: Spool) -> object:
+    """What a verb tells; BUSY if the other process was stopped while it held the message."""
+    try:
+        return VERBS[verb](p, s)
+    except (Unavailable, BlockingIOError):
+        return BUSY
+
+
+def _label(body: bytes) -> str:
+    return body.decode()
+
+
+Act = Callable[[Place, Spool], object]
+
+
+def _message(s: Spool, p: Place, delay: float = 0.0) -> NewMessage:
+    return NewMessage(b"one" if s is p.one else b"other", id=ID, delay=delay)
+
+
+VERBS: dict[str, Act] = {
+    "upsert": lambda p, s: len(s.indexed("jobs").upsert([_message(s, p)])),
+    "ensure": lambda p, s: s.indexed("jobs").ensure(_message(s, p)),
+    "claim": lambda p, s: _body(s.indexed("jobs").claim(ID, HOLD_S)),
+    "ack": lambda p, s: s.indexed("jobs").ack(ID),
+    "remove": lambda p, s: s.indexed("jobs").remove(ID),
+    "renew": lambda p, s: s.indexed("jobs").renew(ID, 2 * HOLD_S),
+    "release": lambda p, s: s.indexed("jobs").renew(ID, 0.0),
+    "postpone": lambda p, s: s.indexed("jobs").postpone(ID, HOLD_S),
+    "pop": lambda p, s: [_label(m.body) for m in s.queue("jobs").claim(1, visibility=HOLD_S)],
+    "move": lambda p, s: s.queue("jobs").move_to("more").moved,
+    "reap": lambda p, s: s.reap() * 0,
+    "deliver": lambda p, s: p.mover.deliver() * 0,
+}
+
+
+def _body(message: Any) -> str | None:
+    return None if message is None else _label(message.body)
+
+
+def put(p: Place) -> None:
+    p.mover.indexed("jobs").upsert([NewMessage(b"first", id=ID)])
+
+
+def ready(p: Place) -> None:
+    put(p)
+    p.mover.deliver()
+
+
+def held(p: Place) -> None:
+    ready(p)
+    p.mover.indexed("jobs").claim(ID, HOLD_S)
+
+
+def delayed(p: Place) -> None:
+    p.mover.indexed("jobs").upsert([NewMessage(b"first", id=ID, delay=HOLD_S)])
+    p.mover.deliver()
+
+
+def removed(p: Place) -> None:
+    ready(p)
+    p.mover.indexed("jobs").remove(ID)
+
+
+FIRST: dict[str, Callable[[Place], None]] = {
+    "nothing": lambda p: None,
+    "new": put,
+    "ready": ready,
+    "held": held,
+    "delayed": delayed,
+    "removed": removed,
+}
+PLANS: list[tuple[str, str, Sequence[str]]] = [
+    ("ensure", "nothing", ["ensure"]),
+    ("ensure", "removed", ["ensure"]),
+    ("ensure", "removed", ["reap"]),
+    ("ensure", "nothing", ["ensure", "deliver", "claim", "ack"]),
+    ("ensure", "held", ["ack", "ensure"]),
+    ("ensure", "ready", ["remove", "reap"]),
+    ("ensure", "nothing", ["upsert"]),
+    ("ensure", "ready", ["upsert"]),
+    ("upsert", "nothing", ["upsert"]),
+    ("upsert", "ready", ["upsert"]),
+    ("upsert", "ready", ["ensure"]),
+    ("upsert", "ready", ["remove"]),
+    ("upsert", "ready", ["remove", "ensure"]),
+    ("upsert", "removed", ["ensure", "deliver"]),
+    ("ack", "held", ["release"]),
+    ("ack", "held", ["ack", "ensure"]),
+    ("ack", "held", ["release", "claim"]),
+    ("remove", "ready", ["claim", "ack", "ensure"]),
+    ("remove", "new", ["deliver", "claim"]),
+    ("renew", "held", ["ack"]),
+    ("renew", "held", ["release", "claim"]),
+    ("release", "held", ["ack", "ensure"]),
+    ("claim", "ready", ["claim"]),
+    ("claim", "new", ["deliver", "claim"]),
+    ("claim", "delayed", ["claim"]),
+    ("claim", "delayed", ["remove", "ensure"]),
+    ("claim", "ready", ["upsert"]),
+    ("postpone", "ready", ["claim"]),
+    ("postpone", "ready", ["remove"]),
+    ("postpone", "ready", ["pop"]),
+    ("postpone", "delayed", ["claim", "ack"]),
+    ("postpone", "ready", ["remove", "ensure"]),
+    ("pop", "ready", ["upsert"]),
+    ("pop", "ready", ["remove", "ensure", "deliver"]),
+    ("reap", "removed", ["ensure"]),
+    ("reap", "removed", ["ensure", "deliver", "remove"]),
+    ("move", "ready", ["claim"]),
+    ("move", "ready", ["remove", "ensure"]),
+]
+
+
+@contextmanager
+def a_place(root: Path, first: str, gate: Gate | None = None) -> Iterator[Place]:
+    place = Place(root, gate)
+    try:
+        FIRST[first](place)
+        yield place
+    finally:
+        place.close()
+
+
+def in_order(root: Path, verb: str, first: str, others: Sequence[str], at: int) -> object:
+    """What comes of the verb after so many of the others."""
+    with a_place(root, first) as p:
+        before = [VERBS[other](p, p.other) for other in others[:at]]
+        told = VERBS[verb](p, p.one)
+        after = [VERBS[other](p, p.other) for other in others[at:]]
+        return told, before + after, p.left()
+
+
+@pytest.mark.parametrize(("verb", "first", "others"), PLANS)
+def test_every_outcome_is_that_of_some_order(
+    scratch: Path, verb: str, first: str, others: Sequence[str]
+) -> None:
+    numbers = count(1)
+    allowed = [
+        in_order(scratch / str(next(numbers)), verb, first, others, at)
+        for at in range(len(others) + 1)
+    ]
+    gate = Gate()
+    with gate.open():
+        for stop in count():
+            with a_place(scratch / str(next(numbers)), first, gate) as p:
+                told: list[object] = []
+                others_told: list[object] = []
+                one = Actor(gate, lambda: told.append(act(verb, p, p.one)))  # noqa: B023
+                is_over = one.run(stop)
+                if not is_over:
+                    story = Actor(
+                        gate,
+                        lambda: others_told.extend([act(o, p, p.other) for o in others]),  # noqa: B023
+                    )
+                    story.run(None)
+                    one.run(None)
+                    assert (one.error, story.error) == (None, None)
+                    left = p.left()
+                    if BUSY not in (told[0], *others_told):
+                        assert (told[0], others_told, left) in allowed, f"stopped before {stop}"
+            if is_over:
+                return

@@ -1,0 +1,364 @@
+"""A queue with an index: its messages are found by the ids that producers give, any text."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool
+from fsmq.spool.fsck import Severity, check
+from fsmq.spool.indexed import Indexed
+from fsmq.spool.layout.given_ids import link_name
+from tests.spool.helpers import Clock
+
+HOLD_S = 60.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, clock: Clock) -> Indexed:
+    spool = Spool(tmp_path / "mq", sync="none", clock=clock)
+    spool.create_queue("jobs", index=True)
+    return spool.indexed("jobs")
+
+
+def put(jobs: Indexed, *ids: str, delay: float = 0.0, body: bytes = b"x") -> list[str]:
+    names = jobs.upsert([NewMessage(body, id=one, delay=delay) for one in ids])
+    jobs.spool.deliver()
+    return names
+
+
+def links(jobs: Indexed) -> list[str]:
+    return sorted(os.listdir(jobs.spool.tree.root / "ids" / jobs.name))
+
+
+def assert_clean(jobs: Indexed) -> None:
+    assert check(jobs.spool.tree.root, offline=True, clock=jobs.spool.context.clock).findings == []
+
+
+@pytest.mark.parametrize(
+    "given", ["a", ".hidden", "a/b:c", "über\n☃", " ", "=x", "x" * 1024, "☃" * 300, "..", "%41"]
+)
+def test_an_id_is_any_text(jobs: Indexed, given: str) -> None:
+    put(jobs, given)
+    found = jobs.find(given)
+    assert found is not None
+    assert (found.body, found.state) == (b"x", "ready")
+    assert_clean(jobs)
+    assert jobs.remove(given) == [True]
+    assert jobs.find(given) is None
+
+
+@pytest.mark.parametrize("given", ["", "x" * 1025, "\ud800", None, 5])
+def test_an_id_that_is_refused(jobs: Indexed, given: object) -> None:
+    with pytest.raises(InvalidValue):
+        jobs.upsert([NewMessage(b"x", id=given)])  # type: ignore[arg-type]
+    assert os.listdir(jobs.spool.tree.root / "new") == []
+
+
+def test_no_two_ids_have_one_link() -> None:
+    ids = ["a", "A", "%61", ".a", "%2Ea", "=" + "0" * 64, "a" * 300, "a" * 301, "a/", "a%2F"]
+    assert len({link_name(one) for one in ids}) == len(ids)
+    assert all(len(link_name(one)) <= 200 and link_name(one)[0] != "." for one in ids)
+
+
+def test_whether_a_queue_has_an_index_is_fixed_when_it_is_created(tmp_path: Path) -> None:
+    with Spool(tmp_path / "mq", sync="none") as spool:
+        assert spool.create_queue("jobs", index=True)
+        assert not spool.create_queue("jobs", index=True)
+        assert not spool.create_queue("jobs")
+        assert spool.settings("jobs").index
+        with pytest.raises(InvalidValue, match="fixed"):
+            spool.configure("jobs", {"index": False})
+        assert spool.configure("jobs", {"index": True, "max_depth": 5}).max_depth == 5
+        spool.create_queue("plain")
+        with pytest.raises(InvalidValue, match="without"):
+            spool.create_queue("plain", index=True)
+        with pytest.raises(InvalidValue, match="without an index"):
+            spool.indexed("plain").ensure(NewMessage(b"x", id="a"))
+        with pytest.raises(InvalidValue, match="without an index"):
+            spool.indexed("plain").find("a")
+        with pytest.raises(NoSuchQueue):
+            spool.indexed("none").find("a")
+
+
+def test_a_put_of_an_id_that_stands_takes_its_place(jobs: Indexed) -> None:
+    put(jobs, "a", body=b"old")
+    put(jobs, "a", body=b"new")
+    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"new"]
+    put(jobs, "a", body=b"newer")  # also of one that is in flight
+    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"newer"]
+    assert jobs.spool.queue("jobs").counts().total == 1
+    assert_clean(jobs)
+
+
+def test_of_an_id_that_comes_twice_in_a_batch_the_last_counts(jobs: Indexed) -> None:
+    jobs.upsert([NewMessage(b"1", id="a"), NewMessage(b"2", id="b"), NewMessage(b"3", id="a")])
+    jobs.spool.deliver()
+    assert sorted(m.body for m in jobs.spool.queue("jobs").claim(9)) == [b"2", b"3"]
+
+
+def test_ensure_puts_once_until_the_message_is_removed(jobs: Indexed) -> None:
+    assert jobs.ensure(NewMessage(b"1", id="a"))
+    for _ in range(2):
+        assert not jobs.ensure(NewMessage(b"2", id="a"))
+        jobs.spool.deliver()
+    assert jobs.claim("a") is not None
+    assert not jobs.ensure(NewMessage(b"3", id="a"))
+    assert jobs.ack("a") == [True]
+    assert jobs.ensure(NewMessage(b"4", id="a"))  # its old link is stale
+    assert_clean(jobs)
+
+
+def test_only_what_is_in_flight_is_acknowledged(jobs: Indexed, clock: Clock) -> None:
+    put(jobs, "ready", "held")
+    put(jobs, "later", delay=HOLD_S)
+    jobs.claim("held", HOLD_S)
+    assert jobs.ack("ready", "held", "later", "none", "held") == [False, True, False, False, False]
+    jobs.claim("ready", HOLD_S)
+    clock.advance(HOLD_S + 1)
+    assert jobs.ack("ready") == [True]  # no mover has seen that its claim is over
+    assert_clean(jobs)
+
+
+def test_a_name_that_the_caller_knows_saves_the_look(jobs: Indexed) -> None:
+    [name] = put(jobs, "a")
+    assert jobs.ack("a", names={"a": name}) == [False]
+    jobs.claim("a")
+    assert jobs.ack("a", names={"a": "01977420-dc00-7abc-8def-0123456789ab.h"}) == [True]
+    assert jobs.ack("a", names={"a": name}) == [False]
+
+
+def test_only_what_is_in_flight_is_renewed(jobs: Indexed, clock: Clock) -> None:
+    put(jobs, "ready", "held")
+    put(jobs, "later", delay=HOLD_S)
+    jobs.claim("held", HOLD_S)
+    assert [jobs.renew(one, 2 * HOLD_S) for one in ("ready", "later", "none")] == [False] * 3
+    assert jobs.renew("held", 2 * HOLD_S)
+    clock.advance(HOLD_S + 1)
+    jobs.spool.deliver()
+    assert _state(jobs, "held") == "in_flight"
+    assert jobs.renew("held", 0)
+    assert _state(jobs, "held") == "ready"
+    assert not jobs.renew("held", 5)
+
+
+def _state(jobs: Indexed, given: str) -> str | None:
+    found = jobs.find(given)
+    return None if found is None else found.state
+
+
+def test_a_delayed_message_is_claimed_by_its_id(jobs: Indexed, clock: Clock) -> None:
+    put(jobs, "later", delay=10 * HOLD_S)
+    jobs.upsert([NewMessage(b"x", id="new", delay=HOLD_S)])  # not delivered yet
+    for one in ("later", "new"):
+        message = jobs.claim(one, HOLD_S)
+        assert message is not None
+        assert (message.deliveries, message.attributes["fsmq.id"]) == (1, one)
+        assert jobs.claim(one) is None
+    clock.advance(HOLD_S + 1)
+    jobs.spool.deliver()
+    assert (_state(jobs, "later"), _state(jobs, "new")) == ("ready", "ready")
+
+
+def test_a_message_is_postponed_with_its_place(jobs: Indexed, clock: Clock) -> None:
+    put(jobs, "a", "b", "c")
+    assert jobs.postpone("a", HOLD_S, {"timeout": "60"})
+    jobs.spool.deliver()
+    assert _state(jobs, "a") == "delayed"
+    jobs.claim("b")
+    assert not jobs.postpone("b", 5)
+    assert not jobs.postpone("none", 5)
+    clock.advance(HOLD_S + 1)
+    jobs.spool.deliver()
+    put(jobs, "d")
+    claimed = jobs.spool.queue("jobs").claim(9)
+    ids = [m.attributes["fsmq.id"] for m in claimed if m.attributes["fsmq.id"] != "b"]
+    assert ids[:1] == ["c"]
+    assert set(ids) == {"a", "c", "d"}
+    assert next(m for m in claimed if m.attributes["fsmq.id"] == "a").attributes["timeout"] == "60"
+    assert_clean(jobs)
+
+
+def test_a_message_is_made_ready_early(jobs: Indexed) -> None:
+    put(jobs, "a", delay=HOLD_S)
+    assert jobs.postpone("a", 0)
+    jobs.spool.deliver()
+    assert _state(jobs, "a") == "ready"
+
+
+def test_the_reaper_unlinks_the_links(jobs: Indexed) -> None:
+    put(jobs, "a", "b")
+    jobs.remove("a")
+    jobs.spool.reap()
+    assert links(jobs) == ["b"]
+    jobs.spool.queue("jobs").purge()
+    jobs.spool.reap()
+    assert links(jobs) == []
+    put(jobs, "c")
+    jobs.remove("c")
+    put(jobs, "c")  # before the reaper has come
+    jobs.spool.reap()
+    assert links(jobs) == ["c"]
+    assert _state(jobs, "c") == "ready"
+
+
+def test_a_queue_goes_with_its_index(jobs: Indexed) -> None:
+    put(jobs, "a")
+    jobs.spool.delete_queue("jobs")
+    jobs.spool.reap()
+    root = jobs.spool.tree.root
+    assert (os.listdir(root / "ids"), os.listdir(root / "remove")) == ([], [])
+    jobs.spool.create_queue("jobs")
+    assert not jobs.spool.settings("jobs").index
+
+
+def test_a_dead_letter_leaves_the_index(jobs: Indexed) -> None:
+    jobs.spool.configure("jobs", {"max_deliveries": 1, "dead_letter_queue": "dead"})
+    put(jobs, "a")
+    jobs.claim("a")
+    assert jobs.renew("a", 0)
+    assert (jobs.find("a"), links(jobs)) == (None, [])
+    assert jobs.spool.queue("dead").counts().ready == 1
+    assert_clean(jobs)
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_messages_move_with_their_ids_and_timers(
+    jobs: Indexed, clock: Clock, in_background: bool
+) -> None:
+    spool = jobs.spool
+    spool.create_queue("more", index=True)
+    more = spool.indexed("more")
+    put(jobs, "ready", "held", "both")
+    put(jobs, "later", delay=HOLD_S)
+    more.ensure(NewMessage(b"mine", id="both"))
+    jobs.claim("held", HOLD_S)
+    if in_background:
+        ref = spool.begin_move("jobs", "more", in_flight=False, delayed=True).ref
+        assert spool.make_moves() == 1
+        move = spool.find_move(ref)
+        assert move is not None
+        assert (move.moved, move.conflicts) == (2, 1)
+    else:
+        from fsmq.spool.verbs.move import move_messages
+
+        moved = move_messages(spool.context, "jobs", "more", delayed=True)
+        assert (moved.moved, moved.conflicts) == (2, 1)
+    assert (_state(more, "ready"), _state(more, "later")) == ("ready", "delayed")
+    assert (_state(jobs, "ready"), _state(jobs, "held")) == (None, "in_flight")
+    assert _state(jobs, "both") == "ready"
+    spool.reap()
+    assert (links(jobs), links(more)) == (["both", "held"], ["both", "later", "ready"])
+    clock.advance(HOLD_S + 1)
+    spool.deliver()
+    assert _state(more, "later") == "ready"
+    assert_clean(jobs)
+
+
+def test_so_many_are_moved_those_that_would_come_last(jobs: Indexed) -> None:
+    spool = jobs.spool
+    spool.create_queue("more", index=True)
+    put(jobs, *"abcdef")
+    spool.begin_move("jobs", "more", in_flight=False, delayed=True, count=2)
+    spool.make_moves()
+    assert links(spool.indexed("more")) == ["e", "f"]
+
+
+def test_a_message_that_was_replaced_is_not_handed_out(jobs: Indexed) -> None:
+    """A crash has kept an upsert from removing it."""
+    [old] = put(jobs, "a", body=b"old")
+    root = jobs.spool.tree.root
+    (root / "kept").hardlink_to(root / "queues" / "jobs" / old)
+    put(jobs, "a", body=b"new")
+    jobs.spool.reap()
+    # A file of one name, as it is then.
+    shutil.copyfile(root / "kept", root / "queues" / "jobs" / old)
+    (root / "kept").unlink()
+    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"new"]
+    assert jobs.spool.queue("jobs").counts().total == 1
+
+
+def test_a_copied_tree_is_mended_by_fsck_or_by_claims(tmp_path: Path, jobs: Indexed) -> None:
+    put(jobs, "a", "b")
+    jobs.spool.close()
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "mq", copy)  # splits what has two names
+    with Spool(copy, sync="none") as spool:
+        again = spool.indexed("jobs")
+        assert again.find("a") is None
+        kinds = {f.kind.value for f in check(copy, offline=True).findings}
+        assert kinds == {"no-link", "stale-link"}
+        [claimed] = spool.queue("jobs").claim(1)
+        assert claimed.attributes["fsmq.id"] == "a"
+        assert again.find("a") is not None
+        report = check(copy, repair=True, offline=True)
+        assert not [f for f in report.findings if f.severity is Severity.ERROR]
+        assert again.find("b") is not None
+        assert check(copy, offline=True).findings == []
+
+
+def test_a_scan_reads_until_it_is_told_to_end(jobs: Indexed) -> None:
+    put(jobs, "a", "b")
+    put(jobs, "later", delay=HOLD_S)
+    jobs.upsert([NewMessage(b"x", id="new")])
+    jobs.claim("b")
+
+    def ids(*states: str, by_name: bool = False) -> list[str]:
+        found = jobs.scan(*states, sorted_by_name=by_name)
+        return [message.attributes["fsmq.id"] for message in found]
+
+    assert sorted(ids()) == ["a", "b", "later", "new"]
+    assert ids("in_flight") == ["b"]
+    assert ids("delayed", by_name=True) == ["later"]
+    reads = iter([False, True])
+    assert len(list(jobs.scan(is_over=lambda: next(reads)))) == 1
+    with pytest.raises(InvalidValue, match="expected one of"):
+        list(jobs.scan("gone"))
+
+
+def _ensure(root: Path, process: int, ids: list[str], answers: multiprocessing.Queue) -> None:
+    with Spool(root, delivers=False) as spool:
+        jobs = spool.indexed("jobs")
+        for one in ids:
+            if jobs.ensure(NewMessage(b"%d" % process, id=one)):
+                answers.put((one, process))
+    answers.put(None)
+
+
+def test_of_eight_processes_that_ensure_an_id_one_puts_it(tmp_path: Path) -> None:
+    root, ids = tmp_path / "mq", [f"id-{n}" for n in range(40)]
+    with Spool(root) as spool:
+        spool.create_queue("jobs", index=True)
+        for one in ids[:10]:
+            spool.indexed("jobs").ensure(NewMessage(b"old", id=one))
+        spool.indexed("jobs").remove(*ids[:10])  # their links are stale
+    fork = multiprocessing.get_context("fork")
+    answers = fork.Queue()
+    racers = [fork.Process(target=_ensure, args=(root, n, ids, answers)) for n in range(8)]
+    for racer in racers:
+        racer.start()
+    won: list[tuple[str, int]] = []
+    ended = 0
+    while ended < len(racers):
+        answer = answers.get(timeout=60)
+        ended += answer is None
+        won += [answer] if answer is not None else []
+    for racer in racers:
+        racer.join()
+    assert Counter(one for one, _ in won) == dict.fromkeys(ids, 1)
+    with Spool(root) as spool:
+        spool.deliver()
+        claimed = spool.queue("jobs").claim(100)
+        assert {(m.attributes["fsmq.id"], int(m.body)) for m in claimed} == set(won)
+        assert len(claimed) == len(ids)
+    assert not [f for f in check(root, offline=True).findings if f.severity is Severity.ERROR]
