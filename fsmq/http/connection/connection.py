@@ -139,6 +139,7 @@ class Connection(web.RequestHandler):
         "_head_bytes",
         "_head_since",
         "_limits",
+        "_now",
         "_payload",
         "_server",
         "_unsent",
@@ -150,8 +151,11 @@ class Connection(web.RequestHandler):
         "on_written",
     )
 
-    def __init__(self, server: ProblemServer, **options: Any) -> None:
-        super().__init__(server, **options)
+    def __init__(
+        self, server: ProblemServer, *, loop: asyncio.AbstractEventLoop, **options: Any
+    ) -> None:
+        super().__init__(server, loop=loop, **options)
+        self._now = loop.time  # to ask which loop runs costs a system call
         self.beginning: asyncio.Task[None] | None = None
         self.occupant: Occupant | None = None
         self.on_hang_up: Callable[[], None] | None = None
@@ -255,8 +259,7 @@ class Connection(web.RequestHandler):
 
     def go_on(self, behind: bytes, *, closing: bool) -> None:
         """The occupant has answered. behind: what has come since. closing: that was the last."""
-        now = asyncio.get_running_loop().time()
-        self._next_keepalive_close_time = now + self._limits.idle_timeout
+        self._next_keepalive_close_time = self._now() + self._limits.idle_timeout
         if closing:
             self.force_close()
         elif behind:
@@ -320,7 +323,7 @@ class Connection(web.RequestHandler):
 
     def _count_head(self, size: int) -> None:
         if not self._head_bytes:
-            self._head_since = asyncio.get_running_loop().time()
+            self._head_since = self._now()
         self._head_bytes += size
         limit = self._limits.header_bytes
         if self._head_bytes > limit:
