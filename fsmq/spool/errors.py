@@ -5,19 +5,26 @@ The tree, with those of the client and of other modules::
   · FsmqError (Exception)
     · AccessDenied (PermissionError)  [fsmq.client.errors]
     · Bury  [fsmq.spool.claimed]
+    · ClaimVoid
     · ConnectionFailed (ConnectionError)  [fsmq.client.errors]
     · ConsumerInUse
     · DuplicateMessage
     · InvalidValue (ValueError)
     · MessageTooLarge
     · NoRoom
+    · NoSuchChannel (LookupError)
+    · NoSuchLog (LookupError)
     · NoSuchMessage (LookupError)
     · NoSuchQueue (LookupError)
     · NoSuchSubscription (LookupError)
     · NoSuchTopic (LookupError)
+    · NotInFlight (LookupError)
+    · OffsetGone (LookupError)
+    · OtherWriter
     · Reserved
     · Retry  [fsmq.spool.claimed]
     · Unavailable
+      · LogFull
       · QueueFull
     · Uncounted  [fsmq.spool.views.counts]
     · UnexpectedAnswer  [fsmq.client.errors]
@@ -78,6 +85,60 @@ class NoSuchSubscription(FsmqError, LookupError):
         super().__init__(f"queue {queue!r} is not subscribed to topic {topic!r}")
         self.topic = topic
         self.queue = queue
+
+
+class NoSuchLog(FsmqError, LookupError):
+    """There is no folder ``logs/<log>``."""
+
+    def __init__(self, log: str) -> None:
+        super().__init__(f"there is no log named {log!r}; create it first")
+        self.log = log
+
+
+class NoSuchChannel(FsmqError, LookupError):
+    """The log has no channel of this name."""
+
+    def __init__(self, log: str, channel: str) -> None:
+        super().__init__(f"log {log!r} has no channel named {channel!r}; create it first")
+        self.log = log
+        self.channel = channel
+
+
+class OffsetGone(FsmqError, LookupError):
+    """Retention has removed the messages of these offsets; ``first`` is the first that is left."""
+
+    def __init__(self, log: str, offset: int, first: int) -> None:
+        super().__init__(f"log {log!r} has no message {offset} any more: its first is {first}")
+        self.log = log
+        self.first = first
+
+
+class NotInFlight(FsmqError, LookupError):
+    """A channel has not handed this message out, or its claim is over."""
+
+    def __init__(self, log: str, channel: str, offset: int) -> None:
+        super().__init__(f"message {offset} is not in flight in channel {channel!r} of {log!r}")
+        self.offset = offset
+
+
+class ClaimVoid(FsmqError):
+    """The channel was sent to another position since this claim: it does not count any more."""
+
+    def __init__(self, log: str, channel: str) -> None:
+        super().__init__(
+            f"channel {channel!r} of log {log!r} went to another position since this claim"
+        )
+
+
+class OtherWriter(FsmqError):
+    """The log takes messages from the processes of another host; ``host`` is its name."""
+
+    def __init__(self, log: str, host: str) -> None:
+        super().__init__(
+            f"log {log!r} takes messages from the host {host!r} alone:"
+            " publish there, or set its writers to hosts"
+        )
+        self.host = host
 
 
 class NoSuchMessage(FsmqError, LookupError):
@@ -141,6 +202,13 @@ class QueueFull(Unavailable):
 
     def __init__(self, queue: str, limit: int) -> None:
         super().__init__(f"queue {queue!r} is full: its max_depth is {limit} messages", 1)
+
+
+class LogFull(Unavailable):
+    """Channels of the log are too far behind, and its ``when_full`` is refuse."""
+
+    def __init__(self, log: str) -> None:
+        super().__init__(f"log {log!r} is full: its channels are too far behind", 10)
 
 
 class NoRoom(FsmqError):

@@ -147,7 +147,9 @@ class QueueSettings:
         Raises:
             InvalidValue: an unknown setting, a wrong type, or a value out of range.
         """
-        result = replace(self, **{name: _checked(name, changes[name]) for name in sorted(changes)})
+        result = replace(
+            self, **{name: checked(SETTINGS, name, changes[name]) for name in sorted(changes)}
+        )
         if (result.max_deliveries is None) != (result.dead_letter_queue is None):
             raise InvalidValue(
                 "max_deliveries", "needs a dead_letter_queue, and the other way round: set both"
@@ -180,11 +182,11 @@ def check_number(field: str, value: Any, low: int, high: int) -> int:
     return value
 
 
-def _checked(name: str, value: Any) -> Any:
+def checked(settings: Mapping[str, Setting], name: str, value: Any) -> Any:
     """A setting's value, of the type that the setting has. Raises InvalidValue."""
-    setting = SETTINGS.get(name)
+    setting = settings.get(name)
     if setting is None:
-        raise InvalidValue(name, f"unknown setting; expected one of: {', '.join(SETTINGS)}")
+        raise InvalidValue(name, f"unknown setting; expected one of: {', '.join(settings)}")
     if value is None and setting.null:
         return None
     problem = f"must be {setting.expected}"

@@ -1,0 +1,109 @@
+"""Blocks: stretches of segments that were read and parsed, kept for all channels together.
+
+A thousand channels at the end of a log read it once. The memory has a budget, whatever the logs and
+their backlog are.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import OrderedDict
+from typing import TypeAlias
+
+from .ranges import Range
+from .record import LINE_BYTES, LogMessage
+from .scan import Stretch, read_stretch
+from .segments import File
+
+BLOCK_BYTES = 1024 * 1024
+DEFAULT_BUDGET = 64 * 1024 * 1024
+# What a message costs beside its bytes in the file, about.
+_OVERHEAD = 200
+
+Key: TypeAlias = tuple[str, int, int]  # folder and inode of a segment, position
+
+
+class Block:
+    """The messages of a stretch: offsets from ``first`` to before ``next``, but those lost."""
+
+    __slots__ = ("first", "lost", "messages", "next", "position", "size")
+
+    def __init__(self, first: int, stretch: Stretch, begin: int) -> None:
+        self.first = first
+        self.messages = stretch.messages
+        self.next = stretch.offset
+        self.position = stretch.position
+        self.lost = stretch.lost
+        self.size = stretch.position - begin + _OVERHEAD * len(stretch.messages)
+
+    def from_offset(self, offset: int, count: int) -> list[LogMessage]:
+        """Up to ``count`` messages from an offset on."""
+        at = offset - self.first
+        if self.lost:
+            at = bisect_left(self.messages, offset, key=lambda message: message.offset)
+        return self.messages[at : at + count]
+
+    def lost_from(self, offset: int) -> list[Range]:
+        """Offsets from this one on whose records are damaged."""
+        return [(max(start, offset), end) for start, end in self.lost if end > offset]
+
+    def extend(self, stretch: Stretch) -> None:
+        """Add what stands behind it."""
+        size = stretch.position - self.position + _OVERHEAD * len(stretch.messages)
+        # A new list: others may be reading the one that there is.
+        self.messages = self.messages + stretch.messages
+        self.lost = self.lost + stretch.lost
+        self.next, self.position = stretch.offset, stretch.position
+        self.size += size
+
+
+class Blocks:
+    """The blocks of all logs of a process. Safe in threads."""
+
+    def __init__(self, budget: int = DEFAULT_BUDGET) -> None:
+        self.budget = budget
+        self._lock = threading.Lock()
+        self._used = 0
+        self._known: OrderedDict[tuple[int, int, int], Block] = OrderedDict()
+
+    def get(self, log: int, inode: int, slot: int) -> Block | None:
+        """A block that is kept: the one that begins at this position."""
+        with self._lock:
+            key = (log, inode, slot)
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
+
+    def keep(self, log: int, inode: int, slot: int, block: Block) -> None:
+        """Keep a block, as long as there is room."""
+        with self._lock:
+            key = (log, inode, slot)
+            old = self._known.pop(key, None)
+            if old is not None:
+                self._used -= old.size
+            self._known[key] = block
+            self._used += block.size
+            while self._used > self.budget and len(self._known) > 1:
+                _, gone = self._known.popitem(last=False)
+                self._used -= gone.size
+
+    def grew(self, by: int) -> None:
+        """Note that a block that is kept has more bytes."""
+        with self._lock:
+            self._used += by
+
+
+def block_end(position: int) -> int:
+    """Where the block ends that has a position: at the first record from there on."""
+    return (position // BLOCK_BYTES + 1) * BLOCK_BYTES
+
+
+def read_block(file: File, position: int, offset: int, limit: int, end_offset: int) -> Block:
+    """Read a block. For the limits see `read_stretch`."""
+    stretch = read_stretch(file, position, offset, block_end(position), limit, end_offset)
+    return Block(offset, stretch, position)
+
+
+FIRST = LINE_BYTES

@@ -1,0 +1,58 @@
+"""Ids that publishers gave, and the offsets that they got first."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from ..errors import InvalidValue
+from .record import Entry, LogMessage
+
+
+class Ids:
+    """The ids of the messages of the last ``window`` seconds of a log.
+
+    seen: the offset up to which the log was read for them; None if not at all.
+    """
+
+    def __init__(self, window_s: float) -> None:
+        self.window_s = window_s
+        self.seen: int | None = None
+        self._first: dict[str, int] = {}
+        self._order: deque[tuple[int, str, int]] = deque()
+
+    def add(self, messages: Iterable[LogMessage]) -> None:
+        """Note messages, in their order."""
+        for message in messages:
+            own = message.id
+            if own is not None:
+                self._first[own] = message.offset
+                self._order.append((message.time_us, own, message.offset))
+            self.seen = message.offset + 1
+
+    def forget_before(self, time_us: int) -> None:
+        """Forget ids of messages that are older than a time."""
+        while self._order and self._order[0][0] < time_us:
+            _, own, offset = self._order.popleft()
+            if self._first.get(own) == offset:  # else it was used again, later
+                del self._first[own]
+
+    def first_of(self, entries: Sequence[Entry]) -> int | None:
+        """The first offset of a batch that is stored already; None if it is new.
+
+        Raises:
+            InvalidValue: some of its ids are known and others are not, or not in this order.
+        """
+        ids = [entry.id for entry in entries if entry.id is not None]
+        known = [self._first.get(own) for own in ids]
+        if all(one is None for one in known):
+            if len(set(ids)) < len(ids):
+                raise InvalidValue("id", "is given twice in one batch")
+            return None
+        first = self._first.get(entries[0].id or "")
+        if first is None or any(
+            entry.id is not None and self._first.get(entry.id) != first + number
+            for number, entry in enumerate(entries)
+        ):
+            raise InvalidValue("id", "some messages of the batch are in the log, others are not")
+        return first

@@ -1,0 +1,61 @@
+"""Where a log lies, and how it is synced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..layout.transitions import LOGS, REMOVE
+from ..layout.tree import Tree
+from ..layout.uuids import uuid7
+
+LOG_FILE = "log.json"
+SEGMENTS, CHANNELS = "log", "channels"
+REFUSES = "full"  # while it exists, publishes are refused
+_fdatasync = getattr(os, "fdatasync", os.fsync)  # macOS has none
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The folder of one log.
+
+    syncs: False only where nothing has to be durable. clock: Unix seconds.
+    """
+
+    tree: Tree
+    name: str
+    clock: Callable[[], float]
+    syncs: bool = True
+
+    @property
+    def folder(self) -> str:
+        return self.tree.folder(LOGS, self.name)
+
+    @property
+    def segments(self) -> str:
+        return f"{self.folder}/{SEGMENTS}"
+
+    @property
+    def channels(self) -> str:
+        return f"{self.folder}/{CHANNELS}"
+
+    def now_us(self) -> int:
+        return int(self.clock() * 1_000_000)
+
+    def sync_data(self, fd: int) -> None:
+        """Make the bytes of a file durable. Raises OSError."""
+        if self.syncs:
+            _fdatasync(fd)
+
+    def sync_file(self, fd: int) -> None:
+        if self.syncs:
+            os.fsync(fd)
+
+    def sync_folder(self, folder: str) -> None:
+        if self.syncs:
+            self.tree.sync_folder(folder)
+
+    def trash(self, path: str) -> bool:
+        """Rename to ``remove/`` what the reaper shall unlink; False if it is gone."""
+        return self.tree.rename(path, self.tree.folder(REMOVE, f".{uuid7()}"))

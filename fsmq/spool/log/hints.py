@@ -1,0 +1,169 @@
+"""The two small files of a log that grows on one host: each is a lock and a hint.
+
+``.writer`` is locked to append, and says where the last whole append ended. ``.sync`` is locked to
+sync, and says up to where everything is on stable media. The first is believed in the boot of the
+machine that wrote it. The second is true for ever: it is written behind the sync. A hint that is
+not there, or does not verify, costs a walk through the last segment and nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import ClassVar, NamedTuple
+
+from ..errors import Unavailable
+from ..layout.tree import Tree
+
+_HINT_BYTES = 256
+_PATIENCE_S = 20.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.01
+
+
+class End(NamedTuple):
+    """A place between two batches.
+
+    base: of the segment. ordinal: how many messages of it come before. time_us: of the last one.
+    marked_at, marked: position and ordinal of the last mark before it. failed: whether a sync
+    failed behind it. boot: of the machine.
+    """
+
+    base: int
+    ordinal: int
+    position: int
+    time_us: int = 0
+    marked_at: int = 0
+    marked: int = 0
+    failed: int = 0
+    boot: str = ""
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next message."""
+        return self.base + self.ordinal
+
+
+@cache
+def boot_id() -> str:
+    """What this run of the machine is called; empty where it has no name."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+class Hint:
+    """One of the two files, opened. Methods raise OSError."""
+
+    _open: ClassVar[weakref.WeakSet[Hint]] = weakref.WeakSet()
+
+    def __init__(self, tree: Tree, path: str) -> None:
+        self._tree = tree
+        self._path = path
+        self._fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
+        self._inode = os.fstat(self._fd).st_ino
+        self._mutex = threading.Lock()
+        self._open.add(self)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def is_current(self) -> bool:
+        """Whether the file still has its name: the log was not deleted."""
+        found = self._tree.look(self._path)
+        return found is not None and found.st_ino == self._inode
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock. Raises Unavailable if another process has it for long."""
+        if not self._mutex.acquire(timeout=_PATIENCE_S):
+            raise _busy(self._path)
+        try:
+            self._lock()
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+        finally:
+            self._mutex.release()
+
+    def try_lock(self) -> bool:
+        """Whether nobody held it just now; it is not held afterwards."""
+        if not self._mutex.acquire(blocking=False):
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except BlockingIOError:
+            return False
+        finally:
+            self._mutex.release()
+        return True
+
+    def _lock(self) -> None:
+        pause, end = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise _busy(self._path) from None
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def read(self) -> End | None:
+        """What the file says; None if nothing that verifies."""
+        # A writer may be at it: the checksum tells, and a second look finds it whole.
+        for _ in range(3):
+            found = _parse(os.pread(self._fd, _HINT_BYTES, 0))
+            if found is not None:
+                return found
+        return None
+
+    def write(self, end: End) -> None:
+        """Replace what the file says."""
+        text = " ".join(map(str, end)).encode()
+        line = b"%s %08x" % (text, zlib.crc32(text))
+        data = line.ljust(_HINT_BYTES - 1) + b"\n"
+        if os.pwrite(self._fd, data, 0) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    @classmethod
+    def _leave_to_parent(cls) -> None:
+        """Close a child's copies: they would keep the locks of a parent that is killed."""
+        for hint in list(cls._open):
+            hint.close()
+        cls._open.clear()
+
+
+os.register_at_fork(after_in_child=Hint._leave_to_parent)
+
+
+def _parse(data: bytes) -> End | None:
+    text, _, seal = data.strip().rpartition(b" ")
+    try:
+        if not text or int(seal, 16) != zlib.crc32(text):
+            return None
+        *numbers, boot = text.decode("ascii").split(" ")
+        return End(*map(int, numbers), boot=boot)  # type: ignore[arg-type,misc]
+    except (ValueError, TypeError):
+        return None
+
+
+def _busy(path: str) -> Unavailable:
+    return Unavailable(f"another process holds the lock {path}: it may be stopped", 5)

@@ -1,0 +1,282 @@
+"""One log of a spool, as programs use it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ..context import OpenSpool
+from ..errors import InvalidValue, MessageTooLarge, OffsetGone, as_unavailable
+from ..layout.settings import check_number
+from .log_settings import LogSettings
+from .logs import Logs
+from .reader import Page
+from .record import Entry, LogMessage, entry
+from .store import Store
+
+MAX_BATCH_BYTES = 1 << 30
+From = int | datetime | str
+"""Where to begin: an offset, a moment with a time zone, "first" or "last"."""
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A message to be published.
+
+    key: messages of one key are kept in order by channels whose ``order`` is key.
+    id: a publish of the same id within the log's ``dedupe_window`` stores nothing.
+    """
+
+    body: bytes | str
+    key: str | None = None
+    id: str | None = None
+    content_type: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+class LogStats(NamedTuple):
+    """A log in numbers. Times are Unix seconds, None where there are no messages.
+
+    first: the first offset that is left. next: the offset that the next message gets.
+    """
+
+    first: int
+    next: int
+    bytes: int
+    segments: int
+    oldest_at: float | None
+    newest_at: float | None
+    channels: list[str]
+    settings: LogSettings
+    uuid: str
+
+
+class Batch(NamedTuple):
+    """Messages that were read, the offset behind them, and how many offsets had none to read."""
+
+    messages: list[LogMessage]
+    next: int
+    lost: int
+
+
+class Log:
+    """One ordered log of a spool, with every verb durable when it returns. Safe in threads.
+
+    All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
+    NoSuchLog if there is no such log, Unavailable when the disk refuses.
+    """
+
+    def __init__(self, spool: OpenSpool, logs: Logs, name: str) -> None:
+        self.spool = spool
+        self.name = name
+        self._logs = logs
+
+    def __repr__(self) -> str:
+        return f"<Log {self.name!r} of {self.spool.context.tree.root}>"
+
+    def create(self, **settings: Any) -> bool:
+        """Create the log durably, with settings; False if it was there, and is as it was."""
+        return self._logs.create(self.name, settings)
+
+    def delete(self) -> None:
+        """Delete the log with all its messages and channels, durably."""
+        self._logs.delete(self.name)
+
+    def settings(self) -> LogSettings:
+        """The settings of the log."""
+        return self._store.about().settings
+
+    def configure(self, **changes: Any) -> LogSettings:
+        """Change settings durably, such as ``configure(retain_for=3600)``; all settings then."""
+        return self._logs.configure(self.name, changes)
+
+    # -- publish ---------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        body: bytes | str,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> int:
+        """Publish one message; its offset. A ``str`` is written in UTF-8.
+
+        With an ``id`` that was published within ``dedupe_window`` seconds it stores nothing and
+        returns the first offset.
+
+        Raises MessageTooLarge, LogFull, OtherWriter.
+        """
+        store = self._store
+        found = self._entry(store, LogEntry(body, key, id, content_type, attributes or {}))
+        return self._published(store, [found])
+
+    def publish_many(self, messages: Iterable[bytes | str | LogEntry]) -> range:
+        """Publish messages behind one another, all or none; their offsets.
+
+        Raises MessageTooLarge, LogFull, OtherWriter; InvalidValue if some of their ids were
+        published before and others were not.
+        """
+        store = self._store
+        entries: list[Entry] = []
+        size = 0
+        for index, message in enumerate(messages):
+            given = message if isinstance(message, LogEntry) else LogEntry(message)
+            try:
+                entries.append(self._entry(store, given))
+            except (InvalidValue, MessageTooLarge) as error:
+                error.index = index
+                raise
+            size += entries[-1].size
+        if size > MAX_BATCH_BYTES:
+            raise MessageTooLarge(size, MAX_BATCH_BYTES)
+        if not entries:
+            end = store.end()
+            return range(end, end)
+        first = self._published(store, entries)
+        return range(first, first + len(entries))
+
+    def _published(self, store: Store, entries: list[Entry]) -> int:
+        first = store.publish(entries)
+        self.spool.context.metrics.count(("log_publish", self.name), len(entries))
+        return first
+
+    def _entry(self, store: Store, given: LogEntry) -> Entry:
+        body = given.body
+        if isinstance(body, str):
+            try:
+                body = body.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidValue("body", f"cannot be in UTF-8: {error.reason}") from None
+        elif not isinstance(body, bytes):
+            raise InvalidValue("body", f"must be bytes or str, not {type(body).__name__}")
+        limit = store.document.settings.max_message_bytes
+        most = self.spool.context.max_message_bytes
+        if limit is not None:
+            most = min(most, limit)
+        if len(body) > most:
+            raise MessageTooLarge(len(body), most)
+        return entry(body, given.key, given.id, given.content_type, given.attributes)
+
+    # -- read ------------------------------------------------------------------------------------
+
+    def first(self) -> int:
+        """The first offset that is left."""
+        return self._store.first()
+
+    def end(self) -> int:
+        """The offset that the next message gets. All before it is durable."""
+        return self._store.end()
+
+    def offset_of(self, place: From) -> int:
+        """The offset that a place stands for.
+
+        place: an offset; a datetime with a time zone: that of the first message that is not older;
+            "first": the first that is left; "last": the end.
+        """
+        store = self._store
+        if isinstance(place, datetime):
+            if place.tzinfo is None:
+                raise InvalidValue("from", "is a datetime without a time zone: give it one")
+            with as_unavailable(f"cannot read log {self.name!r}"):
+                return store.reader.offset_at(int(place.timestamp() * 1_000_000))
+        if isinstance(place, str):
+            if place not in ("first", "last"):
+                raise InvalidValue("from", f"unknown place {place!r}; expected: first, last")
+            return store.first() if place == "first" else store.end()
+        return check_number("from", place, 0, 10**18)
+
+    def page(self, from_: int, count: int = 1000, max_bytes: int = 64 << 20) -> Batch:
+        """Up to ``count`` messages from an offset on. Leaves no trace.
+
+        Raises OffsetGone if retention has removed it.
+        """
+        found = self._store.page(from_, check_number("count", count, 1, 1_000_000), max_bytes)
+        return Batch(found.messages, found.next, sum(end - start for start, end in found.lost))
+
+    def batches(
+        self, from_: From = "first", *, follow: bool = False, count: int = 1000
+    ) -> Iterator[list[LogMessage]]:
+        """Read without a channel: lists of up to ``count`` messages, none of them empty.
+
+        from_: see `offset_of`. follow: at the end wait for more, for ever.
+
+        Raises OffsetGone if retention removes what is to be read next.
+        """
+        store = self._store
+        offset = self.offset_of(from_)
+        if from_ == "first" or isinstance(from_, datetime):
+            offset = max(offset, store.first())
+        while True:
+            page = self._page_from(store, offset, count, is_first=from_ == "first")
+            offset = page.next
+            if page.messages:
+                yield page.messages
+            elif not page.lost:
+                if not follow:
+                    return
+                self.wait(offset, 1.0)
+
+    def _page_from(self, store: Store, offset: int, count: int, *, is_first: bool) -> Page:
+        try:
+            return store.page(offset, count)
+        except OffsetGone as error:
+            if not is_first or offset:
+                raise
+            return store.page(error.first, count)
+
+    def read(self, from_: From = "first", *, follow: bool = False) -> Iterator[LogMessage]:
+        """Read without a channel, message by message; see `batches`."""
+        for batch in self.batches(from_, follow=follow):
+            yield from batch
+
+    def wait(self, offset: int, seconds: float) -> bool:
+        """Wait until the log goes beyond an offset, ``seconds`` at most; whether it does."""
+        end = time.monotonic() + seconds
+        while self.end() <= offset:
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(left, _POLL_S))
+        return True
+
+    def stats(self) -> LogStats:
+        """The log in numbers, by its names and the first and last message."""
+        store = self._store
+        known = store.known(True)
+        about = store.about()
+        with as_unavailable(f"cannot read log {self.name!r}"):
+            oldest = store.page(known.first, 1).messages
+            newest = store.reader.last_time_us(known)
+            return LogStats(
+                first=known.first,
+                next=known.end,
+                bytes=store.reader.bytes_from(known.first),
+                segments=len(known.pieces),
+                oldest_at=oldest[0].published_at if oldest else None,
+                newest_at=newest / 1e6 if newest and oldest else None,
+                channels=self.channels(),
+                settings=about.settings,
+                uuid=about.uuid,
+            )
+
+    def channels(self) -> list[str]:
+        """The names of the log's channels, sorted."""
+        from ..layout.names import is_queue
+
+        disk = self._store.disk
+        with as_unavailable(f"cannot list the channels of log {self.name!r}"):
+            return sorted(
+                found.name
+                for found in disk.tree.walk(disk.channels)
+                if is_queue(found.name) and found.is_dir(follow_symlinks=False)
+            )
+
+    @property
+    def _store(self) -> Store:
+        return self._logs.store(self.name)

@@ -1,0 +1,174 @@
+"""All logs of a spool, as one process has them open."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..context import Context
+from ..durability.sync import Syncer
+from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable
+from ..layout.names import check_queue, is_queue
+from ..layout.transitions import LOGS, REMOVE
+from ..layout.uuids import uuid7
+from ..records.peers import host_name
+from .blocks import Blocks
+from .disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
+from .log_settings import LogSettings
+from .store import Document, Store
+
+# So many logs are kept open at most; one that nobody has used for a while is closed.
+_MOST_OPEN = 256
+_IDLE_S = 60.0
+
+
+def check_log(name: str) -> str:
+    """Return what may name a log. Raises InvalidValue."""
+    return check_queue(name, "log")
+
+
+class Logs:
+    """Safe in threads."""
+
+    def __init__(self, context: Context, syncer: Syncer) -> None:
+        self.context = context
+        self.syncer = syncer
+        self.blocks = Blocks()
+        self._lock = threading.Lock()
+        self._open: dict[str, Store] = {}
+
+    def close(self) -> None:
+        with self._lock:
+            for store in self._open.values():
+                store.close()
+            self._open.clear()
+
+    def disk(self, name: str) -> Disk:
+        """The folder of a log, whether there is one or not."""
+        clock = self.context.clock
+        return Disk(self.context.tree, check_log(name), clock, self.syncer.mode != "none")
+
+    def store(self, name: str) -> Store:
+        """A log, opened. Raises NoSuchLog, Unavailable."""
+        with as_unavailable(f"cannot open log {name!r}"), self._lock:
+            found = self._open.get(name)
+            if found is not None:
+                if found.is_current():
+                    return found
+                del self._open[name]  # deleted; who is at work on it closes its files
+            if len(self._open) >= _MOST_OPEN:
+                self._close_idle(0.0)
+            made = Store(self.disk(name), self.blocks)
+            self._open[name] = made
+            return made
+
+    def close_idle(self) -> None:
+        """Close the files of logs that nobody uses."""
+        with self._lock:
+            self._close_idle(_IDLE_S)
+
+    def _close_idle(self, age_s: float) -> None:
+        now = time.monotonic()
+        for name, store in sorted(self._open.items(), key=lambda item: item[1].used_at):
+            if now - store.used_at < age_s or not store.close_if_free():
+                continue
+            del self._open[name]
+            if not age_s:
+                return
+
+    def names(self) -> list[str]:
+        """The names of all logs, sorted. Raises Unavailable."""
+        tree = self.context.tree
+        with as_unavailable("cannot list the logs"):
+            return sorted(
+                found.name
+                for found in tree.walk(tree.folder(LOGS))
+                if is_queue(found.name) and found.is_dir(follow_symlinks=False)
+            )
+
+    def create(self, name: str, settings: Mapping[str, Any] | None = None) -> bool:
+        """Create a log durably; False if it was there, and is as it was.
+
+        Raises InvalidValue, Unavailable.
+        """
+        check_log(name)
+        tree = self.context.tree
+        given = dict(settings or {})
+        given.setdefault("writers", "hosts" if tree.network else "host")
+        document = Document(
+            uuid7(), LogSettings().changed(given), host_name(), self.context.clock()
+        )
+        path, draft = tree.folder(LOGS, name), tree.folder(LOGS, f".{uuid7()}")
+        with as_unavailable(f"cannot create log {name!r}"):
+            if tree.is_folder(path):
+                tree.sync_folder(tree.folder(LOGS))
+                return False
+            tree.make_entry(draft)
+            try:
+                for folder in (SEGMENTS, CHANNELS):
+                    tree.make_entry(f"{draft}/{folder}")
+                tree.replace(f"{draft}/{LOG_FILE}", document.encode())
+                is_new = self._give_name(draft, path)
+            except OSError:
+                tree.rename(draft, tree.folder(REMOVE, f".{uuid7()}"))
+                raise
+            tree.sync_folder(tree.folder(LOGS))
+            return is_new
+
+    def _give_name(self, draft: str, path: str) -> bool:
+        tree = self.context.tree
+        try:
+            return tree.rename(draft, path)
+        except FileExistsError:
+            tree.rename(draft, tree.folder(REMOVE, f".{uuid7()}"))
+            return False
+
+    def configure(self, name: str, changes: Mapping[str, Any]) -> LogSettings:
+        """Change settings of a log durably. Raises InvalidValue, NoSuchLog, Unavailable."""
+        store = self.store(name)
+        before = store.settings
+        after = before.changed(changes)
+        with as_unavailable(f"cannot store the settings of log {name!r}"):
+            if after.writers == before.writers:
+                self._replace(store, after)
+                return after
+            with store.writing() as tail:
+                if tail is not None and not tail.seal():
+                    raise InvalidValue("writers", "can be changed when the log has a message")
+                self._replace(store, after)
+            store.take_over()
+        return after
+
+    def _replace(self, store: Store, settings: LogSettings) -> None:
+        known = store.about()
+        host = host_name() if settings.writers == "host" else known.host
+        document = Document(known.uuid, settings, host, known.created_at)
+        try:
+            self.context.tree.replace(f"{store.disk.folder}/{LOG_FILE}", document.encode())
+        except FileNotFoundError:
+            raise NoSuchLog(store.disk.name) from None
+
+    def delete(self, name: str) -> None:
+        """Delete a log with all its channels, durably. Raises NoSuchLog, Unavailable."""
+        disk = self.disk(name)
+        tree = self.context.tree
+        with as_unavailable(f"cannot delete log {name!r}"):
+            if not disk.trash(disk.folder):
+                tree.sync_folder(tree.folder(LOGS))
+                raise NoSuchLog(name)
+            tree.sync_folder(tree.folder(LOGS))
+            tree.sync_folder(tree.folder(REMOVE))
+        with self._lock:
+            self._open.pop(name, None)
+
+
+def problem_of(text: bytes) -> str | None:
+    """Why the text of a ``log.json`` cannot be used; None if it can."""
+    try:
+        Document.parse(json.loads(text))
+    except (ValueError, FsmqError, RecursionError, AttributeError) as error:
+        return str(error)
+    return None

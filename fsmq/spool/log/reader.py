@@ -1,0 +1,323 @@
+"""Reading: which file and which place in it has an offset or a time, and the blocks from there."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..errors import OffsetGone, Unavailable
+from .blocks import Block, Blocks, block_end, read_block
+from .disk import Disk
+from .hints import End
+from .ranges import Range
+from .record import HEAD, LINE_BYTES, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, find_mark
+from .scan import Stretch, read_stretch
+from .segments import File, Piece, find, open_file
+
+_SEARCHED = 2 * MARK_EVERY_BYTES
+PAGE_BYTES = 64 * 1024 * 1024
+_numbers = itertools.count()
+
+
+class Known(NamedTuple):
+    """What there is to read: pieces in order, each with an end; and how far the last one's file is
+    good (None: as a whole)."""
+
+    pieces: list[Piece]
+    limit: int | None = None
+
+    @property
+    def first(self) -> int:
+        return self.pieces[0].start if self.pieces else 0
+
+    @property
+    def end(self) -> int:
+        return (self.pieces[-1].end or 0) if self.pieces else 0
+
+
+class Page(NamedTuple):
+    """Messages in order; the offset behind them; and offsets whose messages are damaged."""
+
+    messages: list[LogMessage]
+    next: int
+    lost: list[Range]
+
+
+class Reader:
+    """Reads one log. Safe in threads.
+
+    known: what there is now; called with True when a file that should be there was not.
+    """
+
+    def __init__(self, disk: Disk, blocks: Blocks, known: Callable[[bool], Known]) -> None:
+        self._disk = disk
+        self._blocks = blocks
+        self._known = known
+        self._lock = threading.RLock()
+        self._number = next(_numbers)  # to know its blocks by
+        # Places where a record begins, by file: (offset, position), in order.
+        self._places: dict[int, list[tuple[int, int]]] = {}
+
+    def page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
+        """Messages from an offset on. Raises OffsetGone, OSError."""
+        known = self._known(False)
+        if offset < known.first:
+            raise OffsetGone(self._disk.name, offset, known.first)
+        messages: list[LogMessage] = []
+        lost: list[Range] = []
+        size = 0
+        missing: Piece | None = None
+        while len(messages) < count and offset < known.end and size < max_bytes:
+            at = find(known.pieces, offset)
+            piece = known.pieces[at]
+            if piece.start > offset:
+                lost.append((offset, piece.start))
+                offset = piece.start
+                continue
+            limit = known.limit if at == len(known.pieces) - 1 else None
+            block = self._block(piece, offset, limit)
+            if block is None and piece != missing:
+                known, missing = self._known(True), piece
+                if offset < known.first:
+                    raise OffsetGone(self._disk.name, offset, known.first)
+                continue
+            if block is None:
+                assert piece.end is not None
+                lost.append((offset, piece.end))
+                offset = piece.end
+                continue
+            got = block.from_offset(offset, count - len(messages))
+            size += sum(len(message.body) for message in got)
+            begin, offset = offset, block.next
+            if len(messages) + len(got) == count and got:
+                offset = got[-1].offset + 1
+            messages += got
+            lost += [one for one in block.lost_from(begin) if one[0] < offset]
+        return Page(messages, offset, lost)
+
+    # -- blocks ----------------------------------------------------------------------------------
+
+    def _block(self, piece: Piece, offset: int, limit: int | None) -> Block | None:
+        """The block with an offset of a piece; None if the file is gone."""
+        assert piece.end is not None
+        log = self._number
+        with self._lock:
+            file: File | None = None
+            places = self._places.get(piece.base, [])
+            at = bisect_right(places, (offset, 1 << 62)) - 1
+            try:
+                if at >= 0:
+                    begin, position = places[at]
+                    block = self._blocks.get(log, piece.base, position)
+                    if block is not None and offset < block.next:
+                        return block
+                file = open_file(self._disk.tree, self._disk.segments, piece.name)
+                if file is None:
+                    return None
+                if at >= 0 and block is not None and offset == block.next:
+                    if block.position < block_end(position):
+                        return self._extend(file, block, position, piece, limit)
+                    begin, position = block.next, block.position
+                elif at < 0 or begin != offset:
+                    begin, position = self._place(file, piece, offset, limit)
+                return self._read(file, begin, position, piece, limit)
+            finally:
+                if file is not None:
+                    file.close()
+
+    def _read(
+        self, file: File, begin: int, position: int, piece: Piece, limit: int | None
+    ) -> Block:
+        end = piece.end or 0
+        if _is_void(file, piece):
+            return _all_lost(begin, end, position)
+        good = file.size if limit is None else limit
+        block = read_block(file, position, begin, good, end)
+        if block.position >= good and block.next < end:
+            # The file ends too early: all that should follow is lost.
+            block.lost = [*block.lost, (block.next, end)]
+            block.next = end
+        places = self._places.setdefault(piece.base, [])
+        if (begin, position) not in places[-1:] and not _has(places, (begin, position)):
+            insort(places, (begin, position))
+        self._blocks.keep(self._number, piece.base, position, block)
+        return block
+
+    def _extend(
+        self, file: File, block: Block, begin: int, piece: Piece, limit: int | None
+    ) -> Block:
+        good = file.size if limit is None else limit
+        before = block.size
+        block.extend(
+            read_stretch(file, block.position, block.next, block_end(begin), good, piece.end or 0)
+        )
+        if block.position >= good and block.next < (piece.end or 0):
+            block.lost = [*block.lost, (block.next, piece.end or 0)]
+            block.next = piece.end or 0
+        self._blocks.grew(block.size - before)
+        return block
+
+    def _place(self, file: File, piece: Piece, offset: int, limit: int | None) -> tuple[int, int]:
+        """A record at or before an offset, and not far from it: its offset and position."""
+
+        def is_before(mark_offset: int, position: int) -> bool:
+            return mark_offset <= offset
+
+        return self._search(file, piece, limit, is_before)
+
+    def _search(
+        self, file: File, piece: Piece, limit: int | None, is_before: Callable[[int, int], bool]
+    ) -> tuple[int, int]:
+        """Halve the file between marks, until little is left."""
+        low, low_offset = LINE_BYTES, piece.base
+        high = file.size if limit is None else limit
+        while file.line is not None and high - low > _SEARCHED:
+            middle = (low + high) // 2
+            found = _next_mark(file, middle, high)
+            if found is not None and is_before(piece.base + found[0], found[1]):
+                low_offset, low = piece.base + found[0], found[1]
+            else:
+                high = middle
+        return low_offset, low
+
+    def forget(self, known: Known) -> None:
+        """Forget the places of files that are gone."""
+        with self._lock:
+            bases = {piece.base for piece in known.pieces}
+            for base in self._places.keys() - bases:
+                del self._places[base]
+
+    # -- times and sizes --------------------------------------------------------------------------
+
+    def offset_at(self, time_us: int) -> int:
+        """The offset of the first message that is not older than a time; the end if all are."""
+        known = self._known(False)
+        pieces = known.pieces
+        low, high = 0, len(pieces)  # the last piece that begins before the time
+        while low < high:
+            middle = (low + high) // 2
+            begins = self._first_time(pieces[middle])
+            if begins is None or begins >= time_us:
+                high = middle
+            else:
+                low = middle + 1
+        if not low:
+            return known.first
+        piece = pieces[low - 1]
+        offset = self._offset_in(piece, time_us, known.limit if low == len(pieces) else None)
+        while offset < (piece.end or 0):
+            page = self.page(offset, 1000)
+            for message in page.messages:
+                if message.time_us >= time_us:
+                    return message.offset
+            if page.next == offset:
+                break
+            offset = page.next
+        return min(offset, known.end)
+
+    def _offset_in(self, piece: Piece, time_us: int, limit: int | None) -> int:
+        file = open_file(self._disk.tree, self._disk.segments, piece.name)
+        if file is None:
+            return piece.start
+        try:
+            offset, _ = self._search(
+                file, piece, limit, lambda _, position: _time_at(file, position) < time_us
+            )
+        finally:
+            file.close()
+        return max(offset, piece.start)
+
+    def _first_time(self, piece: Piece) -> int | None:
+        file = open_file(self._disk.tree, self._disk.segments, piece.name)
+        if file is None:
+            return None
+        try:
+            return _time_at(file, LINE_BYTES)
+        finally:
+            file.close()
+
+    def last_time_us(self, known: Known) -> int:
+        """The time of the last message; 0 if there is none."""
+        end = known.end
+        while end > known.first:
+            try:
+                page = self.page(end - 1, 1)
+            except (OffsetGone, Unavailable):
+                return 0
+            if page.messages:
+                return page.messages[-1].time_us
+            end -= 1
+            if end < known.end - 1000:
+                break
+        return 0
+
+    def bytes_from(self, offset: int) -> int:
+        """How many bytes of segments hold the messages from an offset on, about."""
+        known = self._known(False)
+        at = find(known.pieces, offset)
+        total = 0
+        for number in range(at, len(known.pieces)):
+            piece = known.pieces[number]
+            found = self._disk.tree.stat(f"{self._disk.segments}/{piece.name}")
+            if found is None:
+                continue
+            size = found.st_size
+            if number == len(known.pieces) - 1 and known.limit is not None:
+                size = known.limit
+            total += max(0, size - LINE_BYTES)
+            if number == at and offset > piece.start:
+                file = open_file(self._disk.tree, self._disk.segments, piece.name)
+                if file is not None:
+                    try:
+                        _, position = self._place(file, piece, offset, size)
+                    finally:
+                        file.close()
+                    total -= position - LINE_BYTES
+        return total if offset < known.end else 0
+
+
+def _has(places: list[tuple[int, int]], place: tuple[int, int]) -> bool:
+    at = bisect_left(places, place)
+    return at < len(places) and places[at] == place
+
+
+def _next_mark(file: File, position: int, limit: int) -> tuple[int, int] | None:
+    """The first mark from a position on: how many messages come before it, and its position."""
+    assert file.line is not None
+    data, at = b"", position
+    while at < limit:
+        more = file.read(at, min(_SEARCHED, limit - at))
+        if not more:
+            return None
+        begin = at - len(data)
+        data += more
+        at += len(more)
+        mark = find_mark(data, 0, file.line.uuid, begin)
+        if mark is not None:
+            return mark.ordinal, mark.position
+        data = data[-MARK_BYTES:]
+    return None
+
+
+def _time_at(file: File, position: int) -> int:
+    data = file.read(position, HEAD.size)
+    return int(HEAD.unpack(data)[2]) if len(data) == HEAD.size else 0
+
+
+def _is_void(file: File, piece: Piece) -> bool:
+    """Whether a group's name was linked by a writer that slept: it joins on to nothing."""
+    if file.line is None or file.line.messages is None or "-" in piece.name:
+        return False
+    return piece.base + file.line.messages != piece.end
+
+
+def _all_lost(begin: int, end: int, position: int) -> Block:
+    return Block(begin, Stretch([], position, end, [(begin, end)]), position)
+
+
+def known_at(pieces: list[Piece], end: End) -> Known:
+    """What there is to read of a log that grows at the end of its last segment."""
+    return Known([*pieces[:-1], pieces[-1]._replace(end=end.offset)], end.position)

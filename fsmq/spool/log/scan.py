@@ -1,0 +1,244 @@
+"""Scans: messages out of the bytes of a segment; what is damaged, and where a torn tail begins."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+from .ranges import Range, ranges_of
+from .record import (
+    HEAD,
+    HEAD_BYTES,
+    LINE_BYTES,
+    MARK,
+    MARK_BYTES,
+    MORE,
+    LogMessage,
+    Mark,
+    find_mark,
+    read_mark,
+)
+from .segments import File
+
+_CHUNK = 1024 * 1024
+
+
+class Parsed(NamedTuple):
+    """Where the parsing of some bytes ended.
+
+    at: index of the next record. bad: whether there stands a record that does not verify. need: how
+    many bytes the next record has, if it is longer than what there is.
+    """
+
+    at: int
+    offset: int
+    bad: bool = False
+    need: int = 0
+
+
+def parse(
+    data: bytes, at: int, offset: int, messages: list[LogMessage], stop: int | None = None
+) -> Parsed:
+    """Add the messages of whole records to a list, up to the first that begins at ``stop``."""
+    unpack, crc32, add = HEAD.unpack_from, zlib.crc32, messages.append
+    view, size = memoryview(data), len(data)
+    stop = size if stop is None else stop
+    while at < stop and at + HEAD_BYTES <= size:
+        crc, body, time_us, header, flags = unpack(data, at)
+        start = at + HEAD_BYTES + header
+        end = start + body
+        if end > size:
+            return Parsed(at, offset, need=end - at)
+        if crc32(view[at + 4 : end]) != crc:
+            return Parsed(at, offset, bad=True)
+        if not flags & MARK:
+            add(LogMessage(offset, time_us, data[at + HEAD_BYTES : start], data[start:end]))
+            offset += 1
+        at = end
+    return Parsed(at, offset, need=0 if at >= stop else HEAD_BYTES)
+
+
+class Stretch(NamedTuple):
+    """Messages of a part of a segment: up to ``position``, and ``offset`` is the next one's.
+
+    lost: offsets whose records are damaged.
+    """
+
+    messages: list[LogMessage]
+    position: int
+    offset: int
+    lost: list[Range]
+
+
+def read_stretch(
+    file: File, position: int, offset: int, target: int, limit: int, end_offset: int
+) -> Stretch:
+    """Read from a record's place to the first record at or behind ``target``.
+
+    limit: where the good part of the file ends, and ``end_offset`` the next offset there.
+    """
+    messages: list[LogMessage] = []
+    lost: list[Range] = []
+    data = file.read(position, min(max(target - position, 1) + _CHUNK // 16, limit - position))
+    begin = position
+    while True:
+        at = position - begin
+        found = parse(data, at, offset, messages, max(at, target - begin))
+        position, offset = begin + found.at, found.offset
+        if offset > end_offset:  # bytes behind the end, which never counted
+            messages = [message for message in messages if message.offset < end_offset]
+            return Stretch(messages, limit, end_offset, lost)
+        if position >= min(target, limit) or offset == end_offset:
+            return Stretch(messages, position, offset, lost)
+        if not found.bad and found.need <= limit - position:
+            more = file.read(position, max(found.need, min(_CHUNK, limit - position)))
+            if len(more) >= found.need:
+                data, begin = more, position
+                continue
+        before = offset
+        behind = _behind_damage(file, position, offset, limit, end_offset)
+        messages += behind.messages
+        lost += behind.lost
+        position, offset = behind.position, behind.offset
+        data, begin = file.read(position, min(_CHUNK, limit - position)), position
+        if position >= min(target, limit) or offset >= end_offset or offset == before:
+            return Stretch(messages, position, offset, lost)
+
+
+def _behind_damage(file: File, position: int, offset: int, limit: int, end_offset: int) -> Stretch:
+    """Go from a damaged record to the next mark, or to the end, and keep what is good between."""
+    uuid = file.line.uuid if file.line is not None else None
+    data = b""
+    mark = None
+    base = end_offset
+    while position + len(data) < limit:
+        more = file.read(position + len(data), min(_CHUNK, limit - position - len(data)))
+        if not more:
+            break
+        searched = max(0, len(data) - MARK_BYTES)
+        data += more
+        mark = None if uuid is None else find_mark(data, searched, uuid, position)
+        if mark is not None:
+            break
+    if mark is not None:
+        # What the mark says counts from the file's first message, whose offset the caller knows.
+        base = file_base(file) + mark.ordinal
+    if mark is None or not offset <= base <= end_offset:
+        mark, base = None, end_offset
+    stop = mark.position - position if mark is not None else len(data)
+    end_position = mark.position if mark is not None else limit
+    items = _hop(data[:stop], uuid)
+    if len(items) != base - offset:
+        return Stretch([], end_position, base, [(offset, base)] if base > offset else [])
+    for number, item in enumerate(items):
+        if item is not None:
+            item.offset = offset + number
+    good = [item for item in items if item is not None]
+    lost = ranges_of(offset + number for number, item in enumerate(items) if item is None)
+    return Stretch(good, end_position, base, lost)
+
+
+def file_base(file: File) -> int:
+    """The offset of a file's first message, by its name."""
+    return int(file.name[:20])
+
+
+def _hop(data: bytes, uuid: bytes | None) -> list[LogMessage | None]:
+    """The messages, with None for each that is damaged, if the lengths are not."""
+    items: list[LogMessage | None] = []
+    at = 0
+    while at < len(data):
+        run: list[LogMessage] = []
+        at = parse(data, at, 0, run).at
+        items += run
+        if at >= len(data):
+            break
+        if data[at + HEAD_BYTES : at + HEAD_BYTES + 16] == uuid:
+            at += MARK_BYTES  # a damaged mark is no message
+            continue
+        items.append(None)
+        if at + HEAD_BYTES > len(data):
+            break
+        _, body, _, header, _ = HEAD.unpack_from(data, at)
+        at += HEAD_BYTES + header + body
+    return items
+
+
+class Tail(NamedTuple):
+    """The end of the last whole batch of a segment."""
+
+    position: int
+    ordinal: int
+    time_us: int
+    marked_at: int
+    marked: int
+
+
+def walk(file: File, tail: Tail, size: int, *, doubtful: bool) -> Tail:
+    """Go on from one end of a batch to the last one.
+
+    doubtful: the machine has been off since. Then a mark behind a bad record may say that the
+    record was durable: it is damaged, and what follows counts.
+    """
+    while True:
+        tail, position = _walk(file, tail, size)
+        if position >= size or not doubtful:
+            return tail
+        mark = _later_mark(file, position, size)
+        if mark is None:
+            return tail
+        tail = Tail(mark.position, mark.ordinal, tail.time_us, mark.position, mark.ordinal)
+
+
+def _walk(file: File, tail: Tail, size: int) -> tuple[Tail, int]:
+    uuid = file.line.uuid if file.line is not None else b""
+    position, ordinal, time_us, marked_at, marked = tail
+    data, begin = b"", position
+    while position < size:
+        at = position - begin
+        if at + HEAD_BYTES > len(data):
+            data, begin, at = file.read(position, min(_CHUNK, size - position)), position, 0
+        if at + HEAD_BYTES > len(data):
+            break
+        crc, body, time, header, flags = HEAD.unpack_from(data, at)
+        length = HEAD_BYTES + header + body
+        if length > size - position:
+            break
+        if at + length > len(data):
+            data, begin, at = file.read(position, max(length, _CHUNK)), position, 0
+        if len(data) < length or zlib.crc32(memoryview(data)[at + 4 : at + length]) != crc:
+            break
+        if flags & MARK:
+            mark = read_mark(data, at, uuid, position)
+            if mark is None or mark.ordinal != ordinal:
+                break
+            marked_at, marked = position, ordinal
+        else:
+            ordinal, time_us = ordinal + 1, time
+        position += length
+        if not flags & MORE:
+            tail = Tail(position, ordinal, time_us, marked_at, marked)
+    return tail, position
+
+
+def _later_mark(file: File, position: int, size: int) -> Mark | None:
+    """A mark that says that a place before it was durable: the first mark behind that place."""
+    if file.line is None:
+        return None
+    first: Mark | None = None
+    at = position
+    while at < size:
+        data = file.read(at, _CHUNK + MARK_BYTES)
+        start = 0
+        while (mark := find_mark(data, start, file.line.uuid, at)) is not None:
+            first = first or mark
+            if mark.durable > position:
+                return first
+            start = mark.position - at + 1
+        at += _CHUNK
+    return None
+
+
+def start_of(file: File) -> Tail:
+    """The end before the first message of a segment."""
+    return Tail(LINE_BYTES, 0, 0, LINE_BYTES, 0)

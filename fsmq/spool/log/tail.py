@@ -1,0 +1,320 @@
+"""The end of a log that grows on one host: append, sync, and what a crash has left.
+
+One lock to append and one to sync. An append is one write at the end of the last segment. A sync is
+one fdatasync for all appends before it, of all processes: what is answered is a prefix of the log.
+Readers see what is synced, and nothing else. Behind a sync that failed nothing counts: the next
+append goes to a new segment, whose name is the offset at which the good part ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from ..errors import Unavailable
+from ..layout.files import write_all
+from ..layout.uuids import uuid7
+from .disk import Disk
+from .hints import End, Hint, boot_id
+from .record import LINE_BYTES, Entry, Marks, encode, first_line, parse_line
+from .scan import Tail, start_of, walk
+from .segments import File, Piece, arrange, name_of, open_file
+
+
+class Written(NamedTuple):
+    """What is to be synced: up to ``end`` of the segment of this base."""
+
+    firsts: list[int]
+    end: End
+
+
+class HostTail:
+    """The end of one log, as one process of its host sees it. For one thread at a time, but for
+    `durable`.
+
+    time_before: the time of the last message before an offset, in µs.
+    """
+
+    def __init__(self, disk: Disk, time_before: Callable[[list[Piece]], int]) -> None:
+        self._disk = disk
+        self._time_before = time_before
+        self._writer = Hint(disk.tree, f"{disk.segments}/.writer")
+        try:
+            self._sync = Hint(disk.tree, f"{disk.segments}/.sync")
+        except BaseException:
+            self._writer.close()
+            raise
+        self._file: File | None = None
+        self._end: End | None = None
+
+    def close(self) -> None:
+        self._writer.close()
+        self._sync.close()
+        self._forget()
+
+    def is_current(self) -> bool:
+        """Whether the log is the one that was opened: it was not deleted."""
+        return self._writer.is_current()
+
+    # -- what is durable -------------------------------------------------------------------------
+
+    def durable(self) -> End | None:
+        """Up to where everything is on stable media, as far as it was noted."""
+        return self._sync.read()
+
+    def appended(self) -> End | None:
+        """Up to where there was a whole append, as far as it was noted."""
+        return self._writer.read()
+
+    def settle(self) -> bool:
+        """Make durable what writers have left that died; whether there was something."""
+        with self.locked() as end:
+            pass
+        synced = self._sync.read()
+        if synced is not None and _reaches(synced, end):
+            return False
+        self.sync(end)
+        return True
+
+    def is_settled(self) -> bool:
+        """Whether all that was appended is durable."""
+        synced, appended = self._sync.read(), self._writer.read()
+        return synced is not None and (appended is None or _reaches(synced, appended))
+
+    def keep_hint(self) -> None:
+        """Make the hint durable: after a power cut there is less to walk through."""
+        self._sync.sync()
+
+    def sync(self, end: End) -> None:
+        """Wait until all up to a place that was appended is durable; sync it if nobody does.
+
+        Raises:
+            Unavailable: a sync failed since the last good one; what was appended does not count.
+            OSError: this sync failed.
+        """
+        with self._sync.locked():
+            self._sync_locked(end)
+
+    def _sync_locked(self, end: End) -> None:
+        synced = self._sync.read()
+        if synced is not None and not synced.failed and _reaches(synced, end):
+            return
+        if synced is not None and (synced.failed or synced.base > end.base):
+            raise Unavailable("a sync of the log failed: what was appended since does not count", 2)
+        appended = self._writer.read()
+        if appended is not None and appended.base == end.base and appended.boot == end.boot:
+            end = max(end, appended, key=lambda one: one.position)
+        file = self._file
+        if file is None or self._end is None or self._end.base != end.base:
+            raise Unavailable("the log was changed by another program")
+        try:
+            self._disk.sync_data(file.fd)
+        except OSError:
+            if synced is not None:
+                # The next sync would succeed, and tell nobody what this one has lost.
+                self._sync.write(synced._replace(failed=1))
+            raise
+        self._sync.write(end)
+
+    # -- append ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self) -> Iterator[End]:
+        """Keep other writers of this host out; where the log ends. Raises OSError, Unavailable."""
+        with self._writer.locked():
+            yield self._validated()
+
+    def append(self, batches: Sequence[Sequence[Entry]], segment_bytes: int) -> Written:
+        """Append batches, under the lock. Not durable: see `sync`. Raises OSError."""
+        assert self._end is not None
+        if self._end.position >= segment_bytes and self._end.ordinal:
+            self.roll()
+        end, file = self._end, self._file
+        assert file is not None
+        assert file.line is not None
+        synced = self._sync.read()
+        marks = Marks(file.line.uuid, end.position, end.ordinal, end.marked_at, end.marked)
+        marks.durable = synced.position if synced is not None and synced.base == end.base else 0
+        time_us = max(self._disk.now_us(), end.time_us)
+        firsts: list[int] = []
+        parts: list[bytes] = []
+        for entries in batches:
+            firsts.append(end.base + marks.ordinal)
+            parts.extend(encode(entries, time_us, marks))
+        try:
+            write_all(file.fd, b"".join(parts))
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(file.fd, end.position)
+            raise
+        self._end = end._replace(
+            ordinal=marks.ordinal,
+            position=marks.position,
+            time_us=time_us,
+            marked_at=marks.marked_at,
+            marked=marks.marked,
+        )
+        self._writer.write(self._end)
+        return Written(firsts, self._end)
+
+    def roll(self) -> End:
+        """Begin a new segment, under the lock; all before it is durable then."""
+        assert self._end is not None
+        with self._sync.locked():
+            self._sync_locked(self._end)
+            new = self._create(self._end.offset, self._end.time_us)
+            self._sync.write(new)
+        self._writer.write(new)
+        return new
+
+    def reload(self) -> None:
+        """Look at the segments anew, under the lock: other programs have written some."""
+        self._load(None, None)
+
+    def seal(self) -> bool:
+        """Give the last segment a name that has its end, under the lock; False if it is empty.
+
+        An empty one that is the first is removed: there is nothing that its name has to remember.
+        """
+        end, tree = self._end, self._disk.tree
+        assert end is not None
+        self.sync(end)
+        path = f"{self._disk.segments}/{name_of(end.base)}"
+        if end.ordinal:
+            tree.rename(path, f"{self._disk.segments}/{name_of(end.base, end.offset)}")
+        elif not end.base:
+            tree.unlink(path)
+        else:
+            return False
+        self._disk.sync_folder(self._disk.segments)
+        self._forget()
+        return True
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    def _validated(self) -> End:
+        """The end, whatever other processes have done, and crashes."""
+        synced, appended = self._sync.read(), self._writer.read()
+        if synced is not None and synced.failed:
+            self._fence(synced)
+            synced, appended = self._sync.read(), self._writer.read()
+        if (
+            appended is not None
+            and appended == self._end
+            and self._file is not None
+            and self._file.size == appended.position
+        ):
+            return appended
+        return self._load(synced, appended)
+
+    def _load(self, synced: End | None, appended: End | None) -> End:
+        self._forget()
+        pieces = arrange(self._disk.tree.names(self._disk.segments))
+        last = pieces[-1] if pieces else None
+        end: End | None = None
+        offset = 0
+        if last is not None:
+            offset = last.start if last.end is None else last.end
+            if last.end is None:
+                end = self._open_last(last, pieces, synced, appended)
+                offset = end.offset
+        if synced is not None and synced.offset > offset:
+            end, offset = None, synced.offset  # what was there is lost; its offsets stay used
+        if end is None or self._file is None or self._file.line is None:
+            self._forget()
+            time_us = end.time_us if end is not None else self._time_before(pieces)
+            end = self._create(offset, time_us)
+        if synced is None or synced.base != end.base or synced.boot != end.boot:
+            with self._sync.locked():
+                assert self._file is not None
+                self._disk.sync_data(self._file.fd)
+                self._disk.sync_folder(self._disk.segments)
+                self._sync.write(end)
+        self._end = end
+        self._writer.write(end)
+        return end
+
+    def _open_last(
+        self, last: Piece, pieces: list[Piece], synced: End | None, appended: End | None
+    ) -> End:
+        """Open the last segment, and cut what a crash has torn."""
+        boot = boot_id()
+        file = open_file(
+            self._disk.tree, self._disk.segments, last.name, os.O_RDWR | os.O_APPEND
+        )
+        if file is None:
+            raise Unavailable(f"the segment {last.name} was removed just now")
+        if file.line is None or file.line.messages is not None:
+            # It takes no more: a group of the mode for many hosts, or its first line is damaged.
+            count = _count(file)
+            file.close()
+            return End(last.base, count, 0, self._time_before(pieces), boot=boot)
+        size = file.size
+        is_known = appended is not None and (appended.base, appended.boot) == (last.base, boot)
+        begin = next(
+            (
+                Tail(one.position, one.ordinal, one.time_us, one.marked_at, one.marked)
+                for one in (appended if is_known else None, synced)
+                if one is not None and one.base == last.base and one.position <= size
+            ),
+            start_of(file),
+        )
+        tail = begin
+        if begin.position < size:
+            tail = walk(file, begin, size, doubtful=not is_known)
+            if tail.position < size:
+                os.ftruncate(file.fd, tail.position)
+        self._file = file
+        time_us = tail.time_us or self._time_before(pieces[:-1])
+        return End(
+            *(last.base, tail.ordinal, tail.position, time_us, tail.marked_at, tail.marked),
+            boot=boot,
+        )
+
+    def _fence(self, synced: End) -> None:
+        """Begin a new segment where the good part ends, so that nothing behind it counts."""
+        with self._sync.locked():
+            self._forget()
+            end = self._create(synced.offset, synced.time_us, replace=not synced.ordinal)
+            self._sync.write(end)
+        self._writer.write(end)
+
+    def _create(self, base: int, time_us: int, *, replace: bool = False) -> End:
+        """A new last segment, durably."""
+        disk, uuid = self._disk, uuid7()
+        draft = f"{disk.segments}/.{uuid}"
+        fd = disk.tree.create_with(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        try:
+            write_all(fd, line := first_line(uuid))
+            disk.sync_file(fd)
+            disk.tree.rename(draft, f"{disk.segments}/{name_of(base)}", replace=replace)
+            disk.sync_folder(disk.segments)
+        except BaseException:
+            os.close(fd)
+            with suppress(OSError):
+                disk.tree.unlink(draft)
+            raise
+        self._forget()
+        self._file = File(fd, name_of(base), parse_line(line), os.fstat(fd).st_ino)
+        self._end = End(base, 0, LINE_BYTES, time_us, LINE_BYTES, 0, boot=boot_id())
+        return self._end
+
+    def _forget(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = self._end = None
+
+
+def _reaches(synced: End, end: End) -> bool:
+    """Whether what is synced has all up to a place."""
+    if synced.base == end.base:
+        return synced.position >= end.position
+    return synced.base >= end.offset
+
+
+def _count(file: File) -> int:
+    if file.line is not None and file.line.messages is not None:
+        return file.line.messages
+    return walk(file, start_of(file), file.size, doubtful=False).ordinal
