@@ -26,6 +26,8 @@ from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.transitions import REAPED
 from .layout.tree import Tree
+from .log.log import Log
+from .log.logs import Logs
 from .mover.delivery import Delivery
 from .moves import Move
 from .queue import Queue
@@ -126,6 +128,7 @@ class Spool:
         self.depths = Depths(lambda queue: self.counts(queue).total)
         self.unsynced = Unsynced(self.context, self.depths)
         self.census = Census(self.context)
+        self.open_logs = Logs(self.context, self.syncer)
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
         if delivers:
@@ -146,6 +149,7 @@ class Spool:
             self._delivery.close()
         if self._events is not None:
             self._events.close()
+        self.open_logs.close()
         self.syncer.close()
         self.tree.close()
 
@@ -293,6 +297,22 @@ class Spool:
             InvalidValue, NoSuchTopic, Unavailable
         """
         return self.context.topics.unsubscribe(topic, queue)
+
+    # -- logs ------------------------------------------------------------------------------------
+
+    def log(self, name: str, *, create: bool = False) -> Log:
+        """An ordered log to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchLog if there is none of this name.
+        """
+        log = Log(self, self.open_logs, check_queue(name, "log"))
+        if create:
+            log.create()
+        return log
+
+    def logs(self) -> list[str]:
+        """The names of all logs, sorted."""
+        return self.open_logs.names()
 
     # -- moves of whole queues --------------------------------------------------------------------
 

@@ -61,10 +61,10 @@ def boot_id() -> str:
         return ""
 
 
-class Hint:
-    """One of the two files, opened. Methods raise OSError."""
+class LockFile:
+    """A file that is locked, opened. Methods raise OSError."""
 
-    _open: ClassVar[weakref.WeakSet[Hint]] = weakref.WeakSet()
+    _open: ClassVar[weakref.WeakSet[LockFile]] = weakref.WeakSet()
 
     def __init__(self, tree: Tree, path: str) -> None:
         self._tree = tree
@@ -99,19 +99,6 @@ class Hint:
         finally:
             self._mutex.release()
 
-    def try_lock(self) -> bool:
-        """Whether nobody held it just now; it is not held afterwards."""
-        if not self._mutex.acquire(blocking=False):
-            return False
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-        except BlockingIOError:
-            return False
-        finally:
-            self._mutex.release()
-        return True
-
     def _lock(self) -> None:
         pause, end = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
         while True:
@@ -123,11 +110,34 @@ class Hint:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
+    def read_bytes(self, size: int) -> bytes:
+        """The first bytes of the file."""
+        return os.pread(self._fd, size, 0)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Replace the first bytes of the file."""
+        if os.pwrite(self._fd, data, 0) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+
+    @classmethod
+    def _leave_to_parent(cls) -> None:
+        """Close a child's copies: they would keep the locks of a parent that is killed."""
+        for one in list(cls._open):
+            one.close()
+        cls._open.clear()
+
+
+os.register_at_fork(after_in_child=LockFile._leave_to_parent)
+
+
+class Hint(LockFile):
+    """One of the two files, opened. Methods raise OSError."""
+
     def read(self) -> End | None:
         """What the file says; None if nothing that verifies."""
         # A writer may be at it: the checksum tells, and a second look finds it whole.
         for _ in range(3):
-            found = _parse(os.pread(self._fd, _HINT_BYTES, 0))
+            found = _parse(self.read_bytes(_HINT_BYTES))
             if found is not None:
                 return found
         return None
@@ -136,22 +146,10 @@ class Hint:
         """Replace what the file says."""
         text = " ".join(map(str, end)).encode()
         line = b"%s %08x" % (text, zlib.crc32(text))
-        data = line.ljust(_HINT_BYTES - 1) + b"\n"
-        if os.pwrite(self._fd, data, 0) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        self.write_bytes(line.ljust(_HINT_BYTES - 1) + b"\n")
 
     def sync(self) -> None:
         os.fsync(self._fd)
-
-    @classmethod
-    def _leave_to_parent(cls) -> None:
-        """Close a child's copies: they would keep the locks of a parent that is killed."""
-        for hint in list(cls._open):
-            hint.close()
-        cls._open.clear()
-
-
-os.register_at_fork(after_in_child=Hint._leave_to_parent)
 
 
 def _parse(data: bytes) -> End | None:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from ..context import OpenSpool
 from ..errors import InvalidValue, MessageTooLarge, OffsetGone, as_unavailable
+from ..layout.names import is_queue
 from ..layout.settings import check_number
+from .channel import Channel
 from .log_settings import LogSettings
 from .logs import Logs
 from .reader import Page
@@ -265,10 +267,19 @@ class Log:
                 uuid=about.uuid,
             )
 
+    def channel(self, name: str, *, create: bool = False) -> Channel:
+        """A channel to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchChannel if there is none of this name. One that is created here begins
+        at the end of the log: see `Channel.create`.
+        """
+        channel = Channel(self, name)
+        if create:
+            channel.create()
+        return channel
+
     def channels(self) -> list[str]:
         """The names of the log's channels, sorted."""
-        from ..layout.names import is_queue
-
         disk = self._store.disk
         with as_unavailable(f"cannot list the channels of log {self.name!r}"):
             return sorted(

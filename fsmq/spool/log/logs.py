@@ -16,6 +16,7 @@ from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from ..records.peers import host_name
 from .blocks import Blocks
+from .channels import ChannelStore
 from .disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
 from .log_settings import LogSettings
 from .store import Document, Store
@@ -39,6 +40,7 @@ class Logs:
         self.blocks = Blocks()
         self._lock = threading.Lock()
         self._open: dict[str, Store] = {}
+        self._channels: dict[tuple[str, str], ChannelStore] = {}
 
     def close(self) -> None:
         with self._lock:
@@ -65,6 +67,16 @@ class Logs:
             self._open[name] = made
             return made
 
+    def channel(self, log: str, name: str) -> ChannelStore:
+        """A channel of a log, whether there is one or not. Raises NoSuchLog, Unavailable."""
+        store = self.store(log)
+        with self._lock:
+            found = self._channels.get((log, name))
+            if found is None or found.store is not store:
+                found = ChannelStore(store, name, self.syncer.sync)
+                self._channels[log, name] = found
+            return found
+
     def close_idle(self) -> None:
         """Close the files of logs that nobody uses."""
         with self._lock:
@@ -76,6 +88,8 @@ class Logs:
             if now - store.used_at < age_s or not store.close_if_free():
                 continue
             del self._open[name]
+            for key in [key for key in self._channels if key[0] == name]:
+                del self._channels[key]
             if not age_s:
                 return
 
@@ -163,6 +177,8 @@ class Logs:
             tree.sync_folder(tree.folder(REMOVE))
         with self._lock:
             self._open.pop(name, None)
+            for key in [key for key in self._channels if key[0] == name]:
+                del self._channels[key]
 
 
 def problem_of(text: bytes) -> str | None:

@@ -106,6 +106,11 @@ class Ranges:
         at = bisect_right(self._starts, number) - 1
         return self._ends[at] if at >= 0 and number < self._ends[at] else number
 
+    def run(self, number: int) -> Range:
+        """The range that has a number, which is in the set."""
+        at = bisect_right(self._starts, number) - 1
+        return self._starts[at], self._ends[at]
+
     @property
     def end(self) -> int:
         """One more than the greatest number; 0 if there is none."""

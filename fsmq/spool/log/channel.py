@@ -1,0 +1,411 @@
+"""One channel of a log, as programs use it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import DuplicateMessage, InvalidValue, NoSuchChannel, as_unavailable
+from ..layout.message import NewMessage
+from ..layout.names import check_queue
+from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
+from ..layout.uuids import derived_uuid7
+from ..verbs.put import put
+from ..views.counts import Depths, count
+from .channels import Channels, ChannelStore, check_channel
+from .log_settings import ChannelSettings
+from .ranges import Range, ranges_of
+from .record import LogMessage
+
+if TYPE_CHECKING:
+    from .log import From, Log
+
+log = logging.getLogger(__name__)
+_POLL_S = 0.05
+_MAX_CLAIM = 100_000
+
+
+class ChannelMessage:
+    """A message that a channel has handed out.
+
+    deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
+    In a ``with`` it is done at the end, and released when the end is an exception.
+    """
+
+    __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation", "message")
+
+    def __init__(
+        self,
+        channel: Channel,
+        message: LogMessage,
+        deliveries: int,
+        deadline: float,
+        generation: int,
+    ) -> None:
+        self._channel = channel
+        self._settled = False
+        self.message = message
+        self.deliveries = deliveries
+        self.deadline = deadline
+        self.generation = generation
+
+    @property
+    def offset(self) -> int:
+        return self.message.offset
+
+    @property
+    def body(self) -> bytes:
+        return self.message.body
+
+    @property
+    def key(self) -> str | None:
+        return self.message.key
+
+    @property
+    def id(self) -> str | None:
+        return self.message.id
+
+    @property
+    def content_type(self) -> str | None:
+        return self.message.content_type
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        return self.message.attributes
+
+    @property
+    def published_at(self) -> float:
+        return self.message.published_at
+
+    def done(self) -> bool:
+        """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""
+        self._settled = True
+        return self._channel.done(self) == 1
+
+    def renew(self, visibility: float | None = None) -> float:
+        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NotInFlight."""
+        self.deadline = self._channel.renew(self, visibility=visibility)
+        return self.deadline
+
+    def release(self, delay: float = 0.0) -> None:
+        """Let it be handed out again, after ``delay`` seconds. Raises NotInFlight."""
+        self._settled = True
+        self._channel.release(self, delay=delay)
+
+    def bury(self) -> None:
+        """Move it to the channel's dead-letter queue. Raises NotInFlight, InvalidValue."""
+        self._channel.bury(self)
+        self._settled = True
+
+    def __enter__(self) -> ChannelMessage:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._settled:
+            return
+        if error is None:
+            self.done()
+        else:
+            self.release()
+
+    def __repr__(self) -> str:
+        return f"<ChannelMessage {self.offset} of {self._channel.name!r}: {self.body[:40]!r}>"
+
+
+Given = int | ChannelMessage
+"""A message that was handed out, or its offset."""
+
+
+class ChannelState(NamedTuple):
+    """Where a channel is. Times are in seconds.
+
+    position: the lowest unfinished offset. lag: unfinished messages, their bytes, and the age of
+    the lowest. lost: messages that retention or damage took before they were done; first_lost: the
+    offset of the first. skipped, buried: those that on_poison ended. blocked_at: the lowest offset
+    whose deliveries are used up, where on_poison is block. stalled: "window" at max_window.
+    """
+
+    position: int
+    lag: int
+    lag_bytes: int
+    lag_seconds: float
+    in_flight: int
+    delayed: int
+    lost: int
+    first_lost: int | None
+    skipped: int
+    buried: int
+    blocked_at: int | None
+    stalled: str | None
+    paused: bool
+    generation: int
+    settings: ChannelSettings
+
+
+class Channel:
+    """One channel of a log: a durable reader with a state of its own. Safe in threads.
+
+    All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
+    NoSuchLog, NoSuchChannel if there is none, Unavailable when the disk refuses.
+    """
+
+    def __init__(self, of: Log, name: str) -> None:
+        self.log = of
+        self.name = check_channel(name)
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.name!r} of {self.log!r}>"
+
+    def create(self, from_: From = "last", **settings: Any) -> bool:
+        """Create the channel durably; False if it was there, and is as it was.
+
+        from_: where it begins: "first", "last", an offset, or a moment with a time zone.
+        """
+        checked = ChannelSettings().changed(settings)
+        store = self.log._store
+        known = store.known(True)
+        start = min(max(self.log.offset_of(from_), known.first), known.end)
+        self._make_dead_letter_queue(checked)
+        with as_unavailable(f"cannot create channel {self.name!r}"):
+            return Channels(store).create(self.name, start, checked)
+
+    def delete(self) -> None:
+        """Delete the channel durably; what only it kept may go then."""
+        with as_unavailable(f"cannot delete channel {self.name!r}"):
+            if not Channels(self.log._store).delete(self.name):
+                raise NoSuchChannel(self.log.name, self.name)
+
+    def settings(self) -> ChannelSettings:
+        """The settings of the channel."""
+        with self._doing("read the settings of"):
+            return self._store.settings()
+
+    def configure(self, **changes: Any) -> ChannelSettings:
+        """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
+        with self._doing("store the settings of"):
+            settings = self._store.settings().changed(changes)
+            self._make_dead_letter_queue(settings)
+            self._store.replace_settings(settings)
+            return settings
+
+    def pause(self) -> None:
+        """Hand out nothing from now on. What is in flight can still be done and released."""
+        self.configure(paused=True)
+
+    def resume(self) -> None:
+        """End a pause."""
+        self.configure(paused=False)
+
+    def _make_dead_letter_queue(self, settings: ChannelSettings) -> None:
+        if settings.dead_letter_queue is not None:
+            with as_unavailable(f"cannot create queue {settings.dead_letter_queue!r}"):
+                self.log.spool.context.tree.make_queue(settings.dead_letter_queue)
+
+    # -- claim and done --------------------------------------------------------------------------
+
+    def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[ChannelMessage]:
+        """Claim up to ``count`` messages, in the order of their offsets; [] if there are none.
+
+        visibility: seconds until an unfinished message comes back; None: the channel's setting.
+        wait: seconds to wait for a first message.
+        """
+        check_number("count", count, 1, _MAX_CLAIM)
+        check_seconds("wait", wait, 86_400.0)
+        if visibility is not None:
+            check_seconds("visibility", visibility, MAX_VISIBILITY_S)
+        end = time.monotonic() + wait
+        while True:
+            with self._doing("claim from"):
+                store = self._store
+                handed = store.claim(count, visibility, self._bury)
+                generation = store.generation
+            if handed:
+                self.log.spool.context.metrics.count(("log_claim", self.log.name), len(handed))
+                return [
+                    ChannelMessage(
+                        self, message, hold.deliveries, hold.deadline_ns / 1e9, generation
+                    )
+                    for message, hold in handed
+                ]
+            left = end - time.monotonic()
+            if left <= 0:
+                return []
+            time.sleep(min(left, _POLL_S))
+
+    def done(self, *messages: Given) -> int:
+        """Finish messages that were handed out, durably; how many had not been done yet.
+
+        Raises NotInFlight for one that was not handed out, ClaimVoid after a seek.
+        """
+        return self.done_ranges(
+            ranges_of(sorted({_offset(one) for one in messages})), _generation(messages)
+        )
+
+    def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
+        """The same for half-open ranges of offsets, such as ``[(0, 1000)]``."""
+        with self._doing("finish messages of"):
+            number = self._store.done(list(ranges), generation)
+        self.log.spool.context.metrics.count(("log_done", self.log.name), number)
+        return number
+
+    def done_through(self, last: Given) -> int:
+        """Finish all messages that were handed out up to this one, durably; how many."""
+        with self._doing("finish messages of"):
+            number = self._store.done_through(_offset(last), _generation([last]))
+        self.log.spool.context.metrics.count(("log_done", self.log.name), number)
+        return number
+
+    def renew(self, *messages: Given, visibility: float | None = None) -> float:
+        """Hold messages for ``visibility`` seconds from now; the new deadline in Unix seconds.
+
+        Raises NotInFlight, ClaimVoid.
+        """
+        with self._doing("renew claims of"):
+            store = self._store
+            seconds = store.settings().visibility_timeout if visibility is None else visibility
+            check_seconds("visibility", seconds, MAX_VISIBILITY_S)
+            return store.renew([_offset(one) for one in messages], seconds, _generation(messages))
+
+    def release(self, *messages: Given, delay: float = 0.0) -> None:
+        """Let messages be handed out again, after ``delay`` seconds; durably.
+
+        Raises NotInFlight, ClaimVoid.
+        """
+        check_seconds("delay", delay, MAX_DELAY_S)
+        with self._doing("release messages of"):
+            self._store.release([_offset(one) for one in messages], delay, _generation(messages))
+
+    def bury(self, *messages: Given) -> None:
+        """Move messages to the dead-letter queue: durable there before they are done here.
+
+        Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
+        """
+        if self.settings().dead_letter_queue is None:
+            raise InvalidValue("dead_letter_queue", "is not set: nothing can be buried")
+        with self._doing("bury messages of"):
+            offsets = [_offset(one) for one in messages]
+            self._store.bury(offsets, _generation(messages), self._bury)
+
+    def _bury(self, messages: list[LogMessage]) -> None:
+        """Store messages in the dead-letter queue, each under an id of its own: once."""
+        context, store = self.log.spool.context, self.log._store
+        queue = check_queue(self._store.settings().dead_letter_queue or "")
+        depths = Depths(
+            lambda name: count(context.tree, context.stamps, name, context.now_ms()).total
+        )
+        context.tree.make_queue(queue)
+        for message in messages:
+            seed = f"{store.document.uuid} {self.name} {message.offset}".encode()
+            about = {"log": self.log.name, "channel": self.name, "offset": str(message.offset)}
+            if message.key is not None:
+                about["key"] = message.key
+            new = NewMessage(
+                message.body,
+                id=derived_uuid7(message.time_us * 1000, seed),
+                content_type=message.content_type,
+                attributes={**about, **message.attributes},
+            )
+            try:
+                self.log.spool.complete(put(context, depths, queue, [new]))
+            except DuplicateMessage:
+                continue  # it was buried, and the power failed before it was done here
+            log.info("message %s of %s goes to %s", message.offset, self, queue)
+
+    # -- where it is -----------------------------------------------------------------------------
+
+    def seek(self, to: From) -> int:
+        """Send the channel to an offset or a moment, durably; the new position.
+
+        What is in flight is void: a later done of it raises ClaimVoid.
+        """
+        store = self.log._store
+        known = store.known(True)
+        offset = min(max(self.log.offset_of(to), known.first), known.end)
+        with self._doing("seek in"):
+            self._store.seek(offset)
+        return offset
+
+    def state(self) -> ChannelState:
+        """Where the channel is, and how far behind."""
+        with self._doing("look at"):
+            return self._state(self._store)
+
+    def lag(self) -> int:
+        """How many messages are unfinished."""
+        return self.state().lag
+
+    def _state(self, store: ChannelStore) -> ChannelState:
+        of = self.log._store
+        known = of.known(True)
+        settings, tally = store.settings(), store.tally()
+        with store.locked() as progress:
+            progress.end_timers(int(of.disk.clock() * 1e9))
+            position = max(progress.position, known.first)
+            lost = known.first - progress.position if progress.position < known.first else 0
+            if lost:
+                lost -= sum(b - a for a, b in progress.done.within(progress.position, known.first))
+            behind = sum(b - a for a, b in progress.done.gaps(position, known.end))
+            in_flight, delayed = progress.count()
+            is_full = progress.highest - position >= settings.max_window
+            blocked = _blocked_at(progress.due_holds(), settings)
+            generation = store.generation
+        age = 0.0
+        if behind:
+            oldest = of.page(position, 1).messages
+            if oldest:
+                age = max(0.0, of.disk.clock() - oldest[0].published_at)
+        first_lost = tally.first_lost
+        if lost and first_lost is None:
+            first_lost = position - lost
+        return ChannelState(
+            position=position,
+            lag=behind,
+            lag_bytes=of.reader.bytes_from(position) if behind else 0,
+            lag_seconds=age,
+            in_flight=in_flight,
+            delayed=delayed,
+            lost=tally.lost + lost,
+            first_lost=first_lost,
+            skipped=tally.skipped,
+            buried=tally.buried,
+            blocked_at=blocked,
+            stalled="window" if is_full else None,
+            paused=settings.paused,
+            generation=generation,
+            settings=settings,
+        )
+
+    @property
+    def _store(self) -> ChannelStore:
+        return self.log._logs.channel(self.log.name, self.name)
+
+    @contextmanager
+    def _doing(self, what: str) -> Iterator[None]:
+        with as_unavailable(f"cannot {what} channel {self.name!r} of log {self.log.name!r}"):
+            yield
+
+
+def _blocked_at(due: Iterable[Any], settings: ChannelSettings) -> int | None:
+    most = settings.max_deliveries
+    if most is None or settings.poison != "block":
+        return None
+    starts = [next(iter(hold.ranges))[0] for hold in due if hold.deliveries >= most]
+    return min(starts, default=None)
+
+
+def _offset(given: Given) -> int:
+    if isinstance(given, ChannelMessage):
+        return given.offset
+    return check_number("offset", given, 0, 10**18)
+
+
+def _generation(messages: Iterable[Given]) -> int | None:
+    """The generation that messages were handed out in; offsets are of whatever it is now."""
+    found = {one.generation for one in messages if isinstance(one, ChannelMessage)}
+    return min(found, default=None)
+

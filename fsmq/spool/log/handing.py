@@ -1,0 +1,171 @@
+"""Handing out: which messages a claim gets, by the order that the channel has declared.
+
+none: any ready message, the lowest offset first. key: of one key only the lowest unfinished ones,
+so that a claim may have several of a key, and no two claims do. strict: one claim at a time, in
+order, and nothing behind a message that is not ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .holds import Hold
+from .log_settings import Order
+from .progress import Progress
+from .ranges import Range
+from .reader import Page
+from .record import LogMessage
+
+# So many messages are looked at for one claim at most, where keys hold them back.
+_MOST_LOOKED_AT = 100_000
+
+
+class Chosen(NamedTuple):
+    """What a claim gets: offsets by how often they were handed out before; and the messages.
+
+    lost: offsets whose messages cannot be read.
+    """
+
+    offsets: dict[int, list[int]]
+    messages: dict[int, LogMessage]
+    keys: dict[int, str]
+    lost: list[Range]
+
+
+class Chooser:
+    """Chooses for one claim. page: reads messages. limit: the first offset that it must not get."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        order: Order,
+        page: Callable[[int, int], Page],
+        limit: int,
+        most: int | None,
+    ) -> None:
+        self._progress = progress
+        self._order = order
+        self._page = page
+        self._limit = limit
+        self._most = most  # deliveries; beyond it a message is not handed out
+        self._by_key: dict[str, list[int]] = {}
+        self._chosen = Chosen({}, {}, {}, [])
+        self._number = 0
+
+    def choose(self, count: int) -> Chosen:
+        """Up to ``count`` messages. Raises OSError, OffsetGone."""
+        if self._order == "strict":
+            if not self._progress.is_any_claimed:
+                self._in_order(count)
+        else:
+            self._due(count)
+            if self._order == "key":
+                self._passed(count)
+            self._fresh(count)
+        return self._chosen
+
+    def _add(self, message: LogMessage, deliveries: int) -> None:
+        self._chosen.messages[message.offset] = message
+        self._chosen.offsets.setdefault(deliveries, []).append(message.offset)
+        self._number += 1
+        key = message.key if self._order == "key" else None
+        if key is not None:
+            self._chosen.keys[message.offset] = key
+            self._by_key.setdefault(key, []).append(message.offset)
+
+    def _read(self, offset: int) -> LogMessage | None:
+        page = self._page(offset, 1)
+        if page.messages and page.messages[0].offset == offset:
+            return page.messages[0]
+        self._chosen.lost.append((offset, offset + 1))
+        return None
+
+    def _is_poison(self, hold: Hold) -> bool:
+        return self._most is not None and hold.deliveries >= self._most
+
+    def _due(self, count: int) -> None:
+        """Those whose claim has ended, or whose delay has."""
+        for offset, hold in self._progress.due():
+            if self._number >= count:
+                return
+            if self._is_poison(hold):
+                continue
+            key = self._progress.key(offset)
+            if key is not None and self._is_lower_unfinished(offset, key):
+                continue
+            message = self._read(offset)
+            if message is not None:
+                self._add(message, hold.deliveries)
+
+    def _is_lower_unfinished(self, offset: int, key: str) -> bool:
+        return self._progress.has_lower(offset, key, self._by_key.get(key, []))
+
+    def _passed(self, count: int) -> None:
+        """Those that waited for others of their key, which are done now."""
+        for key in self._progress.released_keys(self._by_key):
+            while self._number < count:
+                offset = self._progress.take_passed(key)
+                if offset is None:
+                    break
+                message = self._read(offset)
+                if message is not None:
+                    self._add(message, 0)
+
+    def _fresh(self, count: int) -> None:
+        """Those that nobody has looked at yet."""
+        progress, looked_at = self._progress, 0
+        for start, end in progress.fresh(self._limit):
+            offset = start
+            while offset < end:
+                if self._number >= count or looked_at > _MOST_LOOKED_AT:
+                    return
+                page = self._page(offset, min(end - offset, max(count - self._number, 64)))
+                self._chosen.lost.extend((max(a, offset), min(b, end)) for a, b in page.lost)
+                for message in page.messages:
+                    if self._number >= count:
+                        return
+                    looked_at += 1
+                    self._take_or_pass(message)
+                    progress.scanned = message.offset + 1
+                if page.next <= offset:
+                    return
+                offset = page.next
+                progress.scanned = max(progress.scanned, min(offset, end))
+
+    def _take_or_pass(self, message: LogMessage) -> None:
+        if self._order == "key":
+            key = message.key
+            if key is not None and (
+                self._progress.passed(key)
+                or self._progress.is_held_back(message.offset, key, self._by_key)
+            ):
+                self._progress.pass_over(message.offset, key)
+                return
+        self._add(message, 0)
+
+    def _in_order(self, count: int) -> None:
+        """From the lowest unfinished one on, up to the first that is not ready."""
+        progress = self._progress
+        offset = progress.position
+        while self._number < count and offset < self._limit:
+            offset = progress.done.after(offset)
+            hold = progress.owner.get(offset)
+            if hold is None:
+                end = min(self._limit, progress.next_known(offset))
+                if end <= offset:
+                    return
+                page = self._page(offset, min(count - self._number, end - offset))
+                self._chosen.lost.extend(page.lost)
+                for found in page.messages:
+                    self._add(found, 0)
+                if page.next <= offset:
+                    return
+                offset = page.next
+                continue
+            if not hold.is_due or self._is_poison(hold):
+                return
+            message = self._read(offset)
+            if message is not None:
+                self._add(message, hold.deliveries)
+            offset += 1
