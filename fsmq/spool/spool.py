@@ -128,7 +128,7 @@ class Spool:
         self.depths = Depths(lambda queue: self.counts(queue).total)
         self.unsynced = Unsynced(self.context, self.depths)
         self.census = Census(self.context)
-        self.open_logs = Logs(self.context, self.syncer)
+        self.open_logs = Logs(self)
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
         if delivers:

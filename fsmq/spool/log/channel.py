@@ -291,6 +291,11 @@ class Channel:
             offsets = [_offset(one) for one in messages]
             self._store.bury(offsets, _generation(messages), self._bury)
 
+    def end_poison(self) -> None:
+        """Bury or skip messages whose deliveries are used up, though nobody claims."""
+        with self._doing("end claims of"):
+            self._store.end_poison(self._bury)
+
     def _bury(self, messages: list[LogMessage]) -> None:
         """Store messages in the dead-letter queue, each under an id of its own: once."""
         context, store = self.log.spool.context, self.log._store

@@ -195,8 +195,10 @@ class ChannelStore:
                     progress = self._current(lock)
                     self._lock = lock
                     yield progress
+            except (NotInFlight, ClaimVoid):
+                raise  # nothing was changed
             except BaseException:
-                self._counter = -1  # what was changed in part is to be read anew
+                self._progress = None  # what was changed in part is to be read anew
                 raise
             finally:
                 self._lock = None
@@ -307,6 +309,15 @@ class ChannelStore:
         if len(chosen.offsets) > 1:
             handed.sort(key=lambda one: one[0].offset)
         return handed
+
+    def end_poison(self, bury: Callable[[list[LogMessage]], None]) -> None:
+        """Bury or skip the messages whose deliveries are used up, though nobody claims."""
+        settings = self.settings()
+        if settings.max_deliveries is None or settings.poison == "block":
+            return
+        with self.locked() as progress:
+            progress.end_timers(int(self.store.disk.clock() * 1e9))
+            self._end_poison(progress, settings, bury)
 
     def _end_poison(
         self,

@@ -49,7 +49,7 @@ class Group(NamedTuple):
 
 
 class Stale(Exception):
-    """The group that was looked at is gone: it was merged just now."""
+    """The group that was looked at is gone: another name has its messages."""
 
 
 class LinkedTail:
@@ -111,6 +111,8 @@ class LinkedTail:
                 group = _read(file)
             finally:
                 file.close()
+            if group is None:
+                raise Stale  # one host has written here, for a while
             end = self._take(group, seen_at)
 
     def _take(self, group: Group, seen_at: float) -> int:
@@ -124,9 +126,12 @@ class LinkedTail:
         if file is None:
             raise Stale
         try:
-            return _read(file)
+            group = _read(file)
         finally:
             file.close()
+        if group is None:
+            raise Unavailable(f"log {self._disk.name!r} is written by one host now")
+        return group
 
     # -- publish ---------------------------------------------------------------------------------
 
@@ -225,10 +230,10 @@ class LinkedTail:
         return end is None or end == base + self._look(base).messages
 
 
-def _read(file: File) -> Group:
-    """What a file says that has the name of an offset."""
+def _read(file: File) -> Group | None:
+    """What a file says that has the name of an offset; None if it is one that grows."""
     if file.line is None or not file.line.messages:
-        raise Unavailable(f"the segment {file.name} is not one of many hosts: see fsmq fsck")
+        return None
     data = file.read(LINE_BYTES, HEAD.size)
     time_us = HEAD.unpack(data)[2] if len(data) == HEAD.size else 0
     return Group(int(file.name[:20]), file.line.messages, time_us, file.inode)

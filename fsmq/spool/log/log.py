@@ -157,7 +157,7 @@ class Log:
                 raise InvalidValue("body", f"cannot be in UTF-8: {error.reason}") from None
         elif not isinstance(body, bytes):
             raise InvalidValue("body", f"must be bytes or str, not {type(body).__name__}")
-        limit = store.document.settings.max_message_bytes
+        limit = store.settings.max_message_bytes
         most = self.spool.context.max_message_bytes
         if limit is not None:
             most = min(most, limit)

@@ -8,8 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..context import Context
-from ..durability.sync import Syncer
+from ..context import OpenSpool
 from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable
 from ..layout.names import check_queue, is_queue
 from ..layout.transitions import LOGS, REMOVE
@@ -34,9 +33,10 @@ def check_log(name: str) -> str:
 class Logs:
     """Safe in threads."""
 
-    def __init__(self, context: Context, syncer: Syncer) -> None:
-        self.context = context
-        self.syncer = syncer
+    def __init__(self, spool: OpenSpool) -> None:
+        self.spool = spool
+        self.context = spool.context
+        self.syncer = spool.syncer
         self.blocks = Blocks()
         self._lock = threading.Lock()
         self._open: dict[str, Store] = {}

@@ -188,13 +188,13 @@ class Progress:
 
     def take_passed(self, key: str) -> int | None:
         """The next waiting message of a key; None if there is none."""
-        waiting = self._passed[key]
-        while waiting:
+        while waiting := self._passed.get(key):
             offset = waiting.popleft()
             self._passed_ranges.remove(offset, offset + 1)
+            if not waiting:
+                del self._passed[key]
             if offset not in self.owner and offset not in self.done:
                 return offset
-        del self._passed[key]
         return None
 
     def next_known(self, offset: int) -> int:

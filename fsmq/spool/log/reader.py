@@ -199,7 +199,7 @@ class Reader:
         low, high = 0, len(pieces)  # the last piece that begins before the time
         while low < high:
             middle = (low + high) // 2
-            begins = self._first_time(pieces[middle])
+            begins = self.first_time(pieces[middle])
             if begins is None or begins >= time_us:
                 high = middle
             else:
@@ -230,7 +230,8 @@ class Reader:
             file.close()
         return max(offset, piece.start)
 
-    def _first_time(self, piece: Piece) -> int | None:
+    def first_time(self, piece: Piece) -> int | None:
+        """The time of a piece's first message, µs; 0 if it has none, None if the file is gone."""
         file = open_file(self._disk.tree, self._disk.segments, piece.name)
         if file is None:
             return None
@@ -253,6 +254,10 @@ class Reader:
             if end < known.end - 1000:
                 break
         return 0
+
+    def last_time_before(self, piece: Piece) -> int:
+        """The time of the last message of a piece; 0 if there is none."""
+        return self.last_time_us(Known([piece])) if piece.end is not None else 0
 
     def bytes_from(self, offset: int) -> int:
         """How many bytes of segments hold the messages from an offset on, about."""

@@ -58,6 +58,11 @@ class LogMessage:
         self._parsed: _Parsed | None = None if header else _NOTHING
 
     @property
+    def header(self) -> bytes:
+        """Its header block, as it stands in the file."""
+        return self._header
+
+    @property
     def published_at(self) -> float:
         return self.time_us / 1e6
 

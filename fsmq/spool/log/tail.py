@@ -169,6 +169,11 @@ class HostTail:
         self._writer.write(new)
         return new
 
+    def roll_if_used(self) -> None:
+        """Begin a new segment, under the lock, if the last one has messages."""
+        if self._end is not None and self._end.ordinal:
+            self.roll()
+
     def reload(self) -> None:
         """Look at the segments anew, under the lock: other programs have written some."""
         self._load(None, None)
@@ -183,7 +188,8 @@ class HostTail:
         self.sync(end)
         path = f"{self._disk.segments}/{name_of(end.base)}"
         if end.ordinal:
-            tree.rename(path, f"{self._disk.segments}/{name_of(end.base, end.offset)}")
+            # The name without an end stays for a while: it must not be free for a late writer.
+            tree.link(path, f"{self._disk.segments}/{name_of(end.base, end.offset)}")
         elif not end.base:
             tree.unlink(path)
         else:

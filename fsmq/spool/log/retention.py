@@ -1,0 +1,123 @@
+"""Retention: which segments go, oldest first and each as a whole.
+
+One goes when its age, the size of the rest and every channel allow it. A channel's veto holds for
+``max_lag``, and while the log has at most ``max_bytes``. Beyond that ``when_full`` decides: the
+segment goes and the channel counts what it has lost, or publishers are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from ..errors import NoSuchChannel
+from .channels import ChannelStore
+from .disk import REFUSES
+from .segments import Piece, name_of
+from .store import Store
+
+
+class Outcome(NamedTuple):
+    """What a look has done: segments that went, by name; channels that lost messages."""
+
+    removed: list[str]
+    lost: dict[str, int]
+
+
+class Retention:
+    """Applies the retention of one log. channels: all of its channels."""
+
+    def __init__(self, store: Store, channels: Callable[[], list[ChannelStore]]) -> None:
+        self._store = store
+        self._disk = store.disk
+        self._channels = channels
+
+    def step(self) -> Outcome:
+        """Remove what may go now. Raises NoSuchLog, Unavailable, OSError."""
+        settings = self._store.settings
+        outcome = Outcome([], {})
+        known = self._store.known(True)
+        sizes = [self._size(piece) for piece in known.pieces]
+        rest, refuses = sum(sizes), False
+        for number, piece in enumerate(known.pieces):
+            age = self._age(known.pieces, number)
+            is_old = age >= settings.retain_for
+            if not is_old or rest - sizes[number] < (settings.retain_bytes or 0):
+                break
+            if not self._may_go(piece, number == len(known.pieces) - 1):
+                break
+            assert piece.end is not None
+            is_beyond = settings.max_bytes is not None and rest > settings.max_bytes
+            behind = self._behind(piece.end, age, is_beyond)
+            if behind is None:
+                break
+            if behind and settings.when_full == "refuse":
+                refuses = True
+                break
+            self._remove(piece, behind, outcome)
+            rest -= sizes[number]
+        self._refuse(refuses)
+        return outcome
+
+    def _size(self, piece: Piece) -> int:
+        found = self._disk.tree.stat(f"{self._disk.segments}/{piece.name}")
+        return found.st_size if found is not None else 0
+
+    def _age(self, pieces: list[Piece], number: int) -> float:
+        """Seconds since the last message of a piece, or since a moment shortly after it."""
+        if number + 1 < len(pieces):
+            last_us = self._store.reader.first_time(pieces[number + 1])
+        else:
+            last_us = self._store.reader.last_time_us(self._store.known())
+        if not last_us:
+            last_us = self._store.reader.last_time_before(pieces[number])
+        return self._disk.clock() - last_us / 1e6 if last_us else 0.0
+
+    def _may_go(self, piece: Piece, is_last: bool) -> bool:
+        """Whether its name may become free; the last one of a host is followed by an empty one."""
+        with self._store.writing() as tail:
+            if tail is None:
+                # A writer of another host may still try for the name of a group.
+                return piece.name != name_of(piece.base)
+            if is_last:
+                tail.roll_if_used()
+                return False  # at the next look it is not the last one
+        return True
+
+    def _behind(self, end: int, age: float, is_beyond: bool) -> list[ChannelStore] | None:
+        """The channels that will lose messages if all before ``end`` goes; None for a veto."""
+        behind: list[ChannelStore] = []
+        for channel in self._channels():
+            try:
+                with channel.locked() as progress:
+                    position = progress.position
+                max_lag = channel.settings().max_lag
+            except NoSuchChannel:
+                continue
+            if position >= end:
+                continue
+            if not is_beyond and (max_lag is None or age <= max_lag):
+                return None
+            behind.append(channel)
+        return behind
+
+    def _remove(self, piece: Piece, behind: list[ChannelStore], outcome: Outcome) -> None:
+        assert piece.end is not None
+        for channel in behind:
+            with suppress(NoSuchChannel):
+                lost = channel.lose_before(piece.end)
+                outcome.lost[channel.name] = outcome.lost.get(channel.name, 0) + lost
+        if self._disk.trash(f"{self._disk.segments}/{piece.name}"):
+            outcome.removed.append(piece.name)
+        # One after the other: a crash must not bring back an older one alone.
+        self._disk.sync_folder(self._disk.segments)
+
+    def _refuse(self, refuses: bool) -> None:
+        path = f"{self._disk.folder}/{REFUSES}"
+        if not refuses:
+            self._disk.tree.unlink(path)
+            return
+        with suppress(FileExistsError):
+            os.close(self._disk.tree.create(path))

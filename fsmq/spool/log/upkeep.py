@@ -1,0 +1,91 @@
+"""Upkeep: what the mover does for logs.
+
+It makes durable what killed writers have left, merges groups, ends claims whose messages are
+poison, applies retention, and removes channels that nobody uses. Any number of processes may do so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..errors import FsmqError, NoSuchChannel, NoSuchLog
+from .channel import Channel
+from .channels import ChannelStore
+from .log import Log
+from .logs import Logs
+from .merging import Merger
+from .retention import Retention
+from .store import Store
+
+EVERY_S = 10.0
+_MOST_MERGES = 20
+
+
+class Upkeep:
+    """Looks after all logs of a spool. on_fault: called with what failed, and is tried again."""
+
+    def __init__(
+        self, logs: Logs, on_fault: Callable[[str, Exception], None] = lambda name, error: None
+    ) -> None:
+        self._logs = logs
+        self._on_fault = on_fault
+        self._mergers: dict[tuple[str, int], Merger] = {}
+        self._due: dict[str, float] = {}
+
+    def step(self, every_s: float = EVERY_S) -> float:
+        """Do what is due; in how many seconds there is more to do. Raises Unavailable."""
+        now = time.monotonic()
+        names = self._logs.names()
+        self._due = {name: self._due.get(name, now) for name in names}
+        for name in names:
+            if self._due[name] > now:
+                continue
+            try:
+                self._tend(self._logs.store(name))
+            except NoSuchLog:
+                continue
+            except (FsmqError, OSError) as error:
+                self._on_fault(f"logs/{name}", error)
+            self._due[name] = time.monotonic() + every_s
+        self._logs.close_idle()
+        return max(0.0, min([every_s, *(due - time.monotonic() for due in self._due.values())]))
+
+    def _tend(self, store: Store) -> None:
+        if not store.is_settled():
+            store.settle()
+        if store.settings.writers == "hosts":
+            self._merge(store)
+        log = Log(self._logs.spool, self._logs, store.disk.name)
+        self._tend_channels(log)
+        retention = Retention(store, lambda: self._channels(log))
+        outcome = retention.step()
+        metrics = self._logs.context.metrics
+        metrics.count(("log_removed", log.name), len(outcome.removed))
+        metrics.count(("log_lost", log.name), sum(outcome.lost.values()))
+
+    def _merge(self, store: Store) -> None:
+        key = (store.disk.name, store.inode)
+        merger = self._mergers.setdefault(key, Merger(store.disk))
+        for _ in range(_MOST_MERGES):
+            if not merger.step(store.settings.segment_bytes):
+                return
+
+    def _channels(self, log: Log) -> list[ChannelStore]:
+        return [self._logs.channel(log.name, name) for name in log.channels()]
+
+    def _tend_channels(self, log: Log) -> None:
+        for name in log.channels():
+            channel = Channel(log, name)
+            try:
+                settings = channel.settings()
+                used_at = self._logs.channel(log.name, name).used_at()
+                age = self._logs.context.clock() - used_at
+                if settings.expires is not None and not settings.paused and age > settings.expires:
+                    channel.delete()
+                else:
+                    channel.end_poison()
+            except NoSuchChannel:
+                continue
+            except (FsmqError, OSError) as error:
+                self._on_fault(f"logs/{log.name}/channels/{name}", error)

@@ -1,0 +1,416 @@
+"""Ordered logs: publish, read, ids, and what a crash or damage leaves of a segment."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchLog, OffsetGone, Unavailable
+from fsmq.spool.log import record
+from fsmq.spool.log.log import Log, LogEntry
+from fsmq.spool.log.ranges import Ranges
+from fsmq.spool.log.segments import arrange
+from tests.spool.helpers import Clock
+
+MODES = pytest.mark.parametrize("writers", ["host", "hosts"])
+
+
+@pytest.fixture
+def log(spool: Spool) -> Log:
+    made = spool.log("users")
+    assert made.create(writers="host")
+    return made
+
+
+def made(spool: Spool, writers: str) -> Log:
+    log = spool.log(f"of-{writers}")
+    log.create(writers=writers)
+    return log
+
+
+def bodies(log: Log, from_: int = 0) -> list[bytes]:
+    return [message.body for message in log.read(from_)]
+
+
+def segments(log: Log) -> list[Path]:
+    folder = log.spool.context.tree.root / "logs" / log.name / "log"
+    return sorted(path for path in folder.iterdir() if path.name[0] != ".")
+
+
+@MODES
+def test_what_is_published_is_read_in_order(spool: Spool, writers: str) -> None:
+    log = made(spool, writers)
+    assert log.publish(b"first", key="k", content_type="text/plain", attributes={"a": "b"}) == 0
+    assert log.publish_many([b"", "zwei", LogEntry(b"three", id="3")]) == range(1, 4)
+    found = list(log.read())
+    assert [message.offset for message in found] == [0, 1, 2, 3]
+    assert [message.body for message in found] == [b"first", b"", b"zwei", b"three"]
+    assert (found[0].key, found[0].content_type, found[0].attributes) == (
+        *("k", "text/plain"),
+        {"a": "b"},
+    )
+    assert (found[3].id, found[3].key) == ("3", None)
+    assert bodies(log, 2) == [b"zwei", b"three"]
+    assert log.end() == 4
+
+
+@MODES
+def test_another_process_reads_and_goes_on(spool: Spool, writers: str, clock: Clock) -> None:
+    log = made(spool, writers)
+    log.publish_many([b"%d" % number for number in range(300)])
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        again = other.log(log.name)
+        assert again.publish(b"other") == 300
+        assert log.publish(b"mine") == 301
+        assert again.publish(b"other again") == 302
+        assert bodies(again) == bodies(log)
+        assert bodies(log)[-3:] == [b"other", b"mine", b"other again"]
+
+
+def test_a_log_is_made_once_and_goes_with_all(spool: Spool, log: Log) -> None:
+    assert not log.create(retain_for=1)
+    assert log.settings().retain_for != 1
+    assert spool.logs() == ["users"]
+    uuid = log.stats().uuid
+    log.publish(b"gone")
+    log.delete()
+    assert spool.logs() == []
+    for verb in (log.delete, lambda: log.publish(b"x"), log.stats, log.end, lambda: list(log.read())):
+        with pytest.raises(NoSuchLog):
+            verb()
+    assert spool.reap() > 0
+    assert log.create()
+    assert log.publish(b"new") == 0
+    assert log.stats().uuid != uuid
+
+
+def test_what_another_process_deleted_takes_nothing(
+    spool: Spool, log: Log, clock: Clock
+) -> None:
+    log.publish(b"x")
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        other.log("users").delete()
+        with pytest.raises(NoSuchLog):
+            log.publish(b"y")
+        other.log("users").create()
+        assert log.publish(b"z") == 0
+        assert bodies(log) == bodies(other.log("users")) == [b"z"]
+
+
+@MODES
+def test_threads_share_appends_and_each_learns_its_offset(spool: Spool, writers: str) -> None:
+    log = made(spool, writers)
+    offsets: dict[int, bytes] = {}
+
+    def publish(name: int) -> None:
+        for number in range(20):
+            body = b"%d %d" % (name, number)
+            offsets[log.publish(body)] = body
+
+    threads = [threading.Thread(target=publish, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {message.offset: message.body for message in log.read()} == offsets
+    assert sorted(offsets) == list(range(160))
+
+
+@MODES
+def test_an_id_is_stored_once(spool: Spool, writers: str, clock: Clock) -> None:
+    log = made(spool, writers)
+    log.publish(b"before")
+    assert log.publish(b"a", id="one") == 1
+    assert log.publish(b"a again", id="one") == 1
+    batch = [LogEntry(b"b", id="two"), LogEntry(b"c"), LogEntry(b"d", id="three")]
+    assert log.publish_many(batch) == log.publish_many(batch) == range(2, 5)
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        assert other.log(log.name).publish(b"a", id="one") == 1
+        assert other.log(log.name).publish(b"e", id="four") == 5
+    assert log.publish(b"e", id="four") == 5
+    with pytest.raises(InvalidValue):
+        log.publish_many([LogEntry(b"b", id="two"), LogEntry(b"new", id="new")])
+    clock.advance(301)
+    assert log.publish(b"a much later", id="one") == 6
+
+
+def test_time_never_decreases(spool: Spool, log: Log, clock: Clock) -> None:
+    log.publish(b"now")
+    clock.advance(-3600)
+    log.publish(b"the clock was set back")
+    clock.advance(7200)
+    log.publish(b"later")
+    times = [message.published_at for message in log.read()]
+    assert times == sorted(times)
+    assert times[0] == times[1] == times[2] - 3600
+
+
+@MODES
+def test_a_moment_is_found(spool: Spool, writers: str, clock: Clock) -> None:
+    log = made(spool, writers)
+    log.configure(segment_bytes=4096)
+    begin = clock()
+    for _ in range(50):
+        log.publish_many([b"x" * 100] * 7)
+        clock.advance(1)
+
+    def at(seconds: float) -> int:
+        return log.offset_of(datetime.fromtimestamp(begin + seconds, UTC))
+
+    assert [at(-1), at(0), at(10), at(10.5), at(49), at(50)] == [0, 0, 70, 77, 343, 350]
+    with pytest.raises(InvalidValue):
+        log.offset_of(datetime.now())  # noqa: DTZ005
+
+
+def test_an_offset_in_a_large_segment_is_found_by_its_marks(spool: Spool, log: Log) -> None:
+    log.publish_many([b"%06d" % number for number in range(20_000)])
+    log.publish_many([bytes(200_000), b"behind"])
+    for offset in (0, 1, 63, 64, 65, 9_999, 19_999, 20_000, 20_001):
+        [message] = log.page(offset, 1).messages
+        assert message.offset == offset
+    assert log.page(19_999, 5).next == 20_002
+
+
+def test_segments_begin_anew(log: Log) -> None:
+    log.configure(segment_bytes=4096)
+    for number in range(100):
+        log.publish(b"%0200d" % number)
+    assert len(segments(log)) > 5
+    assert [int(body) for body in bodies(log)] == list(range(100))
+    stats = log.stats()
+    assert (stats.first, stats.next, stats.segments) == (0, 100, len(segments(log)))
+    assert 100 * 220 <= stats.bytes < 100 * 240
+
+
+def test_what_cannot_be_is_refused(spool: Spool, log: Log) -> None:
+    log.configure(max_message_bytes=10)
+    with pytest.raises(MessageTooLarge):
+        log.publish(b"x" * 11)
+    for wrong in ({"key": ""}, {"key": "a\nb"}, {"id": "x" * 300}, {"attributes": {"Key": "x"}}):
+        with pytest.raises(InvalidValue):
+            log.publish(b"x", **wrong)
+    with pytest.raises(InvalidValue) as error:
+        log.publish_many([b"x", LogEntry(b"x", key="")])
+    assert error.value.index == 1
+    with pytest.raises(InvalidValue):
+        log.configure(colour="red")
+    with pytest.raises(NoSuchLog):
+        spool.log("none").publish(b"x")
+    assert log.end() == 0
+
+
+# -- crashes and damage --------------------------------------------------------------------------
+
+
+def torn(log: Log, extra: bytes, clock: Clock, *, reboot: bool) -> Log:
+    """The log as a new process finds it after one died that was appending."""
+    [*_, last] = segments(log)
+    with last.open("ab") as file:
+        file.write(extra)
+    if reboot:
+        for name in (".writer", ".sync"):
+            last.with_name(name).unlink()
+    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    return log
+
+
+@pytest.mark.parametrize("reboot", [False, True])
+@pytest.mark.parametrize("cut", [1, 19, 20, 30, -1])
+def test_a_torn_append_is_cut(log: Log, clock: Clock, reboot: bool, cut: int) -> None:
+    log.publish_many([b"kept %d" % number for number in range(100)])
+    marks = record.Marks(b"x" * 16, 0, 0, 0, 0)
+    batch = b"".join(record.encode([record.Entry(b"", b"torn"), record.Entry(b"", b"2")], 1, marks))
+    log = torn(log, batch[:cut], clock, reboot=reboot)
+    assert len(bodies(log)) == 100
+    assert log.publish(b"next") == 100
+    assert bodies(log)[-2:] == [b"kept 99", b"next"]
+
+
+def test_a_whole_append_of_a_writer_that_died_counts_when_it_is_durable(
+    log: Log, clock: Clock
+) -> None:
+    log.publish(b"first")
+    marks = record.Marks(b"x" * 16, 0, 0, 0, 0)
+    log = torn(log, b"".join(record.encode([record.Entry(b"", b"left")], 1, marks)), clock, reboot=0)
+    assert bodies(log) == [b"first"]
+    assert log.publish(b"next") == 2
+    assert bodies(log) == [b"first", b"left", b"next"]
+
+
+def test_zeros_are_not_a_message(log: Log, clock: Clock) -> None:
+    log.publish_many([b"", b""])
+    log = torn(log, bytes(1000), clock, reboot=True)
+    assert log.publish(b"next") == 2
+    assert bodies(log) == [b"", b"", b"next"]
+
+
+def damage(path: Path, at: int, size: int = 1) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        old = file.read(size)
+        file.seek(at)
+        file.write(bytes(255 - byte for byte in old))
+
+
+@pytest.mark.parametrize("reboot", [False, True])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_damage_costs_no_more_than_up_to_the_next_mark(
+    log: Log, clock: Clock, is_last: bool, reboot: bool
+) -> None:
+    """Each byte of a stretch, alone: offsets of all others stay, and most of them are read."""
+    number, body = 200, b"%0100d"
+    for part in range(4):
+        log.publish_many([body % n for n in range(50 * part, 50 * part + 50)])
+    if not is_last:
+        log.configure(segment_bytes=4096)
+        log.publish(b"in the next segment")
+        number += 1
+    path = segments(log)[0]
+    whole = path.read_bytes()
+    for at in range(64, 64 + 120 * 70, 37):
+        damage(path, at)
+        if reboot:
+            for name in (".writer", ".sync"):
+                path.with_name(name).unlink(missing_ok=True)
+        log.spool.open_logs.close()  # type: ignore[attr-defined]
+        found, offset, lost = {}, 0, 0
+        while offset < log.end():
+            page = log.page(offset)
+            found.update({message.offset: message.body for message in page.messages})
+            offset, lost = page.next, lost + page.lost
+        assert log.end() == number, at
+        assert len(found) + lost == number
+        assert 0 <= lost <= 64
+        assert all(found[n] == body % n for n in found if n < 200)
+        path.write_bytes(whole)
+
+
+def test_a_missing_segment_is_a_hole(log: Log) -> None:
+    log.configure(segment_bytes=4096)
+    for number in range(60):
+        log.publish(b"%0200d" % number)
+    paths = segments(log)
+    gone = int(paths[2].name) - int(paths[1].name)
+    paths[1].unlink()
+    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    found = [int(body) for body in bodies(log)]
+    assert len(found) == 60 - gone
+    assert log.publish(b"1") == 60
+
+
+def test_the_end_is_remembered_when_all_segments_are_gone(log: Log) -> None:
+    log.publish_many([b"x"] * 5)
+    for path in segments(log):
+        path.unlink()
+    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    assert log.publish(b"next") == 5
+
+
+def test_behind_a_failed_sync_nothing_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Spool(root) as spool:
+        log = spool.log("users", create=True)
+        log.publish(b"good")
+        real = os.fdatasync
+
+        def fails(fd: int) -> None:
+            raise OSError(5, "injected")
+
+        monkeypatch.setattr("fsmq.spool.log.disk._fdatasync", fails)
+        with pytest.raises(Unavailable):
+            log.publish(b"lost")
+        monkeypatch.setattr("fsmq.spool.log.disk._fdatasync", real)
+        assert bodies(log) == [b"good"]
+        with Spool(root) as other:
+            assert bodies(other.log("users")) == [b"good"]
+        assert log.publish(b"next") == 1
+        assert bodies(log) == [b"good", b"next"]
+    with Spool(root) as spool:
+        assert bodies(spool.log("users")) == [b"good", b"next"]
+
+
+def test_the_first_sync_of_a_log_may_fail(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Spool(root) as spool:
+        log = spool.log("users", create=True)
+        log.settings()
+        spool.open_logs.store("users").settle()
+        real = os.fdatasync
+
+        def fails(fd: int) -> None:
+            raise OSError(5, "injected")
+
+        monkeypatch.setattr("fsmq.spool.log.disk._fdatasync", fails)
+        with pytest.raises(Unavailable):
+            log.publish(b"lost")
+        monkeypatch.setattr("fsmq.spool.log.disk._fdatasync", real)
+        assert log.publish(b"next") == 0
+        assert bodies(log) == [b"next"]
+
+
+# -- what names say ------------------------------------------------------------------------------
+
+
+def test_the_widest_name_counts() -> None:
+    def names(*ranges: tuple[int, int | None]) -> list[str]:
+        return [f"{a:020}" if b is None else f"{a:020}-{b:020}" for a, b in ranges]
+
+    def told(*ranges: tuple[int, int | None]) -> list[tuple[int, int | None, int]]:
+        return [(p.start, p.end, p.base) for p in arrange([*names(*ranges), ".x", "y"])]
+
+    assert told() == []
+    assert told((0, None)) == [(0, None, 0)]
+    assert told((0, None), (5, None)) == [(0, 5, 0), (5, None, 5)]
+    merged = ((0, 9), (0, None), (4, None), (9, None))
+    assert told(*merged) == [(0, 9, 0), (9, None, 9)]
+    assert told((0, 9), (5, 12), (3, None), (12, None)) == [(0, 9, 0), (9, 12, 5), (12, None, 12)]
+    assert told((0, None), (5, 9), (7, None)) == [(0, 5, 0), (5, 9, 5)]
+    assert told((3, 5), (8, None)) == [(3, 5, 3), (8, None, 8)]
+
+
+def test_ranges_are_sets_of_numbers() -> None:
+    import random
+
+    rng = random.Random(1)
+    for _ in range(200):
+        ranges, numbers = Ranges(), set()
+        for _ in range(30):
+            start = rng.randrange(60)
+            end = start + rng.randrange(12)
+            if rng.random() < 0.6:
+                ranges.add(start, end)
+                numbers |= {*range(start, end)}
+            else:
+                ranges.remove(start, end)
+                numbers -= {*range(start, end)}
+            flat = [n for a, b in ranges for n in range(a, b)]
+            assert flat == sorted(numbers)
+            assert all(b < c for (_, b), (c, _) in zip(list(ranges), list(ranges)[1:], strict=False))
+        assert [n for a, b in ranges.gaps(0, 80) for n in range(a, b)] == sorted(
+            {*range(80)} - numbers
+        )
+        assert ranges.count() == len(numbers)
+        for n in range(70):
+            assert (n in ranges) == (n in numbers)
+            after = n
+            while after in numbers:
+                after += 1
+            assert ranges.after(n) == after
+
+
+@MODES
+def test_what_retention_has_taken_is_an_answer(spool: Spool, writers: str) -> None:
+    log = made(spool, writers)
+    log.configure(segment_bytes=4096)
+    for _ in range(30):
+        log.publish_many([b"x" * 300] * 2)
+    first = segments(log)[0]
+    second = int(segments(log)[1].name)
+    first.unlink()
+    with pytest.raises(OffsetGone) as error:
+        log.page(0)
+    assert error.value.first == log.first() == second
+    assert [message.offset for message in log.read("first")][0] == second

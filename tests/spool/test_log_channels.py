@@ -1,0 +1,426 @@
+"""Channels of a log: three orders, claims and their ends, done, seek, poison, windows."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import (
+    ClaimVoid,
+    InvalidValue,
+    NoSuchChannel,
+    NoSuchLog,
+    NotInFlight,
+)
+from fsmq.spool.log.channel import Channel, ChannelMessage
+from fsmq.spool.log.log import Log, LogEntry
+from tests.spool.helpers import Clock
+
+ORDERS = pytest.mark.parametrize("order", ["none", "key", "strict"])
+
+
+@pytest.fixture
+def log(spool: Spool) -> Log:
+    return spool.log("users", create=True)
+
+
+def channel(log: Log, name: str = "mailer", **settings: object) -> Channel:
+    made = log.channel(name)
+    made.create("first", **settings)
+    return made
+
+
+def fill(log: Log, number: int = 10, keys: int = 0) -> None:
+    log.publish_many(
+        [LogEntry(b"%d" % n, key=f"k{n % keys}" if keys else None) for n in range(number)]
+    )
+
+
+def offsets(messages: list[ChannelMessage]) -> list[int]:
+    return [message.offset for message in messages]
+
+
+def folder(made: Channel, *parts: str) -> Path:
+    root = made.log.spool.context.tree.root
+    return root.joinpath("logs", made.log.name, "channels", made.name, *parts)
+
+
+def reopened(made: Channel) -> Channel:
+    """As a new process finds it."""
+    made.log.spool.open_logs.close()  # type: ignore[attr-defined]
+    made.log.spool.open_logs._channels.clear()  # type: ignore[attr-defined]
+    return made
+
+
+@ORDERS
+def test_all_is_handed_out_once_and_done(log: Log, order: str) -> None:
+    fill(log, 100, keys=7)
+    ch = channel(log, order=order)
+    got: list[int] = []
+    while messages := ch.claim(8):
+        assert all(message.deliveries == 1 for message in messages)
+        got += offsets(messages)
+        assert ch.done(*messages) == len(messages)
+        assert ch.done(*messages) == 0
+    assert got == list(range(100))
+    state = ch.state()
+    assert (state.position, state.lag, state.in_flight) == (100, 0, 0)
+    assert len(list(folder(ch, "1", "done").iterdir())) == 1
+    assert list(folder(ch, "1", "claims").iterdir()) == []
+    assert reopened(ch).claim() == []
+
+
+@ORDERS
+def test_a_claim_that_ends_comes_back_with_its_count(log: Log, clock: Clock, order: str) -> None:
+    fill(log, 5)
+    ch = channel(log, order=order, visibility_timeout=10)
+    first = ch.claim(3)
+    assert first[0].deadline == clock() + 10
+    ch.done(first[1])
+    clock.advance(9)
+    assert offsets(ch.claim(1)) == ([] if order == "strict" else [3])
+    ch.renew(first[0], visibility=30)
+    clock.advance(2)
+    again = reopened(ch).claim(10)
+    if order == "strict":
+        assert again == []
+        clock.advance(40)
+        again = ch.claim(10)
+        assert [(m.offset, m.deliveries) for m in again] == [(0, 2), (2, 2), (3, 1), (4, 1)]
+        return
+    assert [(m.offset, m.deliveries) for m in again] == [(2, 2), (4, 1)]
+    clock.advance(30)
+    assert [(m.offset, m.deliveries) for m in ch.claim(1)] == [(0, 2)]
+
+
+def test_none_passes_what_was_given_up(log: Log, clock: Clock) -> None:
+    fill(log)
+    ch = channel(log, order="none")
+    a, b, c = ch.claim(3)
+    ch.release(b, delay=5)
+    a.done()
+    assert offsets(ch.claim(2)) == [3, 4]
+    clock.advance(6)
+    assert [(m.offset, m.deliveries) for m in ch.claim(2)] == [(1, 2), (5, 1)]
+    c.release()
+    assert [(m.offset, m.deliveries) for m in ch.claim(1)] == [(2, 2)]
+
+
+def test_strict_waits_for_all_of_a_claim(log: Log, clock: Clock) -> None:
+    fill(log)
+    ch = channel(log, order="strict")
+    a, b, c = ch.claim(3)
+    assert ch.claim() == []
+    ch.done(b, c)
+    assert ch.claim() == []
+    a.release(delay=5)
+    assert ch.claim(9) == []
+    clock.advance(6)
+    assert [(m.offset, m.deliveries) for m in ch.claim(3)] == [(0, 2), (3, 1), (4, 1)]
+
+
+def test_a_key_is_in_one_claim_at_a_time(log: Log, clock: Clock) -> None:
+    fill(log, 12, keys=3)
+    ch = channel(log)
+    first = ch.claim(4)
+    assert offsets(first) == [0, 1, 2, 3]
+    assert ch.claim(10) == []
+    ch.done(first[1])
+    assert offsets(ch.claim(2)) == [4, 7]
+    ch.release(first[0], first[3], delay=5)  # of the key k0, of which 6 and 9 wait
+    ch.done(first[2])
+    assert offsets(ch.claim(9)) == [5, 8, 11]
+    clock.advance(6)
+    assert offsets(reopened(ch).claim(9)) == [0, 3, 6, 9]
+
+
+def test_a_released_message_waits_for_lower_ones_of_its_key(log: Log) -> None:
+    fill(log, 4, keys=1)
+    ch = channel(log)
+    messages = ch.claim(3)
+    messages[2].release()
+    assert ch.claim(9) == []
+    messages[0].done()
+    assert ch.claim(9) == []
+    messages[1].done()
+    assert offsets(ch.claim(9)) == [2, 3]
+
+
+def test_messages_without_a_key_pass_those_that_wait(log: Log) -> None:
+    log.publish_many([LogEntry(b"a", key="k"), LogEntry(b"b", key="k"), b"c", b"d"])
+    ch = channel(log)
+    [first] = ch.claim(1)
+    assert offsets(ch.claim(1)) == [2]
+    assert offsets(ch.claim(5)) == [3]
+    first.done()
+    assert offsets(ch.claim(5)) == [1]
+
+
+def test_two_processes_share_a_channel(log: Log, spool: Spool, clock: Clock) -> None:
+    fill(log, 60, keys=5)
+    ch = channel(log)
+    with Spool(spool.tree.root, sync="none", clock=clock) as two:
+        other = two.log("users").channel("mailer")
+        got: list[int] = []
+        while mine := ch.claim(2):
+            theirs = other.claim(2)
+            assert not {m.key for m in mine} & {m.key for m in theirs}
+            assert other.done(*theirs) == len(theirs)
+            ch.done(*mine)
+            got += offsets(mine) + offsets(theirs)
+        assert sorted(got) == list(range(60))
+        assert other.state()[:2] == ch.state()[:2] == (60, 0)
+
+
+def test_threads_never_get_the_same_message(log: Log) -> None:
+    fill(log, 400, keys=50)
+    ch = channel(log)
+    got: list[int] = []
+
+    def work() -> None:
+        while messages := ch.claim(3, wait=0.2):
+            got.extend(offsets(messages))
+            ch.done(*messages)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == list(range(400))
+
+
+def test_done_through_is_about_what_was_handed_out(log: Log) -> None:
+    fill(log)
+    ch = channel(log, order="none")
+    ch.claim(3)
+    later = ch.claim(3)
+    assert ch.done_through(4) == 5
+    assert ch.done_through(9) == 1
+    assert ch.done(later[-1]) == 0
+    assert ch.state().position == 6
+
+
+def test_what_was_not_handed_out_cannot_be_done(log: Log) -> None:
+    fill(log)
+    ch = channel(log)
+    ch.claim(2)
+    with pytest.raises(NotInFlight):
+        ch.done(1, 2)
+    with pytest.raises(NotInFlight):
+        ch.release(5)
+    assert ch.done(0, 1) == 2
+    with pytest.raises(NotInFlight):
+        ch.renew(1)
+
+
+def test_late_dones_count_whoever_has_the_claim(log: Log, clock: Clock) -> None:
+    fill(log, 2)
+    ch = channel(log, order="none", visibility_timeout=1)
+    [slow] = ch.claim(1)
+    clock.advance(2)
+    [again] = ch.claim(1)
+    assert again.offset == slow.offset
+    assert slow.done()
+    assert not again.done()
+
+
+def test_a_seek_makes_claims_void(log: Log) -> None:
+    fill(log)
+    ch = channel(log)
+    old = ch.claim(3)
+    old[0].done()
+    assert ch.seek("first") == 0
+    for verb in (lambda: old[1].done(), lambda: ch.renew(old[1]), lambda: old[2].release()):
+        with pytest.raises(ClaimVoid):
+            verb()
+    with pytest.raises(ClaimVoid):
+        ch.done(5)
+    new = reopened(ch).claim(4)
+    assert [(m.offset, m.deliveries) for m in new] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    with pytest.raises(ClaimVoid):
+        old[1].done()
+    assert ch.seek(7) == 7
+    assert offsets(ch.claim(9)) == [7, 8, 9]
+    assert ch.seek("last") == 10
+    assert ch.claim() == []
+    assert log.spool.reap() > 0  # type: ignore[attr-defined]
+    assert [path.name for path in folder(ch).iterdir() if path.is_dir()] == ["4"]
+
+
+def test_a_channel_begins_where_it_is_told_to(log: Log, clock: Clock) -> None:
+    fill(log, 5)
+    clock.advance(10)
+    fill(log, 5)
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(clock() - 5, UTC)
+    for place, begin in (("first", 0), ("last", 10), (3, 3), (moment, 5), (99, 10)):
+        made = log.channel(f"from-{begin}-{place}".replace(" ", "_").replace("+", "-"))
+        assert made.create(place)
+        assert not made.create("first")
+        assert made.state().position == begin
+    assert log.channels() == log.stats().channels
+    assert len(log.channels()) == 5
+
+
+def test_a_pause_hands_out_nothing(log: Log) -> None:
+    fill(log)
+    ch = channel(log)
+    [first, second] = ch.claim(2)
+    ch.pause()
+    assert reopened(ch).claim() == []
+    assert first.done()
+    second.release()
+    assert ch.state().paused
+    ch.resume()
+    assert offsets(ch.claim(1)) == [1]
+
+
+def test_the_window_is_bounded(log: Log) -> None:
+    fill(log, 30)
+    ch = channel(log, order="none", max_window=10)
+    messages = ch.claim(20)
+    assert len(messages) == 10
+    ch.done(*messages[1:])
+    assert ch.claim() == []
+    assert ch.state().stalled == "window"
+    messages[0].done()
+    assert offsets(ch.claim(20)) == list(range(10, 20))
+
+
+def test_many_gaps_become_a_bitmap(log: Log) -> None:
+    fill(log, 1000)
+    ch = channel(log, order="none")
+    messages = ch.claim(1000)
+    for message in messages[::2]:
+        message.done()
+    names = [path.name for path in folder(ch, "1", "done").iterdir()]
+    assert len(names) < 130
+    assert any(name.endswith(".bits") for name in names)
+    assert reopened(ch).state().lag == 500
+    assert ch.done(*messages) == 500
+    assert reopened(ch).state().position == 1000
+
+
+def poison(ch: Channel, clock: Clock, number: int) -> None:
+    for _ in range(number):
+        for message in ch.claim(1):
+            assert message.offset == 0
+            message.release()
+
+
+@ORDERS
+def test_poison_blocks(log: Log, clock: Clock, order: str) -> None:
+    fill(log, 4, keys=2)
+    ch = channel(log, order=order, max_deliveries=2)
+    poison(ch, clock, 2)
+    rest = ch.claim(9)
+    assert offsets(rest) == {"none": [1, 2, 3], "key": [1, 3], "strict": []}[order]
+    assert reopened(ch).state().blocked_at == 0
+    assert ch.done(0) == 1
+    ch.done(*rest)
+    assert ch.state().blocked_at is None
+    ch.done(*ch.claim(9))
+    assert ch.state().position == 4
+
+
+def test_poison_is_skipped(log: Log, clock: Clock) -> None:
+    fill(log, 4, keys=1)
+    ch = channel(log, max_deliveries=2, on_poison="skip")
+    poison(ch, clock, 2)
+    assert offsets(ch.claim(9)) == [1, 2, 3]
+    assert reopened(ch).state().skipped == 1
+
+
+def test_poison_is_buried_once(log: Log, spool: Spool, clock: Clock) -> None:
+    log.publish(b"bad", key="k", content_type="text/plain", attributes={"trace": "1"})
+    fill(log, 2)
+    ch = channel(log, order="none", max_deliveries=1, dead_letter_queue="dead")
+    assert spool.has_queue("dead")
+    ch.claim(1, visibility=5)
+    clock.advance(6)
+    assert offsets(ch.claim(1)) == [1]
+    ch.bury(1)
+    state = ch.state()
+    assert (state.buried, state.position) == (2, 2)
+    spool.deliver()
+    dead = spool.queue("dead").claim(9)
+    assert [(m.body, m.content_type) for m in dead] == [(b"bad", "text/plain"), (b"0", None)]
+    assert dead[0].attributes == {
+        **{"log": "users", "channel": "mailer", "offset": "0"},
+        **{"key": "k", "trace": "1"},
+    }
+
+
+def test_what_cannot_be_buried_is_refused(log: Log) -> None:
+    fill(log)
+    ch = channel(log)
+    [message] = ch.claim(1)
+    with pytest.raises(InvalidValue):
+        message.bury()
+    with pytest.raises(InvalidValue):
+        ch.configure(on_poison="bury")
+    assert message.done()
+
+
+def test_a_with_settles(log: Log) -> None:
+    fill(log, 2)
+    ch = channel(log, order="strict")
+    with ch.claim(1)[0]:
+        pass
+    with pytest.raises(KeyError), ch.claim(1)[0]:
+        raise KeyError
+    assert [(m.offset, m.deliveries) for m in ch.claim(1)] == [(1, 2)]
+
+
+def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
+    fill(log)
+    ch = channel(log)
+    messages = ch.claim(2)
+    ch.delete()
+    for verb in (ch.claim, ch.state, ch.settings, ch.delete, messages[0].done, ch.pause):
+        with pytest.raises(NoSuchChannel):
+            verb()
+    assert log.channels() == []
+    with pytest.raises(NoSuchLog):
+        spool.log("none").channel("x").claim()
+
+
+def test_shells_may_touch_and_remove(log: Log, clock: Clock) -> None:
+    import os
+
+    fill(log, 4)
+    ch = channel(log, order="none", visibility_timeout=1000)
+    ch.claim(2)
+    [path] = folder(ch, "1", "claims").iterdir()
+    os.utime(path, (clock() - 1, clock() - 1))
+    assert [(m.offset, m.deliveries) for m in reopened(ch).claim(9)] == [
+        *((0, 2), (1, 2)),
+        *((2, 1), (3, 1)),
+    ]
+    for path in folder(ch, "1", "claims").iterdir():
+        path.unlink()
+    assert [m.deliveries for m in reopened(ch).claim(9)] == [1, 1, 1, 1]
+    for path in folder(ch, "1").iterdir():
+        for inner in path.iterdir():
+            inner.unlink()
+        path.rmdir()
+    folder(ch, "1").rmdir()
+    assert offsets(reopened(ch).claim(9)) == [0, 1, 2, 3]
+
+
+def test_damage_in_the_log_is_lost_to_a_channel(log: Log) -> None:
+    fill(log, 3)
+    path = log.spool.context.tree.root / "logs/users/log" / f"{0:020}"
+    data = path.read_bytes()
+    path.write_bytes(data[: 64 + 20] + b"X" + data[64 + 21 :])
+    ch = channel(log)
+    messages = ch.claim(9)
+    assert offsets(messages) == [1, 2]
+    ch.done(*messages)
+    state = reopened(ch).state()
+    assert (state.position, state.lost, state.first_lost) == (3, 1, 0)

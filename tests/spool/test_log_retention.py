@@ -1,0 +1,162 @@
+"""Retention of logs: what goes, who has a veto, and what those who are behind learn."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import LogFull, OffsetGone
+from fsmq.spool.log.channel import Channel
+from fsmq.spool.log.log import Log
+from fsmq.spool.log.upkeep import Upkeep
+from tests.spool.helpers import Clock
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+@pytest.fixture
+def log(spool: Spool) -> Log:
+    made = spool.log("users")
+    made.create(segment_bytes=4096, retain_for=HOUR_S, writers="host")
+    return made
+
+
+def fill(log: Log, clock: Clock, batches: int = 10) -> None:
+    """A batch each minute, and two in a segment."""
+    for _ in range(batches):
+        log.publish_many([b"x" * 100] * 20)
+        clock.advance(60)
+
+
+def tend(log: Log) -> None:
+    upkeep = Upkeep(log.spool.open_logs)  # type: ignore[attr-defined]
+    for _ in range(3):
+        upkeep.step(every_s=0.0)
+
+
+def test_without_channels_age_decides(log: Log, clock: Clock) -> None:
+    fill(log, clock)
+    tend(log)
+    assert log.first() == 0
+    clock.advance(HOUR_S - 4 * 60)
+    tend(log)
+    assert 0 < log.first() < 200
+    first = log.first()
+    with pytest.raises(OffsetGone) as error:
+        log.page(0)
+    assert error.value.first == first
+    assert len(list(log.read())) == 200 - first
+    clock.advance(HOUR_S)
+    tend(log)
+    assert log.first() == log.end() == 200
+    assert list(log.read()) == []
+    assert log.publish(b"next") == 200
+
+
+def test_the_newest_bytes_are_kept(log: Log, clock: Clock) -> None:
+    log.configure(retain_for=0, retain_bytes=10_000)
+    fill(log, clock, 20)
+    tend(log)
+    stats = log.stats()
+    assert stats.first > 0
+    assert 10_000 <= stats.bytes < 16_000
+
+
+def test_a_channel_has_a_veto_for_a_while(log: Log, clock: Clock) -> None:
+    fill(log, clock)
+    ch = log.channel("slow")
+    ch.create("first", max_lag=DAY_S)
+    clock.advance(2 * HOUR_S)
+    tend(log)
+    assert log.first() == 0
+    ch.pause()
+    ch.resume()
+    messages = ch.claim(100)
+    ch.done(*messages)
+    tend(log)
+    assert 0 < log.first() <= 100
+    first = log.first()
+    clock.advance(DAY_S)
+    tend(log)
+    state = ch.state()
+    assert log.first() == 200
+    assert (state.position, state.lost, state.first_lost, state.lag) == (200, 100, 100, 0)
+    assert first <= 100
+    log.publish(b"new")
+    assert [message.offset for message in ch.claim(10)] == [200]
+    tend(log)
+    assert ch.state().lost == 100
+
+
+def test_a_log_may_refuse_instead(log: Log, clock: Clock) -> None:
+    log.configure(when_full="refuse", max_bytes=8_000)
+    ch = log.channel("slow")
+    ch.create("first")
+    fill(log, clock)
+    clock.advance(2 * HOUR_S)
+    tend(log)
+    with pytest.raises(LogFull):
+        log.publish(b"x")
+    assert ch.state().lost == 0
+    ch.done(*ch.claim(200))
+    tend(log)
+    assert log.publish(b"x") == 200
+
+
+def test_a_log_that_drops_has_a_size(log: Log, clock: Clock) -> None:
+    log.configure(max_bytes=10_000)
+    ch = log.channel("slow")
+    ch.create("first")
+    fill(log, clock)
+    clock.advance(2 * HOUR_S)
+    tend(log)
+    stats, state = log.stats(), ch.state()
+    assert stats.bytes <= 10_000
+    assert state.lost == stats.first == state.position > 0
+    got = ch.claim(200)
+    assert [message.offset for message in got] == list(range(stats.first, 200))
+
+
+def expiring(log: Log, name: str) -> Channel:
+    made = log.channel(name)
+    made.create("last", expires=HOUR_S)
+    return made
+
+
+def test_channels_that_nobody_uses_are_removed(spool: Spool, log: Log, clock: Clock) -> None:
+    for name in ("idle", "paused", "used"):
+        expiring(log, name)
+    log.channel("paused").pause()
+    clock.advance(-HOUR_S / 2)  # the filesystem has its own clock
+    tend(log)
+    assert log.channels() == ["idle", "paused", "used"]
+    clock.advance(2 * HOUR_S)
+    store = spool.open_logs.channel("users", "used")
+    real = store.used_at
+    store.used_at = lambda: real() + 1.4 * HOUR_S  # type: ignore[method-assign]
+    tend(log)
+    assert log.channels() == ["paused", "used"]
+
+
+def test_a_mover_ends_poison_that_nobody_claims(log: Log, spool: Spool, clock: Clock) -> None:
+    log.publish(b"bad")
+    ch = log.channel("c")
+    ch.create("first", order="none", max_deliveries=1, dead_letter_queue="dead")
+    ch.claim(1, visibility=5)
+    clock.advance(6)
+    tend(log)
+    assert ch.state().position == 1
+    assert spool.counts("dead").total == 1
+
+
+def test_what_a_killed_writer_left_is_settled(log: Log) -> None:
+    log.publish(b"one")
+    store = log._store
+    with store.writing() as tail:
+        assert tail is not None
+        from fsmq.spool.log.record import Entry
+
+        tail.append([[Entry(b"", b"two")]], 4096)
+    assert log.end() == 1
+    tend(log)
+    assert [message.body for message in log.read()] == [b"one", b"two"]
