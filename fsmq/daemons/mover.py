@@ -13,6 +13,7 @@ from fsmq.spool.errors import FsmqError, UnusableSpool
 from fsmq.spool.index.events import must_poll
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.log.upkeep import UpkeepThread
 from fsmq.spool.mover.delivery import Delivery
 from fsmq.spool.records.reports import Reports
 from fsmq.spool.spool import open_context
@@ -45,7 +46,7 @@ def main(options: MoverOptions) -> int:
         return refusal(error)
     if options.root is not None and (code := probed(options.root)):
         return code
-    return _run(options, context, polls)
+    return _run(options, context, polls, filesystem.whole_sync)
 
 
 def _open(options: MoverOptions) -> Tree:
@@ -79,7 +80,7 @@ def _delivers(options: MoverOptions) -> bool:
     return destination.name == QUEUES and options.source.absolute() == destination.parent / NEW
 
 
-def _run(options: MoverOptions, context: Context, polls: bool) -> int:
+def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool) -> int:
     tree = context.tree
     if options.root is not None:
         context.journal = open_journal(
@@ -97,6 +98,10 @@ def _run(options: MoverOptions, context: Context, polls: bool) -> int:
         on_problem=lambda name, reason: log.warning("left alone", file=name, reason=reason),
         on_fault=_log_fault,
     )
+
+    upkeep = None
+    if options.root is not None:
+        upkeep = UpkeepThread(context, _log_fault, whole_sync=whole_sync)
 
     def reload() -> None:
         take_log_level("mover", MoverOptions)
@@ -125,6 +130,8 @@ def _run(options: MoverOptions, context: Context, polls: bool) -> int:
             lately = time.monotonic() - delivery.claimed_at < _LATELY_S
             loop.pause(_GATHER_S if lately else _GATHER_UNCLAIMED_S)
         loop.wait(0.0 if moved else delivery.timeout())
+    if upkeep is not None:
+        upkeep.close()
     reports.leave()
     log.info("stopped", counted=context.metrics.totals())
     delivery.close()

@@ -28,6 +28,7 @@ from .layout.transitions import REAPED
 from .layout.tree import Tree
 from .log.log import Log
 from .log.logs import Logs
+from .log.upkeep import Upkeep
 from .mover.delivery import Delivery
 from .moves import Move
 from .queue import Queue
@@ -313,6 +314,14 @@ class Spool:
     def logs(self) -> list[str]:
         """The names of all logs, sorted."""
         return self.open_logs.names()
+
+    def tend_logs(self) -> None:
+        """Do what the mover would do now for logs, for programs that run alone.
+
+        What killed writers left becomes durable, retention is applied, poison messages are buried.
+        Raises Unavailable.
+        """
+        Upkeep(self.open_logs).step(every_s=0.0)
 
     # -- moves of whole queues --------------------------------------------------------------------
 

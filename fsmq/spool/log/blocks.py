@@ -48,7 +48,7 @@ class Block:
         """Offsets from this one on whose records are damaged."""
         return [(max(start, offset), end) for start, end in self.lost if end > offset]
 
-    def extend(self, stretch: Stretch) -> None:
+    def grow(self, stretch: Stretch) -> None:
         """Add what stands behind it."""
         size = stretch.position - self.position + _OVERHEAD * len(stretch.messages)
         # A new list: others may be reading the one that there is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,9 @@ from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check
 from ..layout.uuids import derived_uuid7
 from ..verbs.put import put
 from ..views.counts import Depths, count
-from .channels import Channels, ChannelStore, check_channel
+from .channel_files import Channels, check_channel
+from .channels import ChannelStore
+from .handed import ChannelMessage, Given, generation_of, offset_of
 from .log_settings import ChannelSettings
 from .ranges import Range, ranges_of
 from .record import LogMessage
@@ -26,97 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _POLL_S = 0.05
 _MAX_CLAIM = 100_000
-
-
-class ChannelMessage:
-    """A message that a channel has handed out.
-
-    deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
-    In a ``with`` it is done at the end, and released when the end is an exception.
-    """
-
-    __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation", "message")
-
-    def __init__(
-        self,
-        channel: Channel,
-        message: LogMessage,
-        deliveries: int,
-        deadline: float,
-        generation: int,
-    ) -> None:
-        self._channel = channel
-        self._settled = False
-        self.message = message
-        self.deliveries = deliveries
-        self.deadline = deadline
-        self.generation = generation
-
-    @property
-    def offset(self) -> int:
-        return self.message.offset
-
-    @property
-    def body(self) -> bytes:
-        return self.message.body
-
-    @property
-    def key(self) -> str | None:
-        return self.message.key
-
-    @property
-    def id(self) -> str | None:
-        return self.message.id
-
-    @property
-    def content_type(self) -> str | None:
-        return self.message.content_type
-
-    @property
-    def attributes(self) -> Mapping[str, str]:
-        return self.message.attributes
-
-    @property
-    def published_at(self) -> float:
-        return self.message.published_at
-
-    def done(self) -> bool:
-        """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""
-        self._settled = True
-        return self._channel.done(self) == 1
-
-    def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NotInFlight."""
-        self.deadline = self._channel.renew(self, visibility=visibility)
-        return self.deadline
-
-    def release(self, delay: float = 0.0) -> None:
-        """Let it be handed out again, after ``delay`` seconds. Raises NotInFlight."""
-        self._settled = True
-        self._channel.release(self, delay=delay)
-
-    def bury(self) -> None:
-        """Move it to the channel's dead-letter queue. Raises NotInFlight, InvalidValue."""
-        self._channel.bury(self)
-        self._settled = True
-
-    def __enter__(self) -> ChannelMessage:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if self._settled:
-            return
-        if error is None:
-            self.done()
-        else:
-            self.release()
-
-    def __repr__(self) -> str:
-        return f"<ChannelMessage {self.offset} of {self._channel.name!r}: {self.body[:40]!r}>"
-
-
-Given = int | ChannelMessage
-"""A message that was handed out, or its offset."""
 
 
 class ChannelState(NamedTuple):
@@ -170,12 +81,12 @@ class Channel:
         start = min(max(self.log.offset_of(from_), known.first), known.end)
         self._make_dead_letter_queue(checked)
         with as_unavailable(f"cannot create channel {self.name!r}"):
-            return Channels(store).create(self.name, start, checked)
+            return Channels(store.disk).create(self.name, start, checked)
 
     def delete(self) -> None:
         """Delete the channel durably; what only it kept may go then."""
         with as_unavailable(f"cannot delete channel {self.name!r}"):
-            if not Channels(self.log._store).delete(self.name):
+            if not Channels(self.log._store.disk).delete(self.name):
                 raise NoSuchChannel(self.log.name, self.name)
 
     def settings(self) -> ChannelSettings:
@@ -243,7 +154,7 @@ class Channel:
         Raises NotInFlight for one that was not handed out, ClaimVoid after a seek.
         """
         return self.done_ranges(
-            ranges_of(sorted({_offset(one) for one in messages})), _generation(messages)
+            ranges_of(sorted({offset_of(one) for one in messages})), generation_of(messages)
         )
 
     def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
@@ -256,7 +167,7 @@ class Channel:
     def done_through(self, last: Given) -> int:
         """Finish all messages that were handed out up to this one, durably; how many."""
         with self._doing("finish messages of"):
-            number = self._store.done_through(_offset(last), _generation([last]))
+            number = self._store.done_through(offset_of(last), generation_of([last]))
         self.log.spool.context.metrics.count(("log_done", self.log.name), number)
         return number
 
@@ -269,7 +180,9 @@ class Channel:
             store = self._store
             seconds = store.settings().visibility_timeout if visibility is None else visibility
             check_seconds("visibility", seconds, MAX_VISIBILITY_S)
-            return store.renew([_offset(one) for one in messages], seconds, _generation(messages))
+            return store.renew(
+                [offset_of(one) for one in messages], seconds, generation_of(messages)
+            )
 
     def release(self, *messages: Given, delay: float = 0.0) -> None:
         """Let messages be handed out again, after ``delay`` seconds; durably.
@@ -278,7 +191,9 @@ class Channel:
         """
         check_seconds("delay", delay, MAX_DELAY_S)
         with self._doing("release messages of"):
-            self._store.release([_offset(one) for one in messages], delay, _generation(messages))
+            self._store.release(
+                [offset_of(one) for one in messages], delay, generation_of(messages)
+            )
 
     def bury(self, *messages: Given) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
@@ -288,8 +203,8 @@ class Channel:
         if self.settings().dead_letter_queue is None:
             raise InvalidValue("dead_letter_queue", "is not set: nothing can be buried")
         with self._doing("bury messages of"):
-            offsets = [_offset(one) for one in messages]
-            self._store.bury(offsets, _generation(messages), self._bury)
+            offsets = [offset_of(one) for one in messages]
+            self._store.bury(offsets, generation_of(messages), self._bury)
 
     def end_poison(self) -> None:
         """Bury or skip messages whose deliveries are used up, though nobody claims."""
@@ -401,16 +316,3 @@ def _blocked_at(due: Iterable[Any], settings: ChannelSettings) -> int | None:
         return None
     starts = [next(iter(hold.ranges))[0] for hold in due if hold.deliveries >= most]
     return min(starts, default=None)
-
-
-def _offset(given: Given) -> int:
-    if isinstance(given, ChannelMessage):
-        return given.offset
-    return check_number("offset", given, 0, 10**18)
-
-
-def _generation(messages: Iterable[Given]) -> int | None:
-    """The generation that messages were handed out in; offsets are of whatever it is now."""
-    found = {one.generation for one in messages if isinstance(one, ChannelMessage)}
-    return min(found, default=None)
-

@@ -13,260 +13,24 @@ it is answered, and nothing can be done that is not durable in the log.
 
 from __future__ import annotations
 
-import json
-import os
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from ..durability.sync import Work
-from ..errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
-from ..layout import documents
-from ..layout.names import check_queue
-from ..layout.tree import Tree
+from ..errors import ClaimVoid, NotInFlight, Unavailable
 from ..layout.uuids import uuid7
-from .finished import DONE, Finished, done_name
+from .channel_files import LOCK, make_generation, write_tally
 from .handing import Chooser, Chosen
-from .hints import LockFile
-from .holds import CLAIMS, RETRY, Hold, HoldFiles
+from .holds import CLAIMS, Hold
 from .log_settings import ChannelSettings
+from .open_channel import OpenChannel
 from .progress import Progress
 from .ranges import Range, Ranges, ranges_of
 from .record import LogMessage
-from .store import Store
-
-CHANNEL_FILE, TALLY_FILE, LOCK = "channel.json", "tally.json", ".lock"
-_MAX_FILE_BYTES = 64 * 1024
-_COUNTER_BYTES = 20
-# Folders are listed at least this often, for the sake of who works on them by hand.
-_DISTRUST_S = 1.0
 
 
-def check_channel(name: str) -> str:
-    """Return what may name a channel. Raises InvalidValue."""
-    return check_queue(name, "channel")
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a channel did not get, over all its generations.
-
-    lost: messages that retention took, or damage. first_lost: the offset of the first.
-    lost_through: what has been counted. skipped, buried: by on_poison.
-    """
-
-    lost: int = 0
-    first_lost: int | None = None
-    lost_through: int = 0
-    skipped: int = 0
-    buried: int = 0
-
-
-class Channels:
-    """The channels of a log: made, listed, removed. Methods raise OSError."""
-
-    def __init__(self, store: Store) -> None:
-        self._disk = store.disk
-        self._tree = store.disk.tree
-
-    def create(self, name: str, start: int, settings: ChannelSettings) -> bool:
-        """Create a channel at an offset, durably; False if it was there, and is as it was."""
-        path = f"{self._disk.channels}/{name}"
-        if self._tree.is_folder(path):
-            self._disk.sync_folder(self._disk.channels)
-            return False
-        draft = f"{self._disk.channels}/.{uuid7()}"
-        self._tree.make_entry(draft)
-        try:
-            make_generation(self._disk.tree, f"{draft}/1", start)
-            self._tree.replace(f"{draft}/{CHANNEL_FILE}", encode(settings.as_dict()))
-            self._tree.rename(draft, path)
-        except FileExistsError:
-            self._disk.trash(draft)
-            self._disk.sync_folder(self._disk.channels)
-            return False
-        except OSError:
-            with suppress(OSError):
-                self._disk.trash(draft)
-            raise
-        self._disk.sync_folder(self._disk.channels)
-        return True
-
-    def delete(self, name: str) -> bool:
-        """Delete a channel durably; False if there was none."""
-        found = self._disk.trash(f"{self._disk.channels}/{name}")
-        self._disk.sync_folder(self._disk.channels)
-        return found
-
-
-def make_generation(tree: Tree, folder: str, start: int) -> None:
-    """The folders of a generation that begins at an offset, durably but for its name."""
-    tree.make_entry(folder)
-    for name in (DONE, CLAIMS, RETRY):
-        tree.make_entry(f"{folder}/{name}")
-    if start:
-        os.close(tree.create(f"{folder}/{DONE}/{done_name(0, start)}"))
-    tree.sync_folder(f"{folder}/{DONE}")
-    tree.sync_folder(folder)
-
-
-def encode(document: dict[str, Any]) -> bytes:
-    return (json.dumps(document, indent=2) + "\n").encode()
-
-
-class ChannelStore:
-    """One channel. Safe in threads. sync: makes a change durable."""
-
-    def __init__(self, store: Store, name: str, sync: Callable[[Work], None]) -> None:
-        self.store = store
-        self.name = name
-        self.folder = f"{store.disk.channels}/{name}"
-        self._tree = store.disk.tree
-        self._sync = sync
-        self._mutex = threading.RLock()
-        self._lock: LockFile | None = None  # held, and nothing was announced
-        self._counter = -1
-        self._listed_at = float("-inf")
-        self._generation = 0
-        self._progress: Progress | None = None
-        self._settings = ChannelSettings()
-        self._version: tuple[int, ...] = ()
-
-    # -- settings --------------------------------------------------------------------------------
-
-    def settings(self) -> ChannelSettings:
-        """The settings in force now. Raises NoSuchChannel, OSError."""
-        path = f"{self.folder}/{CHANNEL_FILE}"
-        found = self._tree.look(path)
-        if found is None:
-            if not self._tree.is_folder(self.folder):
-                raise NoSuchChannel(self.store.disk.name, self.name)
-            return self._settings
-        version = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if version != self._version:
-            with suppress(ValueError, FileNotFoundError):
-                known = ChannelSettings().as_dict()
-                read = documents.read(self._tree, path, _MAX_FILE_BYTES)
-                given = {name: value for name, value in read.items() if name in known}
-                order = self._settings.order
-                self._settings = ChannelSettings().changed(given)
-                if order != self._settings.order:
-                    self._counter = -1
-            self._version = version
-        return self._settings
-
-    def replace_settings(self, settings: ChannelSettings) -> None:
-        with self.locked():
-            self._announce()
-            self._tree.replace(f"{self.folder}/{CHANNEL_FILE}", encode(settings.as_dict()))
-
-    def tally(self) -> Tally:
-        """What the channel did not get."""
-        try:
-            found = documents.read(self._tree, f"{self.folder}/{TALLY_FILE}", _MAX_FILE_BYTES)
-        except (FileNotFoundError, ValueError):
-            return Tally()
-        known = asdict(Tally())
-        return Tally(**{n: v for n, v in found.items() if n in known and isinstance(v, int)})
-
-    def _write_tally(self, tally: Tally) -> None:
-        self._tree.replace(f"{self.folder}/{TALLY_FILE}", encode(asdict(tally)))
-
-    # -- the lock --------------------------------------------------------------------------------
-
-    @contextmanager
-    def locked(self) -> Iterator[Progress]:
-        """Keep others out; how far the channel is. Raises NoSuchChannel, Unavailable, OSError.
-
-        Call `_announce` before the first change: other processes read all anew then.
-        """
-        with self._mutex:
-            try:
-                lock = LockFile(self._tree, f"{self.folder}/{LOCK}")
-            except (FileNotFoundError, NotADirectoryError):
-                raise NoSuchChannel(self.store.disk.name, self.name) from None
-            try:
-                with lock.locked():
-                    if not lock.is_current():
-                        raise NoSuchChannel(self.store.disk.name, self.name)
-                    progress = self._current(lock)
-                    self._lock = lock
-                    yield progress
-            except (NotInFlight, ClaimVoid):
-                raise  # nothing was changed
-            except BaseException:
-                self._progress = None  # what was changed in part is to be read anew
-                raise
-            finally:
-                self._lock = None
-                lock.close()
-
-    def _announce(self) -> None:
-        """Let other processes know that holds, or what is done, are about to change."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            self._counter += 1
-            lock.write_bytes(b"%0*d" % (_COUNTER_BYTES, self._counter))
-
-    def _current(self, lock: LockFile) -> Progress:
-        settings = self.settings()
-        try:
-            counter = int(lock.read_bytes(_COUNTER_BYTES) or b"0")
-        except ValueError:
-            counter = 0
-        now = time.monotonic()
-        if (
-            self._progress is None
-            or counter != self._counter
-            or now - self._listed_at > _DISTRUST_S
-        ):
-            self._load(settings)
-            self._counter, self._listed_at = counter, now
-        assert self._progress is not None
-        return self._progress
-
-    def _load(self, settings: ChannelSettings) -> None:
-        self._tree.refresh(self.folder)
-        numbers = [int(name) for name in self._tree.names(self.folder) if name.isdecimal()]
-        generation = max(numbers, default=0)
-        if not generation:
-            if not self._tree.is_folder(self.folder):
-                raise NoSuchChannel(self.store.disk.name, self.name)
-            generation = self._begin(self.store.first())
-        if self._progress is None or generation != self._generation:
-            folder = f"{self.folder}/{generation}"
-            self._progress = Progress(Finished(self._tree, folder), HoldFiles(self._tree, folder))
-            self._generation = generation
-        self._progress.load(self._keys_of if settings.order == "key" else None)
-
-    def _begin(self, start: int) -> int:
-        """A first generation, where someone has removed all by hand."""
-        draft = f"{self.folder}/.{uuid7()}"
-        make_generation(self._tree, draft, start)
-        self._tree.rename(draft, f"{self.folder}/1")
-        self._tree.sync_folder(self.folder)
-        return 1
-
-    def _keys_of(self, ranges: Iterable[Range]) -> dict[int, str]:
-        """The keys of messages, of those that have one."""
-        keys: dict[int, str] = {}
-        first, end = self.store.known().first, self.store.end()
-        for start, stop in ranges:
-            offset = max(start, first)
-            while offset < min(stop, end):
-                page = self.store.page(offset, stop - offset)
-                keys.update((m.offset, m.key) for m in page.messages if m.key is not None)
-                if page.next <= offset:
-                    break
-                offset = page.next
-        return keys
-
-    @property
-    def generation(self) -> int:
-        return self._generation
+class ChannelStore(OpenChannel):
+    """The verbs of one channel. Safe in threads. Each raises as `locked` does."""
 
     # -- claim -----------------------------------------------------------------------------------
 
@@ -347,7 +111,7 @@ class ChannelStore:
             tally.buried += ranges.count()
         else:
             tally.skipped += ranges.count()
-        self._write_tally(tally)
+        write_tally(self._tree, self.folder, tally)
         self._finish(progress, list(ranges))
 
     def _messages(self, start: int, end: int) -> Iterator[LogMessage]:
@@ -381,7 +145,7 @@ class ChannelStore:
             start = next(iter(new))[0]
             tally.first_lost = start if tally.first_lost is None else tally.first_lost
             tally.lost_through = max(tally.lost_through, new.end)
-            self._write_tally(tally)
+            write_tally(self._tree, self.folder, tally)
         self._finish(progress, ranges)
         return lost
 
@@ -524,4 +288,3 @@ class ChannelStore:
         if found is None:
             found = self._tree.stat(self.folder)
         return found.st_mtime if found is not None else 0.0
-

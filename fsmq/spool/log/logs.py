@@ -17,8 +17,9 @@ from ..records.peers import host_name
 from .blocks import Blocks
 from .channels import ChannelStore
 from .disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
+from .log_document import Document
 from .log_settings import LogSettings
-from .store import Document, Store
+from .store import Store
 
 # So many logs are kept open at most; one that nobody has used for a while is closed.
 _MOST_OPEN = 256

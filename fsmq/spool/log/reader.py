@@ -119,7 +119,7 @@ class Reader:
                     return None
                 if at >= 0 and block is not None and offset == block.next:
                     if block.position < block_end(position):
-                        return self._extend(file, block, position, piece, limit)
+                        return self._grow(file, block, position, piece, limit)
                     begin, position = block.next, block.position
                 elif at < 0 or begin != offset:
                     begin, position = self._place(file, piece, offset, limit)
@@ -146,12 +146,12 @@ class Reader:
         self._blocks.keep(self._number, piece.base, position, block)
         return block
 
-    def _extend(
+    def _grow(
         self, file: File, block: Block, begin: int, piece: Piece, limit: int | None
     ) -> Block:
         good = file.size if limit is None else limit
         before = block.size
-        block.extend(
+        block.grow(
             read_stretch(file, block.position, block.next, block_end(begin), good, piece.end or 0)
         )
         if block.position >= good and block.next < (piece.end or 0):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
-from typing import Any
 
 from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, unavailable
 from ..layout import documents
@@ -18,6 +15,7 @@ from .dedupe import Ids
 from .disk import LOG_FILE, REFUSES, Disk
 from .hints import End, boot_id
 from .linking import LinkedTail
+from .log_document import Document
 from .log_settings import LogSettings
 from .reader import Known, Page, Reader, known_at
 from .record import Entry
@@ -26,31 +24,6 @@ from .segments import Piece, arrange, name_of, open_file
 from .tail import HostTail
 
 _MAX_FILE_BYTES = 64 * 1024
-
-
-class Document:
-    """``log.json``: who the log is, and its settings."""
-
-    def __init__(self, uuid: str, settings: LogSettings, host: str, created_at: float) -> None:
-        self.uuid = uuid
-        self.settings = settings
-        self.host = host
-        self.created_at = created_at
-
-    def encode(self) -> bytes:
-        about = {"uuid": self.uuid, "host": self.host, "created_at": self.created_at}
-        return (json.dumps({**about, **asdict(self.settings)}, indent=2) + "\n").encode()
-
-    @classmethod
-    def parse(cls, found: dict[str, Any]) -> Document:
-        """Raises ValueError, InvalidValue."""
-        known = LogSettings().as_dict()
-        settings = LogSettings().changed({n: v for n, v in found.items() if n in known})
-        uuid, host, created = found.get("uuid"), found.get("host"), found.get("created_at")
-        if not isinstance(uuid, str) or not isinstance(host, str | None):
-            raise ValueError("uuid or host is not text")
-        created_at = float(created) if isinstance(created, int | float) else 0.0
-        return cls(uuid, settings, host or "", created_at)
 
 
 class _Batch:
@@ -204,9 +177,7 @@ class Store:
                 raise Unavailable("the setting writers was changed just now")
             new = self._new_ones(group, document.settings, end.offset)
             if new:
-                written = tail.append(
-                    [one.entries for one in new], document.settings.segment_bytes
-                )
+                written = tail.append([one.entries for one in new], document.settings.segment_bytes)
                 end = written.end
                 for batch, first in zip(new, written.firsts, strict=True):
                     batch.first = first
@@ -411,4 +382,3 @@ def _copy(error: Exception) -> Exception:
         return made
     except Exception:
         return error
-

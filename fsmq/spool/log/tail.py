@@ -247,9 +247,7 @@ class HostTail:
     ) -> End:
         """Open the last segment, and cut what a crash has torn."""
         boot = boot_id()
-        file = open_file(
-            self._disk.tree, self._disk.segments, last.name, os.O_RDWR | os.O_APPEND
-        )
+        file = open_file(self._disk.tree, self._disk.segments, last.name, os.O_RDWR | os.O_APPEND)
         if file is None:
             raise Unavailable(f"the segment {last.name} was removed just now")
         if file.line is None or file.line.messages is not None:

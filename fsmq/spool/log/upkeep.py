@@ -6,9 +6,13 @@ poison, applies retention, and removes channels that nobody uses. Any number of 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
+from ..context import Context, Pending
+from ..durability.sync import Syncer
 from ..errors import FsmqError, NoSuchChannel, NoSuchLog
 from .channel import Channel
 from .channels import ChannelStore
@@ -18,6 +22,7 @@ from .merging import Merger
 from .retention import Retention
 from .store import Store
 
+T = TypeVar("T")
 EVERY_S = 10.0
 _MOST_MERGES = 20
 
@@ -89,3 +94,51 @@ class Upkeep:
                 continue
             except (FsmqError, OSError) as error:
                 self._on_fault(f"logs/{log.name}/channels/{name}", error)
+
+
+class UpkeepThread:
+    """Looks after the logs of a spool in a thread of its own, beside a program's other work.
+
+    It is a spool as far as the verbs of logs need one. on_fault: as of `Upkeep`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        on_fault: Callable[[str, Exception], None],
+        *,
+        whole_sync: bool = True,
+    ) -> None:
+        self.context = context
+        self.syncer = Syncer(context.tree, whole=whole_sync)
+        self._logs = Logs(self)
+        self._upkeep = Upkeep(self._logs, on_fault)
+        self._on_fault = on_fault
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fsmq-logs", daemon=True)
+        self._thread.start()
+
+    def complete(self, pending: Pending[T]) -> T:
+        """Make a verb durable and give its result. Raises Unavailable."""
+        try:
+            self.syncer.sync(pending.work)
+        except FsmqError:
+            pending.abandon()
+            raise
+        return pending.finish()
+
+    def close(self) -> None:
+        """End the thread; it finishes what it is at first."""
+        self._stopping.set()
+        self._thread.join()
+        self._logs.close()
+        self.syncer.close()
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            try:
+                pause = self._upkeep.step()
+            except Exception as error:  # a slip with one log must not end the work for all
+                self._on_fault("logs", error)
+                pause = EVERY_S

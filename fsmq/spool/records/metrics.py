@@ -54,6 +54,13 @@ METRICS: Mapping[str, Metric] = {
     "purge": _counter("queues_purged", "Queues purged"),
     "delete_queue": _counter("queues_deleted", "Queues deleted"),
     "publish": _counter("publishes", "Messages published to topics"),
+    "log_publish": _counter("log_messages_published", "Messages published to logs", "log"),
+    "log_claim": _counter("log_messages_claimed", "Messages that channels handed out", "log"),
+    "log_done": _counter("log_messages_done", "Messages that channels finished", "log"),
+    "log_lost": _counter(
+        "log_messages_lost", "Messages that retention took before a channel finished them", "log"
+    ),
+    "log_removed": _counter("log_segments_removed", "Segments that retention removed", "log"),
     "promote": _counter("puts_recovered", "Complete messages of writers that died"),
     "torn": _counter("puts_discarded", "Unfinished messages of writers that died"),
     "journal": _counter("journal_lines", "Steps noted in the lifecycle journal"),

@@ -1,0 +1,123 @@
+"""Messages that a channel has handed out, and how callers name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from ..layout.settings import check_number
+from .record import LogMessage
+
+
+class Handing(Protocol):
+    """The channel of a message that was handed out."""
+
+    name: str
+
+    def done(self, *messages: Given) -> int: ...
+    def renew(self, *messages: Given, visibility: float | None = None) -> float: ...
+    def release(self, *messages: Given, delay: float = 0.0) -> None: ...
+    def bury(self, *messages: Given) -> None: ...
+
+
+class ChannelMessage:
+    """A message that a channel has handed out.
+
+    deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
+    In a ``with`` it is done at the end, and released when the end is an exception.
+    """
+
+    __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation", "message")
+
+    def __init__(
+        self,
+        channel: Handing,
+        message: LogMessage,
+        deliveries: int,
+        deadline: float,
+        generation: int,
+    ) -> None:
+        self._channel = channel
+        self._settled = False
+        self.message = message
+        self.deliveries = deliveries
+        self.deadline = deadline
+        self.generation = generation
+
+    @property
+    def offset(self) -> int:
+        return self.message.offset
+
+    @property
+    def body(self) -> bytes:
+        return self.message.body
+
+    @property
+    def key(self) -> str | None:
+        return self.message.key
+
+    @property
+    def id(self) -> str | None:
+        return self.message.id
+
+    @property
+    def content_type(self) -> str | None:
+        return self.message.content_type
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        return self.message.attributes
+
+    @property
+    def published_at(self) -> float:
+        return self.message.published_at
+
+    def done(self) -> bool:
+        """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""
+        self._settled = True
+        return self._channel.done(self) == 1
+
+    def renew(self, visibility: float | None = None) -> float:
+        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NotInFlight."""
+        self.deadline = self._channel.renew(self, visibility=visibility)
+        return self.deadline
+
+    def release(self, delay: float = 0.0) -> None:
+        """Let it be handed out again, after ``delay`` seconds. Raises NotInFlight."""
+        self._settled = True
+        self._channel.release(self, delay=delay)
+
+    def bury(self) -> None:
+        """Move it to the channel's dead-letter queue. Raises NotInFlight, InvalidValue."""
+        self._channel.bury(self)
+        self._settled = True
+
+    def __enter__(self) -> ChannelMessage:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._settled:
+            return
+        if error is None:
+            self.done()
+        else:
+            self.release()
+
+    def __repr__(self) -> str:
+        return f"<ChannelMessage {self.offset} of {self._channel.name!r}: {self.body[:40]!r}>"
+
+
+Given = int | ChannelMessage
+"""A message that was handed out, or its offset."""
+
+
+def offset_of(given: Given) -> int:
+    if isinstance(given, ChannelMessage):
+        return given.offset
+    return check_number("offset", given, 0, 10**18)
+
+
+def generation_of(messages: Iterable[Given]) -> int | None:
+    """The generation that messages were handed out in; offsets are of whatever it is now."""
+    found = {one.generation for one in messages if isinstance(one, ChannelMessage)}
+    return min(found, default=None)

@@ -1,0 +1,34 @@
+"""``log.json``: who a log is, and its settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from .log_settings import LogSettings
+
+
+class Document:
+    """``log.json``: who the log is, and its settings."""
+
+    def __init__(self, uuid: str, settings: LogSettings, host: str, created_at: float) -> None:
+        self.uuid = uuid
+        self.settings = settings
+        self.host = host
+        self.created_at = created_at
+
+    def encode(self) -> bytes:
+        about = {"uuid": self.uuid, "host": self.host, "created_at": self.created_at}
+        return (json.dumps({**about, **asdict(self.settings)}, indent=2) + "\n").encode()
+
+    @classmethod
+    def parse(cls, found: dict[str, Any]) -> Document:
+        """Raises ValueError, InvalidValue."""
+        known = LogSettings().as_dict()
+        settings = LogSettings().changed({n: v for n, v in found.items() if n in known})
+        uuid, host, created = found.get("uuid"), found.get("host"), found.get("created_at")
+        if not isinstance(uuid, str) or not isinstance(host, str | None):
+            raise ValueError("uuid or host is not text")
+        created_at = float(created) if isinstance(created, int | float) else 0.0
+        return cls(uuid, settings, host or "", created_at)
