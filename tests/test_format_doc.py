@@ -181,7 +181,7 @@ def test_dot_names() -> None:
 
 def test_a_staged_job_looks_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 18 by its drawing: what stands there while a job is written, and once it counts."""
-    shapes = re.findall(r"(?m)^ {6,10}(\S+)  ", DOCUMENT.split("## 18.")[1])
+    shapes = re.findall(r"(?m)^ {6,10}(\S+)  ", DOCUMENT.split("## 18.")[1].split("\n## ")[0])
     uuid = "01977420-dc00-7abc-8def-0123456789ab"
     drawn = {
         re.sub(r"<part>|<uuid7>", uuid, shape).replace("<job>", "load").replace("<number>", "7")

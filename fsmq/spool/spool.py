@@ -26,9 +26,8 @@ from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.transitions import REAPED
 from .layout.tree import Tree
-from .log.log import Log
 from .log.logs import Logs
-from .log.upkeep import Upkeep
+from .log.of_spool import LogsOfSpool
 from .mover.delivery import Delivery
 from .moves import Move
 from .queue import Queue
@@ -62,7 +61,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
     return context, filesystem
 
 
-class Spool:
+class Spool(LogsOfSpool):
     """An opened spool.
 
     root: the folder; it and its parts are created where missing (unless ``create`` is False).
@@ -298,30 +297,6 @@ class Spool:
             InvalidValue, NoSuchTopic, Unavailable
         """
         return self.context.topics.unsubscribe(topic, queue)
-
-    # -- logs ------------------------------------------------------------------------------------
-
-    def log(self, name: str, *, create: bool = False) -> Log:
-        """An ordered log to work with. To name it creates nothing, unless ``create`` is given.
-
-        Its verbs raise NoSuchLog if there is none of this name.
-        """
-        log = Log(self, self.open_logs, check_queue(name, "log"))
-        if create:
-            log.create()
-        return log
-
-    def logs(self) -> list[str]:
-        """The names of all logs, sorted."""
-        return self.open_logs.names()
-
-    def tend_logs(self) -> None:
-        """Do what the mover would do now for logs, for programs that run alone.
-
-        What killed writers left becomes durable, retention is applied, poison messages are buried.
-        Raises Unavailable.
-        """
-        Upkeep(self.open_logs).step(every_s=0.0)
 
     # -- moves of whole queues --------------------------------------------------------------------
 

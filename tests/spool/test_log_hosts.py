@@ -19,7 +19,7 @@ from fsmq.spool.errors import OffsetGone
 from fsmq.spool.log import linking
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.merging import Merger
-from tests.suite import HOME
+from tests.harness.suite import HOME
 
 TRUST_S, MERGE_AFTER_S = 0.2, 1.5
 

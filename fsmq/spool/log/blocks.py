@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from .ranges import Range
 from .record import LINE_BYTES, LogMessage
-from .scan import Stretch, read_stretch
 from .segments import File
+from .stretch import Stretch, read_stretch
 
 BLOCK_BYTES = 1024 * 1024
 DEFAULT_BUDGET = 64 * 1024 * 1024

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
-from fsmq.kinds import Choice, Kind, Number, Whole
+from fsmq.kinds import Choice, Flag, Kind, Number, Whole
 
 from ..errors import InvalidValue
 from ..layout.settings import MAX_TTL_S, MAX_VISIBILITY_S, QueueName, Setting, checked
@@ -20,23 +20,6 @@ DAY_S = 86_400.0
 
 def _about(kind: Kind, means: str, null: str = "") -> dict[str, Setting]:
     return {"setting": Setting(kind, means, null)}
-
-
-class YesNo:
-    """The kind of a setting that is true or false."""
-
-    native: tuple[type, ...] = (bool,)
-    unit = limits = ""
-    metavar = "true|false"
-    expected = "true or false"
-
-    def parse(self, raw: Any) -> bool:
-        """The value. Raises ValueError."""
-        if isinstance(raw, bool):
-            return raw
-        if raw in ("true", "false"):
-            return bool(raw == "true")
-        raise ValueError(raw)
 
 
 class _Settings:
@@ -149,7 +132,7 @@ class ChannelSettings(_Settings):
         ),
     )
     paused: bool = field(
-        default=False, metadata=_about(YesNo(), "whether the channel hands out nothing")
+        default=False, metadata=_about(Flag(), "whether the channel hands out nothing")
     )
     max_window: int = field(
         default=1 << 20,

@@ -16,8 +16,8 @@ from ..layout.uuids import uuid7
 from .disk import Disk
 from .linking import KEPT_NAMES, MERGE_AFTER_S, since_boot
 from .record import LINE_BYTES, Marks, first_line, pack, parse_line
-from .scan import read_stretch
 from .segments import Piece, arrange, name_of, open_file, parse_name
+from .stretch import read_stretch
 
 # So many bytes of groups are read for one segment at most, beside its size.
 _LARGEST_GROUP = 1 << 30

@@ -14,8 +14,8 @@ from .disk import Disk
 from .hints import End
 from .ranges import Range
 from .record import HEAD, LINE_BYTES, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, find_mark
-from .scan import Stretch, read_stretch
 from .segments import File, Piece, find, open_file
+from .stretch import Stretch, read_stretch
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
 PAGE_BYTES = 64 * 1024 * 1024
@@ -146,9 +146,7 @@ class Reader:
         self._blocks.keep(self._number, piece.base, position, block)
         return block
 
-    def _grow(
-        self, file: File, block: Block, begin: int, piece: Piece, limit: int | None
-    ) -> Block:
+    def _grow(self, file: File, block: Block, begin: int, piece: Piece, limit: int | None) -> Block:
         good = file.size if limit is None else limit
         before = block.size
         block.grow(

@@ -19,8 +19,8 @@ from .log_document import Document
 from .log_settings import LogSettings
 from .reader import Known, Page, Reader, known_at
 from .record import Entry
-from .scan import read_stretch
 from .segments import Piece, arrange, name_of, open_file
+from .stretch import read_stretch
 from .tail import HostTail
 
 _MAX_FILE_BYTES = 64 * 1024

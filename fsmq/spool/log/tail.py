@@ -19,8 +19,8 @@ from ..layout.uuids import uuid7
 from .disk import Disk
 from .hints import End, Hint, boot_id
 from .record import LINE_BYTES, Entry, Marks, encode, first_line, parse_line
-from .scan import Tail, start_of, walk
 from .segments import File, Piece, arrange, name_of, open_file
+from .stretch import Tail, start_of, walk
 
 
 class Written(NamedTuple):

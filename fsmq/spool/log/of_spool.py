@@ -1,0 +1,35 @@
+"""What a spool has of its logs."""
+
+from __future__ import annotations
+
+from .log import Log
+from .logs import Logs, check_log
+from .upkeep import Upkeep
+
+
+class LogsOfSpool:
+    """The methods of a spool about its logs. open_logs: those that are in use, opened."""
+
+    open_logs: Logs
+
+    def log(self, name: str, *, create: bool = False) -> Log:
+        """An ordered log to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchLog if there is none of this name.
+        """
+        log = Log(self.open_logs.spool, self.open_logs, check_log(name))
+        if create:
+            log.create()
+        return log
+
+    def logs(self) -> list[str]:
+        """The names of all logs, sorted."""
+        return self.open_logs.names()
+
+    def tend_logs(self) -> None:
+        """Do what the mover would do now for logs, for programs that run alone.
+
+        What killed writers left becomes durable, retention is applied, poison messages are buried.
+        Raises Unavailable.
+        """
+        Upkeep(self.open_logs).step(every_s=0.0)
