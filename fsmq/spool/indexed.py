@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from .context import Pending
 from .errors import NoSuchMessage
-from .layout.given_ids import GIVEN_ID, GIVEN_NAME
+from .layout.given_ids import GIVEN_ID, GIVEN_NAME, check_given
 from .layout.message import Message, NewMessage
 from .verbs import by_id, postpone
+from .verbs.among import reserved_among
 from .views import scan
 
 if TYPE_CHECKING:
@@ -47,10 +49,24 @@ class Indexed:
             stored = self.spool.complete(stored.rest)
         return stored.names
 
-    def ensure(self, message: NewMessage) -> bool:
-        """Put a message unless one has its ``id``; of many callers at once one is told True."""
-        [is_put] = self.spool.complete(self.spool.unsynced.ensure(self.name, [message]))
-        return is_put
+    def ensure(self, message: NewMessage, *, among: Sequence[str] = ()) -> bool:
+        """Put a message unless one has its ``id``; of many callers at once one is told True.
+
+        among: other queues with an index, in which it must not be either.
+        """
+        others = [queue for queue in among if queue != self.name]
+        if not others:
+            [is_put] = self.spool.complete(self.spool.unsynced.ensure(self.name, [message]))
+            return is_put
+        context = self.spool.context
+        with reserved_among(context, [self.name, *others], check_given(message.id or "")):
+            standing = by_id.standing_among(context, others, message.id or "")
+            if standing is None:
+                [is_put] = self.spool.complete(self.spool.unsynced.ensure(self.name, [message]))
+                return is_put
+            # What is said to be there must be there after a crash.
+            self.spool.complete(Pending(standing, lambda: None))
+            return False
 
     def find(self, given_id: str) -> Message | None:
         """Look at the message of an id, in whatever state; None if there is none."""

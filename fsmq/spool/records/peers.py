@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
 from typing import NamedTuple
 
 from ..index.share import Share
@@ -18,6 +19,7 @@ from ..layout.tree import Tree
 BEAT_S = 5.0
 DEAD_AFTER_S = 20.0
 _MAX_ADDRESS_BYTES = 300
+_ZONE = ".zone@"
 
 
 class Host(NamedTuple):
@@ -92,3 +94,31 @@ def _address(tree: Tree, node: str) -> str:
         os.close(fd)
     first = written.decode("utf-8", "replace").partition("\n")[0]
     return first if first.isprintable() else ""
+
+
+def beat_zone(tree: Tree, zone: str) -> None:
+    """Note that a zone has a consumer. Raises OSError.
+
+    Its file has a dot-name, so that it counts as no host that claims.
+    """
+    fd = tree.create_with(tree.folder(PEERS, _ZONE + zone), os.O_RDWR | os.O_CREAT)
+    try:
+        os.utime(fd)
+    finally:
+        os.close(fd)
+
+
+def zones(tree: Tree) -> list[str]:
+    """The zones that have a consumer, and the nodes that are alive, sorted. Raises OSError.
+
+    Their ages are reckoned from the youngest heartbeat, or from now if that is later: a clock of
+    this host that is behind must not let them look dead, or alive.
+    """
+    beaten: dict[str, float] = {}
+    for name in tree.names(tree.folder(PEERS)):
+        found = tree.stat(tree.folder(PEERS, name))
+        if found is not None and (name[0] != "." or name.startswith(_ZONE)):
+            zone = name.removeprefix(_ZONE)
+            beaten[zone] = max(beaten.get(zone, 0.0), found.st_mtime)
+    now = max([time.time(), *beaten.values()])
+    return sorted(zone for zone, at in beaten.items() if now - at < DEAD_AFTER_S)

@@ -26,6 +26,7 @@ from ..layout.steps import finish
 from ..layout.transitions import (
     CLAIMED,
     DELAY,
+    IDS,
     NEW,
     QUEUES,
     REMOVE,
@@ -87,6 +88,21 @@ def standing(context: Context, queue: str, given_id: str) -> Standing | None:
         # A put has the id, and has not shown its message yet; or the link is stale.
         if not show_unfinished(tree, queue, given_id):
             return None
+    return None
+
+
+def standing_among(context: Context, queues: Sequence[str], given_id: str) -> Work | None:
+    """What makes durable that a message of the id is in one of some queues; None if none has it.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    tree = context.tree
+    for queue in queues:
+        with at_index(context, queue, given_id, "look into"):
+            if standing(context, queue, given_id) is not None:
+                folders = {tree.folder(QUEUES, queue), tree.folder(IDS, queue)}
+                return Work(folders=folders | {tree.folder(NEW), tree.folder(DELAY)})
     return None
 
 

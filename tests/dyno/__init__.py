@@ -1,0 +1,1 @@
+"""dyno-queues on a spool and on a server."""
