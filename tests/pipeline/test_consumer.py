@@ -138,6 +138,28 @@ def test_a_batch_that_failed_is_given_again_and_not_before_acknowledged(
     assert visible(spool.tree.root) == []
 
 
+def test_one_row_that_always_fails_is_buried_alone(spark: SparkSession, spool: Spool) -> None:
+    ids = fill(spool, "jobs", 3)
+    query = Query(spark, spool)
+    query.options["failedBatch"] = "divide"
+    with pytest.raises(Exception, match="'divide' buries a row that fails alone"):
+        query.drain()
+    spool.queue("jobs").configure(max_deliveries=1, dead_letter_queue="dead")
+
+    def fail() -> None:
+        if ids[1] in query.seen[-1]:
+            raise RuntimeError("the sink says no")
+
+    query.within = fail
+    for _ in range(2):
+        with pytest.raises(Exception, match="the sink says no"):
+            query.drain()
+    assert query.seen == [[ids[0]], [ids[1]]]
+    assert query.drain() == [[], [ids[2]]]
+    assert [message.id for message in spool.queue("dead").peek()] == [ids[1]]
+    assert visible(spool.tree.root) == [("dead", ids[1])]
+
+
 def test_what_others_had_after_its_timer_is_left_out(spark: SparkSession, spool: Spool) -> None:
     ids = fill(spool, "jobs", 4)
     query = Query(spark, spool)

@@ -251,6 +251,42 @@ def test_what_a_consumer_did_is_in_the_journal_when_it_knows_of_it(root: Path) -
             assert noted()["removed"] == 3
 
 
+def test_a_batch_that_fails_is_divided_until_what_does_harm_is_alone(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    jobs.configure(max_deliveries=2, dead_letter_queue="dead")
+    ids = fill(jobs, 5)
+
+    def given_again() -> list[Batch]:
+        """By another program, after the claims have ended."""
+        clock.advance(20)
+        spool.deliver()
+        with Consumer(spool, "spark", visibility=10, counts_again=False) as consumer:
+            [first, *_] = consumer.batches("s", 0)
+            consumer.divide(consumer.renew_batch(first), 2)
+            return [consumer.renew_batch(batch) for batch in consumer.batches("s", 0)]
+
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        assert consumer.claim("s", 0, ["jobs"], 5) is not None
+    batches = given_again()
+    assert [ids_of(batch) for batch in batches] == [ids[:3], ids[3:]]
+    assert [batch.number for batch in batches] == [1, 2]
+    batches = given_again()
+    assert [ids_of(batch) for batch in batches] == [ids[:2], ids[3:], ids[2:3]]
+    batches = given_again()
+    assert [ids_of(batch) for batch in batches] == [ids[:1], ids[3:], ids[2:3], ids[1:2]]
+    # Who was with it has used up nothing.
+    assert {claim.deliveries for batch in batches for claim in batch.claims["jobs"]} == {1}
+    # Alone it is delivered once more, and then buried.
+    assert [claim.deliveries for claim in given_again()[0].claims["jobs"]] == [2]
+    with Consumer(spool, "spark", visibility=10, counts_again=False) as consumer:
+        first = consumer.batches("s", 0)[0]
+        assert [len(batch) for batch in consumer.divide(first, 2)] == [0]
+        assert consumer.commit("s", 4) == 4
+    assert [m.id for m in spool.queue("dead").peek()] == ids[:1]
+    assert spool.counts("jobs").total == 0
+
+
 def test_what_was_committed_is_finished_by_any_mover(
     spool: Spool, jobs: Queue, clock: Clock
 ) -> None:

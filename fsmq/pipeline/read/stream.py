@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -30,7 +30,7 @@ from fsmq.pipeline.options import Options
 from fsmq.pipeline.read.arrow import Batches, no_collector
 from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Queues
-from fsmq.spool import FsmqError, NoSuchQueue, Spool, State
+from fsmq.spool import FsmqError, InvalidValue, NoSuchQueue, Spool, State
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.durability.sync import sync_filesystem
@@ -39,6 +39,8 @@ from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
 from fsmq.spool.layout.filesystem import is_network, kind_of, looks_coarse
 from fsmq.spool.layout.message import MAX_HEADER_BYTES
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.settings import SettingsStore
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.records.alive import look
 
@@ -51,6 +53,7 @@ OPTIONS = (
     "maxBytesPerBatch",
     "visibilityTimeout",
     "missingQueue",
+    "failedBatch",
     "partitions",
     "maxBodyBytes",
     "syncBeforeCommit",
@@ -66,6 +69,9 @@ Offset = dict[str, Any]
 _MESSAGES, _BYTES = 10_000, 256 * 1024 * 1024
 _PER_PARTITION = 1000
 _FAIL, _WAIT = "fail", "wait"
+_AGAIN, _DIVIDE = "again", "divide"
+# Into so many parts a batch that fails is divided: three divisions find one row among 4,096.
+_PARTS = 16
 _LEAST_VISIBILITY_S = 1.0
 # How long the process of a driver that was killed may take to end.
 _PATIENCE_S = 15.0
@@ -119,6 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if given.text("visibilityTimeout") is not None:
             self._visibility = given.number("visibilityTimeout", 0.0, _LEAST_VISIBILITY_S)
         self._waits = given.choice("missingQueue", _FAIL, (_FAIL, _WAIT)) == _WAIT
+        self._divides = given.choice("failedBatch", _AGAIN, (_AGAIN, _DIVIDE)) == _DIVIDE
         self._partitions = given.integer("partitions", os.cpu_count() or 1)
         self._limit = given.integer("maxBodyBytes", MAX_PLAIN_BYTES)
         self._sync = [f.strip() for f in (given.text("syncBeforeCommit") or "").split(",") if f]
@@ -127,6 +134,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool: Spool | None = None
         self._consumer: Consumer | None = None
         self._claimed: set[str] = set()  # batches that were claimed here
+        # Batches that Spark has learned of here; what it asks for besides, it has had before.
+        self._offered: set[str] = set()
         # The queues that there were when it last claimed, and those that were missing.
         self._known: set[str] = set()
         self._missing: set[str] = set()
@@ -138,6 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with as_unavailable(f"cannot look into {self._root}"):
                 if not self._waits:
                     self._queues.check(tree)
+                if self._divides:
+                    _check_dead_letters(tree, filter(self._queues.holds, tree.queues()))
         finally:
             tree.close()
 
@@ -162,7 +173,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         consumer.adopt(stream, after)
         given_again = consumer.batches(stream, after)
         batch = given_again[0] if given_again else self._claim(consumer, stream, after, limit)
-        return start if batch is None else {"stream": stream, "batch": batch.number}
+        if batch is None:
+            return start
+        self._offered = {batch.name}
+        return {"stream": stream, "batch": batch.number}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[Part]:
         """The shares of the batches after ``start``, up to ``end``. Raises FsmqError."""
@@ -178,7 +192,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("batch %d of %s was committed before", end["batch"], self._name)
         # What a process before this one claimed may have gone back meanwhile.
         held = [b if b.name in self._claimed else consumer.renew_batch(b) for b in batches]
+        if self._divides:
+            held = [b if b.name in self._offered else self._divided(consumer, b) for b in held]
         return [part for batch in held for part in self._parts(batch)]
+
+    def _divided(self, consumer: Consumer, batch: Batch) -> Batch:
+        """The first part of a batch that Spark was given before, and has not done."""
+        first, *others = consumer.divide(batch, _PARTS)
+        self._offered.add(first.name)
+        _log.warning(
+            "a batch of %d messages was not done: %d are given again, and the others in %d batches",
+            *(len(batch), len(first), len(others)),
+        )
+        return first
 
     def commit(self, end: Offset) -> None:
         """Remove the messages of all batches up to ``end``. Raises FsmqError."""
@@ -264,6 +290,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._spool,
                 self._name,
                 visibility=self._visibility,
+                counts_again=not self._divides,
                 patience=_PATIENCE_S,
                 on_lost=_report_lost,
                 on_problem=_report_problem,
@@ -316,9 +343,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield Part(batch.name, list(claims.items()))
 
 
+def _check_dead_letters(tree: Tree, queues: Iterable[str]) -> None:
+    store = SettingsStore(tree)
+    for queue in queues:
+        settings = store.get(queue)
+        if settings.dead_letter_queue is None or settings.max_deliveries is None:
+            raise InvalidValue(
+                "option failedBatch",
+                f"{_DIVIDE!r} buries a row that fails alone, and queue {queue!r} has nothing set for"
+                f" that: fsmq config {queue} max_deliveries=2 dead_letter_queue=NAME",
+            )
+
+
 def _report_lost(queue: str, ids: list[str]) -> None:
     _log.warning(
-        "%d messages of %s are no longer held: someone else has had them after their timers: %s",
+        "%d messages of %s are no longer held: they were buried or moved, or others have had them"
+        " after their timers: %s",
         *(len(ids), queue, ", ".join(ids[:3])),
     )
 

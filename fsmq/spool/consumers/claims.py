@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.sync import Work
-from ..errors import FsmqError, unavailable
+from ..errors import FsmqError, as_unavailable, unavailable
 from ..layout.identity import UNKNOWN, Identity, identify
 from ..layout.settings import check_number
+from ..layout.stamps import MAX_COUNT
 from ..layout.transitions import CLAIMED, DELAY, NEW, QUEUES, RELEASED, RENEWED, State
 from ..records.journal import Details
 from ..verbs.claim import Claim, claim_one, claims_of, deadline_of, deliver_one
-from ..verbs.latch import PATIENCE_S, latch
+from ..verbs.latch import PATIENCE_S, latch, latch_patiently
 from ..verbs.release import release_uncounted
 from .window import Window
 
@@ -199,13 +200,20 @@ class _Wanted:
 
 
 def renew_claims(
-    context: Context, queue: str, claims: Sequence[Claimed], visibility: float | None
+    context: Context,
+    queue: str,
+    claims: Sequence[Claimed],
+    visibility: float | None,
+    *,
+    counts: bool = True,
 ) -> Pending[list[Claimed | None]]:
     """Let claims end ``visibility`` seconds from now (None: the queue's setting).
 
     Returns each claim as it is now: with another count if the message was ready again and has been
     claimed again; None if it is gone, or another consumer's claim by now. A claim on which another
     process acts right now stays as it was, and so do all claims after a fault.
+
+    counts: whether to claim it again is a delivery.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -216,7 +224,7 @@ def renew_claims(
     try:
         deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
         for claim in claims:
-            renewed.append(_renew_one(context, queue, claim, deadline_ms, work))
+            renewed.append(_renew_one(context, queue, claim, deadline_ms, work, counts))
     except OSError as error:
         # The caller has to know what was claimed again, or it takes that for another's claim.
         if not renewed:
@@ -235,7 +243,7 @@ def renew_claims(
 
 
 def _renew_one(
-    context: Context, queue: str, claim: Claimed, deadline_ms: int, work: Work
+    context: Context, queue: str, claim: Claimed, deadline_ms: int, work: Work, counts: bool
 ) -> Claimed | None:
     tree, stamps = context.tree, context.stamps
     path = tree.path(State.DELAY, queue, claim.id)
@@ -266,4 +274,46 @@ def _renew_one(
     if again is None:
         return None
     work.closed.append(path)
-    return _claimed(context, again)
+    claimed = _claimed(context, again)
+    if not counts and claim.deliveries:
+        mtime_ns = stamps.encode(claim.id, deadline_ms, claim.deliveries)
+        if tree.stamp(path, mtime_ns):
+            return claimed._replace(deliveries=claim.deliveries)
+    return claimed
+
+
+def count_delivery(
+    context: Context, queue: str, claim: Claimed, visibility: float | None
+) -> Pending[Claimed | None]:
+    """Let a claim be another delivery of its message; the claim as it is now, None if it is over.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    tree, stamps = context.tree, context.stamps
+    path = tree.path(State.DELAY, queue, claim.id)
+    work = Work(folders={tree.folder(DELAY)})
+    counted: Claimed | None = None
+    with as_unavailable(f"cannot claim from queue {queue!r}"):
+        deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
+        latched = latch_patiently(context, path)
+        if latched is not None:
+            try:
+                if claim.is_file(context, latched.fd, latched.found):
+                    deliveries = min(claim.deliveries + 1, MAX_COUNT)
+                    mtime_ns = stamps.encode(claim.id, deadline_ms, deliveries)
+                    if latched.stamp(context, path, mtime_ns):
+                        counted = claim._replace(deliveries=deliveries)
+                        work.closed.append(path)
+            finally:
+                latched.close()
+
+    def finish() -> Claimed | None:
+        if counted is not None:
+            claim_ms = deadline_ms - context.now_ms()
+            context.record(
+                CLAIMED, queue, claim.id, deliveries=counted.deliveries, claim_ms=claim_ms
+            )
+        return counted
+
+    return Pending(work, finish)

@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..context import OpenSpool
-from ..errors import FsmqError, NoSuchQueue, as_unavailable
+from ..errors import FsmqError, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout.names import check_queue
 from ..layout.uuids import uuid7
+from ..verbs.release import bury_now, is_used_up
 from .batches import finish_committed, take_lock
-from .claims import Claimed, claim_ids, release_claims, renew_claims
+from .claims import Claimed, claim_ids, count_delivery, release_claims, renew_claims
 from .manifest import DONE, LOCK, Batch, batches, folder_of, path_of, save
 from .window import Window
 
@@ -27,6 +28,8 @@ class Consumer:
     """One consumer. While this object is open, it renews the claims of its batches.
 
     visibility: seconds until a claim ends if it is not renewed; None: each queue's setting.
+    counts_again: whether it is a delivery to claim a message of a stored batch once more, when its
+        claim had ended meanwhile.
     patience: seconds to wait for another program that works as this consumer to end.
     on_lost: called with a queue and ids if messages of a batch are gone, or claimed by another
         consumer; in the thread that finds it.
@@ -44,6 +47,7 @@ class Consumer:
         name: str,
         *,
         visibility: float | None = None,
+        counts_again: bool = True,
         patience: float = 0.0,
         on_lost: Callable[[str, list[str]], None] = lambda queue, ids: None,
         on_problem: Callable[[FsmqError], None] = lambda error: None,
@@ -53,6 +57,7 @@ class Consumer:
         self._context = spool.context
         self._tree = spool.context.tree
         self._visibility = visibility
+        self._counts_again = counts_again
         self._on_lost = on_lost
         self._on_problem = on_problem
         self._windows: dict[str, Window] = {}
@@ -170,6 +175,30 @@ class Consumer:
                         now = self._renew_part(now, queue, claims[start : start + _PART])
             return now
 
+    def divide(self, batch: Batch, parts: int) -> list[Batch]:
+        """Make several batches of one that fails, so that what does no harm is in others; in order.
+
+        The first keeps its name and number, the others come behind all of its stream. One message
+        that fails alone is delivered once more, or buried if its deliveries are used up.
+
+        Raises Unavailable.
+        """
+        with self._renewing, self._mutex, as_unavailable(f"cannot divide {batch.name}"):
+            if len(batch) <= 1:
+                return [self._retry(batch)]
+            pairs = [(queue, claim) for queue, claims in batch.claims.items() for claim in claims]
+            size = -(-len(pairs) // parts)
+            shares = [_by_queue(pairs[n : n + size]) for n in range(0, len(pairs), size)]
+            # First the smaller one: after a crash nothing is in two batches, and what is in none
+            # comes back by its timer.
+            divided = [replace(batch, claims=shares[0])]
+            self._store(divided[0])
+            for share in shares[1:]:
+                number = self._beyond(batch.stream, batch.number)
+                divided.append(Batch(uuid7(), batch.stream, number, share))
+                self._store(divided[-1])
+            return divided
+
     def commit(self, stream: str, upto: int) -> int:
         """Remove the messages of all batches of a stream up to a number, durably; how many.
 
@@ -230,10 +259,31 @@ class Consumer:
             del self._windows[queue]
             return []
 
+    def _retry(self, batch: Batch) -> Batch:
+        """A batch of one message, or of none, after it has failed."""
+        for queue, claims in batch.claims.items():
+            for claim in claims:
+                try:
+                    kept = self._retry_one(queue, claim)
+                except (NoSuchQueue, NoSuchMessage):
+                    kept = None
+                batch = batch.with_claims(queue, [] if kept is None else [kept])
+                self._store(batch)
+        return batch
+
+    def _retry_one(self, queue: str, claim: Claimed) -> Claimed | None:
+        settings = self._context.settings_of(queue)
+        if settings.dead_letter_queue is not None and is_used_up(settings, claim.deliveries):
+            self._spool.complete(bury_now(self._context, queue, claim.id))
+            return None
+        return self._spool.complete(count_delivery(self._context, queue, claim, self._visibility))
+
     def _renew_part(self, batch: Batch, queue: str, claims: Sequence[Claimed]) -> Batch:
         """Renew some claims of a batch; the batch as it is then, stored if it has changed."""
         try:
-            pending = renew_claims(self._context, queue, claims, self._visibility)
+            pending = renew_claims(
+                self._context, queue, claims, self._visibility, counts=self._counts_again
+            )
             renewed = self._spool.complete(pending)
         except NoSuchQueue:
             renewed = [None] * len(claims)
@@ -289,3 +339,10 @@ class Consumer:
             return max(_LEAST_PAUSE_S, self._visibility / 3)
         get = self._context.settings.get
         return max(_LEAST_PAUSE_S, min(get(queue).visibility_timeout for queue in queues) / 3)
+
+
+def _by_queue(pairs: Iterable[tuple[str, Claimed]]) -> dict[str, list[Claimed]]:
+    found: dict[str, list[Claimed]] = {}
+    for queue, claim in pairs:
+        found.setdefault(queue, []).append(claim)
+    return found
