@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
@@ -18,6 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from fsmq._version import __version__
+from fsmq.spool.consumers.behind import Behind, behind_by_consumer
 from fsmq.spool.errors import Unavailable, as_unavailable
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.layout.throttle import Throttle
@@ -35,6 +36,8 @@ from .routing.call import Call
 from .routing.router import Router
 from .service.service import Service
 
+ByConsumer: TypeAlias = dict[str, dict[str, Behind]]
+
 _SURVEYS = Throttle(0.05, least_s=1.0)
 # A disk that has not taken a byte after so long counts as one that refuses.
 _DISK_PATIENCE_S = 5.0
@@ -50,6 +53,7 @@ class Monitor:
         self._spool = service.spool
         self._reports = service.reports
         self._survey: tuple[float, dict[str, Overview]] = (0.0, {})
+        self._behind: tuple[float, ByConsumer] = (0.0, {})
         self._surveying: asyncio.Lock = asyncio.Lock()
         self._trial: asyncio.Future[list[Report]] | None = None
 
@@ -77,12 +81,13 @@ class Monitor:
         identity.visible(())  # raises where a key is needed
         call.read()
         call.admit()
-        surveyed = await self.survey()
+        surveyed, behind = await self.survey(), await self._consumers()
         encode, kind = choose_encoder(call.request.headers.get(hdrs.ACCEPT, ""))
 
         def page() -> bytes:
             now = self._spool.context.clock()
-            return encode(_Page(_by_process(self._of_host()), surveyed, now, identity.may_see))
+            seen = _Seen(_by_process(self._of_host()), surveyed, behind, now)
+            return encode(_Page(seen, identity.may_see))
 
         body = await self._service.listing(page)
         pieces = body if len(body) <= LARGE_BYTES else Pieces(split(body), len(body))
@@ -141,6 +146,21 @@ class Monitor:
                 self._survey = (time.monotonic() + _SURVEYS.pause(cost), surveyed)
             return surveyed
 
+    async def _consumers(self) -> ByConsumer:
+        """How far all consumers are behind, as old as the survey may be."""
+        async with self._surveying:
+            until, behind = self._behind
+            started = time.monotonic()
+            if started >= until:
+                behind = await self._service.listing(
+                    lambda: behind_by_consumer(self._spool.context)
+                )
+                self._behind = (
+                    time.monotonic() + _SURVEYS.pause(time.monotonic() - started),
+                    behind,
+                )
+            return behind
+
     def _of_host(self) -> list[Report]:
         """What all processes of this host count."""
         here = [report for report in self._others() if report.node == self._reports.node]
@@ -171,20 +191,21 @@ def _by_process(reports: list[Report]) -> dict[str, Snapshot]:
     return {process: Snapshot.sum(snapshots) for process, snapshots in sorted(named.items())}
 
 
+class _Seen(NamedTuple):
+    """What a page is made of."""
+
+    processes: dict[str, Snapshot]
+    surveyed: dict[str, Overview]
+    behind: ByConsumer
+    now: float
+
+
 class _Page:
     """The metrics as a registry of the official library, which writes them."""
 
-    def __init__(
-        self,
-        processes: dict[str, Snapshot],
-        surveyed: dict[str, Overview],
-        now: float,
-        may_see: Callable[[str], bool],
-    ) -> None:
+    def __init__(self, seen: _Seen, may_see: Callable[[str], bool]) -> None:
         """``may_see`` says which queues it may name."""
-        self._processes = processes
-        self._surveyed = surveyed
-        self._now = now
+        self._processes, self._surveyed, self._behind, self._now = seen
         self._may_see = may_see
 
     def collect(self) -> Iterator[Metric]:
@@ -196,6 +217,7 @@ class _Page:
             up.add_metric([process], 1)
         yield up
         yield from self._queues()
+        yield from self._consumers()
         for what in METRICS:
             yield self._family(what)
 
@@ -216,6 +238,32 @@ class _Page:
             age = 0.0 if found.oldest is None else self._now - found.oldest
             oldest.add_metric([queue], max(0.0, age))
         yield counts
+        yield oldest
+
+    def _consumers(self) -> Iterator[Metric]:
+        labels = ["consumer", "queue"]
+        messages = GaugeMetricFamily(
+            "fsmq_consumer_messages_behind",
+            "Messages that wait in a queue that a consumer reads",
+            labels=labels,
+        )
+        size = GaugeMetricFamily(
+            "fsmq_consumer_bytes_behind", "Bytes of the files of these messages", labels=labels
+        )
+        oldest = GaugeMetricFamily(
+            "fsmq_consumer_oldest_message_age_seconds",
+            "Age of the oldest of these messages",
+            labels=labels,
+        )
+        for consumer, queues in self._behind.items():
+            for queue, found in queues.items():
+                if self._may_see(queue):
+                    age = 0.0 if found.oldest is None else self._now - found.oldest
+                    messages.add_metric([consumer, queue], found.messages)
+                    size.add_metric([consumer, queue], found.bytes)
+                    oldest.add_metric([consumer, queue], max(0.0, age))
+        yield messages
+        yield size
         yield oldest
 
     def _family(self, what: str) -> Metric:

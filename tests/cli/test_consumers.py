@@ -24,16 +24,21 @@ def test_consumers_are_listed_and_forgotten(fsmq: Command, root: Path) -> None:
         jobs = spool.queue("jobs", create=True)
         ids = jobs.put_many([b"1", b"2"])
         spool.deliver()
-        with Consumer(spool, "letters", visibility=1), Consumer(spool, "orders") as orders:
+        letters = Consumer(spool, "letters", visibility=1, reads=["jobs", "m*"])
+        with letters, Consumer(spool, "orders") as orders:
             orders.claim("s", 0, ["jobs"], 2)
-            assert fsmq.out("consumers").splitlines() == [
-                "CONSUMER  IN USE  BATCHES  MESSAGES",
-                "letters   yes           0         0",
-                "orders    yes           1         2",
-            ]
+            spool.queue("mail", create=True).put_many([b"waits", b"too"])
+            told = [line.split() for line in fsmq.out("consumers").splitlines()]
+            assert told[0][3:] == ["BATCHES", "MESSAGES", "BEHIND", "BYTES", "OLDEST"]
+            assert told[1][:7] == ["letters", "yes", "0", "0", "2", "8", "B"]
+            assert told[2] == ["orders", "yes", "1", "2", "-", "-", "-"]
+            behind = fsmq.json("consumers", "letters")["behind"]
+            assert (behind["messages"], behind["bytes"]) == (2, 8)
+            assert behind["oldest_seconds"] >= 0
+            assert behind["queues"]["jobs"] == {"messages": 0, "bytes": 0, "oldest_seconds": None}
             in_use = fsmq("consumers", "orders", "--forget", code=69).stderr
             assert b"another program works as the consumer 'orders': stop it" in in_use
-        one = {"consumer": "orders", "in_use": False, "batches": 1, "messages": 2}
+        one = {"consumer": "orders", "in_use": False, "batches": 1, "messages": 2, "behind": None}
         assert fsmq.json("consumers", "orders") == one
         assert fsmq.json("consumers")["consumers"][1] == one
         assert completed("bash", ["fsmq", "consumers", "le"], fsmq) == ["plain,letters"]

@@ -13,6 +13,8 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 
+from fsmq.spool import Spool
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.records.metrics import METRICS
 from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.helpers import Wire, ask, fetch, post
@@ -47,6 +49,19 @@ async def test_the_life_of_messages(client: aiohttp.ClientSession, queue: str) -
     assert found.sum("fsmq_batch_fill_ratio_sum", queue=queue) == 5
     assert found.processes() >= {"mq", "mover"}
     await until(client, "fsmq_files_reaped_total", found.sum("fsmq_files_reaped_total"))
+
+
+async def test_how_far_consumers_are_behind(
+    suite: Suite, client: aiohttp.ClientSession, queue: str
+) -> None:
+    with Spool(suite.root, delivers=False) as spool:
+        Consumer(spool, queue, reads=[queue, "none*"]).close()
+    for _ in range(3):
+        await post(client, queue, b"12345")
+    found = await until(client, "fsmq_consumer_messages_behind", 3, consumer=queue, queue=queue)
+    assert found.sum("fsmq_consumer_bytes_behind", consumer=queue) == 15
+    age = found.sum("fsmq_consumer_oldest_message_age_seconds", consumer=queue, queue=queue)
+    assert 0 <= age < 120
 
 
 async def test_latencies(client: aiohttp.ClientSession, queue: str) -> None:
@@ -106,7 +121,7 @@ async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> 
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
     answer = await ask(client, "GET", "/_metrics", headers=accept)
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-    assert len(list(parse_openmetrics(answer.body.decode()))) == len(METRICS) + 4
+    assert len(list(parse_openmetrics(answer.body.decode()))) == len(METRICS) + 7
     assert (await ask(client, "HEAD", "/_metrics")).status == 200
 
 

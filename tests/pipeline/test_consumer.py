@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -67,7 +68,9 @@ class Query:
         """Run until nothing is left that was ready at the start; the batches."""
         self.seen.clear()
         self.names.clear()
-        self.start().awaitTermination()
+        running = self.start()
+        running.awaitTermination()
+        self.sources = [progress.sources[0] for progress in running.recentProgress]
         return list(self.seen)
 
 
@@ -85,6 +88,12 @@ def test_a_queue_is_drained_in_order_and_acknowledged(spark: SparkSession, spool
     ids = fill(spool, "jobs", 7)
     query.options["maxMessagesPerBatch"] = 3
     assert query.drain() == [ids[:3], ids[3:6], ids[6:]]
+    # Progress says what it is about, and what is left behind the first batch.
+    assert query.sources[0].description == f"fsmq[jobs of {spool.tree.root}]"
+    assert query.sources[0].metrics["messagesBehind"] == "4"
+    assert query.sources[0].metrics["bytesBehind"] == "40"
+    assert float(query.sources[0].metrics["oldestBehindSeconds"]) >= 0
+    assert json.loads(query.sources[0].latestOffset)["queues"]["jobs"]["messagesBehind"] == 4
     assert visible(spool.tree.root) == []
     assert query.drain() == []
     more = fill(spool, "jobs", 3, size=40)

@@ -59,6 +59,7 @@ class Queues:
 
     def __init__(self, text: str) -> None:
         parts = [part.strip() for part in text.split(",")]
+        self.patterns = parts
         self._globs = [part for part in parts if _GLOB.intersection(part)]
         self._named = [check_queue(p, "option queue") for p in parts if p not in self._globs]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -30,7 +30,8 @@ from fsmq.pipeline.options import Options
 from fsmq.pipeline.read.arrow import Batches, no_collector
 from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Queues
-from fsmq.spool import FsmqError, InvalidValue, NoSuchQueue, Spool, State
+from fsmq.pipeline.read.stream_queues import StreamQueues
+from fsmq.spool import FsmqError, Spool, State
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.durability.sync import sync_filesystem
@@ -39,8 +40,6 @@ from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
 from fsmq.spool.layout.filesystem import is_network, kind_of, looks_coarse
 from fsmq.spool.layout.message import MAX_HEADER_BYTES
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.settings import SettingsStore
-from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.records.alive import look
 
@@ -68,7 +67,6 @@ Offset = dict[str, Any]
 
 _MESSAGES, _BYTES = 10_000, 256 * 1024 * 1024
 _PER_PARTITION = 1000
-_FAIL, _WAIT = "fail", "wait"
 _AGAIN, _DIVIDE = "again", "divide"
 # Into so many parts a batch that fails is divided: three divisions find one row among 4,096.
 _PARTS = 16
@@ -84,17 +82,6 @@ _log = logging.getLogger(__name__)
 def reader(schema: StructType, options: Mapping[str, str]) -> StreamReader:
     """What Spark asks about a stream with these options. Raises InvalidValue."""
     return StreamReader(schema, Options(options, OPTIONS))
-
-
-class QueueIsGone(NoSuchQueue):
-    """A queue that the option queue names was deleted while the stream ran."""
-
-    def __init__(self, queue: str) -> None:
-        super().__init__(queue)
-        self.args = (
-            f"queue {queue!r} is gone: it was deleted while the stream ran; create it again, or let"
-            f' the stream wait for it with .option("missingQueue", "{_WAIT}")',
-        )
 
 
 @dataclass
@@ -117,14 +104,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._of_message = StructType([f for f in schema.fields if f.name != BATCH_COLUMN])
         check_schema(self._of_message)
         self._root = given.root()
-        self._queues = Queues(given.required("queue", "jobs"))
+        waits = given.choice("missingQueue", "fail", ("fail", "wait")) == "wait"
+        self._queues = StreamQueues(Queues(given.required("queue", "jobs")), waits=waits)
         self._name = check_queue(given.required("consumer", "billing"), "option consumer")
         self._messages = given.integer("maxMessagesPerBatch", _MESSAGES)
         self._bytes = given.integer("maxBytesPerBatch", _BYTES)
         self._visibility: float | None = None
         if given.text("visibilityTimeout") is not None:
             self._visibility = given.number("visibilityTimeout", 0.0, _LEAST_VISIBILITY_S)
-        self._waits = given.choice("missingQueue", _FAIL, (_FAIL, _WAIT)) == _WAIT
         self._divides = given.choice("failedBatch", _AGAIN, (_AGAIN, _DIVIDE)) == _DIVIDE
         self._partitions = given.integer("partitions", os.cpu_count() or 1)
         self._limit = given.integer("maxBodyBytes", MAX_PLAIN_BYTES)
@@ -136,19 +123,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._claimed: set[str] = set()  # batches that were claimed here
         # Batches that Spark has learned of here; what it asks for besides, it has had before.
         self._offered: set[str] = set()
-        # The queues that there were when it last claimed, and those that were missing.
-        self._known: set[str] = set()
-        self._missing: set[str] = set()
 
     def check(self) -> None:
         """See whether the spool and the queues are there. Raises UnusableSpool, NoSuchQueue."""
         tree = open_tree(self._root)
         try:
             with as_unavailable(f"cannot look into {self._root}"):
-                if not self._waits:
-                    self._queues.check(tree)
-                if self._divides:
-                    _check_dead_letters(tree, filter(self._queues.holds, tree.queues()))
+                self._queues.check(tree, buries=self._divides)
         finally:
             tree.close()
 
@@ -177,6 +158,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._offered = {batch.name}
         return {"stream": stream, "batch": batch.number}
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """What waits behind the batch, all together and by queue; not older than it takes to look.
+
+        Raises FsmqError.
+        """
+        return None if self._spool is None else self._queues.behind(self._spool)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[Part]:
         """The shares of the batches after ``start``, up to ``end``. Raises FsmqError."""
@@ -276,8 +264,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tree = open_tree(self._root)
             try:
                 with as_unavailable(f"cannot open {self._root}"):
-                    if not self._waits:
-                        self._queues.check(tree)
+                    self._queues.check(tree)
                     is_far = is_network(kind_of(tree.root))
                     patience = _POLL_PATIENCE_S if is_far else _EVENTS_PATIENCE_S
                     delivers = look(tree, patience).mover is None
@@ -291,6 +278,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._name,
                 visibility=self._visibility,
                 counts_again=not self._divides,
+                reads=self._queues.patterns,
                 patience=_PATIENCE_S,
                 on_lost=_report_lost,
                 on_problem=_report_problem,
@@ -304,24 +292,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         count = self._messages
         if isinstance(limit, ReadMaxRows):
             count = min(count, limit.max_rows)
-        queues = [queue for queue in self._spool.queues() if self._queues.holds(queue)]
-        self._see(queues)
+        queues = self._queues.now(self._spool)
         batch = consumer.claim(stream, after, queues, count, self._bytes)
         self._claimed = {batch.name} if batch is not None else set()
         return batch
-
-    def _see(self, queues: Sequence[str]) -> None:
-        """Say which queues are gone, and which are back. Raises QueueIsGone."""
-        missing = self._queues.missing(queues)
-        if missing and not self._waits:
-            raise QueueIsGone(missing[0])
-        for queue in sorted(self._known.difference(queues)):
-            _log.warning("queue %r is gone: it was deleted while the stream ran", queue)
-        for queue in sorted(set(missing).difference(self._missing)):
-            _log.warning("the stream waits for queue %r, which does not exist", queue)
-        for queue in sorted(self._missing.intersection(queues)):
-            _log.warning("queue %r is there again: the stream goes on with it", queue)
-        self._known, self._missing = set(queues), set(missing)
 
     def _commit(self, stream: str, upto: int) -> None:
         consumer = self._open()
@@ -341,18 +315,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, message_id in share:
                 claims.setdefault(queue, []).append(message_id)
             yield Part(batch.name, list(claims.items()))
-
-
-def _check_dead_letters(tree: Tree, queues: Iterable[str]) -> None:
-    store = SettingsStore(tree)
-    for queue in queues:
-        settings = store.get(queue)
-        if settings.dead_letter_queue is None or settings.max_deliveries is None:
-            raise InvalidValue(
-                "option failedBatch",
-                f"{_DIVIDE!r} buries a row that fails alone, and queue {queue!r} has nothing set for"
-                f" that: fsmq config {queue} max_deliveries=2 dead_letter_queue=NAME",
-            )
 
 
 def _report_lost(queue: str, ids: list[str]) -> None:

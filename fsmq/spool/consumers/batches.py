@@ -43,7 +43,7 @@ def overview(context: Context) -> dict[str, Overview]:
         for name in _names(tree):
             held = _try_lock(tree, name)
             if held is not None:
-                held.free()
+                held.unlock()  # its file says what the consumer reads
             open_now = list(batches(tree, name))
             found[name] = Overview(held is None, len(open_now), sum(map(len, open_now)))
         return found
@@ -101,7 +101,7 @@ def _finish_abandoned(context: Context, name: str) -> int:
     try:
         return finish_committed(context, name)
     finally:
-        held.free()
+        held.unlock()
 
 
 def finish_committed(context: Context, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +31,7 @@ class Consumer:
     visibility: seconds until a claim ends if it is not renewed; None: each queue's setting.
     counts_again: whether it is a delivery to claim a message of a stored batch once more, when its
         claim had ended meanwhile.
+    reads: the names and globs of the queues that it claims from, for who asks how far it is behind.
     patience: seconds to wait for another program that works as this consumer to end.
     on_lost: called with a queue and ids if messages of a batch are gone, or claimed by another
         consumer; in the thread that finds it.
@@ -48,6 +50,7 @@ class Consumer:
         *,
         visibility: float | None = None,
         counts_again: bool = True,
+        reads: Sequence[str] | None = None,
         patience: float = 0.0,
         on_lost: Callable[[str, list[str]], None] = lambda queue, ids: None,
         on_problem: Callable[[FsmqError], None] = lambda error: None,
@@ -70,6 +73,9 @@ class Consumer:
         with as_unavailable(f"cannot open consumer {name!r}"):
             self._lock = take_lock(self._tree, name, patience)
             try:
+                with suppress(OSError):  # nothing depends on it
+                    said = {} if reads is None else {"queues": [*reads]}
+                    self._lock.write(json.dumps(said).encode())
                 # The program that stored a batch may have died before it synced the folder.
                 self._tree.sync_folder(folder_of(self._tree, name))
                 finish_committed(self._context, name)

@@ -169,11 +169,11 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         if ready is None:
             continue  # it was deleted just now
         counts = Counts(len(new[name]), len(ready), in_flight[name], delayed[name])
-        result[name] = Overview(counts, _oldest(new[name] + ready))
+        result[name] = Overview(counts, oldest_of(new[name] + ready))
     return result
 
 
-def _oldest(ids: Sequence[str]) -> float | None:
+def oldest_of(ids: Sequence[str]) -> float | None:
     """When the oldest of these was created, in Unix seconds."""
     # The least name is the oldest, but for priorities and plain names; with a million of them it
     # matters that the usual case is one call of min().
