@@ -63,7 +63,7 @@ INSIDE = {
 }
 # Names that are right all the same: where, which word, and why.
 ALLOWED_INSIDE = {
-    "fsmq/dyno/queue.py": {"clear"},  # as dyno-queues calls it
+    "fsmq/dyno/queue.py": {"clear": "dyno-queues calls it so"},
     "fsmq/cli/drop/": {"drop": "a drop folder is its name"},
     "fsmq/http/emodb/": {"unclaim": "EmoDB's word for its route"},
     "fsmq/http/dynamiq/": {"fetch": "Dynamiq's word for its route"},

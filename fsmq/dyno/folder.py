@@ -40,10 +40,10 @@ class Folder:
         self.spool.delete_queue(queue)
 
     def beat(self, zone: str) -> None:
-        self.spool.beat_zone(zone)
+        peers.beat_zone(self.spool.tree, zone)
 
     def zones(self) -> list[str]:
-        return self.spool.zones()
+        return peers.zones(self.spool.tree)
 
     def upsert(self, messages: Mapping[str, Sequence[NewMessage]]) -> None:
         """One sync for all shards; a second one where ids are taken from messages that stand."""

@@ -332,18 +332,6 @@ class Spool(LogsOfSpool):
         """
         return moves.MoveRunner(self.context, self.syncer, stop).run()
 
-    # -- zones of shards -------------------------------------------------------------------------
-
-    def beat_zone(self, zone: str) -> None:
-        """Note that a zone of shards has a consumer, for some seconds. Raises Unavailable."""
-        with as_unavailable(f"cannot note that the zone {zone!r} is alive"):
-            peers.beat_zone(self.tree, zone)
-
-    def zones(self) -> list[str]:
-        """The zones that have a consumer, and the nodes of ``mq`` that are alive, sorted."""
-        with as_unavailable("cannot see which zones are alive"):
-            return peers.zones(self.tree)
-
     # -- durability ------------------------------------------------------------------------------
 
     def complete(self, pending: Pending[T]) -> T:

@@ -12,6 +12,7 @@ import socket
 import time
 from typing import NamedTuple
 
+from ..errors import as_unavailable
 from ..index.share import Share
 from ..layout.transitions import PEERS
 from ..layout.tree import Tree
@@ -97,28 +98,30 @@ def _address(tree: Tree, node: str) -> str:
 
 
 def beat_zone(tree: Tree, zone: str) -> None:
-    """Note that a zone has a consumer. Raises OSError.
+    """Note that a zone of shards has a consumer, for some seconds. Raises Unavailable.
 
     Its file has a dot-name, so that it counts as no host that claims.
     """
-    fd = tree.create_with(tree.folder(PEERS, _ZONE + zone), os.O_RDWR | os.O_CREAT)
-    try:
-        os.utime(fd)
-    finally:
-        os.close(fd)
+    with as_unavailable(f"cannot note that the zone {zone!r} is alive"):
+        fd = tree.create_with(tree.folder(PEERS, _ZONE + zone), os.O_RDWR | os.O_CREAT)
+        try:
+            os.utime(fd)
+        finally:
+            os.close(fd)
 
 
 def zones(tree: Tree) -> list[str]:
-    """The zones that have a consumer, and the nodes that are alive, sorted. Raises OSError.
+    """The zones that have a consumer, and the nodes that are alive, sorted. Raises Unavailable.
 
     Their ages are reckoned from the youngest heartbeat, or from now if that is later: a clock of
     this host that is behind must not let them look dead, or alive.
     """
     beaten: dict[str, float] = {}
-    for name in tree.names(tree.folder(PEERS)):
-        found = tree.stat(tree.folder(PEERS, name))
-        if found is not None and (name[0] != "." or name.startswith(_ZONE)):
-            zone = name.removeprefix(_ZONE)
-            beaten[zone] = max(beaten.get(zone, 0.0), found.st_mtime)
+    with as_unavailable("cannot see which zones are alive"):
+        for name in tree.names(tree.folder(PEERS)):
+            found = tree.stat(tree.folder(PEERS, name))
+            if found is not None and (name[0] != "." or name.startswith(_ZONE)):
+                zone = name.removeprefix(_ZONE)
+                beaten[zone] = max(beaten.get(zone, 0.0), found.st_mtime)
     now = max([time.time(), *beaten.values()])
     return sorted(zone for zone, at in beaten.items() if now - at < DEAD_AFTER_S)
