@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import IntEnum
 from typing import IO, Any
 
@@ -20,6 +21,9 @@ from fsmq.spool import (
     UnusableSpool,
 )
 from fsmq.spool.fsck import printable
+
+GIVEN = "fsmq.at"
+"""The place that a command was given, in its context's ``meta``: advice names it, too."""
 
 
 class Exit(IntEnum):
@@ -87,8 +91,12 @@ _CLIENTS = {
 }
 
 
-def failure(error: FsmqError) -> Failure:
-    """The failure for an error of the spool or of a server."""
+def failure(error: FsmqError, at: str | None = None) -> Failure:
+    """The failure for an error of the spool or of a server.
+
+    at: the place that the command was given, for commands that the advice names.
+    """
+    place = f" --at {shlex.quote(at)}" if at else ""
     # By name: a command on a folder has not loaded the client.
     name = type(error).__name__
     if name in _CLIENTS:
@@ -96,10 +104,11 @@ def failure(error: FsmqError) -> Failure:
         return Failure(str(error), code, advice)
     if isinstance(error, NoSuchQueue):
         message = f"there is no queue named {error.queue!r}"
-        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq create {error.queue}")
+        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq create {error.queue}{place}")
     if isinstance(error, NoSuchTopic):
         message = f"there is no topic named {error.topic!r}"
-        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq topic create {error.topic}")
+        advice = f"create it: fsmq topic create {error.topic}{place}"
+        return Failure(message, Exit.NOT_FOUND, advice)
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             code, advice = _ADVICE[kind]

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fsmq.cli.failures import Exit, Failure, failure, report
+from fsmq.cli.failures import GIVEN, Exit, Failure, failure, report
 from fsmq.spool import FsmqError
 
 
@@ -64,7 +64,7 @@ class Fsmq(click.Group):
         try:
             return super().invoke(ctx)
         except FsmqError as error:
-            raise failure(error) from error
+            raise failure(error, ctx.meta.get(GIVEN)) from error
         except KeyboardInterrupt:
             ctx.exit(Exit.INTERRUPTED)
         except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):

@@ -289,6 +289,9 @@ def test_purge_and_delete_ask_where_they_can(alone: Command) -> None:
 def test_errors_say_what_to_do(alone: Command, tmp_path: Path) -> None:
     told = alone("get", "jbos", code=3).stderr.decode()
     assert told == "fsmq: there is no queue named 'jbos'\n      create it: fsmq create jbos\n"
+    # Where the command was given its place, the advice has it too.
+    told = alone("get", "jbos", f"--at={tmp_path}/mq", code=3).stderr.decode()
+    assert f"create it: fsmq create jbos --at {tmp_path}/mq\n" in told
     told = alone("ls", "--at", tmp_path / "nowhere", code=78).stderr.decode()
     assert "there is no spool in" in told
     assert f"fsmq up --root {tmp_path}/nowhere" in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+import fsmq
 from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import bar, document, facts, json_option
 from fsmq.cli.pipeline.spark_errors import AGAIN, failure_of
@@ -92,7 +94,7 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
     Raises NoJava, Failure.
     """
     if find_spec("pyspark") is None:
-        raise Failure("PySpark is not installed", Exit.UNAVAILABLE, "pip install 'fsmq[spark]'")
+        raise Failure("PySpark is not installed", Exit.UNAVAILABLE, _install())
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -125,6 +127,13 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
         # Who stops a whole group of processes has ended Spark's JVM, too.
         with suppress(Py4JError, OSError):
             spark.stop()
+
+
+def _install() -> str:
+    """The command that installs what Spark needs beside this fsmq."""
+    clone = Path(fsmq.__file__).parents[1]
+    source = f"{clone}[spark]" if (clone / "pyproject.toml").exists() else "fsmq[spark]"
+    return f"pip install {shlex.quote(source)}"
 
 
 def _is_undoing(error: BaseException) -> bool:

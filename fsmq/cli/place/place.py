@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from fsmq.cli.failures import Exit, Failure
+from fsmq.cli.failures import GIVEN, Exit, Failure
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.claimed import Claimed
@@ -78,10 +78,16 @@ class Root(Spool):
 
 def at_option(command: F) -> F:
     """Give a verb ``--at``; its value is for `open_place`."""
+
+    def note(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        ctx.meta[GIVEN] = value
+        return value
+
     return click.option(
         "--at",
         "--root",
         "at",
+        callback=note,
         metavar="URL|FOLDER",
         shell_complete=_folders,
         help=f"The server or the folder of the spool. [{VARIABLE}, then FSMQ_ROOT,"
@@ -93,6 +99,7 @@ def root_option(command: F) -> F:
     """Give a verb that needs the folder itself ``--root``; its value is a path."""
 
     def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> Path:
+        ctx.meta[GIVEN] = value
         said = value or _variable(VARIABLE)
         if said is not None and is_url(said):
             if value is None and (root := _variable("FSMQ_ROOT")) is not None:
