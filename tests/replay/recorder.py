@@ -177,6 +177,12 @@ class Recorder:
         if path is not None:
             self.steps.append(Sync(os.fstat(fd).st_ino, path))
 
+    def fdatasync(self, fd: int) -> None:
+        self._call["fdatasync"](fd)
+        path = self._file(fd)
+        if path is not None:
+            self.steps.append(Sync(os.fstat(fd).st_ino, path))
+
     def utime(self, path: Any, *arguments: Any, **named: Any) -> None:
         self._call["utime"](path, *arguments, **named)
         if isinstance(path, int):
@@ -254,5 +260,16 @@ class Recorder:
 
 _PATCHES: dict[str, Any] = {
     name: getattr(Recorder, name)
-    for name in ("open", "write", "fsync", "utime", "link", "unlink", "rmdir", "mkdir", "rename")
+    for name in (
+        "open",
+        "write",
+        "fsync",
+        "fdatasync",
+        "utime",
+        "link",
+        "unlink",
+        "rmdir",
+        "mkdir",
+        "rename",
+    )
 }

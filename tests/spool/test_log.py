@@ -11,6 +11,7 @@ import pytest
 
 from fsmq.spool import Spool
 from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchLog, OffsetGone, Unavailable
+from fsmq.spool.fsck import check
 from fsmq.spool.log import record
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
@@ -321,15 +322,14 @@ def test_behind_a_failed_sync_nothing_counts(root: Path, monkeypatch: pytest.Mon
     with Spool(root) as spool:
         log = spool.log("users", create=True)
         log.publish(b"good")
-        real = os.fdatasync
 
         def fails(fd: int) -> None:
             raise OSError(5, "injected")
 
-        monkeypatch.setattr("fsmq.spool.log.disk._fdatasync", fails)
+        monkeypatch.setattr(os, "fdatasync", fails)
         with pytest.raises(Unavailable):
             log.publish(b"lost")
-        monkeypatch.setattr("fsmq.spool.log.disk._fdatasync", real)
+        monkeypatch.undo()
         assert bodies(log) == [b"good"]
         with Spool(root) as other:
             assert bodies(other.log("users")) == [b"good"]
@@ -344,15 +344,14 @@ def test_the_first_sync_of_a_log_may_fail(root: Path, monkeypatch: pytest.Monkey
         log = spool.log("users", create=True)
         log.settings()
         spool.open_logs.store("users").settle()
-        real = os.fdatasync
 
         def fails(fd: int) -> None:
             raise OSError(5, "injected")
 
-        monkeypatch.setattr("fsmq.spool.log.disk._fdatasync", fails)
+        monkeypatch.setattr(os, "fdatasync", fails)
         with pytest.raises(Unavailable):
             log.publish(b"lost")
-        monkeypatch.setattr("fsmq.spool.log.disk._fdatasync", real)
+        monkeypatch.undo()
         assert log.publish(b"next") == 0
         assert bodies(log) == [b"next"]
 
@@ -422,3 +421,42 @@ def test_what_retention_has_taken_is_an_answer(spool: Spool, writers: str) -> No
         log.page(0)
     assert error.value.first == log.first() == second
     assert next(message.offset for message in log.read("first")) == second
+
+
+def findings(log: Log, **options: bool) -> list[tuple[str, int]]:
+    report = check(log.spool.context.tree.root, offline=True, **options)
+    return [(finding.kind.value, finding.count) for finding in report.findings]
+
+
+@MODES
+def test_fsck_finds_nothing_in_a_sound_log(spool: Spool, writers: str) -> None:
+    log = made(spool, writers)
+    log.configure(segment_bytes=4096)
+    assert findings(log, bodies=True) == []
+    channel = log.channel("c", create=True)
+    for _ in range(10):
+        log.publish_many([b"x" * 100] * 20)
+    channel.done(*channel.claim(7))
+    assert findings(log, bodies=True) == []
+
+
+def test_fsck_names_what_is_wrong(log: Log, spool: Spool) -> None:
+    log.configure(segment_bytes=4096)
+    for number in range(100):
+        log.publish(b"%0200d" % number)
+    log.channel("c", create=True)
+    paths = segments(log)
+    paths[1].unlink()
+    damage(paths[3], 64 + 30)
+    damage(paths[4], 3)
+    folder = paths[0].parent
+    (folder / "notes").touch()
+    (folder / ".01977420-dc00-7abc-8def-0123456789ab").touch()
+    (folder.parent / "channels/c/channel.json").write_text("{")
+    gone = int(paths[2].name) - int(paths[1].name)
+    found = dict(findings(log, bodies=True))
+    assert found.pop("log-hole") >= 1
+    assert found.pop("bad-record") == gone + 1
+    assert found == {"bad-segment": 1, "bad-settings": 1, "leftover": 1, "stray": 1}
+    check(spool.tree.root, offline=True, repair=True)
+    assert "leftover" not in dict(findings(log))

@@ -38,6 +38,7 @@ from .duplicates import Links, Seen, is_among, look_twice
 from .jobs import JobRules
 from .layout import LayoutRules
 from .messages import MessageRules, Scene
+from .ordered_logs import LogRules
 from .report import Fault, Kind, Progress, Report
 from .suspects import Share, Suspect, grouped, look_again, settle
 from .unlinked import LinkRules
@@ -157,6 +158,8 @@ class Checker:
             self._doubt(self._layout.root)
             for name in FOLDERS:
                 self._doubt(partial(self._layout.folder, name))
+            for look in LogRules(self._scene).looks():
+                self._doubt(look)
         places = self._places()
         for done, place in enumerate(places):
             self._walk(place, done, len(places))

@@ -46,6 +46,9 @@ class Kind(Enum):
     BAD_BATCH = "bad-batch"
     NO_LINK = "no-link"
     STALE_LINK = "stale-link"
+    LOG_HOLE = "log-hole"
+    BAD_SEGMENT = "bad-segment"
+    BAD_RECORD = "bad-record"
 
 
 @dataclass(frozen=True, slots=True)

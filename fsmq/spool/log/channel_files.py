@@ -73,9 +73,7 @@ class Channels:
 
     def delete(self, name: str) -> bool:
         """Delete a channel durably; False if there was none."""
-        found = self._disk.trash(f"{self._disk.channels}/{name}")
-        self._disk.sync_folder(self._disk.channels)
-        return found
+        return self._disk.trash_durably(f"{self._disk.channels}/{name}")
 
 
 def make_generation(tree: Tree, folder: str, start: int) -> None:

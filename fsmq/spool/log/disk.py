@@ -13,7 +13,13 @@ from ..layout.uuids import uuid7
 LOG_FILE = "log.json"
 SEGMENTS, CHANNELS = "log", "channels"
 REFUSES = "full"  # while it exists, publishes are refused
-_fdatasync = getattr(os, "fdatasync", os.fsync)  # macOS has none
+
+
+def _fdatasync(fd: int) -> None:
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        os.fsync(fd)  # macOS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +65,11 @@ class Disk:
     def trash(self, path: str) -> bool:
         """Rename to ``remove/`` what the reaper shall unlink; False if it is gone."""
         return self.tree.rename(path, self.tree.folder(REMOVE, f".{uuid7()}"))
+
+    def trash_durably(self, path: str) -> bool:
+        """The same, so that no crash brings it back."""
+        found = self.trash(path)
+        # Of a rename between two folders the fsync of one is not assumed to be enough.
+        self.sync_folder(path.rpartition("/")[0])
+        self.sync_folder(self.tree.folder(REMOVE))
+        return found

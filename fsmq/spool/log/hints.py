@@ -152,6 +152,18 @@ class Hint(LockFile):
         os.fsync(self._fd)
 
 
+def read_hint(tree: Tree, path: str) -> End | None:
+    """What a hint says, without the right to write; None if nothing that verifies. OSError."""
+    try:
+        fd = tree.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return _parse(os.pread(fd, _HINT_BYTES, 0))
+    finally:
+        os.close(fd)
+
+
 def _parse(data: bytes) -> End | None:
     text, _, seal = data.strip().rpartition(b" ")
     try:

@@ -169,13 +169,9 @@ class Logs:
     def delete(self, name: str) -> None:
         """Delete a log with all its channels, durably. Raises NoSuchLog, Unavailable."""
         disk = self.disk(name)
-        tree = self.context.tree
         with as_unavailable(f"cannot delete log {name!r}"):
-            if not disk.trash(disk.folder):
-                tree.sync_folder(tree.folder(LOGS))
+            if not disk.trash_durably(disk.folder):
                 raise NoSuchLog(name)
-            tree.sync_folder(tree.folder(LOGS))
-            tree.sync_folder(tree.folder(REMOVE))
         with self._lock:
             self._open.pop(name, None)
             for key in [key for key in self._channels if key[0] == name]:

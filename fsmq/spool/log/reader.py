@@ -11,11 +11,11 @@ from typing import NamedTuple
 from ..errors import OffsetGone, Unavailable
 from .blocks import Block, Blocks, block_end, read_block
 from .disk import Disk
-from .hints import End
+from .hints import End, read_hint
 from .ranges import Range
 from .record import HEAD, LINE_BYTES, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, find_mark
-from .segments import File, Piece, find, open_file
-from .stretch import Stretch, read_stretch
+from .segments import File, Piece, arrange, find, open_file
+from .stretch import Stretch, read_stretch, start_of, walk
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
 PAGE_BYTES = 64 * 1024 * 1024
@@ -63,7 +63,10 @@ class Reader:
 
     def page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
         """Messages from an offset on. Raises OffsetGone, OSError."""
-        known = self._known(False)
+        return self.page_of(self._known(False), offset, count, max_bytes)
+
+    def page_of(self, known: Known, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
+        """The same, of what is known to be there."""
         if offset < known.first:
             raise OffsetGone(self._disk.name, offset, known.first)
         messages: list[LogMessage] = []
@@ -324,3 +327,22 @@ def _all_lost(begin: int, end: int, position: int) -> Block:
 def known_at(pieces: list[Piece], end: End) -> Known:
     """What there is to read of a log that grows at the end of its last segment."""
     return Known([*pieces[:-1], pieces[-1]._replace(end=end.offset)], end.position)
+
+
+def as_it_is(disk: Disk) -> Known:
+    """What there is to read, as far as was noted; changes nothing. Raises OSError."""
+    pieces = arrange(disk.tree.names(disk.segments))
+    synced = read_hint(disk.tree, f"{disk.segments}/.sync")
+    if not pieces or pieces[-1].end is not None:
+        return Known(pieces)
+    if synced is not None and synced.base == pieces[-1].start:
+        return known_at(pieces, synced)
+    last = pieces[-1]
+    file = open_file(disk.tree, disk.segments, last.name)
+    if file is None:
+        return Known(pieces[:-1])
+    try:
+        tail = walk(file, start_of(file), file.size, doubtful=True)
+    finally:
+        file.close()
+    return known_at(pieces, End(last.base, tail.ordinal, tail.position))

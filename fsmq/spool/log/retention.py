@@ -109,10 +109,9 @@ class Retention:
             with suppress(NoSuchChannel):
                 lost = channel.lose_before(piece.end)
                 outcome.lost[channel.name] = outcome.lost.get(channel.name, 0) + lost
-        if self._disk.trash(f"{self._disk.segments}/{piece.name}"):
-            outcome.removed.append(piece.name)
         # One after the other: a crash must not bring back an older one alone.
-        self._disk.sync_folder(self._disk.segments)
+        if self._disk.trash_durably(f"{self._disk.segments}/{piece.name}"):
+            outcome.removed.append(piece.name)
 
     def _refuse(self, refuses: bool) -> None:
         path = f"{self._disk.folder}/{REFUSES}"

@@ -1,0 +1,199 @@
+"""The rules for ``logs/``: names, settings, holes between segments, and damaged records."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+
+from ..errors import FsmqError
+from ..layout import documents
+from ..layout.names import UUID7, is_queue
+from ..layout.transitions import LOGS, REMOVE
+from ..layout.uuids import uuid7
+from ..log.blocks import Blocks
+from ..log.disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
+from ..log.log_document import Document
+from ..log.log_settings import ChannelSettings
+from ..log.reader import as_it_is
+from ..log.segments import Piece, open_file, parse_name
+from ..log.store import Store
+from .messages import Scene, kind_of_file, stray
+from .report import Fault, Finding, Kind, Severity
+
+Look = Callable[[], Fault | None]
+# A writer may be stopped for a while; what is older than this has none.
+LEFT_AFTER_S = 2 * 3600.0
+_draft = re.compile(rf"\.{UUID7}(\.tmp)?")
+_KNOWN = (".writer", ".sync")
+_MAX_BYTES = 64 * 1024
+
+
+class LogRules:
+    """The rules for logs and their channels."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._tree = scene.tree
+
+    def looks(self) -> Iterator[Look]:
+        """What is to be looked at, of all logs."""
+        for name in self._names(LOGS):
+            path = self._tree.folder(LOGS, name)
+            if not is_queue(name):
+                yield partial(self._other, path, "a log")
+                continue
+            yield partial(self._log, name)
+            yield partial(self._settings, f"{path}/{LOG_FILE}", Document.parse)
+            for inner in self._names(f"{path}/{SEGMENTS}"):
+                yield partial(self._segment, f"{path}/{SEGMENTS}", inner)
+            yield partial(self._holes, name)
+            if self._scene.bodies:
+                yield partial(self._records, name)
+            for channel in self._names(f"{path}/{CHANNELS}"):
+                folder = f"{path}/{CHANNELS}/{channel}"
+                if not is_queue(channel):
+                    yield partial(self._other, folder, "a channel")
+                    continue
+                yield partial(self._settings, f"{folder}/channel.json", _channel_settings)
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return sorted(self._tree.names(folder))
+        except NotADirectoryError:
+            return []
+
+    def _other(self, path: str, what: str) -> Fault | None:
+        """What is neither a log, nor a channel, nor a segment."""
+        found = self._tree.stat(path)
+        name = path.rpartition("/")[2]
+        if found is None or name.startswith(".nfs"):
+            return None
+        if _draft.fullmatch(name):
+            if self._scene.now() - found.st_ctime < LEFT_AFTER_S:
+                return None
+            reason = "was never finished, and its writer is gone"
+            finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
+            target = self._tree.folder(REMOVE, f".{uuid7()}")
+            return Fault(finding, lambda: self._tree.rename(path, target))
+        return stray(path, f"is {kind_of_file(found.st_mode)}, not {what}: move it away")
+
+    def _log(self, name: str) -> Fault | None:
+        path = self._tree.folder(LOGS, name)
+        for folder in (path, f"{path}/{SEGMENTS}", f"{path}/{CHANNELS}"):
+            found = self._tree.stat(folder)
+            if found is None and self._tree.stat(path) is not None:
+                reason = "is missing: put it back, or remove the log"
+                return Fault(Finding(Kind.MISSING_FOLDER, Severity.ERROR, folder, reason))
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                reason = f"is {kind_of_file(found.st_mode)}, not a folder; move it away"
+                return Fault(Finding(Kind.NOT_A_FOLDER, Severity.ERROR, folder, reason))
+        return None
+
+    def _settings(self, path: str, parse: Callable[[dict[str, object]], object]) -> Fault | None:
+        try:
+            parse(documents.read(self._tree, path, _MAX_BYTES))
+        except FileNotFoundError:
+            if self._tree.stat(path.rpartition("/")[0]) is None:
+                return None
+            reason = "is missing: the log or channel cannot be used with its own settings"
+            return Fault(Finding(Kind.BAD_SETTINGS, Severity.ERROR, path, reason))
+        except (ValueError, FsmqError) as error:
+            reason = f"{error}: correct it"
+            return Fault(Finding(Kind.BAD_SETTINGS, Severity.ERROR, path, reason))
+        return None
+
+    def _segment(self, folder: str, name: str) -> Fault | None:
+        path = f"{folder}/{name}"
+        if name in _KNOWN:
+            return None
+        if parse_name(name) is None:
+            return self._other(path, "a segment")
+        found = self._tree.stat(path)
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            return stray(path, f"is {kind_of_file(found.st_mode)}, not a segment: move it away")
+        file = open_file(self._tree, folder, name)
+        if file is None:
+            return None
+        file.close()
+        if file.line is not None:
+            return None
+        reason = "has a damaged first line: its messages can be read, but not past damage"
+        return Fault(Finding(Kind.BAD_SEGMENT, Severity.ERROR, path, reason))
+
+    def _store(self, name: str) -> Store | None:
+        try:
+            return Store(Disk(self._tree, name, self._scene.clock), Blocks(0))
+        except (FsmqError, OSError):
+            return None  # gone, or another rule reports it
+
+    def _holes(self, name: str) -> Fault | None:
+        """Offsets between two segments that no segment has."""
+        store = self._store(name)
+        if store is None:
+            return None
+        try:
+            known = as_it_is(store.disk)
+            pieces = known.pieces
+            # A name without an end reaches up to the next one, whatever the file has.
+            short = [
+                one
+                for piece in pieces
+                if piece.end is not None and piece.end > piece.start
+                for one in store.reader.page_of(known, piece.end - 1, 1).lost
+            ]
+        except (FsmqError, OSError):
+            return None
+        finally:
+            store.close()
+        holes = [
+            (before.end, after.start)
+            for before, after in pairwise(pieces)
+            if before.end is not None and before.end < after.start
+        ]
+        holes += short
+        if not holes:
+            return None
+        lost = sum(end - start for start, end in holes)
+        path = f"{self._tree.folder(LOGS, name)}/{SEGMENTS}"
+        holes.sort()
+        reason = f"has no messages at the offsets {holes[0][0]} to {holes[0][1] - 1}, or more"
+        return Fault(Finding(Kind.LOG_HOLE, Severity.ERROR, path, reason, count=lost))
+
+    def _records(self, name: str) -> Fault | None:
+        """Read all messages of a log."""
+        store = self._store(name)
+        if store is None:
+            return None
+        lost: list[tuple[int, int]] = []
+        try:
+            known = as_it_is(store.disk)
+            offset = known.first
+            while offset < known.end:
+                page = store.reader.page_of(known, offset, 10_000)
+                lost += page.lost
+                if page.next <= offset:
+                    break
+                offset = page.next
+        except (FsmqError, OSError):
+            return None
+        finally:
+            store.close()
+        lost = [one for one in lost if any(_has(piece, one[0]) for piece in known.pieces)]
+        if not lost:
+            return None
+        path = f"{self._tree.folder(LOGS, name)}/{SEGMENTS}"
+        reason = f"has damaged messages, the first at offset {lost[0][0]}: readers pass over them"
+        number = sum(end - start for start, end in lost)
+        return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=number))
+
+
+def _has(piece: Piece, offset: int) -> bool:
+    return piece.start <= offset and (piece.end is None or offset < piece.end)
+
+
+def _channel_settings(found: dict[str, object]) -> object:
+    known = ChannelSettings().as_dict()
+    return ChannelSettings().changed({n: v for n, v in found.items() if n in known})

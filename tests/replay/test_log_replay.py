@@ -1,0 +1,348 @@
+"""Every crash state of every verb of a log and its channels.
+
+Each verb acts on a log in which all that was promised is durable. Its calls are recorded; every
+tree is built that a filesystem may leave if everything ends after any of them; and each is looked
+at as the next program would find it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import NoSuchChannel, NoSuchLog
+from fsmq.spool.fsck import check
+from fsmq.spool.log.channel import Channel
+from fsmq.spool.log.log import Log
+from fsmq.spool.log.merging import Merger
+from fsmq.spool.log.retention import Retention
+from tests.replay.recorder import Recorder, Step, Sync, SyncAll
+from tests.replay.states import Files, Reading, crash_states
+from tests.spool.helpers import Clock
+
+LOG, CHANNEL = "users", "mailer"
+BEGIN = 12  # messages before the verb; of them the channel has done 0, 1 and 4, and holds 2 and 3
+NEW = "x" * 30
+
+
+@dataclass
+class Promised:
+    """What a user knows, or may expect."""
+
+    messages: dict[int, bytes] = field(default_factory=dict)
+    begun: list[list[bytes]] = field(default_factory=list)  # batches that may be there, or not
+    done: set[int] = field(default_factory=lambda: {0, 1, 4})
+    may_be_done: set[int] = field(default_factory=lambda: {0, 1, 4})
+    log: bool | None = True  # whether it exists; None: it may
+    channel: bool | None = True
+    position: int | None = None  # where a seek went
+    seeks: bool = False
+    first: int = 0  # what retention may have taken up to here
+    buried: bool | None = False
+    settings: set[int] = field(default_factory=lambda: {4096})
+    delayed: set[int] = field(default_factory=set)
+
+
+Effect = Callable[[Promised], None]
+
+
+class Actor:
+    """Does verbs, and marks before and after each what it changes."""
+
+    def __init__(self, spool: Spool, recorder: Recorder) -> None:
+        self.spool = spool
+        self.recorder = recorder
+
+    @property
+    def log(self) -> Log:
+        return self.spool.log(LOG)
+
+    @property
+    def channel(self) -> Channel:
+        return self.log.channel(CHANNEL)
+
+    def mark(self, effect: Effect) -> None:
+        self.recorder.mark(effect)
+
+    def publish(self) -> None:
+        self._publish([NEW.encode()])
+
+    def publish_batch(self) -> None:
+        self._publish([b"of a batch", b"", NEW.encode()])
+
+    def publish_two(self) -> None:
+        self._publish([b"first"])
+        self._publish([b"second"])
+
+    def publish_to_a_new_segment(self) -> None:
+        with self.log._store.writing() as tail:
+            assert tail is not None
+            tail.roll()
+        self._publish([NEW.encode()])
+
+    def _publish(self, bodies: list[bytes]) -> None:
+        self.mark(lambda p: p.begun.append(bodies))
+        offsets = self.log.publish_many(bodies)
+        self.mark(lambda p: p.messages.update(zip(offsets, bodies, strict=True)))
+
+    def merge(self) -> None:
+        assert Merger(self.log._store.disk, after_s=0.0, kept=1).step(1 << 20) > 1
+
+    def create(self) -> None:
+        self.mark(lambda p: setattr(p, "log", None))
+        self.log.create(writers="host")
+        self.mark(lambda p: setattr(p, "log", True))
+
+    def delete(self) -> None:
+        self.mark(lambda p: setattr(p, "log", None))
+        self.log.delete()
+        self.mark(lambda p: setattr(p, "log", False))
+
+    def configure(self) -> None:
+        self.mark(lambda p: p.settings.add(5000))
+        self.log.configure(segment_bytes=5000)
+        self.mark(lambda p: p.settings.discard(4096))
+
+    def create_channel(self) -> None:
+        self.log.channel("other").create(5)
+        self.mark(lambda p: setattr(p, "position", 5))
+
+    def delete_channel(self) -> None:
+        self.mark(lambda p: setattr(p, "channel", None))
+        self.channel.delete()
+        self.mark(lambda p: setattr(p, "channel", False))
+
+    def claim(self) -> None:
+        self.channel.claim(3)
+
+    def done(self) -> None:
+        self._done(2)
+
+    def done_all(self) -> None:
+        self._done(2, 3)
+
+    def claim_and_done(self) -> None:
+        offsets = [message.offset for message in self.channel.claim(2)]
+        self._done(*offsets)
+
+    def _done(self, *offsets: int) -> None:
+        self.mark(lambda p: p.may_be_done.update(offsets))
+        self.channel.done(*offsets)
+        self.mark(lambda p: p.done.update(offsets))
+
+    def done_again(self) -> None:
+        self.channel.done(0, 1)
+
+    def done_many_gaps(self) -> None:
+        """So many names that a bitmap takes their place."""
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr("fsmq.spool.log.finished._MANY", 2)
+        try:
+            offsets = [message.offset for message in self.channel.claim(4)]
+            self._done(offsets[1])
+            self._done(offsets[3])
+        finally:
+            monkey.undo()
+
+    def renew(self) -> None:
+        self.channel.renew(2, visibility=500)
+
+    def release(self) -> None:
+        self.channel.release(2, delay=400)
+        self.mark(lambda p: p.delayed.add(2))
+
+    def release_all(self) -> None:
+        self.channel.release(2, 3, delay=400)
+        self.mark(lambda p: p.delayed.update((2, 3)))
+
+    def bury(self) -> None:
+        self.mark(lambda p: (setattr(p, "buried", None), p.may_be_done.add(2)))  # type: ignore[func-returns-value]
+        self.channel.bury(2)
+        self.mark(lambda p: (setattr(p, "buried", True), p.done.add(2)))  # type: ignore[func-returns-value]
+
+    def seek(self) -> None:
+        self.mark(lambda p: setattr(p, "seeks", True))
+        self.channel.seek(7)
+        self.mark(lambda p: setattr(p, "position", 7))
+
+    def retain(self) -> None:
+        self.mark(lambda p: (setattr(p, "first", 10), p.may_be_done.update(range(10))))  # type: ignore[func-returns-value]
+        self.log.configure(retain_for=0)
+        self.mark(lambda p: p.done.clear())
+        store = self.log._store
+        self.log.channel(CHANNEL).configure(max_lag=0)
+        Retention(store, lambda: [self.spool.open_logs.channel(LOG, CHANNEL)]).step()
+
+
+ON_HOST = (
+    *("publish", "publish_batch", "publish_two", "publish_to_a_new_segment"),
+    *("create", "delete", "configure", "create_channel", "delete_channel"),
+    *("claim", "done", "done_all", "claim_and_done", "done_again", "done_many_gaps"),
+    *("renew", "release", "release_all", "bury", "seek", "retain"),
+)
+ON_HOSTS = ("publish", "publish_batch", "publish_two", "merge")
+CASES = [*(("host", verb) for verb in ON_HOST), *(("hosts", verb) for verb in ON_HOSTS)]
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    # On the disk a state costs ten times as much.
+    shm = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(dir=shm if shm.is_dir() else None))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def prepare(spool: Spool, writers: str, verb: str) -> Promised:
+    promised = Promised()
+    if verb == "create":
+        promised.log, promised.channel = False, False
+        return promised
+    log = spool.log(LOG)
+    log.create(writers=writers, segment_bytes=4096)
+    bodies = [b"%d" % number for number in range(BEGIN)]
+    log.publish_many(bodies[:6])
+    if verb == "retain":
+        with log._store.writing() as tail:
+            assert tail is not None
+            tail.roll()
+    log.publish_many(bodies[6:10])
+    for body in bodies[10:]:
+        log.publish(body)
+    promised.messages = dict(enumerate(bodies))
+    channel = log.channel(CHANNEL)
+    channel.create("first", order="none", visibility_timeout=100, dead_letter_queue="dead")
+    channel.claim(5)
+    channel.done(0, 1)
+    channel.done(4)
+    return promised
+
+
+@pytest.mark.parametrize(("writers", "verb"), CASES)
+def test_no_crash_state_of_a_verb_breaks_a_promise(writers: str, verb: str) -> None:
+    assert look_at_all(writers, verb) > 0
+
+
+@pytest.mark.parametrize(
+    "verb", ["publish", "done", "release", "seek", "create", "delete", "create_channel", "bury"]
+)
+def test_without_its_syncs_a_verb_breaks_a_promise(verb: str) -> None:
+    with pytest.raises((AssertionError, KeyError, NoSuchLog)):
+        look_at_all("host", verb, lambda step: not isinstance(step, Sync | SyncAll))
+
+
+def look_at_all(writers: str, verb: str, counts: Callable[[Step], bool] = lambda step: True) -> int:
+    """Look at every crash state of a verb; how many there are. counts: of a step."""
+    clock = Clock()
+    with folder() as home:
+        root = home / "mq"
+        with Spool(root, sync="fsync", clock=clock, delivers=False) as spool:
+            first = prepare(spool, writers, verb)
+            spool.open_logs.close()
+            spool.open_logs._channels.clear()
+            before = Files.of(root)
+            recorder = Recorder(root)
+            with recorder.recording():
+                getattr(Actor(spool, recorder), verb)()
+            recorder.close()
+        seen: set[object] = set()
+        steps = [step for step in recorder.steps if counts(step)]
+        for reading in Reading:
+            for files, marks in crash_states(before, steps, reading):
+                key = (files.key(), len(marks))
+                if key in seen:
+                    continue
+                seen.add(key)
+                promised = Promised(**{n: _copied(v) for n, v in vars(first).items()})
+                for mark in marks:
+                    mark.what(promised)
+                place = home / "state"
+                files.write_to(place)
+                inspect(place, promised, clock)
+                shutil.rmtree(place)
+    return len(seen)
+
+
+def _copied(value: object) -> object:
+    return value.copy() if isinstance(value, dict | list | set) else value
+
+
+def inspect(place: Path, promised: Promised, clock: Clock) -> None:
+    with Spool(place, sync="none", clock=clock) as spool:
+        log = spool.log(LOG)
+        if LOG not in spool.logs():
+            assert not promised.log
+            return
+        assert promised.log is not False
+        inspect_messages(log, promised)
+        if promised.channel is not None or CHANNEL in log.channels():
+            inspect_channel(log, promised, clock)
+        if promised.position == 5:
+            assert log.channel("other").state().position == 5
+    assert [
+        f for f in check(place, offline=True, bodies=True).findings if f.path[:4] == "logs"
+    ] in (
+        [],
+        [f for f in check(place, offline=True).findings if f.kind.value == "leftover"],
+    )
+
+
+def inspect_messages(log: Log, promised: Promised) -> None:
+    assert log.settings().segment_bytes in promised.settings | {16 << 20}
+    shown = {message.offset: message.body for message in log.read()}
+    end = log.publish(b"after")  # with it counts what a writer that died had appended
+    found = {message.offset: message.body for message in log.read()}
+    assert shown.items() <= found.items()
+    assert found.pop(end) == b"after"
+    first = log.first()
+    assert first <= promised.first
+    assert sorted(found) == list(range(first, end))
+    for offset, body in promised.messages.items():
+        assert offset < first or found[offset] == body, offset
+    rest = [found[offset] for offset in sorted(found) if offset not in promised.messages]
+    begun = [list(batch) for batch in promised.begun]
+    while rest:  # whole batches, in the order in which they began
+        batch = next((one for one in begun if rest[: len(one)] == one), None)
+        assert batch is not None, rest
+        del begun[: begun.index(batch) + 1]
+        rest = rest[len(batch) :]
+
+
+def inspect_channel(log: Log, promised: Promised, clock: Clock) -> None:
+    channel = log.channel(CHANNEL)
+    if not promised.channel and CHANNEL not in log.channels():
+        with pytest.raises((NoSuchChannel, NoSuchLog)):
+            channel.claim()
+        return
+    assert promised.channel is not False
+    state = channel.state()
+    sought = promised.seeks and state.generation == 2
+    assert not (promised.position == 7 and not sought)
+    if promised.delayed and not sought:
+        early = {message.offset for message in channel.claim(100)}
+        assert not early & promised.delayed
+    clock.advance(1000)
+    try:
+        got = {message.offset for message in channel.claim(100)}
+    finally:
+        clock.advance(-1000)
+    got |= early if promised.delayed and not sought else set()
+    end = log.end()
+    if sought:
+        assert got == set(range(7, end))
+        return
+    assert not got & promised.done
+    assert got >= set(range(log.first(), end)) - promised.may_be_done
+    if promised.buried is True or (promised.buried is None and 2 not in got):
+        log.spool.deliver()  # type: ignore[attr-defined]
+        dead = log.spool.queue("dead").claim(9)  # type: ignore[attr-defined]
+        assert [message.body for message in dead] == [b"2"]
