@@ -44,13 +44,20 @@ class MoveVerbs:
         only: Sequence[str] | None,
         in_flight: bool,
         progress: Callable[[int], None],
+        delayed: bool = False,
+        count: int | None = None,
     ) -> Verb[Moved]:
         """A second try after a lost answer does not find, nor count, what the first has moved."""
         check_queue(target, "target")
         if source == target:
             raise InvalidValue("target", "is the source itself")
         path = f"/{check_queue(source)}/move"
-        parameters = {"to": target, "in_flight": "true" if in_flight else None}
+        parameters = {
+            "to": target,
+            "in_flight": "true" if in_flight else None,
+            "delayed": "true" if delayed else None,
+            "count": None if count is None else str(count),
+        }
         if only is not None:
             ids = [quote_id(check_id(source, message_id)) for message_id in dict.fromkeys(only)]
             return (yield from self._some(path, parameters, ids, progress))

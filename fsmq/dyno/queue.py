@@ -21,6 +21,8 @@ MAX_UNACK_MS = 7 * 86_400_000
 MAX_TIMEOUT_MS = 366 * 86_400_000
 # A consumer that waits looks into other shards as often as this.
 _LOOK_S = 0.25
+_COUNTED_S = 1.0
+_ALL = 2**31
 
 
 class DynoQueue:
@@ -335,18 +337,24 @@ class DynoQueue:
     def retire(self, shard: str) -> None:
         """Move all messages of a shard to the live ones, and delete its queue.
 
-        Raises InvalidValue if some are left: unacked ones, or ids that the others have, too.
+        Nobody may push to it meanwhile. Raises InvalidValue if some are left: unacked ones, or ids
+        that the others have, too.
         """
         others = [one for one in self._shards.live() if one != shard]
         if shard not in self._shards.all() or not others:
             raise InvalidValue("shard", f"cannot retire {shard!r}: it is unknown, or the last one")
         self.rebalance(others)
-        left = self._place.counts(self._shards.queue(shard))
+        queue = self._shards.queue(shard)
+        # Whatever has come since it was counted.
+        self._place.move(queue, self._shards.queue(others[0]), _ALL)
+        end = time.monotonic() + _COUNTED_S
+        while any(left := self._place.counts(queue)) and time.monotonic() < end:
+            time.sleep(_COUNTED_S / 5)  # what a server has counted may be older than the moves
         if any(left):
             raise InvalidValue(
                 "shard",
-                f"{left.size} messages wait in {shard!r}, and"
-                f" {left.unacked} are unacked: try again when they are done",
+                f"{left.size} messages wait in {shard!r}, and {left.unacked} are unacked:"
+                " try again when they are done",
             )
         self._place.delete(self._shards.queue(shard))
         self._shards.forget()

@@ -106,4 +106,10 @@ def _place(where: Any) -> Place:
         return Folder(where)
     if isinstance(where, Folder):
         return where
-    raise InvalidValue("where", f"must be a Spool, not {type(where).__name__}")
+    from fsmq.client.client import Client  # it needs an HTTP library
+
+    from .server import Server
+
+    if isinstance(where, Client):
+        return Server(where)
+    raise InvalidValue("where", f"must be a Spool or a Client, not {type(where).__name__}")

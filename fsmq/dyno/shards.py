@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from fsmq.spool import InvalidValue
-from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.names import check_queue, split_shard
 
 from .place import Place
 
@@ -40,12 +40,6 @@ def shard_of(node: str) -> str:
 def queue_of(name: str, shard: str) -> str:
     """The queue of the spool that is a shard of a queue. Raises InvalidValue."""
     return check_queue(f"{name}@{shard}")
-
-
-def split(queue: str) -> tuple[str, str] | None:
-    """The queue and the shard of a name; None for a queue that is no shard."""
-    name, at, shard = queue.rpartition("@")
-    return (name, shard) if at and name and _shard_name.fullmatch(shard) else None
 
 
 class Zones:
@@ -114,7 +108,7 @@ class Shards:
         with self._lock:
             now = time.monotonic()
             if now >= self._until:
-                pairs = (split(queue) for queue in self._place.queues())
+                pairs = (split_shard(queue) for queue in self._place.queues())
                 found = {pair[1] for pair in pairs if pair is not None and pair[0] == self._name}
                 self._found = sorted(found | {self.local})
                 self._until = now + _FRESH_S

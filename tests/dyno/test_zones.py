@@ -12,7 +12,8 @@ from fsmq import InvalidValue, Spool
 from fsmq.dyno import ByHash, DynoQueue, DynoQueues, LeastFull, Local, Message, RoundRobin
 from fsmq.dyno.folder import Folder
 from fsmq.dyno.rebalance import plan
-from fsmq.dyno.shards import shard_of, split
+from fsmq.dyno.shards import shard_of
+from fsmq.spool.layout.names import split_shard
 from fsmq.spool.records import peers
 from tests.dyno.conftest import Make
 from tests.spool.helpers import Clock
@@ -42,8 +43,10 @@ def test_a_shard_is_a_queue_of_the_spool(spool: Spool) -> None:
     queue = DynoQueues(spool, zone="us-east-1a").get("team@x:tasks")
     push(queue, "a")
     assert spool.queues() == ["team@x:tasks@us-east-1a"]
-    assert split("team@x:tasks@us-east-1a") == ("team@x:tasks", "us-east-1a")
-    assert [split(name) for name in ("tasks", "tasks@", "@a", "tasks@" + "a" * 41)] == [None] * 4
+    assert split_shard("team@x:tasks@us-east-1a") == ("team@x:tasks", "us-east-1a")
+    assert [split_shard(name) for name in ("tasks", "tasks@", "@a", "tasks@" + "a" * 41)] == [
+        None
+    ] * 4
 
 
 @pytest.mark.parametrize("zone", ["", "a@b", "a:b", "a b", "x" * 41])

@@ -41,9 +41,12 @@ GOOD = {
     "move": ("to=other", b""),
     "post": ("id=m", b"x"),
     "publish": ("", b"x"),
+    "put_by_id": ("", b'[{"body": "x", "id": "new"}]'),
+    "act_by_id": ("", b'{"do": "find", "ids": ["m"]}'),
 }
+_REF = {"ref": "01900000-0000-7000-8000-000000000000"}
 # What stands for the names in paths; all of it is there, but for the move. MISSING: one is not.
-NAMES = {"queue": "q", "topic": "t", "id": "m", "ref": "01900000-0000-7000-8000-000000000000"}
+NAMES = {"queue": "q", "topic": "t", "id": "m", "zone": "z", **_REF}
 MISSING = ({"queue": "none"}, {"topic": "none"}, {"id": "none"}, {"ref": "none"})
 FULL = {"queue": "full", "topic": "full"}
 # Bodies that cannot be taken: the headers, and what follows them at once and a little later.
@@ -164,9 +167,10 @@ async def test_each_operation_names_the_errors_that_it_answers(
     other = add_key(file, "other", "--send=elsewhere")
     with Spool(root, sync="none") as spool:
         for queue in ("q", "other"):
-            spool.create_queue(queue)
+            spool.create_queue(queue, index=True)
             spool.queue(queue).put(b"x", id="m")
-        spool.queue("full", create=True).configure(max_depth=1)
+        spool.create_queue("full", index=True)
+        spool.queue("full").configure(max_depth=1)
         spool.queue("full").put(b"x")
         for topic in ("t", "full"):
             spool.create_topic(topic)

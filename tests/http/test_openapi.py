@@ -105,6 +105,8 @@ async def test_a_number_may_be_as_large_as_the_document_says_and_no_larger(
             name, schema = parameter["name"], parameter["schema"]
             if schema["type"] not in ("integer", "number") or one.method == "HEAD":
                 continue
+            if any(other.get("required") for other in one.parameters("query")):
+                continue  # what is missing would be refused
 
             async def tried(value: float, one: Described = one, name: str = name) -> Answer:
                 return await ask(client, one.method, one.url(queue, f"?{name}={value}"))

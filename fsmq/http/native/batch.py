@@ -72,7 +72,7 @@ AFTER = query(
     Kind(text(), lambda _, value: unquote_id(value)),
 )
 IDS = array(MESSAGE_ID, maxItems=MAX_BATCH)
-_NEW_MESSAGE = record(
+NEW_MESSAGE = record(
     {
         "body": or_null(text(description="a text, stored as UTF-8")),
         "body_base64": or_null(text(contentEncoding="base64", description="or bytes")),
@@ -88,7 +88,7 @@ _NEW_MESSAGE = record(
     additionalProperties=False,
     anyOf=[{"required": ["body"]}, {"required": ["body_base64"]}],
 )
-_FIELDS = _NEW_MESSAGE["properties"].keys()
+_FIELDS = NEW_MESSAGE["properties"].keys()
 
 _decoder = JSONDecoder()
 
@@ -133,7 +133,7 @@ class Batches(Handlers):
         parameters=(QUEUE,),
         body=Body(
             f"the messages, at most {MAX_BATCH_BYTES} bytes",
-            {JSON: array(_NEW_MESSAGE, minItems=1, maxItems=MAX_BATCH)},
+            {JSON: array(NEW_MESSAGE, minItems=1, maxItems=MAX_BATCH)},
             required=True,
         ),
         answers={

@@ -10,6 +10,7 @@ from ..dialect import Dialect
 from ..problems import problem
 from ..service.service import Service
 from .batch import Batches
+from .by_id import ById
 from .messages import Messages
 from .moves import Moves
 from .queues import Queues
@@ -23,7 +24,7 @@ class NativeDialect(Dialect):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        for part in (Queues, Messages, Batches, Topics, Moves):
+        for part in (Queues, Messages, Batches, ById, Topics, Moves):
             part(service).add_routes(self.router)
 
     def problem(self, error: FsmqError) -> Response:

@@ -6,6 +6,7 @@ from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.moves import MAX_COUNT
 from fsmq.spool.verbs.move import Moved
 
 from ...wire import MAX_BATCH_BYTES, unquote_id
@@ -27,6 +28,7 @@ from ..describe import (
     query,
     record,
     text,
+    whole,
 )
 from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded, keyed
@@ -56,6 +58,13 @@ IN_FLIGHT = query(
     "whether to move claimed and delayed messages, too, which makes them ready; default: false",
     Kind(text(enum=["true", "false"]), _true_or_false),
 )
+DELAYED = query(
+    "delayed",
+    "whether to move messages that are delayed and not claimed, too, which stay delayed;"
+    " default: false",
+    Kind(text(enum=["true", "false"]), _true_or_false),
+)
+COUNT = query("count", "move at most this many, those that would be claimed last", whole(1, MAX_COUNT))
 _REF = text(description="the move's reference")
 
 
@@ -70,7 +79,7 @@ class Moves(Handlers):
         id="move",
         tag="Queues",
         summary="Move all messages to another queue, in the background; or some of them, at once",
-        parameters=(QUEUE, TO, IN_FLIGHT),
+        parameters=(QUEUE, TO, IN_FLIGHT, DELAYED, COUNT),
         body=Body(
             "the ids of those to move; nothing: all move",
             {JSON: record({"ids": {**IDS, "minItems": 1}}, additionalProperties=False)},
@@ -104,7 +113,9 @@ class Moves(Handlers):
                 raise NoSuchQueue(queue)
         if call.request.can_read_body:
             return await self._some(call, source, target, in_flight)
-        move = await self._service.moves.begin(source, target, in_flight=in_flight)
+        move = await self._service.moves.begin(
+            source, target, in_flight=in_flight, delayed=bool(given[DELAYED]), count=given[COUNT]
+        )
         answer = json_answer(202, {"move": move.ref})
         answer.headers["Location"] = f"/_moves/{move.ref}"
         return answer

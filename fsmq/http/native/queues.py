@@ -11,8 +11,9 @@ from aiohttp.web import StreamResponse
 from fsmq.kinds import Choice, Flag, Number, Whole
 from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.layout import settings
-from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.names import check_queue, split_shard
 from fsmq.spool.layout.settings import DEFAULTS, Setting
+from fsmq.spool.views.counts import Counts
 
 from ..answers import json_answer
 from ..connection.pieces import listed
@@ -66,6 +67,7 @@ SETTINGS = Component("QueueSettings", record(QUEUE_SETTINGS))
 COUNTS = Component(
     "Counts", record({state: integer(0) for state in STATE["enum"]}, description="by state")
 )
+SHARDS = query("shards", "show the shards `<queue>@<shard>` of this queue", TRUE)
 INDEX = query("index", "it gets an index of the ids that producers give", TRUE)
 _CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
 
@@ -101,26 +103,55 @@ class Queues(Handlers):
     SHOW = Operation(
         id="show_queue",
         tag="Queues",
-        summary="A queue's counts and settings",
-        parameters=(QUEUE,),
+        summary="A queue's counts and settings, or those of its shards",
+        parameters=(QUEUE, SHARDS),
         answers={
-            200: json_object(
-                "Counts, which may be 0.2 seconds old, and settings",
-                {"queue": QUEUE_NAME, "messages": COUNTS, "settings": SETTINGS},
+            200: Answer(
+                "Counts, which may be 0.2 seconds old, and settings; with `shards` the counts of"
+                " all shards together and of each, instead of settings",
+                {
+                    JSON: record(
+                        {
+                            "queue": QUEUE_NAME,
+                            "messages": COUNTS,
+                            "settings": SETTINGS,
+                            "shards": {"type": "object", "additionalProperties": COUNTS},
+                        },
+                        required=["queue", "messages"],
+                    )
+                },
             ),
             **guarded(NoSuchQueue, Unavailable),
         },
     )
 
     async def show(self, call: Call) -> StreamResponse:
+        if call.read()[SHARDS] is not None:
+            return await self._show_shards(call)
         queue = call.queue()
-        call.read()
         settings = self._spool.settings(queue)
         counts = await self._service.sizes.counts(queue)
         return json_answer(
             200,
             {"queue": queue, "messages": counts._asdict(), "settings": settings.as_dict()},
         )
+
+    async def _show_shards(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        queue = check_queue(call.names["queue"])
+        names = await self._service.in_thread(self._spool.queues)
+        shards = {
+            name: shard
+            for name in names
+            if (found := split_shard(name)) and found[0] == queue and identity.visible([name])
+            for shard in found[1:]
+        }
+        if not shards:
+            raise NoSuchQueue(queue)
+        counts = {shard: await self._service.sizes.counts(name) for name, shard in shards.items()}
+        total = Counts(*(sum(numbers) for numbers in zip(*counts.values(), strict=True)))
+        shown = {shard: found._asdict() for shard, found in counts.items()}
+        return json_answer(200, {"queue": queue, "messages": total._asdict(), "shards": shown})
 
     CREATE = Operation(
         id="create_queue",

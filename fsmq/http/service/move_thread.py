@@ -38,12 +38,21 @@ class MoveThread:
             await self._threads.run(self._thread.join)
 
     async def begin(
-        self, source: str, target: str, *, dedup: bool = False, in_flight: bool = True
+        self,
+        source: str,
+        target: str,
+        *,
+        dedup: bool = False,
+        in_flight: bool = True,
+        delayed: bool = False,
+        count: int | None = None,
     ) -> Move:
         """Order a move, which begins at once. Raises what Spool.begin_move raises."""
 
         def begin() -> Move:
-            return self._spool.begin_move(source, target, dedup=dedup, in_flight=in_flight)
+            return self._spool.begin_move(
+                source, target, dedup=dedup, in_flight=in_flight, delayed=delayed, count=count
+            )
 
         move = await self._threads.run(begin)
         self._ordered.set()

@@ -29,6 +29,7 @@ MAX_EXPIRY_S = 253_402_300_799
 UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 _queue_name = re.compile(r"(?!\.)(?!_(?!_))[A-Za-z0-9._:@-]{1,180}")
+_shard_name = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _own_id = re.compile(r"(?!\.)[A-Za-z0-9._@+=~-]{1,64}")
 _uuid7 = re.compile(UUID7)
 _our_id = re.compile(
@@ -74,6 +75,12 @@ def check_queue(name: str, field: str = "queue") -> str:
 @lru_cache(4096)  # a listing asks for the same few queues a million times
 def is_queue(name: str) -> bool:
     return _queue_name.fullmatch(name) is not None
+
+
+def split_shard(queue: str) -> tuple[str, str] | None:
+    """The queue and the shard of a name ``<queue>@<shard>``; None for a queue that is no shard."""
+    name, at, shard = queue.rpartition("@")
+    return (name, shard) if at and name and _shard_name.fullmatch(shard) else None
 
 
 def is_id(name: str) -> bool:

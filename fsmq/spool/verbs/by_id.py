@@ -19,7 +19,7 @@ from ..durability.sync import Work
 from ..errors import FsmqError, NoSuchMessage, Unavailable, as_unavailable
 from ..layout.given_ids import check_given, link_path, read_given
 from ..layout.message import Message
-from ..layout.names import check_queue, facts
+from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, check_seconds
 from ..layout.stamps import MAX_COUNT
 from ..layout.steps import finish
@@ -262,6 +262,8 @@ def ack_ids(
         InvalidValue, NoSuchQueue, Unavailable
     """
     names = names or {}
+    for given_name in names.values():
+        check_id(queue, given_name)
     acked = []
     removed: list[str] = []
     with at_index(context, queue, given_ids, "acknowledge in"):
