@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -15,7 +15,8 @@ from fsmq.cli.config import parsed, shown
 from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import bar, json_option, span
 from fsmq.cli.params import QUEUE, queue_argument
-from fsmq.cli.place.place import Queue, at_option, open_place
+from fsmq.cli.place.place import Place, Queue, at_option, open_place
+from fsmq.cli.shards import groups, shards_of, shards_option, together
 from fsmq.spool.views.counts import Overview
 from fsmq.words import many
 
@@ -26,21 +27,28 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.argument("patterns", nargs=-1, type=QUEUE, metavar="[PATTERN]...")
 @at_option
 @click.option("--names", is_flag=True, help="Print the names alone, one a line.")
+@shards_option
 @json_option
-def ls(patterns: Sequence[str], at: str | None, names: bool, as_json: bool) -> None:
+def ls(patterns: Sequence[str], at: str | None, names: bool, unfold: bool, as_json: bool) -> None:
     """List queues with their counts: all, or those that match a PATTERN.
 
     A PATTERN is as in a shell: 'jobs*'. READY can be claimed, IN FLIGHT is claimed, DELAYED is
     hidden for a time, NEW is not yet delivered; OLDEST is the age of the oldest ready message.
-    Exits with 1 if the PATTERNs match nothing.
+    The shards of a queue of dyno-queues are one line. Exits with 1 if the PATTERNs match nothing.
     """
     with open_place(at) as place:
         if names:
-            found = [name for name in place.queues() if _matches(name, patterns)]
+            everything = place.queues()
+            found = everything if unfold else list(groups(place, everything))
+            found = [name for name in found if _matches(name, patterns)]
             for name in found:
                 click.echo(name)
         else:
-            overviews = {n: o for n, o in place.survey().items() if _matches(n, patterns)}
+            overviews = place.survey()
+            if not unfold:
+                folded = groups(place, overviews)
+                overviews = {name: together(overviews, of) for name, of in folded.items()}
+            overviews = {n: o for n, o in overviews.items() if _matches(n, patterns)}
             found = list(overviews)
             _list(overviews, as_json)
         if not found and not patterns:
@@ -52,15 +60,20 @@ def ls(patterns: Sequence[str], at: str | None, names: bool, as_json: bool) -> N
 @click.command("stat")
 @click.argument("queues", nargs=-1, required=True, type=QUEUE, metavar="QUEUE...")
 @at_option
+@shards_option
 @json_option
-def stat(queues: Sequence[str], at: str | None, as_json: bool) -> None:
-    """Show one queue, or several: counts, age of the oldest, settings."""
+def stat(queues: Sequence[str], at: str | None, unfold: bool, as_json: bool) -> None:
+    """Show one queue, or several: counts, age of the oldest, settings.
+
+    Of a queue of dyno-queues its shards together, with the settings of the first.
+    """
     now = time.time()
     stats: list[dict[str, Any]] = []
     with open_place(at) as place:
-        for name in queues:
-            settings = place.queue(name).settings()
-            overview = place.survey(name)[name]
+        for name, of in _stated(place, queues, unfold):
+            settings = place.queue(of[0]).settings()
+            overviews = {queue: place.survey(queue)[queue] for queue in of}
+            overview = together(overviews, of)
             stats.append({"queue": name, **as_dict(overview, now), "settings": settings.as_dict()})
     if as_json:
         output.document(stats[0] if len(stats) == 1 else {"queues": stats})
@@ -77,6 +90,16 @@ def stat(queues: Sequence[str], at: str | None, as_json: bool) -> None:
                 *((name, shown(name, value)) for name, value in found["settings"].items()),
             ]
         )
+
+
+def _stated(place: Place, queues: Sequence[str], unfold: bool) -> Iterator[tuple[str, list[str]]]:
+    """What is shown under which name: a queue, or its shards."""
+    for name in queues:
+        shards = shards_of(place, name)
+        if unfold and shards:
+            yield from ((shard, [shard]) for shard in shards)
+        else:
+            yield name, shards or [name]
 
 
 @click.command("create")

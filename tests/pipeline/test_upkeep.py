@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fsmq.dyno import DynoQueues, Message
 from fsmq.pipeline.jobs.upkeep import dedup, duplicates, rebalance, shares_of
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
 from fsmq.spool.fsck import check
@@ -84,6 +85,22 @@ def test_messages_are_spread_by_share(spark: SparkSession, root: Path) -> None:
         assert counts["a"].in_flight == len(held)
     for queue, share in shares.items():
         assert counts[queue].ready == pytest.approx(590 * share / 6, abs=50)
+
+
+def test_shards_are_evened_out_with_their_ids(spark: SparkSession, root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        queue = DynoQueues(spool, zone="a", shards=["a", "b"], strategy="local").get("tasks")
+        queue.push([Message(f"{n}", "x") for n in range(100)])
+        spool.deliver()
+    done = rebalance(spark, str(root), "tasks@*", shares_of("tasks"))
+    assert done["moved"] == done["found"] == pytest.approx(50, abs=25)
+    assert rebalance(spark, str(root), "tasks@*", shares_of("tasks"))["found"] == 0
+    with Spool(root, sync="none") as spool:
+        queue = DynoQueues(spool, zone="a").get("tasks")
+        found = [queue.get(f"{n}") for n in range(100)]
+        assert {one.shard for one in found if one is not None} == {"a", "b"}
+        assert None not in found
+    assert check(root, offline=True).findings == []
 
 
 @pytest.mark.parametrize("told", ["", "a=0", "a=x", "a b=1", "a=-1"])

@@ -64,7 +64,9 @@ DELAYED = query(
     " default: false",
     Kind(text(enum=["true", "false"]), _true_or_false),
 )
-COUNT = query("count", "move at most this many, those that would be claimed last", whole(1, MAX_COUNT))
+COUNT = query(
+    "count", "move at most this many, those that would be claimed last", whole(1, MAX_COUNT)
+)
 _REF = text(description="the move's reference")
 
 

@@ -5,7 +5,7 @@ Each message is one rename, so both can be stopped at any point; run again they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from fsmq.pipeline.columns import named
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
-from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.names import check_queue, split_shard
 from fsmq.spool.verbs.removal import remove_ready
 
 _PART = 10_000
@@ -71,6 +71,15 @@ def shares_of(given: str) -> dict[str, int]:
     return shares
 
 
+def with_shards(names: Sequence[str], shares: Mapping[str, int]) -> dict[str, int]:
+    """The shares, where a queue of dyno-queues gives its own to each of its shards."""
+    found: dict[str, int] = {}
+    for queue, share in shares.items():
+        shards = [name for name in names if (split_shard(name) or ("",))[0] == queue]
+        found |= dict.fromkeys([queue] if queue in names or not shards else shards, share)
+    return found
+
+
 def placed(spark: SparkSession, root: str, queues: str, shares: Mapping[str, int]) -> DataFrame:
     """Queue, id and target of each ready message that stands in another queue than it should.
 
@@ -93,6 +102,7 @@ def rebalance(
         Exception: Spark's, with the text of what is wrong with the spool.
     """
     with _open(root) as spool:
+        shares = with_shards(spool.queues(), shares)
         for queue in shares:
             if not spool.has_queue(queue):
                 raise NoSuchQueue(queue)

@@ -1,0 +1,49 @@
+"""Shards of dyno-queues, folded into the queue that they are: ``<queue>@<shard>`` with an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import click
+
+from fsmq.cli.place.place import Place
+from fsmq.spool import NoSuchQueue
+from fsmq.spool.layout.names import split_shard
+from fsmq.spool.views.counts import Counts, Overview
+
+shards_option = click.option(
+    "--shards", "unfold", is_flag=True, help="Show each shard of a queue, instead of their sum."
+)
+
+
+def groups(place: Place, names: Iterable[str]) -> dict[str, list[str]]:
+    """By the name under which it is shown, the queues that are folded into it."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(_shown_as(place, name), []).append(name)
+    return found
+
+
+def shards_of(place: Place, queue: str) -> list[str]:
+    """The queues that are shards of a queue, sorted; none if it is a queue itself."""
+    if place.has_queue(queue):
+        return []
+    return groups(place, place.queues()).get(queue, [])
+
+
+def together(overviews: Mapping[str, Overview], names: Iterable[str]) -> Overview:
+    """Several queues at a glance."""
+    some = [overviews[name] for name in names]
+    counts = Counts(*(sum(numbers) for numbers in zip(*(o.counts for o in some), strict=True)))
+    return Overview(counts, min((o.oldest for o in some if o.oldest is not None), default=None))
+
+
+def _shown_as(place: Place, name: str) -> str:
+    parts = split_shard(name)
+    if parts is None:
+        return name
+    try:
+        # Any queue may have such a name; only one with an index is a shard.
+        return parts[0] if place.queue(name).settings().index else name
+    except NoSuchQueue:
+        return name

@@ -1,0 +1,63 @@
+"""Shards of dyno-queues are one queue to ``ls``, ``stat`` and ``mv``; ``--shards`` unfolds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsmq import Client, Spool
+from fsmq.dyno import DynoQueues, Message
+from fsmq.spool.layout.uuids import uuid7
+from tests.cli.helpers import Command
+from tests.harness.suite import Suite, eventually
+
+
+@pytest.fixture(params=["root", "server"])
+def fsmq(request: pytest.FixtureRequest, root: Path) -> Command:
+    return Command(root if request.param == "root" else request.getfixturevalue("suite").url)
+
+
+@pytest.fixture
+def name(fsmq: Command) -> str:
+    """A queue with the shards a and b, and three messages in a."""
+    name = f"tasks-{uuid7()}"
+    if fsmq.at.startswith("http"):
+        queues = DynoQueues(Client(fsmq.at), zone="a", shards=["a", "b"], strategy="local")
+        queues.get(name).push([Message(one, one) for one in "123"])
+    else:
+        with Spool(fsmq.at) as spool:
+            queues = DynoQueues(spool, zone="a", shards=["a", "b"], strategy="local")
+            queues.get(name).push([Message(one, one) for one in "123"])
+            spool.create_queue("mail@example.org")  # no shard: it has no index
+    return name
+
+
+def counted(fsmq: Command, *arguments: str) -> list[tuple[str, int]]:
+    stats = fsmq.json("stat", *arguments)
+    return [
+        (found["queue"], sum(found["messages"].values())) for found in stats.get("queues", [stats])
+    ]
+
+
+def test_shards_are_folded(fsmq: Command, name: str, suite: Suite) -> None:
+    eventually(lambda: counted(fsmq, name) == [(name, 3)])
+    assert counted(fsmq, name, "--shards") == [(f"{name}@a", 3), (f"{name}@b", 0)]
+    shown = fsmq.json("ls", f"{name}*")["queues"]
+    assert [(q["queue"], sum(q["messages"].values())) for q in shown] == [(name, 3)]
+    shown = fsmq.json("ls", f"{name}*", "--shards")["queues"]
+    assert [q["queue"] for q in shown] == [f"{name}@a", f"{name}@b"]
+    assert name in fsmq.out("ls", "--names").split()
+    assert f"{name}@a" in fsmq.out("ls", "--names", "--shards").split()
+    if not fsmq.at.startswith("http"):
+        assert "mail@example.org" in fsmq.out("ls", "--names").split()
+    fsmq("stat", f"{name}.none", code=3)
+
+
+def test_shards_move_to_shards(fsmq: Command, name: str, suite: Suite) -> None:
+    fsmq("mv", name, f"{name}.more", "--create")
+    eventually(lambda: counted(fsmq, f"{name}.more") == [(f"{name}.more", 3)])
+    eventually(lambda: counted(fsmq, name) == [(name, 0)])
+    assert counted(fsmq, f"{name}.more", "--shards")[0][0] == f"{name}.more@a"
+    fsmq("mv", f"{name}.more", f"{name}@b")  # one queue takes all
+    eventually(lambda: counted(fsmq, f"{name}@b") == [(f"{name}@b", 3)])
