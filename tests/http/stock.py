@@ -68,7 +68,7 @@ class Stock:
         message_id = self._stored.fill(self._root, queue, self._each)
         self._stored.fill(self._root, read_side(queue), self._each)
         (self._root / "queues" / write_side(queue)).mkdir()
-        names = {"queue": queue, "topic": "t", "id": message_id, "number": "1000"}
+        names = {"queue": queue, "topic": "t", "id": message_id, "number": "1000", "zone": "z"}
         return self._requests(names | dict.fromkeys(("ref", "reference"), "00"))[number]
 
     def __iter__(self) -> Iterator[Request]:

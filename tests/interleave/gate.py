@@ -27,12 +27,13 @@ from fsmq.spool.layout.tree import Tree
 CALLS = (
     *("open", "close", "read", "pread", "write", "fsync", "stat", "fstat", "listdir", "scandir"),
     *("utime", "link", "unlink", "rmdir", "mkdir", "rename", "posix_fadvise"),
+    *("pwrite", "ftruncate", "fdatasync"),
 )
 OTHER_CALLS = (("fcntl", "flock"), ("fcntl", "ioctl"))
 # Before these nobody has to stop: what comes before one of them cannot be told from what comes
 # after it. The bytes of a file never change, syncs are nothing to a tree in memory, and a
 # descriptor is nobody else's, unless it has a lock.
-_PRIVATE = frozenset(("close", "read", "pread", "fsync", "posix_fadvise"))
+_PRIVATE = frozenset(("close", "read", "pread", "fsync", "fdatasync", "posix_fadvise"))
 _METHODS: tuple[tuple[type, str], ...] = (
     (Tree, "_rename2"),
     (Syncer, "_syncfs"),

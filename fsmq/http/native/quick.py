@@ -57,9 +57,12 @@ class Quick:
         try:
             settings = self._spool.settings(queue)
             pending = self._spool.unsynced.put(queue, list(map(_message, requests)), settings)
-        except FsmqError:
-            # Whose fault it is, each of them finds out alone.
-            _hand_over(requests)
+        except FsmqError as error:
+            if type(error) is Unavailable and len(requests) == 1:
+                self._fail(requests, error)  # a disk that refuses is not asked twice
+            else:
+                # Whose fault it is, each of them finds out alone.
+                _hand_over(requests)
             return
         self._service.then(pending, partial(each, requests, _stored), partial(self._fail, requests))
 
