@@ -23,8 +23,6 @@ from fsmq.spool import InvalidValue
 
 # Told by the class of Java: which method of Spark has named the source, and its own schema.
 _USE, _SCHEMA = "fsmq.use", "fsmq.schema"
-# Spark's own, which it hands on to sources.
-_OF_SPARK = ("checkpointLocation", "queryName", "path", "batch")
 
 
 class FsmqDataSource(DataSource):
@@ -32,7 +30,7 @@ class FsmqDataSource(DataSource):
 
     What is wrong with the options is said here, where ``load()`` and ``start()`` come by, and not
     when a query runs. Without the class of Java nobody says which of them it was: then only what
-    all uses have in common is looked at.
+    all uses have in common is looked at: the root.
 
     Raises:
         InvalidValue, UnusableSpool, NoSuchQueue
@@ -60,8 +58,8 @@ class FsmqDataSource(DataSource):
         if self._use:
             self._check_reading(columns)
         else:
-            known = dict.fromkeys((*consumer.OPTIONS, *producer.OPTIONS, *_OF_SPARK))
-            Options(self.options, [*known]).root()
+            # Spark adds some of its own, by what it was named in: a view, a table, a sink.
+            Options({n: v for n, v in self.options.items() if n == "root"}, ["root"]).root()
         return columns
 
     def _check_reading(self, schema: StructType) -> None:
