@@ -1,0 +1,298 @@
+"""A log and its channels against a model: three orders, poison, seeks, retention, clock steps.
+
+Two processes, each with memory of its own, work on one log; now and then one starts anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import ClaimVoid
+from fsmq.spool.log.channel import Channel
+from fsmq.spool.log.handed import ChannelMessage
+from fsmq.spool.log.log import Log, LogEntry
+from tests.spool.helpers import Clock
+
+HOLD_S, MOST = 10.0, 3
+ORDERS = {"none": "none", "key": "key", "strict": "strict", "skips": "key"}
+
+
+@dataclass
+class Held:
+    """A message that was handed out, or given up until a moment."""
+
+    deliveries: int
+    deadline: float
+    is_claim: bool
+
+
+@dataclass
+class Reader:
+    """What a channel should know."""
+
+    order: str
+    skips: bool
+    done: set[int] = field(default_factory=set)
+    held: dict[int, Held] = field(default_factory=dict)
+    hands: dict[int, ChannelMessage] = field(default_factory=dict)
+    old: list[ChannelMessage] = field(default_factory=list)
+    skipped: int = 0
+    lost: int = 0
+
+
+class LogMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        shm = Path("/dev/shm")
+        self.root = Path(tempfile.mkdtemp(dir=shm if shm.is_dir() else None))
+        self.clock = Clock()
+        self.spools = [self._open(), self._open()]
+        self.messages: list[tuple[bytes, str | None]] = []
+        self.first = 0
+        log = self._log(0)
+        log.create(segment_bytes=4096, retain_for=1e6, writers="host")
+        self.readers: dict[str, Reader] = {}
+
+    @initialize(
+        name=st.sampled_from(sorted(ORDERS)),
+        keys=st.lists(st.sampled_from([None, "a", "b"]), min_size=8, max_size=12),
+    )
+    def create(self, name: str, keys: list[str | None]) -> None:
+        skips, order = name == "skips", ORDERS[name]
+        self.publish(0, keys, large=False)
+        self._channel(0, "reader").create(
+            "first",
+            order=order,
+            visibility_timeout=HOLD_S,
+            max_deliveries=MOST,
+            on_poison="skip" if skips else "block",
+        )
+        self.readers["reader"] = Reader(order, skips)
+
+    def _open(self) -> Spool:
+        return Spool(self.root / "mq", sync="none", clock=self.clock, delivers=False)
+
+    def teardown(self) -> None:
+        for spool in self.spools:
+            spool.close()
+        shutil.rmtree(self.root)
+
+    def _log(self, process: int) -> Log:
+        return self.spools[process].log("users")
+
+    def _channel(self, process: int, name: str) -> Channel:
+        return self._log(process).channel(name)
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    @rule(
+        process=st.integers(0, 1),
+        keys=st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=6),
+        large=st.booleans(),
+    )
+    def publish(self, process: int, keys: list[str | None], large: bool) -> None:
+        size = 1500 if large else 5
+        new = [(b"%0*d" % (size, len(self.messages) + n), key) for n, key in enumerate(keys)]
+        got = self._log(process).publish_many([LogEntry(body, key=key) for body, key in new])
+        assert got == range(len(self.messages), len(self.messages) + len(new))
+        self.messages += new
+
+    @rule(
+        process=st.integers(0, 1),
+        name=st.just("reader"),
+        count=st.sampled_from([1, 1, 2, 3, 50]),
+    )
+    def claim(self, process: int, name: str, count: int) -> None:
+        reader, now = self.readers[name], self.clock()
+        self._lose(reader)
+        if reader.skips:
+            for offset, held in list(reader.held.items()):
+                if held.deadline <= now and held.deliveries >= MOST:
+                    del reader.held[offset]
+                    reader.done.add(offset)
+                    reader.skipped += 1
+        expected = self._eligible(reader)
+        messages = self._channel(process, name).claim(count)
+        offsets = [message.offset for message in messages]
+        assert offsets == sorted(offsets)
+        assert len(offsets) == min(count, len(expected)), (offsets, expected)
+        if reader.order != "key":
+            assert offsets == expected[:count]
+        self._check_keys(reader, offsets)
+        for message in messages:
+            assert (message.body, message.key) == self.messages[message.offset]
+            before = reader.held.get(message.offset)
+            assert message.offset not in reader.done
+            assert message.deliveries == (before.deliveries if before else 0) + 1
+            reader.held[message.offset] = Held(message.deliveries, now + HOLD_S, True)
+            reader.hands[message.offset] = message
+
+    def _is_ready(self, reader: Reader, offset: int) -> bool:
+        held = reader.held.get(offset)
+        return held is None or (held.deadline <= self.clock() and held.deliveries < MOST)
+
+    def _unfinished(self, reader: Reader) -> list[int]:
+        return [o for o in range(self.first, len(self.messages)) if o not in reader.done]
+
+    def _eligible(self, reader: Reader) -> list[int]:
+        """All that a claim of any size could get, by the channel's order."""
+        unfinished = self._unfinished(reader)
+        now = self.clock()
+        if reader.order == "none":
+            return [offset for offset in unfinished if self._is_ready(reader, offset)]
+        if reader.order == "strict":
+            if any(held.is_claim and held.deadline > now for held in reader.held.values()):
+                return []
+            taken = []
+            for offset in unfinished:
+                if not self._is_ready(reader, offset):
+                    break
+                taken.append(offset)
+            return taken
+        stopped: set[str] = set()
+        taken = []
+        for offset in unfinished:
+            key = self.messages[offset][1]
+            if key in stopped:
+                continue
+            if self._is_ready(reader, offset):
+                taken.append(offset)
+            elif key is not None:
+                stopped.add(key)
+        return taken
+
+    def _check_keys(self, reader: Reader, offsets: list[int]) -> None:
+        if reader.order != "key":
+            return
+        for offset in offsets:
+            key = self.messages[offset][1]
+            for lower in self._unfinished(reader):
+                if key is not None and lower < offset and self.messages[lower][1] == key:
+                    assert lower in offsets, (lower, offset)
+
+    @rule(
+        process=st.integers(0, 1),
+        name=st.just("reader"),
+        data=st.data(),
+        what=st.sampled_from(["done", "done", "done", "release", "delay", "renew"]),
+    )
+    def settle(self, process: int, name: str, data: st.DataObject, what: str) -> None:
+        reader = self.readers[name]
+        self._lose(reader)
+        mine = sorted(offset for offset in reader.held if offset in reader.hands)
+        if not mine:
+            return
+        some = data.draw(st.lists(st.sampled_from(mine), min_size=1, max_size=4, unique=True))
+        channel = self._channel(process, name)
+        now = self.clock()
+        if what == "done":
+            assert channel.done(*some) == len(some)
+            assert channel.done(*some) == 0
+            for offset in some:
+                del reader.held[offset]
+                reader.done.add(offset)
+        elif what == "renew":
+            channel.renew(*some, visibility=3 * HOLD_S)
+            for offset in some:
+                reader.held[offset].deadline = now + 3 * HOLD_S
+        else:
+            delay = 0.0 if what == "release" else 2 * HOLD_S
+            channel.release(*some, delay=delay)
+            for offset in some:
+                reader.held[offset].deadline = now + delay
+                reader.held[offset].is_claim = False
+
+    @rule(process=st.integers(0, 1), name=st.just("reader"), part=st.floats(0, 1))
+    def seek(self, process: int, name: str, part: float) -> None:
+        reader = self.readers[name]
+        self._lose(reader)
+        to = max(self.first, int(part * len(self.messages)))
+        assert self._channel(process, name).seek(to) == to
+        reader.old = list(reader.hands.values())
+        reader.done, reader.held, reader.hands = set(range(to)), {}, {}
+
+    @rule(process=st.integers(0, 1), name=st.just("reader"))
+    def late_done(self, process: int, name: str) -> None:
+        for message in self.readers[name].old[:2]:
+            try:
+                message.done()
+            except ClaimVoid:
+                continue
+            raise AssertionError("a claim of an older generation counted")
+
+    @rule(seconds=st.sampled_from([1.0, HOLD_S, 2.5 * HOLD_S, -HOLD_S]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(process=st.integers(0, 1))
+    def start_anew(self, process: int) -> None:
+        self.spools[process].close()
+        self.spools[process] = self._open()
+        for reader in self.readers.values():
+            reader.hands = {
+                o: m for o, m in reader.hands.items() if m._channel.log.spool in self.spools
+            }
+            reader.old = [m for m in reader.old if m._channel.log.spool in self.spools]
+
+    @precondition(lambda self: len(self.messages) > 40)
+    @rule(process=st.integers(0, 1))
+    def retain(self, process: int) -> None:
+        """All but the newest goes, whatever channels say."""
+        log = self._log(process)
+        log.configure(retain_for=0, retain_bytes=6000, max_bytes=1)
+        self.spools[process].tend_logs()
+        log.configure(retain_for=1e6)
+        self.first = log.first()
+        for reader in self.readers.values():
+            if reader.skips:  # the mover skips what nobody claims
+                for offset, held in list(reader.held.items()):
+                    if held.deadline <= self.clock() and held.deliveries >= MOST:
+                        del reader.held[offset]
+                        reader.done.add(offset)
+                        reader.skipped += 1
+
+    def _lose(self, reader: Reader) -> None:
+        gone = {offset for offset in range(self.first) if offset not in reader.done}
+        reader.lost += len(gone)
+        reader.done |= gone
+        for offset in gone:
+            reader.held.pop(offset, None)
+            reader.hands.pop(offset, None)
+
+    # -- what holds ------------------------------------------------------------------------------
+
+    @invariant()
+    def all_is_read(self) -> None:
+        for process in (0, 1):
+            found = [(m.offset, m.body, m.key) for m in self._log(process).read()]
+            assert found == [(n, *self.messages[n]) for n in range(self.first, len(self.messages))]
+
+    @invariant()
+    def channels_are_where_they_should_be(self) -> None:
+        for name, reader in self.readers.items():
+            self._lose(reader)
+            state = self._channel(0, name).state()
+            unfinished = self._unfinished(reader)
+            assert state.position == (unfinished[0] if unfinished else len(self.messages))
+            assert state.lag == len(unfinished)
+            waiting = [one for one in reader.held.values() if one.deadline > self.clock()]
+            assert state.in_flight == sum(one.is_claim for one in waiting)
+            assert state.delayed == sum(not one.is_claim for one in waiting)
+            assert (state.lost, state.skipped) == (reader.lost, reader.skipped)
+
+
+TestLog = LogMachine.TestCase
+TestLog.settings = settings(
+    max_examples=100,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
