@@ -1,0 +1,66 @@
+"""What a publish costs does not know how many channels there are: the same system calls."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool
+from tests.harness.suite import HOME
+
+PROGRAM = """
+import os, sys
+from fsmq.spool import Spool
+with Spool(sys.argv[1], sync="fsync", delivers=False) as spool:
+    log = spool.log("users")
+    log.publish(b"first")
+    for body in (b"x", b"y" * 5000):
+        os.path.exists("/begin")
+        log.publish(body)
+        os.path.exists("/end")
+"""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("writers", ["host", "hosts"])
+def test_a_publish_makes_the_same_calls_with_1000_channels(root: Path, writers: str) -> None:
+    with Spool(root, sync="none") as spool:
+        log = spool.log("users")
+        log.create(writers=writers)
+        none = calls(root)
+        for number in range(1000):
+            log.channel(f"c{number}", create=True)
+        assert len(log.channels()) == 1000
+        many = calls(root)
+    assert [call for call, _ in many] == [call for call, _ in none]
+    assert not [line for _, line in many if "channels" in line]
+    assert 5 < len(none) < 70
+
+
+def calls(root: Path) -> list[tuple[str, str]]:
+    """The system calls of two publishes of a new process."""
+    done = subprocess.run(
+        ["strace", "-f", "-o", "/dev/stdout", sys.executable, "-c", PROGRAM, str(root)],
+        cwd=HOME,
+        env={**os.environ, "PYTHONPATH": str(HOME)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[tuple[str, str]] = []
+    is_publishing = False
+    for line in done.stdout.splitlines():
+        if '"/begin"' in line or '"/end"' in line:
+            is_publishing = '"/begin"' in line
+            continue
+        match = re.match(r"\d+ +(\w+)\(", line)
+        # The memory of the interpreter, and what its threads do among themselves.
+        if is_publishing and match and match[1] not in ("brk", "mmap", "munmap", "futex"):
+            found.append((match[1], line))
+    return found
