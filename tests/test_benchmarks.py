@@ -24,7 +24,15 @@ from benchmarks.writer import neighbour
 from tests.harness import rows
 from tests.harness.suite import eventually
 
-LIBRARY_ROWS = ("put-many", "fetch-depth", "mover-rate", "mover-latency", "mover-timers")
+LIBRARY_ROWS = (
+    "put-many",
+    "log-publish",
+    "log-consume",
+    "fetch-depth",
+    "mover-rate",
+    "mover-latency",
+    "mover-timers",
+)
 DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")
 EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")

@@ -22,7 +22,7 @@ from ..errors import Unavailable
 from ..layout.files import write_all
 from ..layout.uuids import uuid7
 from .disk import Disk
-from .record import HEAD, LINE_BYTES, Entry, Marks, encode, first_line, parse_line
+from .record import HEAD, LINE_BYTES, Entry, Marks, chunks, encode, first_line, parse_line
 from .segments import File, Piece, arrange, find, name_of, open_file
 
 # A merger waits this long before it frees names, a writer trusts its view for this long.
@@ -187,7 +187,8 @@ class LinkedTail:
         tree.unlink(draft)
         fd = tree.create(draft)
         try:
-            write_all(fd, b"".join(parts))
+            for chunk in chunks(parts):
+                write_all(fd, chunk)
             self._disk.sync_file(fd)
             self.inode = os.fstat(fd).st_ino
         finally:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..context import OpenSpool
-from ..errors import InvalidValue, MessageTooLarge, OffsetGone, as_unavailable
+from ..errors import InvalidValue, MessageTooLarge, NoSuchLog, OffsetGone, as_unavailable
 from ..layout.names import is_queue
 from ..layout.settings import check_number
 from .channel import Channel
@@ -114,9 +114,8 @@ class Log:
 
         Raises MessageTooLarge, LogFull, OtherWriter.
         """
-        store = self._store
-        found = self._entry(store, LogEntry(body, key, id, content_type, attributes or {}))
-        return self._published(store, [found])
+        given = LogEntry(body, key, id, content_type, attributes or {})
+        return self._published([self._entry(given, self._largest())])
 
     def publish_many(self, messages: Iterable[bytes | str | LogEntry]) -> range:
         """Publish messages behind one another, all or none; their offsets.
@@ -124,13 +123,12 @@ class Log:
         Raises MessageTooLarge, LogFull, OtherWriter; InvalidValue if some of their ids were
         published before and others were not.
         """
-        store = self._store
         entries: list[Entry] = []
-        size = 0
+        size, largest = 0, self._largest()
         for index, message in enumerate(messages):
             given = message if isinstance(message, LogEntry) else LogEntry(message)
             try:
-                entries.append(self._entry(store, given))
+                entries.append(self._entry(given, largest))
             except (InvalidValue, MessageTooLarge) as error:
                 error.index = index
                 raise
@@ -138,17 +136,30 @@ class Log:
         if size > MAX_BATCH_BYTES:
             raise MessageTooLarge(size, MAX_BATCH_BYTES)
         if not entries:
-            end = store.end()
+            end = self.end()
             return range(end, end)
-        first = self._published(store, entries)
+        first = self._published(entries)
         return range(first, first + len(entries))
 
-    def _published(self, store: Store, entries: list[Entry]) -> int:
-        first = store.publish(entries)
+    def _published(self, entries: list[Entry]) -> int:
+        store = self._logs.opened(self.name)
+        try:
+            first = store.publish(entries)
+        except NoSuchLog:
+            again = self._store  # it was deleted, and perhaps made anew
+            if again is store:
+                raise
+            first = again.publish(entries)
         self.spool.context.metrics.count(("log_publish", self.name), len(entries))
         return first
 
-    def _entry(self, store: Store, given: LogEntry) -> Entry:
+    def _largest(self) -> int:
+        """The most bytes of a body, by the settings of the last publish."""
+        limit = self._logs.opened(self.name).document.settings.max_message_bytes
+        most = self.spool.context.max_message_bytes
+        return most if limit is None else min(most, limit)
+
+    def _entry(self, given: LogEntry, most: int) -> Entry:
         body = given.body
         if isinstance(body, str):
             try:
@@ -157,10 +168,6 @@ class Log:
                 raise InvalidValue("body", f"cannot be in UTF-8: {error.reason}") from None
         elif not isinstance(body, bytes):
             raise InvalidValue("body", f"must be bytes or str, not {type(body).__name__}")
-        limit = store.settings.max_message_bytes
-        most = self.spool.context.max_message_bytes
-        if limit is not None:
-            most = min(most, limit)
         if len(body) > most:
             raise MessageTooLarge(len(body), most)
         return entry(body, given.key, given.id, given.content_type, given.attributes)

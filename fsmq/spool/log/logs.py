@@ -68,6 +68,11 @@ class Logs:
             self._open[name] = made
             return made
 
+    def opened(self, name: str) -> Store:
+        """A log as it was opened, which may have been deleted since; else as `store`."""
+        found = self._open.get(name)
+        return self.store(name) if found is None else found
+
     def channel(self, log: str, name: str) -> ChannelStore:
         """A channel of a log, whether there is one or not. Raises NoSuchLog, Unavailable."""
         store = self.store(log)
@@ -149,12 +154,14 @@ class Logs:
         with as_unavailable(f"cannot store the settings of log {name!r}"):
             if after.writers == before.writers:
                 self._replace(store, after)
+                store.about()
                 return after
             with store.writing() as tail:
                 if tail is not None and not tail.seal():
                     raise InvalidValue("writers", "can be changed when the log has a message")
                 self._replace(store, after)
             store.take_over()
+            store.about()
         return after
 
     def _replace(self, store: Store, settings: LogSettings) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -239,6 +239,20 @@ def encode(entries: Sequence[Entry], time_us: int, marks: Marks) -> Iterator[byt
         yield body
         marks.position += len(head) + len(body)
         marks.ordinal += 1
+
+
+def chunks(parts: Iterable[bytes], size: int = 1 << 20) -> Iterator[bytes]:
+    """Parts joined to pieces of about a size: one of all would cost more memory than time."""
+    some: list[bytes] = []
+    left = size
+    for part in parts:
+        some.append(part)
+        left -= len(part)
+        if left <= 0:
+            yield b"".join(some)
+            some, left = [], size
+    if some:
+        yield b"".join(some)
 
 
 def read_mark(data: bytes | memoryview, at: int, uuid: bytes, position: int) -> Mark | None:

@@ -14,6 +14,7 @@ from .blocks import Blocks
 from .dedupe import Ids
 from .disk import LOG_FILE, REFUSES, Disk
 from .hints import End, boot_id
+from .joint import Batch, Joint
 from .linking import LinkedTail
 from .log_document import Document
 from .log_settings import LogSettings
@@ -24,18 +25,6 @@ from .stretch import read_stretch
 from .tail import HostTail
 
 _MAX_FILE_BYTES = 64 * 1024
-
-
-class _Batch:
-    """Messages of one publish, on their way into the log."""
-
-    __slots__ = ("done", "entries", "error", "first")
-
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self.entries = entries
-        self.first = -1
-        self.done = False
-        self.error: Exception | None = None
 
 
 class Store:
@@ -49,10 +38,9 @@ class Store:
         self.used_at = time.monotonic()
         self._version: tuple[int, ...] = ()
         self.reader = Reader(disk, blocks, self._known_now)
-        self._joining = threading.Lock()
         self._leading = threading.Lock()
+        self._joint = Joint(self._leading, self._run)
         self._looking = threading.Lock()
-        self._open: list[_Batch] = []
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
         self.document = self._read_document()
@@ -132,33 +120,17 @@ class Store:
 
         Raises NoSuchLog, OtherWriter, LogFull, InvalidValue, Unavailable.
         """
-        batch = _Batch(entries)
-        with self._joining:
-            self._open.append(batch)
-        with self._leading:
-            if not batch.done:
-                with self._joining:
-                    group, self._open = self._open, []
-                self._run(group)
-        if batch.error is not None:
-            raise _copy(batch.error) from batch.error
-        return batch.first
+        return self._joint.publish(entries)
 
-    def _run(self, group: list[_Batch]) -> None:
+    def _run(self, group: list[Batch]) -> None:
         try:
-            try:
-                self._publish(group)
-            except OSError as error:
-                raise unavailable(error, f"cannot publish to log {self.disk.name!r}") from error
-        except Exception as error:  # each of the group is told
-            for batch in group:
-                batch.error = batch.error or error
+            self._publish(group)
+        except OSError as error:
+            raise unavailable(error, f"cannot publish to log {self.disk.name!r}") from error
         finally:
-            for batch in group:
-                batch.done = True
             self.used_at = time.monotonic()
 
-    def _publish(self, group: list[_Batch]) -> None:
+    def _publish(self, group: list[Batch]) -> None:
         document = self.about()
         if not self.is_current():
             raise NoSuchLog(self.disk.name)
@@ -183,10 +155,10 @@ class Store:
                     batch.first = first
         tail.sync(end)
 
-    def _publish_linked(self, group: list[_Batch], settings: LogSettings) -> None:
+    def _publish_linked(self, group: list[Batch], settings: LogSettings) -> None:
         if self._hosts is None:
             self._hosts = LinkedTail(self.disk, self._time_before)
-        chosen: list[_Batch] = []
+        chosen: list[Batch] = []
 
         def choose(end: int) -> list[Sequence[Entry]]:
             chosen[:] = self._new_ones(group, settings, end)
@@ -196,13 +168,13 @@ class Store:
         for batch, first in zip(chosen, firsts, strict=True):
             batch.first = first
 
-    def _new_ones(self, group: list[_Batch], settings: LogSettings, end: int) -> list[_Batch]:
+    def _new_ones(self, group: list[Batch], settings: LogSettings, end: int) -> list[Batch]:
         """Those of a group that are not in the log already; the others get their offsets."""
         group = [batch for batch in group if batch.error is None]
         if not any(entry.id for batch in group for entry in batch.entries):
             return group
         ids = self._ids_until(end, settings.dedupe_window)
-        new: list[_Batch] = []
+        new: list[Batch] = []
         given: set[str] = set()
         for batch in group:
             try:
@@ -370,15 +342,3 @@ class Store:
             return self.reader.page(offset, count, max_bytes)
         except OSError as error:
             raise unavailable(error, f"cannot read log {self.disk.name!r}") from error
-
-
-def _copy(error: Exception) -> Exception:
-    """An error for one more thread: one object raised in many would mix their tracebacks."""
-    if isinstance(error, Unavailable) and type(error) is Unavailable:
-        return Unavailable(str(error), error.retry_after)
-    try:
-        made = type(error).__new__(type(error), *error.args)
-        made.__dict__.update(error.__dict__)
-        return made
-    except Exception:
-        return error

@@ -18,7 +18,7 @@ from ..layout.files import write_all
 from ..layout.uuids import uuid7
 from .disk import Disk
 from .hints import End, Hint, boot_id
-from .record import LINE_BYTES, Entry, Marks, encode, first_line, parse_line
+from .record import LINE_BYTES, Entry, Marks, chunks, encode, first_line, parse_line
 from .segments import File, Piece, arrange, name_of, open_file
 from .stretch import Tail, start_of, walk
 
@@ -139,12 +139,15 @@ class HostTail:
         marks.durable = synced.position if synced is not None and synced.base == end.base else 0
         time_us = max(self._disk.now_us(), end.time_us)
         firsts: list[int] = []
-        parts: list[bytes] = []
-        for entries in batches:
-            firsts.append(end.base + marks.ordinal)
-            parts.extend(encode(entries, time_us, marks))
+
+        def parts() -> Iterator[bytes]:
+            for entries in batches:
+                firsts.append(end.base + marks.ordinal)
+                yield from encode(entries, time_us, marks)
+
         try:
-            write_all(file.fd, b"".join(parts))
+            for chunk in chunks(parts()):
+                write_all(file.fd, chunk)
         except OSError:
             with suppress(OSError):
                 os.ftruncate(file.fd, end.position)

@@ -1,0 +1,100 @@
+"""Ordered logs: publish and consume in the library, against raw appends to a file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ..bench import Bench
+from ..measure import Bar, Measure, Outcome, ratios, side_by_side
+
+_HOME = Path(__file__).resolve().parents[2]
+_SIZE = 4096
+
+
+def log_publish(bench: Bench) -> Outcome:
+    """5000 messages of 4 KiB: in one batch, by 64 threads, one after the other; and beside
+    1000 channels."""
+    number = bench.sizes.log_messages
+
+    def load(what: str, **options: int) -> float:
+        """Messages a second."""
+        with bench.place.fresh("log") as folder:
+            return number / _seconds(folder, what, number=number, size=_SIZE, **options)
+
+    found = side_by_side(
+        bench.repeat,
+        {
+            "raw batch": lambda: load("raw_batch"),
+            "batch": lambda: load("batch"),
+            "threads": lambda: load("threads", threads=64),
+            "raw one": lambda: load("raw_one"),
+            "one": lambda: load("one"),
+            "channels": lambda: load("one", channels=bench.sizes.log_channels),
+        },
+    )
+
+    def ms(name: str) -> list[float]:
+        return [1000 * number / value for value in found[name]]
+
+    what = f"log: {number:,} messages of 4 KiB"
+    return Outcome(
+        [
+            Measure(f"{what} in one batch", ms("batch"), "ms", Bar("<=", 60, "ms")),
+            Measure(
+                f"{what} in one batch, against one raw write and fdatasync",
+                ratios(found["batch"], found["raw batch"]),
+                bar=Bar(">=", 1 / 1.3),
+            ),
+            Measure(f"{what} by 64 threads", ms("threads"), "ms", Bar("<=", 300, "ms")),
+            Measure(
+                f"{what} one after the other, against raw appends with fdatasync",
+                ratios(found["one"], found["raw one"]),
+                bar=Bar(">=", 0.7),
+            ),
+            Measure(
+                f"log: the same beside {bench.sizes.log_channels:,} channels, against none",
+                ratios(found["one"], found["channels"]),
+                bar=Bar("<=", 1.05),
+                note="the same system calls: tests/spool/test_log_calls.py",
+            ),
+        ]
+    )
+
+
+def log_consume(bench: Bench) -> Outcome:
+    """Claims of 1000 and durable dones: one channel, and many that read the same messages."""
+    few, many = bench.sizes.log_messages, bench.sizes.log_channels
+    lot = 20 * few
+
+    def rate(number: int, size: int, channels: int) -> float:
+        with bench.place.fresh("log") as folder:
+            seconds = _seconds(folder, "consume", number=number, size=size, channels=channels)
+            return number // 1000 * 1000 * channels / seconds
+
+    found = side_by_side(
+        bench.repeat,
+        {
+            "1 KiB": lambda: rate(lot, 1024, 1),
+            "4 KiB": lambda: rate(lot // 2, _SIZE, 1),
+            "many": lambda: rate(few, 1024, many),
+        },
+    )
+    return Outcome(
+        [
+            Measure("log: one channel, 1 KiB", found["1 KiB"], "/s", Bar(">=", 100_000, "/s")),
+            Measure("log: one channel, 4 KiB", found["4 KiB"], "/s", Bar(">=", 50_000, "/s")),
+            Measure(
+                f"log: {many:,} channels that read the same {few:,} messages, in sum",
+                *(found["many"], "/s", Bar(">=", 200_000, "/s")),
+            ),
+        ]
+    )
+
+
+def _seconds(folder: Path, what: str, **options: int) -> float:
+    command = [sys.executable, "-m", "benchmarks.log_load", what, str(folder)]
+    command += [f"--{name}={value}" for name, value in options.items()]
+    done = subprocess.run(command, cwd=_HOME, stdout=subprocess.PIPE, check=True, text=True)
+    return float(done.stdout)

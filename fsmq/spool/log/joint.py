@@ -1,0 +1,92 @@
+"""Publishes of many threads as one: who comes while one is under way forms the next group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ..errors import Unavailable
+from .record import Entry
+
+
+class Batch:
+    """Messages of one publish, on their way into the log."""
+
+    __slots__ = ("done", "entries", "error", "first", "woken")
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+        self.first = -1
+        self.done = False
+        self.error: Exception | None = None
+        self.woken = threading.Lock()  # held until there is something to do
+        self.woken.acquire()
+
+
+class Joint:
+    """Lets one thread publish for all that wait. leading: held meanwhile. run: publishes a group,
+    and sets the offsets and errors of its batches; what it raises is the error of all others."""
+
+    def __init__(self, leading: threading.Lock, run: Callable[[list[Batch]], None]) -> None:
+        self._leading = leading
+        self._run = run
+        self._joining = threading.Lock()
+        self._open: list[Batch] = []
+        self._is_led = False
+
+    def publish(self, entries: Sequence[Entry]) -> int:
+        """Publish messages; the offset of the first. Raises what ``run`` has."""
+        batch = Batch(entries)
+        with self._joining:
+            self._open.append(batch)
+            leads, self._is_led = not self._is_led, True
+        if not leads:
+            batch.woken.acquire()  # it is done, or it is this thread's turn to lead
+        if not batch.done:
+            self._lead()
+        if batch.error is not None:
+            raise _copy(batch.error) from batch.error
+        return batch.first
+
+    def _lead(self) -> None:
+        """Publish for all that have joined, and give the lead to one that has joined since."""
+        group: list[Batch] = []
+        try:
+            with self._leading:
+                with self._joining:
+                    group, self._open = self._open, []
+                self._run_all(group)
+        finally:
+            with self._joining:
+                following = self._open[0] if self._open else None
+                self._is_led = following is not None
+            for batch in group:
+                batch.woken.release()
+            if following is not None:
+                following.woken.release()
+
+    def _run_all(self, group: list[Batch]) -> None:
+        try:
+            self._run(group)
+        except Exception as error:  # each of the group is told
+            for batch in group:
+                batch.error = batch.error or error
+        except BaseException:  # a signal has come; nothing is known of the others
+            for batch in group:
+                batch.error = batch.error or Unavailable("the publish was interrupted")
+            raise
+        finally:
+            for batch in group:
+                batch.done = True
+
+
+def _copy(error: Exception) -> Exception:
+    """An error for one more thread: one object raised in many would mix their tracebacks."""
+    if isinstance(error, Unavailable) and type(error) is Unavailable:
+        return Unavailable(str(error), error.retry_after)
+    try:
+        made = type(error).__new__(type(error), *error.args)
+        made.__dict__.update(error.__dict__)
+        return made
+    except Exception:
+        return error
