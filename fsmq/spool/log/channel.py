@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import DuplicateMessage, InvalidValue, NoSuchChannel, as_unavailable
+from ..errors import (
+    ClaimVoid,
+    DuplicateMessage,
+    InvalidValue,
+    NoSuchChannel,
+    NotInFlight,
+    as_unavailable,
+)
 from ..layout.message import NewMessage
 from ..layout.names import check_queue
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
@@ -18,6 +25,7 @@ from ..views.counts import Depths, count
 from .channel_files import Channels, check_channel
 from .channels import ChannelStore
 from .handed import ChannelMessage, Given, generation_of, offset_of
+from .handing import MAX_CLAIM_BYTES
 from .log_settings import ChannelSettings
 from .ranges import Range, ranges_of
 from .record import LogMessage
@@ -131,22 +139,32 @@ class Channel:
             check_seconds("visibility", visibility, MAX_VISIBILITY_S)
         end = time.monotonic() + wait
         while True:
-            with self._doing("claim from"):
-                store = self._store
-                handed = store.claim(count, visibility, self._bury)
-                generation = store.generation
+            handed = self.claim_now(count, visibility)
             if handed:
-                self.log.spool.context.metrics.count(("log_claim", self.log.name), len(handed))
-                return [
-                    ChannelMessage(
-                        self, message, hold.deliveries, hold.deadline_ns / 1e9, generation
-                    )
-                    for message, hold in handed
-                ]
+                return handed
             left = end - time.monotonic()
             if left <= 0:
                 return []
             time.sleep(min(left, _POLL_S))
+
+    def claim_now(
+        self, count: int, visibility: float | None, max_bytes: int = MAX_CLAIM_BYTES
+    ) -> list[ChannelMessage]:
+        """Claim without waiting; it ends early when the bodies reach ``max_bytes``."""
+        with self._doing("claim from"):
+            store = self._store
+            handed = store.claim(count, visibility, self._bury, max_bytes)
+            generation = store.generation
+        self.log.spool.context.metrics.count(("log_claim", self.log.name), len(handed))
+        return [
+            ChannelMessage(self, message, hold.deliveries, hold.deadline_ns / 1e9, generation)
+            for message, hold in handed
+        ]
+
+    def ready_in(self) -> float | None:
+        """In how many seconds the next claim or delay ends; None if there is none."""
+        with self._doing("look at"):
+            return self._store.ready_in()
 
     def done(self, *messages: Given) -> int:
         """Finish messages that were handed out, durably; how many had not been done yet.
@@ -163,6 +181,19 @@ class Channel:
             number = self._store.done(list(ranges), generation)
         self.log.spool.context.metrics.count(("log_done", self.log.name), number)
         return number
+
+    def done_each(
+        self, asked: Sequence[tuple[list[Range], int | None]]
+    ) -> list[int | ClaimVoid | NotInFlight]:
+        """Finish what many ask for at the same moment, each ranges and a generation, with one sync.
+
+        What each is answered: how many had not been done yet, or an error.
+        """
+        with self._doing("finish messages of"):
+            found = self._store.done_each(asked)
+        number = sum(one for one in found if isinstance(one, int))
+        self.log.spool.context.metrics.count(("log_done", self.log.name), number)
+        return found
 
     def done_through(self, last: Given) -> int:
         """Finish all messages that were handed out up to this one, durably; how many."""

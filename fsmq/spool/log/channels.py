@@ -13,14 +13,14 @@ it is answered, and nothing can be done that is not durable in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from ..durability.sync import Work
 from ..errors import ClaimVoid, NotInFlight, Unavailable
 from ..layout.uuids import uuid7
 from .channel_files import LOCK, make_generation, write_tally
-from .handing import Chooser, Chosen
+from .handing import MAX_CLAIM_BYTES, Chooser, Chosen
 from .holds import CLAIMS, Hold
 from .log_settings import ChannelSettings
 from .open_channel import OpenChannel
@@ -35,7 +35,11 @@ class ChannelStore(OpenChannel):
     # -- claim -----------------------------------------------------------------------------------
 
     def claim(
-        self, count: int, visibility: float | None, bury: Callable[[list[LogMessage]], None]
+        self,
+        count: int,
+        visibility: float | None,
+        bury: Callable[[list[LogMessage]], None],
+        max_bytes: int = MAX_CLAIM_BYTES,
     ) -> list[tuple[LogMessage, Hold]]:
         """Hand out messages, each with the claim that it is in. Raises as `locked`, and OSError.
 
@@ -53,7 +57,7 @@ class ChannelStore(OpenChannel):
             self._end_poison(progress, settings, bury)
             limit = min(known.end, progress.position + settings.max_window)
             chosen = Chooser(
-                progress, settings.order, self.store.page, limit, settings.max_deliveries
+                progress, settings.order, self.store.page, limit, settings.max_deliveries, max_bytes
             ).choose(count)
             if chosen.lost:
                 self._lose(progress, chosen.lost)
@@ -181,6 +185,36 @@ class ChannelStore(OpenChannel):
         progress.finished.unlink(old)
         return sum(end - start for start, end in new)
 
+    def done_each(
+        self, asked: Sequence[tuple[list[Range], int | None]]
+    ) -> list[int | ClaimVoid | NotInFlight]:
+        """The same for many who ask at the same moment, with one sync: what each is answered."""
+        found: list[int | ClaimVoid | NotInFlight] = []
+        new = Ranges()
+        work = Work()
+        old: list[str] = []
+        with self.locked() as progress:
+            for ranges, generation in asked:
+                try:
+                    self._check(generation)
+                    of_one = Ranges(self._unfinished(progress, ranges))
+                except (ClaimVoid, NotInFlight) as error:
+                    found.append(error)
+                    continue
+                of_one.discard(list(new))
+                found.append(of_one.count())
+                new.update(list(of_one))
+            if new:
+                self._announce()
+                work, old = progress.finished.add(list(new))
+                old += [progress.files.path(hold) for hold in progress.forget(list(new))]
+            elif 0 in found:
+                # The process that did it may not have synced it yet.
+                work = Work(folders={progress.finished.folder})
+        self._sync(work)
+        progress.finished.unlink(old)
+        return found
+
     def _unfinished(self, progress: Progress, ranges: list[Range]) -> list[Range]:
         """What of some ranges is handed out and not done. Raises NotInFlight, ClaimVoid."""
         new: list[Range] = []
@@ -258,6 +292,14 @@ class ChannelStore(OpenChannel):
                 raise NotInFlight(self.store.disk.name, self.name, offset)
             groups.setdefault(id(hold), []).append(offset)
         return list(groups.values())
+
+    def ready_in(self) -> float | None:
+        """In how many seconds the next claim or delay ends; None if there is none."""
+        with self.locked() as progress:
+            deadline_ns = progress.next_deadline_ns()
+        if deadline_ns is None:
+            return None
+        return max(0.0, deadline_ns / 1e9 - self.store.disk.clock())
 
     # -- seek ------------------------------------------------------------------------------------
 

@@ -19,6 +19,9 @@ from .record import LogMessage
 
 # So many messages are looked at for one claim at most, where keys hold them back.
 _MOST_LOOKED_AT = 100_000
+# A claim ends early when its bodies reach this many bytes.
+MAX_CLAIM_BYTES = 1 << 30
+_ENOUGH = 1 << 62
 
 
 class Chosen(NamedTuple):
@@ -34,7 +37,10 @@ class Chosen(NamedTuple):
 
 
 class Chooser:
-    """Chooses for one claim. page: reads messages. limit: the first offset that it must not get."""
+    """Chooses for one claim. page: reads messages. limit: the first offset that it must not get.
+
+    max_bytes: of all bodies, but for that of the last one.
+    """
 
     def __init__(
         self,
@@ -43,6 +49,7 @@ class Chooser:
         page: Callable[[int, int], Page],
         limit: int,
         most: int | None,
+        max_bytes: int = MAX_CLAIM_BYTES,
     ) -> None:
         self._progress = progress
         self._order = order
@@ -52,6 +59,7 @@ class Chooser:
         self._by_key: dict[str, list[int]] = {}
         self._chosen = Chosen({}, {}, {}, [])
         self._number = 0
+        self._room = max_bytes
 
     def choose(self, count: int) -> Chosen:
         """Up to ``count`` messages. Raises OSError, OffsetGone."""
@@ -69,6 +77,9 @@ class Chooser:
         self._chosen.messages[message.offset] = message
         self._chosen.offsets.setdefault(deliveries, []).append(message.offset)
         self._number += 1
+        self._room -= len(message.body)
+        if self._room <= 0:
+            self._number = _ENOUGH
         key = message.key if self._order == "key" else None
         if key is not None:
             self._chosen.keys[message.offset] = key
@@ -158,6 +169,8 @@ class Chooser:
                 page = self._page(offset, min(count - self._number, end - offset))
                 self._chosen.lost.extend(page.lost)
                 for found in page.messages:
+                    if self._number >= count:
+                        return
                     self._add(found, 0)
                 if page.next <= offset:
                     return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import Unavailable
 from .record import Entry
@@ -36,17 +36,25 @@ class Joint:
 
     def publish(self, entries: Sequence[Entry]) -> int:
         """Publish messages; the offset of the first. Raises what ``run`` has."""
-        batch = Batch(entries)
-        with self._joining:
-            self._open.append(batch)
-            leads, self._is_led = not self._is_led, True
-        if not leads:
-            batch.woken.acquire()  # it is done, or it is this thread's turn to lead
-        if not batch.done:
-            self._lead()
+        [batch] = self.join([entries])
         if batch.error is not None:
             raise _copy(batch.error) from batch.error
         return batch.first
+
+    def join(self, each: Iterable[Sequence[Entry]]) -> list[Batch]:
+        """Publish what has nothing to do with each other; each has its offset then, or its error."""
+        own = [Batch(entries) for entries in each]
+        if not own:
+            return own
+        first = own[0]
+        with self._joining:
+            self._open += own
+            leads, self._is_led = not self._is_led, True
+        if not leads:
+            first.woken.acquire()  # they are done, or it is this thread's turn to lead
+        if not first.done:
+            self._lead()
+        return own
 
     def _lead(self) -> None:
         """Publish for all that have joined, and give the lead to one that has joined since."""

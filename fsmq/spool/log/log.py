@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..context import OpenSpool
-from ..errors import InvalidValue, MessageTooLarge, NoSuchLog, OffsetGone, as_unavailable
+from ..errors import (
+    FsmqError,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchLog,
+    OffsetGone,
+    as_unavailable,
+)
 from ..layout.names import is_queue
 from ..layout.settings import check_number
 from .channel import Channel
@@ -123,6 +130,52 @@ class Log:
         Raises MessageTooLarge, LogFull, OtherWriter; InvalidValue if some of their ids were
         published before and others were not.
         """
+        entries = self._entries(messages)
+        if not entries:
+            end = self.end()
+            return range(end, end)
+        first = self._published(entries)
+        return range(first, first + len(entries))
+
+    def publish_each(self, batches: Sequence[Sequence[LogEntry]]) -> list[int | FsmqError]:
+        """Publish batches that have nothing to do with each other, each all or none, with one sync.
+
+        The first offset of each, or why it was not stored. Raises NoSuchLog, Unavailable.
+        """
+        found: list[int | FsmqError] = []
+        entries: list[list[Entry]] = []
+        for batch in batches:
+            try:
+                entries.append(self._entries(batch))
+            except NoSuchLog:
+                raise
+            except FsmqError as error:
+                found.append(error)
+            else:
+                found.append(-1)
+        stored = iter(self._published_each(entries))
+        number = 0
+        for at, batch in enumerate(batches):
+            if found[at] != -1:
+                continue
+            outcome = next(stored)
+            if not isinstance(outcome, int | FsmqError):
+                raise outcome
+            found[at] = outcome
+            number += len(batch) if isinstance(outcome, int) else 0
+        self.spool.context.metrics.count(("log_publish", self.name), number)
+        return found
+
+    def _published_each(self, entries: list[list[Entry]]) -> list[int | Exception]:
+        store = self._logs.opened(self.name)
+        outcomes = store.publish_each(entries)
+        if not any(isinstance(outcome, NoSuchLog) for outcome in outcomes):
+            return outcomes
+        again = self._store  # it was deleted, and perhaps made anew
+        return outcomes if again is store else again.publish_each(entries)
+
+    def _entries(self, messages: Iterable[bytes | str | LogEntry]) -> list[Entry]:
+        """The messages of a batch. Raises InvalidValue, MessageTooLarge, NoSuchLog."""
         entries: list[Entry] = []
         size, largest = 0, self._largest()
         for index, message in enumerate(messages):
@@ -135,11 +188,7 @@ class Log:
             size += entries[-1].size
         if size > MAX_BATCH_BYTES:
             raise MessageTooLarge(size, MAX_BATCH_BYTES)
-        if not entries:
-            end = self.end()
-            return range(end, end)
-        first = self._published(entries)
-        return range(first, first + len(entries))
+        return entries
 
     def _published(self, entries: list[Entry]) -> int:
         store = self._logs.opened(self.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, unavailable
@@ -121,6 +121,11 @@ class Store:
         Raises NoSuchLog, OtherWriter, LogFull, InvalidValue, Unavailable.
         """
         return self._joint.publish(entries)
+
+    def publish_each(self, batches: Iterable[Sequence[Entry]]) -> list[int | Exception]:
+        """The same for many, each all or none: the first offset of each, or why it is not there."""
+        joined = self._joint.join(batches)
+        return [one.first if one.error is None else one.error for one in joined]
 
     def _run(self, group: list[Batch]) -> None:
         try:
