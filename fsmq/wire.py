@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from fsmq.spool.layout.message import Message
+from fsmq.spool.log.record import LogMessage, entry
 
 # A fetch waits no longer; who wants to wait longer asks again.
 MAX_WAIT_S = 20.0
@@ -86,3 +87,34 @@ def from_json(queue: str, found: dict[str, Any]) -> Message:
         state=found["state"],
         **times,
     )
+
+
+# -- logs ------------------------------------------------------------------------------------------
+
+
+def exact_moment(seconds: float) -> str:
+    """Unix seconds as RFC 3339 in UTC, to the microsecond: by it a message of a log is found."""
+    if seconds >= _END_OF_TIME_S:
+        return "9999-12-31T23:59:59.999999Z"
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def log_facts(message: LogMessage) -> dict[str, Any]:
+    """What a JSON answer tells of a message of a log, but for its body."""
+    return {
+        "offset": message.offset,
+        "key": message.key,
+        "id": message.id,
+        "content_type": message.content_type,
+        "attributes": dict(message.attributes),
+        "published_at": exact_moment(message.published_at),
+    }
+
+
+def log_message(found: dict[str, Any]) -> LogMessage:
+    """The message of a JSON answer. Raises KeyError, TypeError, ValueError, InvalidValue."""
+    encoded = found.get("body_base64")
+    body = found["body"].encode() if encoded is None else base64.b64decode(encoded)
+    made = entry(body, found["key"], found["id"], found["content_type"], found["attributes"])
+    time_us = round(seconds(found["published_at"]) * 1_000_000)
+    return LogMessage(found["offset"], time_us, made.header, body)

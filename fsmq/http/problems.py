@@ -9,15 +9,22 @@ from typing import Any, ClassVar, NamedTuple
 from aiohttp.web import Response
 
 from fsmq.spool.errors import (
+    ClaimVoid,
     DuplicateMessage,
     FsmqError,
     InvalidValue,
+    LogFull,
     MessageTooLarge,
     NoRoom,
+    NoSuchChannel,
+    NoSuchLog,
     NoSuchMessage,
     NoSuchQueue,
     NoSuchSubscription,
     NoSuchTopic,
+    NotInFlight,
+    OffsetGone,
+    OtherWriter,
     QueueFull,
     Unavailable,
 )
@@ -192,18 +199,28 @@ PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
     NoSuchTopic: ProblemType(404, "no-such-topic", "No such topic"),
     NoSuchSubscription: ProblemType(404, "no-such-subscription", "No such subscription"),
     NoSuchMessage: ProblemType(404, "no-such-message", "No such message"),
+    NoSuchLog: ProblemType(404, "no-such-log", "No such log"),
+    NoSuchChannel: ProblemType(404, "no-such-channel", "No such channel"),
+    NotInFlight: ProblemType(404, "not-in-flight", "The message is not in flight"),
+    ClaimVoid: ProblemType(409, "claim-void", "The channel went elsewhere since this claim"),
+    OtherWriter: ProblemType(409, "other-writer", "Another host writes this log"),
+    OffsetGone: ProblemType(410, "offset-gone", "Retention has removed this"),
     DuplicateMessage: ProblemType(
         409, "duplicate-message", "A message with this id exists already"
     ),
     MessageTooLarge: ProblemType(413, "message-too-large", "The message is too large"),
     QueueFull: ProblemType(503, "queue-full", "The queue is full"),
+    LogFull: ProblemType(503, "log-full", "The log is full"),
     Unavailable: ProblemType(503, "unavailable", "Temporarily unavailable"),
     **{
         error: ProblemType(error.status, error.kind, error.title)
         for error in HttpError.__subclasses__()
     },
 }
-_FIELDS = ("index", "queue", "topic", "message_id", "field", "limit", "retry_after", "allowed")
+_FIELDS = (
+    *("index", "queue", "topic", "message_id", "log", "channel", "offset", "first", "host"),
+    *("field", "limit", "retry_after", "allowed"),
+)
 
 
 def problem(error: FsmqError) -> Response:

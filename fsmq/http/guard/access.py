@@ -8,7 +8,8 @@ that it gets:
 
 Rights: ``send`` puts messages into a queue; ``receive`` fetches, peeks at, renews, releases and
 deletes them; ``admin`` creates, configures and deletes the queue. Whoever has any right on a queue
-may see it: its name in listings, its counts and its settings. Topics are named ``topics/<name>``.
+may see it: its name in listings, its counts and its settings. Topics are named ``topics/<name>``,
+logs ``logs/<name>``, and the channels of a log ``logs/<name>/<channel>``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from ..problems import Forbidden, Unauthorized
 from .keys import Grants, Key, KeyRing, Right
 
-__all__ = ["Access", "Identity", "Right", "bearer", "topic"]
+__all__ = ["Access", "Identity", "Right", "bearer", "channel", "log", "topic"]
 
 _ANONYMOUS = "anonymous"
 
@@ -27,6 +28,16 @@ _ANONYMOUS = "anonymous"
 def topic(name: str) -> str:
     """A topic's name as rights are granted on it."""
     return f"topics/{name}"
+
+
+def log(name: str) -> str:
+    """A log's name as rights are granted on it."""
+    return f"logs/{name}"
+
+
+def channel(of: str, name: str) -> str:
+    """A channel's name as rights are granted on it."""
+    return f"logs/{of}/{name}"
 
 
 def bearer(values: Sequence[str]) -> str | None:
@@ -97,6 +108,11 @@ class Identity:
     def visible_topics(self, topics: Iterable[str]) -> list[str]:
         """Those of the topics that it may see. Raises as :meth:`visible`."""
         names = {topic(name): name for name in topics}
+        return [names[name] for name in self.visible(names)]
+
+    def visible_logs(self, logs: Iterable[str]) -> list[str]:
+        """Those of the logs that it may see. Raises as :meth:`visible`."""
+        names = {log(name): name for name in logs}
         return [names[name] for name in self.visible(names)]
 
     def require(self, right: Right, queue: str) -> None:

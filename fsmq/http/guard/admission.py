@@ -72,6 +72,13 @@ class Admission:
                 " bytes of memory"
             )
 
+    def room(self, who: str | None) -> int:
+        """How many bytes of bodies there is memory for now, at least 1."""
+        left = self.limits.memory - self.memory
+        if who is not None:
+            left = min(left, self.limits.memory_per_key - self._memory[who])
+        return max(1, left)
+
     def hold(self, who: str | None, size: int, *, sure: bool = False, part_of: int = 0) -> None:
         """Count bytes of a body as held. One alone is always admitted, whatever its size.
 

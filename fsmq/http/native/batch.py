@@ -202,7 +202,7 @@ def new_messages(body: bytes) -> list[NewMessage]:
         InvalidValue: with the index of the message.
     """
     messages = []
-    for index, described in enumerate(_array(body, "messages")):
+    for index, described in enumerate(elements_in(body, "messages")):
         try:
             messages.append(_new_message(described))
         except InvalidValue as error:
@@ -218,7 +218,7 @@ def some_ids(body: bytes) -> list[str]:
         UnreadableBody, InvalidValue
     """
     ids = []
-    for index, message_id in enumerate(_array(body, "ids", within="ids")):
+    for index, message_id in enumerate(elements_in(body, "ids", within="ids")):
         if not isinstance(message_id, str):
             error = InvalidValue("ids", "has an element that is not a string")
             error.index = index
@@ -227,7 +227,7 @@ def some_ids(body: bytes) -> list[str]:
     return ids
 
 
-def _array(body: bytes, name: str, within: str | None = None) -> Iterator[Any]:
+def elements_in(body: bytes, name: str, within: str | None = None) -> Iterator[Any]:
     """The elements of an array, which is all of a body, or the one member of an object.
 
     Raises:
@@ -286,10 +286,10 @@ def _new_message(described: Any) -> NewMessage:
         if not isinstance(given.get(name, ""), str):
             raise InvalidValue(name, "must be a string")
     attributes = given.get("attributes", {})
-    if not isinstance(attributes, dict) or not _are_strings(attributes):
+    if not isinstance(attributes, dict) or not are_strings(attributes):
         raise InvalidValue("attributes", "must be an object of strings")
     return NewMessage(
-        body=_body(given),
+        body=body_in(given),
         delay=given.get("delay"),
         priority=given.get("priority", 0),
         ttl=given.get("ttl"),
@@ -299,7 +299,7 @@ def _new_message(described: Any) -> NewMessage:
     )
 
 
-def _body(given: dict[str, Any]) -> bytes:
+def body_in(given: dict[str, Any]) -> bytes:
     text, encoded = given.get("body"), given.get("body_base64")
     if (text is None) == (encoded is None):
         raise InvalidValue("body", "is missing: give either body or body_base64")
@@ -318,5 +318,5 @@ def _body(given: dict[str, Any]) -> bytes:
         raise InvalidValue("body_base64", f"is not base64: {error}") from None
 
 
-def _are_strings(attributes: dict[str, Any]) -> bool:
+def are_strings(attributes: dict[str, Any]) -> bool:
     return all(isinstance(value, str) for value in attributes.values())

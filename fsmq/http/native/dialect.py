@@ -11,6 +11,8 @@ from ..problems import problem
 from ..service.service import Service
 from .batch import Batches
 from .by_id import ById
+from .channels import Channels
+from .logs import Logs
 from .messages import Messages
 from .moves import Moves
 from .queues import Queues
@@ -24,7 +26,7 @@ class NativeDialect(Dialect):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        for part in (Queues, Messages, Batches, ById, Topics, Moves):
+        for part in (Queues, Messages, Batches, ById, Topics, Moves, Logs, Channels):
             part(service).add_routes(self.router)
 
     def problem(self, error: FsmqError) -> Response:

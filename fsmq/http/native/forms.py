@@ -217,12 +217,12 @@ def headers_of(message: Message) -> dict[str, str]:
     if message.priority:
         headers["X-Message-Priority"] = str(message.priority)
     for name, value in message.attributes.items():
-        headers[ATTRIBUTE + name] = _one_line(value)
-    headers[hdrs.CONTENT_TYPE] = _one_line(message.content_type or "application/octet-stream")
+        headers[ATTRIBUTE + name] = one_line(value)
+    headers[hdrs.CONTENT_TYPE] = one_line(message.content_type or "application/octet-stream")
     return headers
 
 
-def _one_line(value: str) -> str:
+def one_line(value: str) -> str:
     # A file that someone wrote by hand can hold anything.
     if value.isprintable():
         return value

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from aiohttp.web import StreamResponse
 
-from fsmq.kinds import Choice, Flag, Number, Whole
+from fsmq.kinds import Choice, Number, Whole
 from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.layout import settings
 from fsmq.spool.layout.names import check_queue, split_shard
@@ -45,24 +46,27 @@ from ..routing.router import Router
 from .forms import STATE
 
 
-def _schema(name: str, setting: Setting) -> Schema:
+def setting_schema(setting: Setting, default: object) -> Schema:
+    """What a setting may be."""
     match setting.kind:
         case Whole() as kind:
             schema = integer(kind.low, kind.high)
         case Number() as kind:
             schema = number(kind.low, kind.high)
-        case Flag():
+        case kind if kind.native == (bool,):
             schema = {"type": "boolean"}
         case Choice() as kind:
             schema = text(enum=[*kind.words, None] if setting.null else list(kind.words))
         case _:
             schema = QUEUE_NAME
-    default = getattr(DEFAULTS, name)
     schema = {**schema, "description": setting.means}
     return or_null(schema) if setting.null else {**schema, "default": default}
 
 
-QUEUE_SETTINGS = {name: _schema(name, setting) for name, setting in settings.SETTINGS.items()}
+QUEUE_SETTINGS = {
+    name: setting_schema(setting, getattr(DEFAULTS, name))
+    for name, setting in settings.SETTINGS.items()
+}
 SETTINGS = Component("QueueSettings", record(QUEUE_SETTINGS))
 COUNTS = Component(
     "Counts", record({state: integer(0) for state in STATE["enum"]}, description="by state")
@@ -201,13 +205,8 @@ class Queues(Handlers):
         queue = call.queue("admin")
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
-        try:
-            changes = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise UnreadableBody(f"the settings are not JSON: {error}") from None
-        if not isinstance(changes, dict):
-            raise UnreadableBody("the settings are not a JSON object")
-        _require_dead_letters(call, changes)
+        changes = changes_in(body)
+        require_dead_letters(call, changes)
         settings = await self._service.in_thread(self._spool.configure, queue, changes)
         return json_answer(200, {"queue": queue, "settings": settings.as_dict()})
 
@@ -246,7 +245,19 @@ class Queues(Handlers):
         return json_answer(200, {"queue": queue, "purged": True})
 
 
-def _require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:
+def changes_in(body: bytes) -> dict[str, Any]:
+    """The settings that a body names. Raises UnreadableBody."""
+    try:
+        changes = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableBody(f"the settings are not JSON: {error}") from None
+    if not isinstance(changes, dict):
+        raise UnreadableBody("the settings are not a JSON object")
+    return changes
+
+
+def require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:
+    """Make sure that the sender is an admin of the dead-letter queue that it names, if any."""
     # Else an admin of one queue could put messages into any other.
     target = changes.get("dead_letter_queue")
     if isinstance(target, str) and call.identity is not None:

@@ -7,6 +7,7 @@ import codecs
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from aiohttp.web import Response
 
@@ -26,7 +27,17 @@ INERT: Mapping[str, str] = {
 _JSON = "application/json"
 
 
-def raw(message: Message, headers: Mapping[str, str]) -> Response:
+class HasBody(Protocol):
+    """A message of a queue or of a log."""
+
+    @property
+    def body(self) -> bytes: ...
+
+
+M = TypeVar("M", bound=HasBody)
+
+
+def raw(message: HasBody, headers: Mapping[str, str]) -> Response:
     """A message as it was posted."""
     body = message.body
     if len(body) <= LARGE_BYTES:
@@ -35,8 +46,8 @@ def raw(message: Message, headers: Mapping[str, str]) -> Response:
 
 
 def in_json(
-    messages: Sequence[Message],
-    encode: Callable[[Message], Iterator[bytes]],
+    messages: Sequence[M],
+    encode: Callable[[M], Iterator[bytes]],
     around: tuple[bytes, bytes, bytes],
     content_type: str = _JSON,
 ) -> Response:
@@ -49,8 +60,8 @@ def in_json(
 
 
 def _encoded(
-    messages: Sequence[Message],
-    encode: Callable[[Message], Iterator[bytes]],
+    messages: Sequence[M],
+    encode: Callable[[M], Iterator[bytes]],
     around: tuple[bytes, bytes, bytes],
 ) -> Iterator[bytes]:
     before, between, behind = around
@@ -75,6 +86,15 @@ def encode(message: Message) -> Iterator[bytes]:
     yield f'{before}"{name}": "'.encode()
     yield from text_pieces(message.body) if is_text else base64_pieces(message.body)
     yield behind.encode()
+
+
+def encode_facts(facts: Mapping[str, Any], body: bytes) -> Iterator[bytes]:
+    """A body as the last member of a JSON object, behind what is told beside it."""
+    told = json.dumps(facts).encode()[:-1]
+    is_text = yield from find_out_if_text(body)
+    yield told + (b', "body": "' if is_text else b', "body_base64": "')
+    yield from text_pieces(body) if is_text else base64_pieces(body)
+    yield b'"}'
 
 
 def find_out_if_text(body: bytes) -> Generator[bytes, None, bool]:

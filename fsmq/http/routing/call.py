@@ -140,6 +140,30 @@ class Call:
             identity.require(right, access.topic(topic))
         return topic
 
+    def log(self, right: Right | None = None) -> str:
+        """The log of the path, on which the sender has a right; None means any right.
+
+        Raises what :meth:`queue` raises.
+        """
+        identity = self.identify_bearer()
+        log = check_queue(self.names["log"], "log")
+        if right is None:
+            identity.require_sight(access.log(log))
+        else:
+            identity.require(right, access.log(log))
+        return log
+
+    def channel(self, right: Right | None = None) -> tuple[str, str]:
+        """The log and the channel of the path; a right on the channel, or any. Raises the same."""
+        identity = self.identify_bearer()
+        log = check_queue(self.names["log"], "log")
+        channel = check_queue(self.names["channel"], "channel")
+        if right is None:
+            identity.require_sight(access.channel(log, channel))
+        else:
+            identity.require(right, access.channel(log, channel))
+        return log, channel
+
     @property
     def wants_json(self) -> bool:
         """Whether ``Accept`` asks for JSON, and would not take a message as it was posted."""

@@ -24,6 +24,7 @@ from ..guard.admission import Admission
 from ..guard.keys import KeyRing
 from ..routing.call import Call
 from ..running.runner import Runner
+from .logs import OpenLogs
 from .move_thread import MoveThread
 from .receiver import Receiver
 from .sizes import Sizes
@@ -73,6 +74,7 @@ class Service(Runner):
         self.sizes = Sizes(spool, self.listings)
         self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, self.admission, max_waiters, poll_interval)
+        self.logs = OpenLogs(spool, self.admission, max_waiters, poll_interval)
         self._reporting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -89,6 +91,7 @@ class Service(Runner):
         await self.in_thread(self.reports.leave)
         self.receiver.stop()
         await self.moves.stop()
+        self.logs.close()
         self.close()
         listings.allow()
 
@@ -96,11 +99,13 @@ class Service(Runner):
         """Let no one wait any more."""
         self.stopping = True
         self.receiver.begin_stop()
+        self.logs.begin_stop()
 
     def take_keys(self, ring: KeyRing) -> None:
         """Let other keys hold from now on, also for those that wait."""
         self.access.replace(ring)
         self.receiver.waiters.wake_all()
+        self.logs.waiters.wake_all()
 
     # -- verbs -----------------------------------------------------------------------------------
 

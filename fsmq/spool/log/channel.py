@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import (
     ClaimVoid,
     DuplicateMessage,
+    FsmqError,
     InvalidValue,
     NoSuchChannel,
     NotInFlight,
@@ -165,6 +166,13 @@ class Channel:
         """In how many seconds the next claim or delay ends; None if there is none."""
         with self._doing("look at"):
             return self._store.ready_in()
+
+    def changed_at(self) -> int | None:
+        """When a program changed the channel last, ns since 1970; None if there is none."""
+        try:
+            return self._store.changed_at_ns()
+        except (FsmqError, OSError):
+            return None
 
     def done(self, *messages: Given) -> int:
         """Finish messages that were handed out, durably; how many had not been done yet.

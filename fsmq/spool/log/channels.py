@@ -296,6 +296,7 @@ class ChannelStore(OpenChannel):
     def ready_in(self) -> float | None:
         """In how many seconds the next claim or delay ends; None if there is none."""
         with self.locked() as progress:
+            progress.end_timers(int(self.store.disk.clock() * 1e9))
             deadline_ns = progress.next_deadline_ns()
         if deadline_ns is None:
             return None
@@ -323,6 +324,11 @@ class ChannelStore(OpenChannel):
     def touch(self) -> None:
         """Note that the channel is in use."""
         self._tree.touch(f"{self.folder}/{LOCK}")
+
+    def changed_at_ns(self) -> int | None:
+        """When a program changed the channel last; None if nobody has, or it is gone."""
+        found = self._tree.look(f"{self.folder}/{LOCK}")
+        return None if found is None else found.st_mtime_ns
 
     def used_at(self) -> float:
         """When a message was claimed or finished last, Unix seconds."""

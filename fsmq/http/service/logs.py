@@ -1,0 +1,333 @@
+"""Ordered logs for handlers: verbs in threads, those of one moment together, and long polls.
+
+No log has a thread or a watch of its own. What this process publishes and finishes wakes who waits
+here at once. What other processes do is looked for while somebody waits, in one thread for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple, TypeVar
+
+from fsmq.spool.errors import FsmqError, NoSuchChannel, NoSuchLog
+from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.log.channel import Channel, ChannelState
+from fsmq.spool.log.handed import ChannelMessage
+from fsmq.spool.log.log import Batch, Log, LogEntry
+from fsmq.spool.log.ranges import Range
+from fsmq.spool.spool import Spool
+from fsmq.spool.views.reading import MAX_ANSWER_BYTES
+
+from ..guard.admission import Admission
+from ..routing.call import Call
+from ..running.threads import Threads
+from .together import Together
+from .waiters import Waiters
+
+T = TypeVar("T")
+# Verbs of logs wait for syncs and for locks of other processes: others must not wait behind them.
+_THREADS = 16
+# Where another process changes a log: a twentieth of the time goes into looking, at most.
+_LOOKS = Throttle(0.05, least_s=0.05)
+# A file's time is as exact as the kernel's tick: what was changed so lately is looked at again.
+_TICK_S = 0.05
+
+
+class _Asked(NamedTuple):
+    """What one request claims."""
+
+    number: int
+    visibility: float | None
+    max_bytes: int
+
+
+class _Got(NamedTuple):
+    """What it gets. ready_in: seconds until a claim or a delay ends, where it gets nothing."""
+
+    messages: list[ChannelMessage]
+    ready_in: float | None
+
+
+_OfChannel = tuple[str, str]
+_Finish = tuple[list[Range], int | None]
+# What was seen of a log or of a channel; None is equal to nothing.
+_Stamp = tuple[int, ...] | None
+
+
+class OpenLogs:
+    """The logs of a spool for handlers, on one event loop.
+
+    poll_interval: seconds between two looks where the spool lies on a network.
+    """
+
+    def __init__(
+        self, spool: Spool, admission: Admission, max_waiters: int, poll_interval: float
+    ) -> None:
+        self.waiters = Waiters(max_waiters)
+        self._spool = spool
+        self._admission = admission
+        self._pause = poll_interval if spool.tree.network else 0.0
+        self._threads = Threads(_THREADS)
+        self._waited: dict[str, Counter[str]] = {}  # the lines of each log that somebody is in
+        self._news: dict[str, int] = {}  # of these lines: how often there was something new
+        self._seen: dict[str, _Stamp] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._publishing: Together[str, list[LogEntry], int] = Together(self._publish)
+        self._claiming: Together[_OfChannel, _Asked, _Got] = Together(self._claim, self._give_back)
+        self._finishing: Together[_OfChannel, _Finish, int] = Together(self._finish)
+
+    def begin_stop(self) -> None:
+        """Let no one wait any more."""
+        self._stopping = True
+        self.waiters.wake_all()
+
+    def close(self) -> None:
+        """Give the threads back; nothing may be in progress any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+        self._threads.close()
+
+    def log(self, name: str) -> Log:
+        return self._spool.log(name)
+
+    async def run(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run a verb of a log in a thread."""
+        return await self._threads.run(function, *arguments)
+
+    # -- publish ---------------------------------------------------------------------------------
+
+    async def publish(self, log: str, messages: list[LogEntry]) -> int:
+        """Store messages behind one another, all or none; the offset of the first.
+
+        Raises what :meth:`Log.publish_many` raises.
+        """
+        first = await self._publishing.ask(log, messages)
+        self._published(log, len(messages))
+        return first
+
+    async def _publish(self, log: str, batches: list[list[LogEntry]]) -> Sequence[int | FsmqError]:
+        return await self.run(self._spool.log(log).publish_each, batches)
+
+    def _published(self, log: str, number: int) -> None:
+        for line in list(self._waited.get(log, ())):
+            self._news[line] += 1
+            # All readers get what is new, and of those at a channel one for each message.
+            self.waiters.wake(line, number if "/" in line else len(self.waiters))
+
+    # -- channels --------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        call: Call,
+        of: _OfChannel,
+        count: int,
+        visibility: float | None,
+        wait: float,
+    ) -> list[ChannelMessage]:
+        """Claim up to ``count`` messages, waiting up to ``wait`` seconds for the first.
+
+        A client that has hung up gets nothing: what was claimed for it goes back at once.
+        """
+        end = time.monotonic() + wait
+        line = "/".join(of)
+        with ExitStack() as place:
+            if wait:
+                place.enter_context(self._in_line(of[0], line))
+            waited = False
+            while True:
+                call.admit()
+                news = self._news.get(line, 0)
+                max_bytes = min(MAX_ANSWER_BYTES, self._admission.room(call.account))
+                got = await self._claiming.ask(of, _Asked(count, visibility, max_bytes))
+                if got.messages:
+                    return await self._held(call, of, got.messages)
+                left = end - time.monotonic()
+                if left <= 0 or self._stopping or call.is_gone:
+                    return []
+                if not waited:
+                    place.enter_context(self._admission.waiting(call.account))
+                pause = left if got.ready_in is None else min(left, got.ready_in + 0.001)
+                if not await self._wait(call, line, news, pause, again=waited):
+                    return []
+                waited = True
+
+    async def _held(
+        self, call: Call, of: _OfChannel, messages: list[ChannelMessage]
+    ) -> list[ChannelMessage]:
+        """Messages that were claimed, with memory for the answer; else they go back."""
+        try:
+            for number, message in enumerate(messages):
+                call.take(len(message.body), is_first=not number)
+        except FsmqError:
+            self._give_back(of, _Got(messages, None))
+            raise
+        if call.is_gone:
+            self._give_back(of, _Got(messages, None))
+            return []
+        return messages
+
+    async def _claim(self, of: _OfChannel, asked: list[_Asked]) -> Sequence[_Got | Exception]:
+        return await self.run(_claim_each, self._channel(of), asked)
+
+    def _give_back(self, of: _OfChannel, got: _Got) -> None:
+        """Release what was claimed for nobody; if that fails, it comes back at its deadline."""
+        if got.messages:
+            self._threads.submit(lambda: _release(self._channel(of), got.messages))
+            asyncio.get_running_loop().call_later(_TICK_S, self.changed, of, len(got.messages))
+
+    async def done(self, of: _OfChannel, ranges: list[Range], generation: int | None) -> int:
+        """Finish messages, durably; how many had not been done. Raises NotInFlight, ClaimVoid."""
+        number = await self._finishing.ask(of, (ranges, generation))
+        self.changed(of, number)
+        return number
+
+    async def _finish(self, of: _OfChannel, asked: list[_Finish]) -> Sequence[int | FsmqError]:
+        return await self.run(self._channel(of).done_each, asked)
+
+    async def change(self, of: _OfChannel, verb: Callable[[Channel], T], number: int = 1) -> T:
+        """Use a verb of a channel after which so many messages may be ready."""
+        result = await self.run(verb, self._channel(of))
+        self.changed(of, number)
+        return result
+
+    async def state(self, of: _OfChannel) -> ChannelState:
+        """Where a channel is."""
+        return await self.run(self._channel(of).state)
+
+    def changed(self, of: _OfChannel, number: int) -> None:
+        """Note that messages of a channel may be ready now."""
+        line = "/".join(of)
+        if line in self._news:
+            self._news[line] += 1
+            self.waiters.wake(line, number)
+
+    def _channel(self, of: _OfChannel) -> Channel:
+        return self._spool.log(of[0]).channel(of[1])
+
+    # -- read ------------------------------------------------------------------------------------
+
+    async def page(self, call: Call, log: str, start: int, count: int, wait: float) -> Batch:
+        """Messages from an offset on, waiting up to ``wait`` seconds for the first of them.
+
+        Raises OffsetGone, NoSuchLog, Unavailable.
+        """
+        end = time.monotonic() + wait
+        opened = self._spool.log(log)
+        with ExitStack() as place:
+            if wait:
+                place.enter_context(self._in_line(log, log))
+            waited = False
+            while True:
+                call.admit()
+                news = self._news.get(log, 0)
+                max_bytes = min(MAX_ANSWER_BYTES, self._admission.room(call.account))
+                batch = await self.run(opened.page, start, count, max_bytes)
+                if batch.messages or batch.lost:
+                    for number, message in enumerate(batch.messages):
+                        call.take(len(message.body), is_first=not number)
+                    return batch
+                left = end - time.monotonic()
+                if left <= 0 or self._stopping or call.is_gone:
+                    return batch
+                if not waited:
+                    place.enter_context(self._admission.waiting(call.account))
+                if not await self._wait(call, log, news, left, again=waited):
+                    return batch
+                waited = True
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _in_line(self, log: str, line: str) -> Iterator[None]:
+        """Count a request as one that may wait in a line, so that it misses nothing."""
+        of_log = self._waited.setdefault(log, Counter())
+        of_log[line] += 1
+        self._news.setdefault(line, 0)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        try:
+            yield
+        finally:
+            of_log[line] -= 1
+            if not of_log[line]:
+                del of_log[line], self._news[line]
+                self._seen.pop(line, None)
+            if not of_log:
+                del self._waited[log]
+                self._seen.pop(log, None)
+
+    async def _wait(self, call: Call, line: str, news: int, seconds: float, *, again: bool) -> bool:
+        """Wait until there may be something new; False if the client has gone meanwhile.
+
+        news: how often there had been something new when it was last looked for.
+        """
+        if self._news[line] == news:
+            await self.waiters.wait(line, seconds, call.on_hang_up, again=again)
+        return not (call.is_gone or (call.identity is not None and call.identity.stale))
+
+    async def _look(self) -> None:
+        """While somebody waits, look for what other processes change."""
+        cost = 0.0
+        while self._waited:
+            await asyncio.sleep(max(self._pause, _LOOKS.pause(cost)))
+            lines = {log: [one for one in of if "/" in one] for log, of in self._waited.items()}
+            started = time.monotonic()
+            stamps = await self.run(self._stamps, lines)
+            cost = time.monotonic() - started
+            for log, of_log in lines.items():
+                if grown := _grown(self._seen.get(log), stamps[log]):
+                    self._published(log, grown)
+                for line in of_log:
+                    if self._seen.get(line) != stamps[line] or stamps[line] is None:
+                        self.changed((log, line.partition("/")[2]), 1)
+            self._seen = {
+                line: stamp
+                for line, stamp in stamps.items()
+                if line in self._waited or line in self._waited.get(line.partition("/")[0], ())
+            }
+
+    def _stamps(self, lines: dict[str, list[str]]) -> dict[str, _Stamp]:
+        """What logs and channels are like now: another stamp, and something has changed."""
+        found: dict[str, _Stamp] = {}
+        now = self._spool.context.clock()
+        for log, of_log in lines.items():
+            found[log] = None
+            with suppress(FsmqError):
+                found[log] = (self._spool.log(log).end(),)
+            for line in of_log:
+                at = self._channel((log, line.partition("/")[2])).changed_at()
+                found[line] = None if at is None or now - at / 1e9 < _TICK_S else (at,)
+        return found
+
+
+def _grown(before: _Stamp, now: _Stamp) -> int:
+    """How many messages a log has got; 1 where that is not known."""
+    return 1 if before is None or now is None else abs(now[0] - before[0])
+
+
+def _claim_each(channel: Channel, asked: list[_Asked]) -> list[_Got | Exception]:
+    """Claim for each in turn, without waiting. When one gets nothing, nobody behind it does."""
+    found: list[_Got | Exception] = []
+    for one in asked:
+        try:
+            messages = channel.claim_now(*one)
+            ready_in = None if messages else channel.ready_in()
+        except (NoSuchLog, NoSuchChannel) as error:
+            return [*found, *[error] * (len(asked) - len(found))]
+        except FsmqError as error:
+            found.append(error)
+            continue
+        if not messages:
+            return [*found, *[_Got([], ready_in)] * (len(asked) - len(found))]
+        found.append(_Got(messages, None))
+    return found
+
+
+def _release(channel: Channel, messages: list[ChannelMessage]) -> None:
+    with suppress(FsmqError):
+        channel.release(*messages)

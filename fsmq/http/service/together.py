@@ -1,0 +1,77 @@
+"""Calls about one thing that go together: those that come while some are under way are the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+A = TypeVar("A")
+R = TypeVar("R")
+# So many go together at most.
+_MOST = 1000
+
+
+class Together(Generic[K, A, R]):
+    """One hand-off between threads, and one sync, for all who ask at the same moment.
+
+    do: is given what each of them asks; gives what each is answered, or the error for it.
+    unwanted: is given the answer of one who does not wait for it any more.
+    """
+
+    def __init__(
+        self,
+        do: Callable[[K, list[A]], Awaitable[Sequence[R | Exception]]],
+        unwanted: Callable[[K, R], None] = lambda of, answer: None,
+    ) -> None:
+        self._do = do
+        self._unwanted = unwanted
+        self._lines: dict[K, list[tuple[A, asyncio.Future[R]]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(self, of: K, what: A) -> R:
+        """What this one is answered. Raises what ``do`` says, or raises."""
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        line = self._lines.get(of)
+        if line is not None:
+            line.append((what, answer))
+        else:
+            self._lines[of] = [(what, answer)]
+            task = asyncio.create_task(self._run(of))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await answer
+
+    async def _run(self, of: K) -> None:
+        line = self._lines[of]
+        try:
+            while line:
+                group = line[:_MOST]
+                del line[:_MOST]
+                self._tell(of, group, await self._outcomes(of, [what for what, _ in group]))
+        finally:
+            del self._lines[of]
+            for _, answer in line:
+                answer.cancel()
+
+    async def _outcomes(self, of: K, asked: list[A]) -> Sequence[R | Exception]:
+        try:
+            return await self._do(of, asked)
+        except Exception as error:
+            return [error] * len(asked)
+
+    def _tell(
+        self,
+        of: K,
+        group: list[tuple[A, asyncio.Future[R]]],
+        outcomes: Sequence[R | Exception],
+    ) -> None:
+        for (_, answer), outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                if not answer.done():
+                    answer.set_exception(outcome)
+            elif answer.done():
+                self._unwanted(of, outcome)
+            else:
+                answer.set_result(outcome)
