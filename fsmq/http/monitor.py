@@ -30,10 +30,12 @@ from fsmq.spool.views.counts import Overview
 from .answers import json_answer
 from .connection.pieces import Pieces
 from .describe import Answer, Operation, json_object, text
+from .guard import access
 from .problem_answers import keyed, problems
 from .routing.bodies import split
 from .routing.call import Call
 from .routing.router import Router
+from .service.log_survey import LogOverview, families, survey_logs
 from .service.service import Service
 
 ByConsumer: TypeAlias = dict[str, dict[str, Behind]]
@@ -54,6 +56,7 @@ class Monitor:
         self._reports = service.reports
         self._survey: tuple[float, dict[str, Overview]] = (0.0, {})
         self._behind: tuple[float, ByConsumer] = (0.0, {})
+        self._logs: tuple[float, dict[str, LogOverview]] = (0.0, {})
         self._surveying: asyncio.Lock = asyncio.Lock()
         self._trial: asyncio.Future[list[Report]] | None = None
 
@@ -82,11 +85,12 @@ class Monitor:
         call.read()
         call.admit()
         surveyed, behind = await self.survey(), await self._consumers()
+        logs = await self._look_at_logs()
         encode, kind = choose_encoder(call.request.headers.get(hdrs.ACCEPT, ""))
 
         def page() -> bytes:
             now = self._spool.context.clock()
-            seen = _Seen(_by_process(self._of_host()), surveyed, behind, now)
+            seen = _Seen(_by_process(self._of_host()), surveyed, behind, logs, now)
             return encode(_Page(seen, identity.may_see))
 
         body = await self._service.listing(page)
@@ -161,6 +165,17 @@ class Monitor:
                 )
             return behind
 
+    async def _look_at_logs(self) -> dict[str, LogOverview]:
+        """All logs and channels, as old as the survey may be."""
+        async with self._surveying:
+            until, found = self._logs
+            started = time.monotonic()
+            if started >= until:
+                found = await self._service.listing(survey_logs, self._spool)
+                pause = _SURVEYS.pause(time.monotonic() - started)
+                self._logs = (time.monotonic() + pause, found)
+            return found
+
     def _of_host(self) -> list[Report]:
         """What all processes of this host count."""
         here = [report for report in self._others() if report.node == self._reports.node]
@@ -197,6 +212,7 @@ class _Seen(NamedTuple):
     processes: dict[str, Snapshot]
     surveyed: dict[str, Overview]
     behind: ByConsumer
+    logs: dict[str, LogOverview]
     now: float
 
 
@@ -205,7 +221,7 @@ class _Page:
 
     def __init__(self, seen: _Seen, may_see: Callable[[str], bool]) -> None:
         """``may_see`` says which queues it may name."""
-        self._processes, self._surveyed, self._behind, self._now = seen
+        self._processes, self._surveyed, self._behind, self._logs, self._now = seen
         self._may_see = may_see
 
     def collect(self) -> Iterator[Metric]:
@@ -218,6 +234,7 @@ class _Page:
         yield up
         yield from self._queues()
         yield from self._consumers()
+        yield from families(self._logs, self._may_see)
         for what in METRICS:
             yield self._family(what)
 
@@ -297,7 +314,8 @@ class _Page:
                 labels = METRICS[what].labels
                 if key[0] != what or len(key) != len(labels) + 1:
                     continue
-                if labels != ("queue",) or self._may_see(key[1]):
+                of = access.log(key[-1]) if labels == ("log",) else key[-1]
+                if labels not in (("queue",), ("log",)) or self._may_see(of):
                     yield process, key, value
 
 

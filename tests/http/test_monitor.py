@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 
+from fsmq.http.service.log_survey import OF_CHANNEL, OF_LOG
 from fsmq.spool import Spool
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.records.metrics import METRICS
@@ -121,7 +122,8 @@ async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> 
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
     answer = await ask(client, "GET", "/_metrics", headers=accept)
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-    assert len(list(parse_openmetrics(answer.body.decode()))) == len(METRICS) + 7
+    families = list(parse_openmetrics(answer.body.decode()))
+    assert len(families) == len(METRICS) + 7 + len(OF_LOG) + len(OF_CHANNEL)
     assert (await ask(client, "HEAD", "/_metrics")).status == 200
 
 

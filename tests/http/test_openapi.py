@@ -40,7 +40,7 @@ class Described(NamedTuple):
 
     def url(self, queue: str, query: str = "") -> str:
         """The path with its names filled in."""
-        path = self.path.replace("{queue}", queue)
+        path = self.path.replace("{queue}", queue).replace("{offset}", "0")
         return re.sub(r"\{\w+\}", "some", path) + query
 
 

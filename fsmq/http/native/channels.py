@@ -313,8 +313,8 @@ class Channels(Handlers):
 
     async def change(self, call: Call) -> StreamResponse:
         of = call.channel("receive")
-        offset = offset_of(call.names["offset"])
         given = call.read()
+        offset = offset_of(call.names["offset"])
         await call.discard_body(self._service.read_timeout)
         visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
         if sum(value is not None for value in (visibility, delay, bury)) > 1:
@@ -347,8 +347,8 @@ class Channels(Handlers):
 
     async def finish(self, call: Call) -> StreamResponse:
         of = call.channel("receive")
-        offset = offset_of(call.names["offset"])
         generation = call.read()[GENERATION]
+        offset = offset_of(call.names["offset"])
         await self._service.logs.done(of, [(offset, offset + 1)], generation)
         return Response(status=202)
 

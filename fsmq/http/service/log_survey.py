@@ -1,0 +1,75 @@
+"""What all logs and channels are like, for the page of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from operator import attrgetter
+from typing import NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily
+
+from fsmq.spool.errors import FsmqError
+from fsmq.spool.log.channel import ChannelState
+from fsmq.spool.log.log import LogStats
+from fsmq.spool.spool import Spool
+
+from ..guard import access
+
+
+class LogOverview(NamedTuple):
+    """A log, and each of its channels."""
+
+    stats: LogStats
+    channels: dict[str, ChannelState]
+
+
+OF_LOG: dict[str, tuple[str, Callable[[LogStats], float]]] = {
+    "messages": ("Messages that a log holds", lambda stats: stats.next - stats.first),
+    "bytes": ("Bytes that a log holds, about", lambda stats: stats.bytes),
+    "segments": ("Files that hold the messages of a log", lambda stats: stats.segments),
+}
+OF_CHANNEL: dict[str, tuple[str, Callable[[ChannelState], float]]] = {
+    "lag_messages": ("Messages that a channel has not finished", attrgetter("lag")),
+    "lag_bytes": ("Their bytes, about", attrgetter("lag_bytes")),
+    "lag_seconds": ("Age of the oldest of them", attrgetter("lag_seconds")),
+    "in_flight_messages": ("Messages that are claimed", attrgetter("in_flight")),
+    "delayed_messages": ("Messages that were released with a delay", attrgetter("delayed")),
+    "lost_messages": ("Messages that were gone before they were finished", attrgetter("lost")),
+    "blocked": (
+        "1 where a message whose deliveries are used up holds others back",
+        lambda state: state.blocked_at is not None,
+    ),
+}
+
+
+def survey_logs(spool: Spool) -> dict[str, LogOverview]:
+    """All logs. One that is deleted meanwhile, or cannot be read, is left out."""
+    found: dict[str, LogOverview] = {}
+    for name in spool.logs():
+        log = spool.log(name)
+        with suppress(FsmqError):
+            overview = found[name] = LogOverview(log.stats(), {})
+            for channel in overview.stats.channels:
+                with suppress(FsmqError):
+                    overview.channels[channel] = log.channel(channel).state()
+    return found
+
+
+def families(
+    logs: dict[str, LogOverview], may_see: Callable[[str], bool]
+) -> Iterator[GaugeMetricFamily]:
+    """The metrics of those logs and channels that may be seen."""
+    for name, (about, of_log) in OF_LOG.items():
+        family = GaugeMetricFamily(f"fsmq_log_{name}", about, labels=["log"])
+        for log, found in logs.items():
+            if may_see(access.log(log)):
+                family.add_metric([log], of_log(found.stats))
+        yield family
+    for name, (about, of_channel) in OF_CHANNEL.items():
+        family = GaugeMetricFamily(f"fsmq_channel_{name}", about, labels=["channel", "log"])
+        for log, found in logs.items():
+            for channel, state in found.channels.items():
+                if may_see(access.channel(log, channel)):
+                    family.add_metric([channel, log], of_channel(state))
+        yield family
