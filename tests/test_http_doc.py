@@ -69,7 +69,7 @@ def operations() -> dict[str, Any]:
 
 def test_every_request_of_the_native_dialect_is_told_by_a_page(operations: dict[str, Any]) -> None:
     told = "".join(page.read_text() for page in (HOME / "docs").glob("*.md"))
-    native = {"Queues", "Messages", "Topics", "System"}
+    native = {"Queues", "Messages", "Topics", "Logs", "System"}
     for request, operation in operations.items():
         if native & set(operation["tags"]):
             assert f"`{request}" in told, request

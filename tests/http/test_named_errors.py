@@ -23,6 +23,7 @@ from fsmq.http.guard.limits import Limits
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
 from fsmq.spool import Spool
+from fsmq.spool.layout.tree import Tree
 from tests.http.keyfile import add_key
 
 # What takes away, or makes, what others ask for has its turn after them, in this order.
@@ -194,6 +195,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                 return (refuse if known else _real)(*of, **named)
 
             patched.setattr(os, name, call)
+        patched.setattr(Tree, "_rename2", lambda *of: errno.EIO)
         yield
 
 

@@ -73,8 +73,8 @@ def _place(name: str, value: str) -> From:
     if found is None or found.tzinfo is None:
         raise InvalidValue(
             name,
-            f"{value[:50]!r} is none of: an offset, a moment such as 2030-01-31T12:00:00Z,"
-            " first, last",
+            f"{value[:50]!r} is unknown; expected an offset, first, last,"
+            " or a moment such as 2030-01-31T12:00:00Z",
         )
     return found
 

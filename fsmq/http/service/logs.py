@@ -78,7 +78,7 @@ class OpenLogs:
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
         self._publishing: Together[str, list[LogEntry], int] = Together(self._publish)
-        self._claiming: Together[_OfChannel, _Asked, _Got] = Together(self._claim, self._give_back)
+        self._claiming: Together[_OfChannel, _Asked, _Got] = Together(self._claim, self._return)
         self._finishing: Together[_OfChannel, _Finish, int] = Together(self._finish)
 
     def begin_stop(self) -> None:
@@ -164,17 +164,17 @@ class OpenLogs:
             for number, message in enumerate(messages):
                 call.take(len(message.body), is_first=not number)
         except FsmqError:
-            self._give_back(of, _Got(messages, None))
+            self._return(of, _Got(messages, None))
             raise
         if call.is_gone:
-            self._give_back(of, _Got(messages, None))
+            self._return(of, _Got(messages, None))
             return []
         return messages
 
     async def _claim(self, of: _OfChannel, asked: list[_Asked]) -> Sequence[_Got | Exception]:
         return await self.run(_claim_each, self._channel(of), asked)
 
-    def _give_back(self, of: _OfChannel, got: _Got) -> None:
+    def _return(self, of: _OfChannel, got: _Got) -> None:
         """Release what was claimed for nobody; if that fails, it comes back at its deadline."""
         if got.messages:
             self._threads.submit(lambda: _release(self._channel(of), got.messages))

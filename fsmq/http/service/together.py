@@ -49,7 +49,7 @@ class Together(Generic[K, A, R]):
             while line:
                 group = line[:_MOST]
                 del line[:_MOST]
-                self._tell(of, group, await self._outcomes(of, [what for what, _ in group]))
+                self._answer(of, group, await self._outcomes(of, [what for what, _ in group]))
         finally:
             del self._lines[of]
             for _, answer in line:
@@ -61,7 +61,7 @@ class Together(Generic[K, A, R]):
         except Exception as error:
             return [error] * len(asked)
 
-    def _tell(
+    def _answer(
         self,
         of: K,
         group: list[tuple[A, asyncio.Future[R]]],
