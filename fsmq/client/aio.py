@@ -13,9 +13,11 @@ from yarl import URL
 
 from fsmq.spool.layout.names import check_queue
 
+from .async_log import AsyncClientLog
 from .async_queue import AsyncQueue
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb
+from .log_verbs import LogVerbs
 from .options import Options
 from .topics import AsyncClientTopic, TopicVerbs
 from .verbs import Verbs
@@ -144,6 +146,26 @@ class AsyncClient:
         """
         await self.run(TopicVerbs(self.verbs).delete(name))
 
+    # -- logs ------------------------------------------------------------------------------------
+
+    @overload
+    def log(self, name: str, *, create: Literal[False] = False) -> AsyncClientLog: ...
+    @overload
+    def log(self, name: str, *, create: Literal[True]) -> Coroutine[Any, Any, AsyncClientLog]: ...
+    def log(
+        self, name: str, *, create: bool = False
+    ) -> AsyncClientLog | Coroutine[Any, Any, AsyncClientLog]:
+        """An ordered log to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchLog if there is none of this name.
+        """
+        log = AsyncClientLog(self, check_queue(name, "log"))
+        return _created(log) if create else log
+
+    async def logs(self) -> list[str]:
+        """The names of all logs, sorted."""
+        return await self.run(LogVerbs(self.verbs).logs())
+
     # -- transport -------------------------------------------------------------------------------
 
     async def run(self, verb: Verb[T]) -> T:
@@ -206,7 +228,7 @@ class AsyncClient:
         return self._session
 
 
-N = TypeVar("N", AsyncQueue, AsyncClientTopic)
+N = TypeVar("N", AsyncQueue, AsyncClientTopic, AsyncClientLog)
 
 
 async def _created(named: N) -> N:

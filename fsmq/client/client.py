@@ -22,6 +22,8 @@ from fsmq.spool.layout.names import check_queue
 
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb
+from .log import ClientLog
+from .log_verbs import LogVerbs
 from .options import Options
 from .queue import ClientQueue
 from .topics import ClientTopic, TopicVerbs
@@ -143,6 +145,22 @@ class Client:
         Raises NoSuchTopic.
         """
         self.run(TopicVerbs(self.verbs).delete(name))
+
+    # -- logs ------------------------------------------------------------------------------------
+
+    def log(self, name: str, *, create: bool = False) -> ClientLog:
+        """An ordered log to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchLog if there is none of this name.
+        """
+        log = ClientLog(self, check_queue(name, "log"))
+        if create:
+            log.create()
+        return log
+
+    def logs(self) -> list[str]:
+        """The names of all logs, sorted."""
+        return self.run(LogVerbs(self.verbs).logs())
 
     # -- transport -------------------------------------------------------------------------------
 

@@ -6,14 +6,21 @@ import json
 from typing import Any
 
 from fsmq.spool.errors import (
+    ClaimVoid,
     DuplicateMessage,
     FsmqError,
     InvalidValue,
+    LogFull,
     MessageTooLarge,
+    NoSuchChannel,
+    NoSuchLog,
     NoSuchMessage,
     NoSuchQueue,
     NoSuchSubscription,
     NoSuchTopic,
+    NotInFlight,
+    OffsetGone,
+    OtherWriter,
     QueueFull,
     Unavailable,
 )
@@ -27,12 +34,22 @@ _KINDS: dict[str, type[FsmqError]] = {
     "no-such-message": NoSuchMessage,
     "no-such-topic": NoSuchTopic,
     "no-such-subscription": NoSuchSubscription,
+    "no-such-log": NoSuchLog,
+    "no-such-channel": NoSuchChannel,
+    "not-in-flight": NotInFlight,
+    "claim-void": ClaimVoid,
+    "other-writer": OtherWriter,
+    "offset-gone": OffsetGone,
+    "log-full": LogFull,
     "duplicate-message": DuplicateMessage,
     "message-too-large": MessageTooLarge,
     "queue-full": QueueFull,
     "unavailable": Unavailable,
 }
-_FIELDS = ("index", "queue", "topic", "message_id", "field", "limit")
+_FIELDS = (
+    *("index", "queue", "topic", "message_id", "field", "limit"),
+    *("log", "channel", "offset", "first", "host"),
+)
 
 
 class ConnectionFailed(FsmqError, ConnectionError):

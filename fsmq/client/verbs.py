@@ -322,13 +322,23 @@ class Verbs:
         parameters: Mapping[str, Any] | None = None,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
+        wait: float = 0.0,
+        retry_for: float | None = None,
     ) -> Verb[Answer]:
         """The answer to what can be asked again without harm; raises what it tells."""
-        return self._done(self._request(method, path, parameters, body, headers))
+        request = self._request(method, path, parameters, body, headers, wait)
+        return self._done(request, retry_for)
 
-    def outcome(self, method: str, path: str) -> Verb[Outcome]:
+    def outcome(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, Any] | None = None,
+        body: bytes = b"",
+        retry_for: float | None = None,
+    ) -> Verb[Outcome]:
         """The final answer, whatever it tells."""
-        return self._ask(self._request(method, path))
+        return self._ask(self._request(method, path, parameters, body), retry_for)
 
     def _change(self, queue: str, message_id: str, parameters: Mapping[str, Any]) -> Request:
         return self._request("PATCH", _message(queue, message_id), parameters)

@@ -2,15 +2,22 @@
 
 from .claimed import Bury, Retry
 from .errors import (
+    ClaimVoid,
     ConsumerInUse,
     DuplicateMessage,
     FsmqError,
     InvalidValue,
+    LogFull,
     MessageTooLarge,
+    NoSuchChannel,
+    NoSuchLog,
     NoSuchMessage,
     NoSuchQueue,
     NoSuchSubscription,
     NoSuchTopic,
+    NotInFlight,
+    OffsetGone,
+    OtherWriter,
     QueueFull,
     Unavailable,
     UnusableSpool,
@@ -18,6 +25,11 @@ from .errors import (
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.transitions import State as State
+from .log.channel import Channel as Channel
+from .log.handed import ChannelMessage as ChannelMessage
+from .log.log import Log as Log
+from .log.log import LogEntry
+from .log.record import LogMessage as LogMessage
 from .queue import Queue as Queue
 from .spool import Spool
 from .topic import Topic as Topic
@@ -27,18 +39,26 @@ from .views.counts import Counts
 # What programs make or catch; what they are given (Queue, Topic) can be imported, too.
 __all__ = [
     "Bury",
+    "ClaimVoid",
     "ConsumerInUse",
     "Counts",
     "DuplicateMessage",
     "FsmqError",
     "InvalidValue",
+    "LogEntry",
+    "LogFull",
     "Message",
     "MessageTooLarge",
     "NewMessage",
+    "NoSuchChannel",
+    "NoSuchLog",
     "NoSuchMessage",
     "NoSuchQueue",
     "NoSuchSubscription",
     "NoSuchTopic",
+    "NotInFlight",
+    "OffsetGone",
+    "OtherWriter",
     "QueueFull",
     "QueueSettings",
     "Retry",

@@ -129,6 +129,7 @@ class Spool(LogsOfSpool):
         self.unsynced = Unsynced(self.context, self.depths)
         self.census = Census(self.context)
         self.open_logs = Logs(self)
+        self.open_logs.worker = _channel_worker
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
         if delivers:
@@ -390,3 +391,10 @@ class Spool(LogsOfSpool):
     def events_fileno(self) -> int | None:
         """Readable when the ready index should be refreshed; None where the spool polls."""
         return None if self._events is None else self._events.fileno()
+
+
+def _channel_worker(*of: Any) -> Any:
+    # It imports asyncio, which programs that only publish and claim do not need.
+    from .worker.channel_source import channel_worker
+
+    return channel_worker(*of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +25,7 @@ from ..verbs.put import put
 from ..views.counts import Depths, count
 from .channel_files import Channels, check_channel
 from .channels import ChannelStore
-from .handed import ChannelMessage, Given, generation_of, offset_of
+from .handed import ChannelMessage, Given, Handed, generation_of, offset_of
 from .handing import MAX_CLAIM_BYTES
 from .log_settings import ChannelSettings
 from .ranges import Range, ranges_of
@@ -338,6 +338,31 @@ class Channel:
             generation=generation,
             settings=settings,
         )
+
+    def worker(
+        self,
+        handler: Callable[[Handed, Any], object],
+        *,
+        concurrency: int = 4,
+        visibility: float = 60.0,
+        backoff: float = 1.0,
+        backoff_max: float = 300.0,
+        stop_timeout: float = 30.0,
+    ) -> Any:
+        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
+
+        The handler of an async client is a coroutine function; any other runs in a thread of its
+        own. How many are in work at a time is also up to the channel's ``order``: strict has one.
+
+        concurrency: messages in work at a time, 1 to 1000.
+        visibility: seconds of a claim, which is renewed while the handler runs.
+        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
+        stop_timeout: seconds that handlers may take when the worker stops.
+        """
+        make = self.log._logs.worker
+        assert make is not None, "only the logs of a spool have workers"
+        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return make(self, handler, *pace)
 
     @property
     def _store(self) -> ChannelStore:

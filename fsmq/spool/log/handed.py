@@ -20,24 +20,28 @@ class Handing(Protocol):
     def bury(self, *messages: Given) -> None: ...
 
 
-class ChannelMessage:
-    """A message that a channel has handed out.
+class AsyncHanding(Protocol):
+    """The same, for coroutines."""
 
-    deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
-    In a ``with`` it is done at the end, and released when the end is an exception.
+    name: str
+
+    async def done(self, *messages: Given) -> int: ...
+    async def renew(self, *messages: Given, visibility: float | None = None) -> float: ...
+    async def release(self, *messages: Given, delay: float = 0.0) -> None: ...
+    async def bury(self, *messages: Given) -> None: ...
+
+
+class Handed:
+    """What a channel has handed out, whatever may be done with it.
+
+    generation: one more with each seek of the channel.
     """
 
-    __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation", "message")
+    __slots__ = ("_settled", "deadline", "deliveries", "generation", "message")
 
     def __init__(
-        self,
-        channel: Handing,
-        message: LogMessage,
-        deliveries: int,
-        deadline: float,
-        generation: int,
+        self, message: LogMessage, deliveries: int, deadline: float, generation: int
     ) -> None:
-        self._channel = channel
         self._settled = False
         self.message = message
         self.deliveries = deliveries
@@ -71,6 +75,27 @@ class ChannelMessage:
     @property
     def published_at(self) -> float:
         return self.message.published_at
+
+
+class ChannelMessage(Handed):
+    """A message that a channel has handed out.
+
+    deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
+    In a ``with`` it is done at the end, and released when the end is an exception.
+    """
+
+    __slots__ = ("_channel",)
+
+    def __init__(
+        self,
+        channel: Handing,
+        message: LogMessage,
+        deliveries: int,
+        deadline: float,
+        generation: int,
+    ) -> None:
+        super().__init__(message, deliveries, deadline, generation)
+        self._channel = channel
 
     def done(self) -> bool:
         """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""
@@ -107,17 +132,68 @@ class ChannelMessage:
         return f"<ChannelMessage {self.offset} of {self._channel.name!r}: {self.body[:40]!r}>"
 
 
-Given = int | ChannelMessage
+class AsyncChannelMessage(Handed):
+    """A message that a channel has handed out, for coroutines; otherwise as ChannelMessage."""
+
+    __slots__ = ("_channel",)
+
+    def __init__(
+        self,
+        channel: AsyncHanding,
+        message: LogMessage,
+        deliveries: int,
+        deadline: float,
+        generation: int,
+    ) -> None:
+        super().__init__(message, deliveries, deadline, generation)
+        self._channel = channel
+
+    async def done(self) -> bool:
+        """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""
+        self._settled = True
+        return await self._channel.done(self) == 1
+
+    async def renew(self, visibility: float | None = None) -> float:
+        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NotInFlight."""
+        self.deadline = await self._channel.renew(self, visibility=visibility)
+        return self.deadline
+
+    async def release(self, delay: float = 0.0) -> None:
+        """Let it be handed out again, after ``delay`` seconds. Raises NotInFlight."""
+        self._settled = True
+        await self._channel.release(self, delay=delay)
+
+    async def bury(self) -> None:
+        """Move it to the channel's dead-letter queue. Raises NotInFlight, InvalidValue."""
+        await self._channel.bury(self)
+        self._settled = True
+
+    async def __aenter__(self) -> AsyncChannelMessage:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._settled:
+            return
+        if error is None:
+            await self.done()
+        else:
+            await self.release()
+
+    def __repr__(self) -> str:
+        return f"<AsyncChannelMessage {self.offset} of {self._channel.name!r}: {self.body[:40]!r}>"
+
+
+Given = int | Handed
 """A message that was handed out, or its offset."""
 
 
 def offset_of(given: Given) -> int:
-    if isinstance(given, ChannelMessage):
+    if isinstance(given, Handed):
         return given.offset
     return check_number("offset", given, 0, 10**18)
 
 
 def generation_of(messages: Iterable[Given]) -> int | None:
     """The generation that messages were handed out in; offsets are of whatever it is now."""
-    found = {one.generation for one in messages if isinstance(one, ChannelMessage)}
+    found = {one.generation for one in messages if isinstance(one, Handed)}
     return min(found, default=None)

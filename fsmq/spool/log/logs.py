@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..context import OpenSpool
@@ -39,6 +39,8 @@ class Logs:
         self.context = spool.context
         self.syncer = spool.syncer
         self.blocks = Blocks()
+        # Makes a worker on a channel: it stands on a higher floor.
+        self.worker: Callable[..., Any] | None = None
         self._lock = threading.Lock()
         self._open: dict[str, Store] = {}
         self._channels: dict[tuple[str, str], ChannelStore] = {}

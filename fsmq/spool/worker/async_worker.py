@@ -17,8 +17,7 @@ from typing import Any
 
 from ..claimed import Bury, Retry
 from ..errors import FsmqError, InvalidValue, Unavailable
-from ..layout.message import Message
-from .handlers import Claim, Failed, Handler, WorkerOptions
+from .handlers import Claim, Failed, Handler, Work, WorkerOptions, name_of
 from .patience import backoff
 from .source import Source
 
@@ -122,7 +121,7 @@ class AsyncWorker:
             for message in messages or ():
                 self._begin(message)
 
-    def _begin(self, message: Message) -> None:
+    def _begin(self, message: Work) -> None:
         work = self._release_unhandled if self._stopping.is_set() else self._work
         task = asyncio.create_task(work(message))
         self._working.add(task)
@@ -154,7 +153,7 @@ class AsyncWorker:
 
     # -- one message -----------------------------------------------------------------------------
 
-    async def _work(self, message: Message) -> None:
+    async def _work(self, message: Work) -> None:
         claim = Claim(self._options.visibility, self._stopping)
         handler = asyncio.ensure_future(self._handler.call(message, claim))
         ended = asyncio.Event()
@@ -169,7 +168,7 @@ class AsyncWorker:
             else:
                 # Its thread goes on; the message comes back when its claim ends.
                 heart.cancel()
-                log.warning("message %s is left to a thread that does not end", message.id)
+                log.warning("message %s is left to a thread that does not end", name_of(message))
                 return
         error = _raised(handler)
         try:
@@ -180,10 +179,10 @@ class AsyncWorker:
         try:
             await self._settle(message, claim, error)
         except FsmqError as failure:
-            log.warning("message %s comes back when its claim ends: %s", message.id, failure)
+            log.warning("message %s comes back when its claim ends: %s", name_of(message), failure)
 
     async def _renew(
-        self, message: Message, claim: Claim, handler: asyncio.Future[Any], ended: asyncio.Event
+        self, message: Work, claim: Claim, handler: asyncio.Future[Any], ended: asyncio.Event
     ) -> None:
         options = self._options
         while not await _happens(ended, options.visibility / 3):
@@ -191,21 +190,21 @@ class AsyncWorker:
             left = claim.seconds_left
             try:
                 async with asyncio.timeout(left):
-                    await self._source.renew(message.id, options.visibility, left)
+                    await self._source.renew(name_of(message), options.visibility, left)
             except (FsmqError, TimeoutError) as error:
                 if not ended.is_set():
                     claim.lose()
                     reason = str(error) or "there was no answer before the claim ended"
-                    log.warning("message %s is lost: %s", message.id, reason)
+                    log.warning("message %s is lost: %s", name_of(message), reason)
                     if self._handler.stoppable:
                         handler.cancel()
                 return
             claim.renewed(asked_at, options.visibility)
 
-    async def _settle(self, message: Message, claim: Claim, error: BaseException | None) -> None:
+    async def _settle(self, message: Work, claim: Claim, error: BaseException | None) -> None:
         """Do what the handler's end means for its message."""
         if error is None:
-            await self._source.remove(message.id)
+            await self._source.remove(name_of(message))
         elif claim.lost:
             pass  # another consumer may have it: it is not ours to release
         elif isinstance(error, Bury):
@@ -218,32 +217,34 @@ class AsyncWorker:
             delay = self._options.delay_after(message.deliveries)
             log.error(
                 "the handler failed on message %s (delivery %s), again in %.1f seconds",
-                message.id,
+                name_of(message),
                 message.deliveries,
                 delay,
                 exc_info=error,
             )
             await self._release(message, claim, delay)
 
-    async def _bury(self, message: Message, claim: Claim, error: Bury) -> None:
-        log.info("message %s goes to the dead-letter queue: %s", message.id, error)
+    async def _bury(self, message: Work, claim: Claim, error: Bury) -> None:
+        log.info("message %s goes to the dead-letter queue: %s", name_of(message), error)
         try:
-            await self._source.bury(message.id, claim.seconds_left)
+            await self._source.bury(name_of(message), claim.seconds_left)
         except InvalidValue as failure:
             delay = self._options.backoff_max
-            log.error("message %s cannot be buried, again in %g s: %s", message.id, delay, failure)
+            log.error(
+                "message %s cannot be buried, again in %g s: %s", name_of(message), delay, failure
+            )
             await self._release(message, claim, delay)
 
-    async def _release(self, message: Message, claim: Claim, delay: float) -> None:
+    async def _release(self, message: Work, claim: Claim, delay: float) -> None:
         # Not for longer than the claim lasts: after that another consumer may have claimed it.
-        await self._source.release(message.id, delay, claim.seconds_left)
+        await self._source.release(name_of(message), delay, claim.seconds_left)
 
-    async def _release_unhandled(self, message: Message) -> None:
+    async def _release_unhandled(self, message: Work) -> None:
         claim = Claim(self._options.visibility, self._stopping)
         try:
             await self._release(message, claim, 0.0)
         except FsmqError as failure:
-            log.warning("message %s comes back when its claim ends: %s", message.id, failure)
+            log.warning("message %s comes back when its claim ends: %s", name_of(message), failure)
 
 
 def _raised(handler: asyncio.Future[Any]) -> BaseException | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
-from ..layout.message import Message
 from .async_worker import AsyncWorker
 from .handlers import Claim, WorkerOptions, in_thread
 from .source import Source
@@ -23,7 +23,7 @@ class Worker:
     """
 
     def __init__(
-        self, source: Source, handler: Callable[[Message, Claim], object], options: WorkerOptions
+        self, source: Source, handler: Callable[[Any, Claim], object], options: WorkerOptions
     ) -> None:
         self._worker = AsyncWorker(source, in_thread(handler), options)
 

@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..layout.message import Message
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
+from ..log.handed import Handed
 
 MAX_CONCURRENCY = 1000
+# What is worked on: a message of a queue, or one that a channel has handed out.
+Work: TypeAlias = Message | Handed
 _SHORTEST_VISIBILITY_S = 0.1
 
 
@@ -99,11 +102,16 @@ class Claim:
 class Handler(NamedTuple):
     """A handler as a worker calls it; ``stoppable``: cancelling it ends it."""
 
-    call: Callable[[Message, Claim], Awaitable[object]]
+    call: Callable[[Any, Claim], Awaitable[object]]
     stoppable: bool
 
 
-def on_loop(handler: Callable[[Message, Claim], Awaitable[object]]) -> Handler:
+def name_of(message: Work) -> str:
+    """What a message is called by its source: its id, or its offset."""
+    return message.id if isinstance(message, Message) else str(message.offset)
+
+
+def on_loop(handler: Callable[[Any, Claim], Awaitable[object]]) -> Handler:
     """A coroutine function. Raises TypeError if it is none."""
     if not _is_coroutine_function(handler):
         raise TypeError(
@@ -113,13 +121,13 @@ def on_loop(handler: Callable[[Message, Claim], Awaitable[object]]) -> Handler:
     return Handler(handler, stoppable=True)
 
 
-def in_thread(handler: Callable[[Message, Claim], object]) -> Handler:
+def in_thread(handler: Callable[[Any, Claim], object]) -> Handler:
     """A function that is called in a thread of its own. Raises TypeError if it is none."""
     if _is_coroutine_function(handler):
         raise TypeError("the handler is an async function: use fsmq.AsyncClient for it")
     _check_arguments(handler)
 
-    async def call(message: Message, claim: Claim) -> None:
+    async def call(message: Work, claim: Claim) -> None:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[BaseException | None] = loop.create_future()
 
@@ -141,7 +149,7 @@ def in_thread(handler: Callable[[Message, Claim], object]) -> Handler:
         # Not from a pool: its threads would keep a program alive that wants to end.
         context = contextvars.copy_context()
         thread = threading.Thread(
-            target=context.run, args=[run], name=f"fsmq-{message.id}", daemon=True
+            target=context.run, args=[run], name=f"fsmq-{name_of(message)}", daemon=True
         )
         thread.start()
         error = await ended

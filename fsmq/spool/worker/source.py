@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import FsmqError, Unavailable
 from ..layout.message import Message
+from .handlers import Work
 from .patience import backoff
 from .removals import Removals
 
@@ -29,7 +30,7 @@ class Source(Protocol):
 
     name: str
 
-    async def claim(self, count: int, visibility: float) -> list[Message]:
+    async def claim(self, count: int, visibility: float) -> Sequence[Work]:
         """Claim up to ``count`` messages; waits for a first one, for a while.
 
         One that is cancelled takes no message with it. Tries once.
@@ -51,14 +52,46 @@ class Source(Protocol):
         """Give back what the source itself has opened."""
 
 
-class QueueSource:
-    """A queue of a spool. Its verbs wait for the disk, so each runs in a thread."""
+class ThreadedSource:
+    """What sources of the library share: threads, since verbs wait for the disk."""
 
-    def __init__(self, queue: Queue, concurrency: int) -> None:
-        self.name = queue.name
-        self._queue = queue
+    def __init__(self, concurrency: int) -> None:
         self._threads = ThreadPoolExecutor(min(concurrency, _THREADS) + 1, "fsmq-verbs")
         self._removals = Removals(self._remove)
+
+    async def remove(self, message_id: str) -> object:
+        """See :meth:`Source.remove`."""
+        return await self._removals.remove(message_id)
+
+    async def close(self) -> None:
+        """Wait for the threads."""
+        await self._removals.close()
+        await asyncio.to_thread(self._threads.shutdown)
+
+    async def _remove(self, message_ids: list[str]) -> object:
+        raise NotImplementedError
+
+    async def _persist(self, patience: float, verb: Callable[..., object], *of: Any) -> object:
+        end = time.monotonic() + patience
+        tries = 0
+        while True:
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._threads, verb, *of)
+            except Unavailable as error:
+                pause = backoff(tries, error.retry_after)
+                if time.monotonic() + pause >= end:
+                    raise
+            await asyncio.sleep(pause)
+            tries += 1
+
+
+class QueueSource(ThreadedSource):
+    """A queue of a spool."""
+
+    def __init__(self, queue: Queue, concurrency: int) -> None:
+        super().__init__(concurrency)
+        self.name = queue.name
+        self._queue = queue
 
     async def claim(self, count: int, visibility: float) -> list[Message]:
         """See :meth:`Source.claim`."""
@@ -81,15 +114,6 @@ class QueueSource:
         """See :meth:`Source.bury`."""
         return await self._persist(patience, self._queue.bury, message_id)
 
-    async def remove(self, message_id: str) -> object:
-        """See :meth:`Source.remove`."""
-        return await self._removals.remove(message_id)
-
-    async def close(self) -> None:
-        """Wait for the threads."""
-        await self._removals.close()
-        await asyncio.to_thread(self._threads.shutdown)
-
     async def _remove(self, message_ids: list[str]) -> object:
         return await self._persist(_FOR_EVER_S, self._queue.remove, *message_ids)
 
@@ -103,16 +127,3 @@ class QueueSource:
         for message in claimed.result():
             with suppress(FsmqError):  # it comes back when its claim ends
                 spool.complete(spool.unsynced.release_unseen(message))
-
-    async def _persist(self, patience: float, verb: Callable[..., object], *of: Any) -> object:
-        end = time.monotonic() + patience
-        tries = 0
-        while True:
-            try:
-                return await asyncio.get_running_loop().run_in_executor(self._threads, verb, *of)
-            except Unavailable as error:
-                pause = backoff(tries, error.retry_after)
-                if time.monotonic() + pause >= end:
-                    raise
-            await asyncio.sleep(pause)
-            tries += 1

@@ -1,0 +1,83 @@
+"""A channel of a server as a worker uses it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from fsmq.spool.log.handed import Handed
+from fsmq.spool.worker.channel_source import HeldMessages
+from fsmq.spool.worker.removals import Removals
+from fsmq.wire import MAX_WAIT_S
+
+from .channel_verbs import ChannelVerbs
+
+if TYPE_CHECKING:
+    from .aio import AsyncClient
+
+_FOR_EVER_S = float("inf")
+# How often the channel is asked for its order, which may be changed.
+_ASK_S = 10.0
+
+
+class RemoteChannel(HeldMessages):
+    """What :class:`~fsmq.spool.worker.source.Source` says; the server waits for messages.
+
+    owns_client: whether the client is closed with the source.
+    """
+
+    def __init__(
+        self, client: AsyncClient, log: str, name: str, *, owns_client: bool = False
+    ) -> None:
+        super().__init__(f"{log}/{name}")
+        self._client = client
+        self._owns_client = owns_client
+        self._verbs = ChannelVerbs(client.verbs, log, name)
+        self._removals = Removals(self._remove)
+        self._order = "strict"
+        self._asked_at = float("-inf")
+
+    async def claim(self, count: int, visibility: float) -> list[Handed]:
+        """Claim messages. One that is cancelled hangs up, and the server gives them back."""
+        # Several of one key in one claim would be worked on side by side.
+        if await self._is_ordered():
+            count = 1
+        verb = self._verbs.claim(count, visibility, MAX_WAIT_S, retry_for=0.0)
+        return self.hold(Handed(*claim) for claim in await self._client.run(verb))
+
+    async def _is_ordered(self) -> bool:
+        now = time.monotonic()
+        if now >= self._asked_at + _ASK_S:
+            state = await self._client.run(self._verbs.state(retry_for=0.0))
+            self._order, self._asked_at = state.settings.order, now
+        return self._order != "none"
+
+    async def renew(self, message_id: str, visibility: float, patience: float) -> object:
+        """Hold a message for ``visibility`` seconds from now."""
+        given = self.given([message_id])
+        return await self._client.run(self._verbs.renew(given, visibility, patience))
+
+    async def release(self, message_id: str, delay: float, patience: float) -> None:
+        """Let a message be handed out again after ``delay`` seconds."""
+        given = self.given([message_id])
+        await self._client.run(self._verbs.release(given, delay, patience))
+        self.drop([message_id])
+
+    async def bury(self, message_id: str, patience: float) -> None:
+        """Move a message to the dead-letter queue."""
+        await self._client.run(self._verbs.bury(self.given([message_id]), patience))
+        self.drop([message_id])
+
+    async def remove(self, message_id: str) -> object:
+        """Finish a message; tries until the server answers."""
+        return await self._removals.remove(message_id)
+
+    async def close(self) -> None:
+        """Close the connections, if they are only for this."""
+        await self._removals.close()
+        if self._owns_client:
+            await self._client.close()
+
+    async def _remove(self, message_ids: list[str]) -> None:
+        await self._client.run(self._verbs.done(self.given(message_ids), _FOR_EVER_S))
+        self.drop(message_ids)

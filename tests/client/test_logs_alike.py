@@ -1,0 +1,313 @@
+"""Logs and channels are the same in the library and in both clients."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq import AsyncClient, Bury, Client, InvalidValue, MessageTooLarge, Retry, Spool
+from fsmq.spool.errors import (
+    ClaimVoid,
+    NoSuchChannel,
+    NoSuchLog,
+    NotInFlight,
+    OffsetGone,
+)
+from fsmq.spool.log.log import LogEntry
+from tests.client.proxy import Proxy
+from tests.harness.suite import Suite
+
+WAIT_S = 15.0
+
+
+async def done(result: Any) -> Any:
+    """What a method gives, in whichever of the three."""
+    return await result if inspect.isawaitable(result) else result
+
+
+async def listed(iterator: Any) -> list[Any]:
+    if hasattr(iterator, "__aiter__"):
+        return [one async for one in iterator]
+    return list(iterator)
+
+
+@pytest.fixture(params=["library", "client", "async client"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path, suite: Suite) -> AsyncIterator[Any]:
+    """One of the three."""
+    if request.param == "library":
+        with Spool(tmp_path / "mq") as spool:
+            yield spool
+    elif request.param == "client":
+        with Client(suite.url) as client:
+            yield client
+    else:
+        async with AsyncClient(suite.url) as aclient:
+            yield aclient
+
+
+@pytest.fixture
+async def log(place: Any, queue: str) -> Any:
+    return await done(place.log(queue, create=True))
+
+
+async def test_a_log_is_made_changed_and_deleted(place: Any, log: Any) -> None:
+    assert log.name in await done(place.logs())
+    assert await done(log.create(retain_for=5)) is False
+    assert (await done(log.settings())).retain_for == 7 * 86_400
+    assert (await done(log.configure(retain_for=60))).retain_for == 60
+    with pytest.raises(InvalidValue, match="retain"):
+        await done(log.configure(retain=1))
+    stats = await done(log.stats())
+    assert (stats.first, stats.next, stats.channels, stats.oldest_at) == (0, 0, [], None)
+    await done(log.delete())
+    for verb in (log.delete, log.stats, log.end, lambda: log.publish(b"x"), log.channels):
+        with pytest.raises(NoSuchLog) as caught:
+            await done(verb())
+        assert caught.value.log == log.name
+    for name in ("_bad", "", "a/b"):
+        with pytest.raises(InvalidValue, match="log"):
+            place.log(name)
+        with pytest.raises(InvalidValue, match="channel"):
+            log.channel(name)
+
+
+async def test_what_is_published_is_read(log: Any) -> None:
+    assert await done(log.publish("ä", key="k\u00fc", id="own", attributes={"a": "b"})) == 0
+    assert await done(log.publish("ä", id="own")) == 0
+    many = [b"\xff", "two", LogEntry(b"three", key="k", content_type="text/x")]
+    assert await done(log.publish_many(many)) == range(1, 4)
+    assert await done(log.publish_many([])) == range(4, 4)
+    first, *_, last = await listed(log.read())
+    assert (first.body, first.key, first.id) == ("ä".encode(), "k\u00fc", "own")
+    assert (first.attributes, last.content_type, last.key) == ({"a": "b"}, "text/x", "k")
+    assert [m.body for m in await listed(log.read(1))] == [b"\xff", b"two", b"three"]
+    at = datetime.fromtimestamp(last.published_at, UTC)
+    assert await done(log.offset_of(at)) == 1  # all of a batch have one time
+    assert await done(log.offset_of(at + timedelta(hours=1))) == 4
+    assert await done(log.offset_of("first")) == await done(log.first()) == 0
+    assert await done(log.offset_of("last")) == await done(log.end()) == 4
+    page = await done(log.page(1, 2))
+    assert ([m.offset for m in page.messages], page.next, page.lost) == ([1, 2], 3, 0)
+    assert [len(batch) for batch in await listed(log.batches(count=3))] == [3, 1]
+    assert await done(log.wait(3, 0)) is True
+    assert await done(log.wait(4, 0.1)) is False
+    stats = await done(log.stats())
+    assert stats.oldest_at == first.published_at
+    for place in ("middle", -1, datetime.now()):
+        with pytest.raises(InvalidValue):
+            await done(log.offset_of(place))
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        ({"body": 7}, "body"),
+        ({"body": b"", "key": ""}, "key"),
+        ({"body": b"", "id": "x" * 257}, "id"),
+        ({"body": b"", "attributes": {"Key": "x"}}, "attributes"),
+    ],
+)
+async def test_what_a_log_does_not_take(log: Any, bad: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        await done(log.publish(**bad))
+    assert (caught.value.field, caught.value.index) == (field, None)
+    with pytest.raises(InvalidValue) as caught:
+        await done(log.publish_many([b"fine", LogEntry(**bad)]))
+    assert (caught.value.field, caught.value.index) == (field, 1)
+    await done(log.configure(max_message_bytes=3))
+    with pytest.raises(MessageTooLarge) as too_large:
+        await done(log.publish(b"four"))
+    assert too_large.value.limit == 3
+    assert await done(log.end()) == 0
+
+
+async def test_a_channel_from_its_making_to_its_end(log: Any) -> None:
+    await done(log.publish_many([b"0", b"1", b"2", b"3"]))
+    channel = await done(log.channel("c", create=True))
+    assert await done(log.channels()) == ["c"]
+    assert await done(channel.lag()) == 0
+    assert await done(channel.seek("first")) == 0
+    assert (await done(channel.configure(order="none"))).order == "none"
+    messages = await done(channel.claim(3, visibility=60))
+    assert [(m.offset, m.body, m.deliveries, m.generation) for m in messages] == [
+        (n, b"%d" % n, 1, 2) for n in range(3)
+    ]
+    assert await done(messages[0].renew(600)) > messages[1].deadline + 500
+    assert await done(messages[0].done()) is True
+    assert await done(messages[0].done()) is False
+    assert await done(channel.done(messages[0], 1)) == 1
+    await done(channel.release(messages[2], delay=60))
+    state = await done(channel.state())
+    assert (state.position, state.lag, state.delayed, state.in_flight) == (2, 2, 1, 0)
+    await done(channel.release(2))
+    [again] = await done(channel.claim(1, wait=WAIT_S))
+    assert (again.offset, again.deliveries) == (2, 2)
+    assert await done(channel.done_ranges([(2, 3)])) == 1
+    await done(channel.claim())
+    assert await done(channel.done_through(3)) == 1
+    await done(channel.seek(3))
+    with pytest.raises(ClaimVoid):
+        await done(channel.done(again))
+    await done(channel.pause())
+    assert await done(channel.claim()) == []
+    await done(channel.resume())
+    [last] = await done(channel.claim())
+    with pytest.raises(InvalidValue, match="dead_letter_queue"):
+        await done(last.bury())
+    await done(channel.delete())
+    for verb in (channel.delete, channel.state, channel.claim, lambda: channel.done(3)):
+        with pytest.raises(NoSuchChannel) as caught:
+            await done(verb())
+        assert (caught.value.log, caught.value.channel) == (log.name, "c")
+    other = log.channel("d")
+    assert await done(other.create(2, order="strict")) is True
+    with pytest.raises(NotInFlight) as not_there:
+        await done(other.done(2))
+    assert not_there.value.offset == 2
+
+
+async def test_a_with_finishes_and_releases(place: Any, log: Any) -> None:
+    channel = await done(log.channel("c", create=True))
+    await done(log.publish(b"x"))
+
+    async def use(fails: bool) -> Any:
+        [message] = await done(channel.claim(wait=WAIT_S))
+        if hasattr(message, "__aenter__"):
+            async with message:
+                if fails:
+                    raise ZeroDivisionError
+        else:
+            with message:
+                if fails:
+                    raise ZeroDivisionError
+        return message
+
+    with pytest.raises(ZeroDivisionError):
+        await use(True)
+    assert (await use(False)).deliveries == 2
+    assert await done(channel.lag()) == 0
+
+
+async def test_what_retention_took_is_an_error(log: Any, place: Any, suite: Suite) -> None:
+    await done(log.configure(retain_for=0, retain_bytes=0, segment_bytes=4096))
+    for _ in range(3):
+        await done(log.publish(bytes(5000)))
+    if isinstance(place, Spool):
+        place.tend_logs()
+    else:
+        with Spool(suite.root, create=False) as spool:
+            spool.tend_logs()
+    first = await done(log.first())
+    with pytest.raises(OffsetGone) as caught:
+        await listed(log.read(0))
+    assert caught.value.first == first > 0
+    assert [m.offset for m in await listed(log.read("first"))] == list(range(first, 3))
+
+
+async def test_a_follower_gets_what_comes(log: Any) -> None:
+    await done(log.publish(b"0"))
+    found: list[bytes] = []
+
+    async def follow() -> None:
+        if hasattr(log.read(), "__aiter__"):
+            async for message in log.read(follow=True):
+                found.append(message.body)
+                if len(found) == 2:
+                    return
+        else:
+
+            def in_thread() -> None:
+                for message in log.read(follow=True):
+                    found.append(message.body)
+                    if len(found) == 2:
+                        return
+
+            await asyncio.to_thread(in_thread)
+
+    following = asyncio.ensure_future(follow())
+    await done(log.publish(b"1"))
+    await asyncio.wait_for(following, WAIT_S)
+    assert found == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("order", ["none", "key", "strict"])
+async def test_a_worker_of_a_channel(place: Any, log: Any, order: str) -> None:
+    """All are done; what fails comes back; and the order is kept."""
+    dead = f"{log.name}.dead"
+    channel = log.channel("c")
+    await done(channel.create("first", order=order, dead_letter_queue=dead))
+    await done(log.publish_many([LogEntry(b"%d" % n, key="ab"[n % 2]) for n in range(12)]))
+    begun: list[int] = []
+    finished: list[int] = []
+    lock = threading.Lock()
+
+    def work(message: Any) -> None:
+        with lock:
+            begun.append(message.offset)
+            if message.body == b"3" and message.deliveries == 1:
+                raise Retry(0.05)
+            if message.body == b"5":
+                raise Bury("never")
+            finished.append(message.offset)
+            if len(finished) == 11:
+                worker.stop()
+
+    async def on_loop(message: Any, claim: Any) -> None:
+        work(message)
+
+    def in_thread(message: Any, claim: Any) -> None:
+        work(message)
+
+    is_async = isinstance(place, AsyncClient)
+    worker = channel.worker(on_loop if is_async else in_thread, concurrency=3, visibility=30)
+    in_threads = partial(asyncio.to_thread, worker.run, signals=False)
+    running = worker.run(signals=False) if is_async else in_threads()
+    await asyncio.wait_for(running, WAIT_S)
+    assert sorted(finished) == [n for n in range(12) if n != 5]
+    if order == "key":
+        for key in (0, 1):
+            of_key = [n for n in begun if n % 2 == key]
+            assert of_key == sorted(of_key), begun
+    if order == "strict":
+        assert begun == sorted(begun), begun
+    state = await done(channel.state())
+    assert (state.lag, state.in_flight) == (0, 0)
+    assert (await done(place.queue(dead).counts())).total == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_is_tried_again_is_stored_once(suite: Suite, queue: str, is_async: bool) -> None:
+    """Each answer is lost once: nothing is there twice, and nobody is told of an error."""
+    with Spool(suite.root, create=False) as spool, Proxy(suite.port) as proxy:
+        there = spool.log(queue, create=True)
+        there.channel("c", create=True)
+        client: Any = (AsyncClient if is_async else Client)(proxy.url, retry_for=10)
+        log = client.log(queue)
+        channel = log.channel("c")
+
+        async def losing(verb: Any) -> Any:
+            proxy.lose_answers = 1
+            if is_async:
+                return await verb()
+            return await asyncio.to_thread(verb)
+
+        assert await losing(lambda: log.publish(b"x")) == 0
+        assert await losing(lambda: log.publish_many([b"y", b"z"])) == range(1, 3)
+        assert there.end() == 3
+        claiming = channel.claim(3) if is_async else asyncio.to_thread(channel.claim, 3)
+        [one, two, three] = await claiming
+        assert await losing(lambda: channel.done(one)) == 1
+        await losing(lambda: channel.release(two, delay=60))
+        await losing(three.done)
+        await losing(channel.delete)
+        await losing(log.delete)
+        assert there.name not in spool.logs()
+        await done(client.close())
