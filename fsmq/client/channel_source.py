@@ -61,12 +61,12 @@ class RemoteChannel(HeldMessages):
         """Let a message be handed out again after ``delay`` seconds."""
         given = self.given([message_id])
         await self._client.run(self._verbs.release(given, delay, patience))
-        self.drop([message_id])
+        self.forget([message_id])
 
     async def bury(self, message_id: str, patience: float) -> None:
         """Move a message to the dead-letter queue."""
         await self._client.run(self._verbs.bury(self.given([message_id]), patience))
-        self.drop([message_id])
+        self.forget([message_id])
 
     async def remove(self, message_id: str) -> object:
         """Finish a message; tries until the server answers."""
@@ -80,4 +80,4 @@ class RemoteChannel(HeldMessages):
 
     async def _remove(self, message_ids: list[str]) -> None:
         await self._client.run(self._verbs.done(self.given(message_ids), _FOR_EVER_S))
-        self.drop(message_ids)
+        self.forget(message_ids)

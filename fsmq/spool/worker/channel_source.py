@@ -36,7 +36,7 @@ class HeldMessages:
         """Messages, as the verbs of a channel take them."""
         return [self._held.get(offset, int(offset)) for offset in offsets]
 
-    def drop(self, offsets: Iterable[str]) -> None:
+    def forget(self, offsets: Iterable[str]) -> None:
         """Forget messages that are settled."""
         for offset in offsets:
             self._held.pop(offset, None)
@@ -74,16 +74,16 @@ class ChannelSource(ThreadedSource, HeldMessages):
             self._channel.release(*self.given([message_id]), delay=delay)
 
         await self._persist(patience, release)
-        self.drop([message_id])
+        self.forget([message_id])
 
     async def bury(self, message_id: str, patience: float) -> None:
         """See :meth:`Source.bury`."""
         await self._persist(patience, self._channel.bury, *self.given([message_id]))
-        self.drop([message_id])
+        self.forget([message_id])
 
     async def _remove(self, message_ids: list[str]) -> None:
         await self._persist(_FOR_EVER_S, self._channel.done, *self.given(message_ids))
-        self.drop(message_ids)
+        self.forget(message_ids)
 
     def _claim(self, count: int, visibility: float) -> Iterable[Handed]:
         # Several of one key in one claim would be worked on side by side.
