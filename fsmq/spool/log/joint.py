@@ -42,7 +42,7 @@ class Joint:
         return batch.first
 
     def join(self, each: Iterable[Sequence[Entry]]) -> list[Batch]:
-        """Publish what has nothing to do with each other; each has its offset then, or its error."""
+        """Publish what has nothing to do with each other; each gets its offset, or its error."""
         own = [Batch(entries) for entries in each]
         if not own:
             return own
