@@ -320,7 +320,8 @@ def test_the_end_is_remembered_when_all_segments_are_gone(log: Log) -> None:
 
 def test_behind_a_failed_sync_nothing_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Spool(root) as spool:
-        log = spool.log("users", create=True)
+        log = spool.log("users")
+        log.create(writers="host")
         log.publish(b"good")
 
         def fails(fd: int) -> None:
@@ -341,7 +342,8 @@ def test_behind_a_failed_sync_nothing_counts(root: Path, monkeypatch: pytest.Mon
 
 def test_the_first_sync_of_a_log_may_fail(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Spool(root) as spool:
-        log = spool.log("users", create=True)
+        log = spool.log("users")
+        log.create(writers="host")
         log.settings()
         spool.open_logs.store("users").settle()
 
