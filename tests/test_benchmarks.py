@@ -36,6 +36,7 @@ LIBRARY_ROWS = (
 DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")
 EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
+DYNO_ROWS = ("dyno-push", "dyno-life", "dyno-depth")
 WRK_ROWS = ("post-1", "life-64", "growth")
 _MOUNTS = Path("/proc/self/mountinfo")
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
@@ -54,6 +55,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         *DAEMON_ROWS,
         *EMODB_ROWS,
         *DYNAMIQ_ROWS,
+        *DYNO_ROWS,
         *(pytest.param(row, marks=needs_wrk) for row in WRK_ROWS),
     ],
 )

@@ -8,6 +8,7 @@ from ..bench import Bench
 from ..measure import Outcome
 from . import (
     dynamiq,
+    dyno,
     emodb,
     fetch,
     growth,
@@ -56,6 +57,9 @@ ROWS: dict[str, Row] = {
     "publish": dynamiq.publish,
     "dynamiq-batch": dynamiq.batches,
     "two-hosts": dynamiq.hosts,
+    "dyno-push": dyno.push,
+    "dyno-life": dyno.life,
+    "dyno-depth": dyno.depth,
     "spark-read": spark.snapshots,
     "spark-driver": spark.driver,
     "spark-drain": spark_drain.drain,

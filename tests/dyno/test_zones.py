@@ -14,6 +14,7 @@ from fsmq.dyno.folder import Folder
 from fsmq.dyno.rebalance import plan
 from fsmq.dyno.shards import shard_of
 from fsmq.spool.layout.names import split_shard
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.records import peers
 from tests.dyno.conftest import Make
 from tests.spool.helpers import Clock
@@ -207,6 +208,28 @@ def test_zones_are_no_hosts_that_share_ids(make: Make, spool: Spool) -> None:
     make().pop(1)
     peers.beat(spool.tree, "web-1")
     assert peers.alive(spool.tree, "web-1") == ["web-1"]
+
+
+def test_a_pop_lists_no_other_shard_when_the_local_one_has_enough(
+    make: Make, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = [f"z{number}" for number in range(8)]
+    filling = make(zone="z0", shards=shards)
+    push(filling, *(f"{n}" for n in range(40)))
+    spool.deliver()
+    spool.context.ready.forget("tasks@z0")
+    listed: list[str] = []
+    list_names = Tree.ready_names
+
+    def ready_names(tree: Tree, queue: str) -> list[str] | None:
+        listed.append(queue)
+        return list_names(tree, queue)
+
+    monkeypatch.setattr(Tree, "ready_names", ready_names)
+    for cross in ("never", "orphans", "empty"):
+        queue = make(zone="z0", cross=cross)
+        assert len(queue.pop(1)) == 1
+    assert set(listed) <= {"tasks@z0"}
 
 
 # -- rebalancing ----------------------------------------------------------------------------------

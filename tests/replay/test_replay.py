@@ -57,7 +57,8 @@ NOT_ITS_OWN = {
     "dedup ack": ("new",),
     "move": ("queues", "remove"),
     # A second name takes the first one along here, which is more than is promised of filesystems.
-    "upsert": ("new", "queue", "delay"),
+    # What it removes has no link any more: a claim, or fsck, removes it if it is back.
+    "upsert": ("new", "queue", "delay", "remove"),
     "claim by id": ("new",),
     "renew by id": ("queue", "delay"),
 }

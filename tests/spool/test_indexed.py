@@ -284,6 +284,7 @@ def test_a_message_that_was_replaced_is_not_handed_out(jobs: Indexed) -> None:
     # A file of one name, as it is then.
     shutil.copyfile(root / "kept", root / "queues" / "jobs" / old)
     (root / "kept").unlink()
+    assert [f.kind.value for f in check(root, offline=True).findings] == ["replaced"]
     assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"new"]
     assert jobs.spool.queue("jobs").counts().total == 1
 

@@ -158,6 +158,7 @@ def test_files_are_moved_by_the_table_alone() -> None:
     }
     assert callers == {
         "context.py",
+        "fsck/unlinked.py",
         "verbs/by_id.py",
         "verbs/linked.py",
         "verbs/latch.py",

@@ -83,18 +83,18 @@ def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) ->
     age = now - found.st_ctime
     is_due = at_start or age >= COMPLETE_AFTER_S
     if own is not None and is_due and is_complete(tree, name, durably=True):
-        return _promote(tree, name, *own, age)
+        return _promote(tree, name, *own, is_dead=at_start or age >= TORN_AFTER_S)
     if (own is not None or is_scratch(name)) and age >= TORN_AFTER_S:
         return Recovered(removed=int(tree.unlink(path)))
     return Recovered()
 
 
-def _promote(tree: Tree, staged: str, queue: str, own: str, age: float) -> Recovered:
+def _promote(tree: Tree, staged: str, queue: str, own: str, *, is_dead: bool) -> Recovered:
     """Promote a complete one, unless a put of its id is under way: its own, or a retry."""
     is_linked = link_recovered(tree, tree.folder(NEW, staged), queue, message_of(staged))
     if not is_linked:
-        # Its writer may be about to take the id from the message that has it.
-        is_left = is_linked is None or age < TORN_AFTER_S
+        # Its writer, if it is alive, is about to take the id from the message that has it.
+        is_left = is_linked is None or not is_dead
         return Recovered(removed=0 if is_left else int(tree.unlink(tree.folder(NEW, staged))))
     done = settle(tree, [reservation(queue, own)])
     if done is None or any(done):

@@ -193,6 +193,26 @@ def link_recovered(tree: Tree, staged_path: str, queue: str, name: str) -> bool 
     return is_linked
 
 
+def is_had_by_another(tree: Tree, path: str, queue: str) -> bool:
+    """Whether another message that stands has the id of a file: a put that was cut off before it
+    took the id. Changes nothing. Raises OSError."""
+    found: list[tuple[Given, int]] = []
+    for one in (path, ""):
+        try:
+            fd = tree.open(one or link_path(tree, queue, found[0][0].id))
+        except FileNotFoundError:
+            return False
+        try:
+            given, inode = read_given(fd), os.fstat(fd).st_ino
+        finally:
+            os.close(fd)
+        if given is None:
+            return False
+        found.append((given, inode))
+    given, inode = found[1]
+    return inode != found[0][1] and state_of(tree, queue, given.name, inode) is not None
+
+
 def relink(tree: Tree, path: str, queue: str) -> bool:
     """Give a message that has lost its link another one, unless one that stands has its id."""
     fd = tree.open(path)

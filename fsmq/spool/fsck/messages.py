@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import inf
 
 from ..durability.dotnames import LATE_AFTER_S, recover_one
+from ..durability.links import is_had_by_another
 from ..durability.locks import is_reservation, is_stale
 from ..durability.unfinished import is_complete
 from ..layout.compression import ZSTD_MAGIC, decompress
@@ -217,6 +218,9 @@ class MessageRules:
                 return Fault(finding, lambda: self._tree.unlink(path))
             reason += ": compare them and keep one"
             return Fault(Finding(Kind.DUPLICATE, Severity.ERROR, path, reason))
+        if facts(message_id).headed and is_had_by_another(self._tree, path, queue):
+            reason = "is a put that ended before it took the id of another message"
+            return self._left(Kind.TORN, Severity.WARNING, path, reason, "remove it")
         reason = "is a complete message that nobody promoted: is mq-mover running?"
         return self._left(Kind.COMPLETE, Severity.ERROR, path, reason, "promote it")
 

@@ -9,7 +9,15 @@ import stat
 from ..durability.links import forget_link, relink, state_of
 from ..layout.given_ids import Given, link_name, link_path, read_given
 from ..layout.names import UUID7, facts, is_queue
-from ..layout.transitions import IDS, INDEX_TRASH, REMOVE, State
+from ..layout.transitions import (
+    IDS,
+    INDEX_TRASH,
+    REMOVE,
+    REMOVE_DELAY,
+    REMOVE_NEW,
+    REMOVE_READY,
+    State,
+)
 from ..layout.tree import STRAY
 from ..layout.uuids import uuid7
 from .messages import Scene, hidden, stray
@@ -72,10 +80,22 @@ class LinkRules:
         if there is not None and other is not None:
             standing = state_of(self._tree, queue, other.name, there.st_ino)
             if standing is not None:
-                return None  # a put has replaced it, and has not come to remove it
+                return self._replaced(queue, path, name, found.st_ino, given.id)
         reason = f"is not found by its id {given.id[:200]!r}: its link is missing"
         finding = Finding(Kind.NO_LINK, Severity.ERROR, path, reason, "link it")
         return Fault(finding, lambda: relink(self._tree, path, queue), group=queue)
+
+    def _replaced(self, queue: str, path: str, name: str, inode: int, given_id: str) -> Fault:
+        """The fault of a message whose id a put has taken, which a crash kept from removing it."""
+        tree = self._tree
+        reason = f"was replaced: another message has its id {given_id[:200]!r}"
+        finding = Finding(Kind.REPLACED, Severity.WARNING, path, reason, "remove it")
+
+        def mend() -> bool:
+            state = state_of(tree, queue, name, inode)
+            return state is None or tree.move(_REMOVE[state], queue, name)
+
+        return Fault(finding, mend)
 
     def _leads_somewhere(self, queue: str, given: Given | None, found: os.stat_result) -> bool:
         if given is not None:
@@ -101,3 +121,4 @@ class LinkRules:
 
 
 _LIVE = (State.NEW, State.READY, State.DELAY)
+_REMOVE = {State.NEW: REMOVE_NEW, State.READY: REMOVE_READY, State.DELAY: REMOVE_DELAY}

@@ -21,6 +21,7 @@ MAX_GIVEN_BYTES = 1024
 GIVEN_ID, GIVEN_NAME = "fsmq.id", "fsmq.name"
 _MAX_LINK = 200
 _SAFE = "@+~"
+_plain = re.compile(r"[A-Za-z0-9_.~@+-]+")
 _lines = re.compile(rb"fsmq\.id: ([!-~]+)\nfsmq\.name: ([!-~]+)\n")
 # Both lines are in it, and most small messages as a whole.
 _FIRST_BYTES = 4096
@@ -46,7 +47,8 @@ def check_given(given_id: str) -> str:
 
 def escaped(given_id: str) -> str:
     """The id in printable ASCII, as the header block and links have it."""
-    return quote(given_id, safe=_SAFE)
+    # Most ids need nothing of it, and `quote` costs more than to write the message's name.
+    return given_id if _plain.fullmatch(given_id) else quote(given_id, safe=_SAFE)
 
 
 def link_name(given_id: str) -> str:

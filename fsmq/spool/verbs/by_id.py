@@ -281,16 +281,12 @@ def ack_ids(
 
 
 def _ack(context: Context, queue: str, name: str) -> bool:
-    # No other message ever has this name, so the latch and one rename are enough.
-    latched = latch_patiently(context, context.tree.path(State.DELAY, queue, name))
-    if latched is None:
+    # Without a latch: no other message ever has this name, and one that leaves delay/ after the
+    # look is not found by the rename.
+    found = context.tree.look(context.tree.path(State.DELAY, queue, name))
+    if found is None or not _is_claim(context, name, found):
         return False
-    try:
-        return _is_in_flight(context, name, latched) and context.tree.move(
-            REMOVE_DELAY, queue, name
-        )
-    finally:
-        latched.close()
+    return context.tree.move(REMOVE_DELAY, queue, name)
 
 
 def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pending[list[bool]]:
@@ -360,7 +356,11 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
 
 
 def _is_in_flight(context: Context, name: str, latched: Latched) -> bool:
-    stamp = context.stamps.decode(name, latched.found.st_mtime_ns)
+    return _is_claim(context, name, latched.found)
+
+
+def _is_claim(context: Context, name: str, found: os.stat_result) -> bool:
+    stamp = context.stamps.decode(name, found.st_mtime_ns)
     # Where times are coarse no count is known, and a delay counts as a claim.
     return stamp is not None and stamp.deliveries != 0
 

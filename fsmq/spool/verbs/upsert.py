@@ -11,7 +11,6 @@ import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
 
 from ..context import Context, Pending
@@ -22,7 +21,7 @@ from ..layout.given_ids import Given, check_given, given_lines
 from ..layout.message import MAX_HEADER_BYTES, NewMessage
 from ..layout.names import check_queue, facts, seal_of
 from ..layout.settings import QueueSettings
-from ..layout.transitions import ACCEPTED, DELAY, IDS, NEW, QUEUES, State
+from ..layout.transitions import ACCEPTED, DELAY, IDS, NEW, QUEUES, REMOVE, State
 from ..layout.uuids import later_uuid7
 from ..records.journal import Details
 from ..views.counts import Depths
@@ -95,7 +94,7 @@ def _written(
         depths.admit(queue, settings.max_depth, len(checked))
         staging = _Staging(context, queue, only_new)
         try:
-            staging.write_all([check_given(m.id or "") for m in messages], checked)
+            staging.write_all([message.id or "" for message in messages], checked)
         except BaseException:
             staging.abandon()
             raise
@@ -114,12 +113,24 @@ def _draft(context: Context, message: NewMessage, settings: QueueSettings) -> Dr
     """A draft whose name sorts by the time when it is due. Raises InvalidValue, MessageTooLarge."""
     given = check_given("" if message.id is None else message.id)
     delay = settings.default_delay if message.delay is None else message.delay
-    bare = draft(context, replace(message, id=None, delay=delay), settings)
-    known = facts(bare.message_id)
-    uuid = later_uuid7(bare.delay_ms or 0)
-    name = f"p{known.priority:02}.{uuid}" if known.priority else uuid
-    name += f".x{known.expires_s:x}" if known.expires_s is not None else ""
-    name += ".h.z" if known.packed else ".h"
+    unnamed = NewMessage(
+        message.body,
+        delay,
+        message.priority,
+        message.ttl,
+        None,
+        message.content_type,
+        message.attributes,
+    )
+    bare = draft(context, unnamed, settings)
+    name = bare.message_id
+    if bare.delay_ms:
+        known = facts(name)
+        name = f"p{known.priority:02}." if known.priority else ""
+        name += later_uuid7(bare.delay_ms)
+        name += f".x{known.expires_s:x}" if known.expires_s is not None else ""
+        name += ".z" if known.packed else ""
+    name = name.removesuffix(".z").removesuffix(".h") + (".h.z" if name[-2:] == ".z" else ".h")
     header = given_lines(given, name) + (bare.header or b"\n")
     if len(header) > MAX_HEADER_BYTES:
         raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes with the id")
@@ -222,11 +233,14 @@ class _Staging:
     def _replace(self) -> Stored:
         """Show the messages, and remove those whose ids they have taken."""
         names = self.publish()
+        tree = self._tree
+        work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
+        work.folders.add(tree.folder(QUEUES, self._queue))
         for name, inode in self._replaced:
-            # Without its link it is nobody's any more: a claim that finds it removes it.
+            # Without its link a claim that finds it removes it, as long as the new one stands.
             with suppress(OSError):
                 _remove(self._context, self._queue, name, inode)
-        return Stored(names)
+        return Stored(names, Pending(work, lambda: Stored(names)))
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""
