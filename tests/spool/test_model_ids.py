@@ -1,0 +1,187 @@
+"""A queue with an index against a dictionary: any sequence of verbs by id leaves what it predicts.
+
+Two opened spools take turns on one tree, as two processes would.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fsmq.spool import NewMessage, Spool
+from fsmq.spool.fsck import check
+from fsmq.spool.layout.given_ids import given_id
+from tests.replay.scenario import scratch
+from tests.spool.helpers import Clock
+
+IDS = ("a", "b/ü", ".c")
+# No two timers of the model end at the same moment.
+HOLD_S, DELAY_S, TICK_S = 30.25, 20.125, 0.125
+
+
+@dataclass
+class Fact:
+    """What the model knows of one message: its body, its timer, and how often it was claimed."""
+
+    body: bytes
+    priority: int = 0
+    until: float | None = None  # Unix seconds; hidden until then
+    count: int = 0
+
+    @property
+    def is_claimed(self) -> bool:
+        return self.until is not None and self.count > 0
+
+
+class IdMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(dir=scratch())
+        self.root = Path(self.folder.name) / "mq"
+        self.clock = Clock()
+        self.spools: list[Spool] = []
+        self.facts: dict[str, Fact] = {}
+        self.turn = self.posted = 0
+
+    @initialize()
+    def open(self) -> None:
+        self.spools = [Spool(self.root, sync="none", clock=self.clock) for _ in range(2)]
+        self.spools[0].create_queue("jobs", index=True)
+
+    def teardown(self) -> None:
+        for spool in self.spools:
+            spool.close()
+        self.folder.cleanup()
+
+    @property
+    def spool(self) -> Spool:
+        """The spool whose turn it is, which takes some time; and the mover has been there."""
+        self.turn = 1 - self.turn
+        self.clock.advance(TICK_S)
+        self.spools[self.turn].deliver()
+        for fact in self.facts.values():
+            if fact.until is not None and fact.until <= self.clock():
+                fact.until = None
+        return self.spools[self.turn]
+
+    def message(self, one: str, delay: float, priority: int) -> tuple[NewMessage, Fact]:
+        self.posted += 1
+        body = b"%d" % self.posted
+        until = self.clock() + delay if delay else None
+        return NewMessage(body, delay, priority, id=one), Fact(body, priority, until)
+
+    some = st.sampled_from(IDS)
+    delays = st.sampled_from((0.0, DELAY_S))
+    priorities = st.sampled_from((0, 5))
+
+    @rule(one=some, delay=delays, priority=priorities)
+    def upsert(self, one: str, delay: float, priority: int) -> None:
+        spool = self.spool
+        message, fact = self.message(one, delay, priority)
+        spool.indexed("jobs").upsert([message])
+        self.facts[one] = fact
+
+    @rule(one=some, delay=delays, priority=priorities)
+    def ensure(self, one: str, delay: float, priority: int) -> None:
+        spool = self.spool
+        message, fact = self.message(one, delay, priority)
+        assert spool.indexed("jobs").ensure(message) == (one not in self.facts)
+        self.facts.setdefault(one, fact)
+
+    @rule(one=some)
+    def claim(self, one: str) -> None:
+        message = self.spool.indexed("jobs").claim(one, HOLD_S)
+        fact = self.facts.get(one)
+        if fact is None or fact.is_claimed:
+            assert message is None
+            return
+        fact.until, fact.count = self.clock() + HOLD_S, fact.count + 1
+        assert message is not None
+        assert (message.body, message.deliveries) == (fact.body, fact.count)
+
+    @rule()
+    def claim_next(self) -> None:
+        spool = self.spool
+        ready = [fact for fact in self.facts.values() if fact.until is None]
+        claimed = spool.queue("jobs").claim(1, visibility=HOLD_S)
+        assert len(claimed) == min(1, len(ready))
+        for message in claimed:
+            fact = self.facts[given_id(dict(message.attributes)) or ""]
+            assert fact in ready
+            assert fact.priority == min(one.priority for one in ready)
+            fact.until, fact.count = self.clock() + HOLD_S, fact.count + 1
+
+    @rule(one=some)
+    def ack(self, one: str) -> None:
+        [acked] = self.spool.indexed("jobs").ack(one)
+        fact = self.facts.get(one)
+        assert acked == (fact is not None and fact.is_claimed)
+        if acked:
+            del self.facts[one]
+
+    @rule(one=some)
+    def remove(self, one: str) -> None:
+        assert self.spool.indexed("jobs").remove(one) == [self.facts.pop(one, None) is not None]
+
+    @rule(one=some, seconds=st.sampled_from((0.0, 2 * HOLD_S)))
+    def renew(self, one: str, seconds: float) -> None:
+        renewed = self.spool.indexed("jobs").renew(one, seconds)
+        fact = self.facts.get(one)
+        assert renewed == (fact is not None and fact.is_claimed)
+        if fact is not None and renewed:
+            fact.until = self.clock() + seconds if seconds else None
+
+    @rule(one=some, delay=delays)
+    def postpone(self, one: str, delay: float) -> None:
+        postponed = self.spool.indexed("jobs").postpone(one, delay)
+        fact = self.facts.get(one)
+        assert postponed == (fact is not None and not fact.is_claimed)
+        if fact is not None and postponed:
+            fact.until, fact.count = self.clock() + delay if delay else None, 0
+
+    @rule(seconds=st.sampled_from((1.0, DELAY_S, HOLD_S)))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def reap(self) -> None:
+        self.spool.reap()
+
+    @rule()
+    def purge(self) -> None:
+        self.spool.queue("jobs").purge()
+        self.facts.clear()
+
+    @invariant()
+    def the_tree_is_what_the_model_says(self) -> None:
+        if not self.spools:
+            return
+        spool = self.spool
+        for one in IDS:
+            found, fact = spool.indexed("jobs").find(one), self.facts.get(one)
+            assert (found is None) == (fact is None)
+            if found is not None and fact is not None:
+                state = "ready" if fact.until is None else "in_flight" if fact.count else "delayed"
+                assert (found.body, found.state, found.deliveries, found.priority) == (
+                    fact.body,
+                    state,
+                    fact.count,
+                    fact.priority,
+                )
+        assert spool.counts("jobs").total == len(self.facts)
+        report = check(self.root, offline=True, clock=self.clock)
+        assert [f for f in report.findings if f.kind.value != "stale-link"] == []
+
+
+IdMachine.TestCase.settings = settings(
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+test_any_sequence_of_verbs_by_id = IdMachine.TestCase
