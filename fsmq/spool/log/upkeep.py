@@ -6,6 +6,7 @@ poison, applies retention, and removes channels that nobody uses. Any number of 
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from typing import TypeVar
 from ..context import Context, Pending
 from ..durability.sync import Syncer
 from ..errors import FsmqError, NoSuchChannel, NoSuchLog
+from ..layout.names import UUID7
+from ..layout.transitions import LOGS, REMOVE
+from ..layout.uuids import uuid7
 from .channel import Channel
 from .channels import ChannelStore
 from .log import Log
@@ -24,7 +28,10 @@ from .store import Store
 
 T = TypeVar("T")
 EVERY_S = 10.0
+# A writer may be stopped for a while. One that wakes up later finds its draft gone, and says so.
+LEFT_AFTER_S = 3600.0
 _MOST_MERGES = 20
+_draft = re.compile(rf"\.{UUID7}")
 
 
 class Upkeep:
@@ -41,6 +48,7 @@ class Upkeep:
     def step(self, every_s: float = EVERY_S) -> float:
         """Do what is due; in how many seconds there is more to do. Raises Unavailable."""
         now = time.monotonic()
+        self._remove_left(self._logs.context.tree.folder(LOGS))
         names = self._logs.names()
         self._due = {name: self._due.get(name, now) for name in names}
         for name in names:
@@ -59,6 +67,8 @@ class Upkeep:
     def _tend(self, store: Store) -> None:
         if not store.is_settled():
             store.settle()
+        for folder in (store.disk.segments, store.disk.channels):
+            self._remove_left(folder)
         if store.settings.writers == "hosts":
             self._merge(store)
         log = Log(self._logs.spool, self._logs, store.disk.name)
@@ -68,6 +78,16 @@ class Upkeep:
         metrics = self._logs.context.metrics
         metrics.count(("log_removed", log.name), len(outcome.removed))
         metrics.count(("log_lost", log.name), sum(outcome.lost.values()))
+
+    def _remove_left(self, folder: str) -> None:
+        """Remove drafts whose writers died."""
+        tree, now = self._logs.context.tree, self._logs.context.clock()
+        for name in tree.names(folder):
+            if _draft.fullmatch(name) is None:
+                continue
+            found = tree.stat(f"{folder}/{name}")
+            if found is not None and now - found.st_ctime > LEFT_AFTER_S:
+                tree.rename(f"{folder}/{name}", tree.folder(REMOVE, f".{uuid7()}"))
 
     def _merge(self, store: Store) -> None:
         key = (store.disk.name, store.inode)
