@@ -37,6 +37,7 @@ def main(root: str, zone: str, log: str, pushes: str) -> None:
             elif number == int(pushes):
                 os.write(out, f"finished {os.getpid()}\n".encode())
             for message in queue.pop(6, 50):
+                os.write(out, f"trying {message.id}\n".encode())
                 if queue.ack(message.id):
                     os.write(out, f"acked {message.id}\n".encode())
 
