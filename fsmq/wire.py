@@ -111,6 +111,14 @@ def log_facts(message: LogMessage) -> dict[str, Any]:
     }
 
 
+def with_body(facts: dict[str, Any], body: bytes) -> dict[str, Any]:
+    """What is told of a message, and its body: as text where it is UTF-8."""
+    try:
+        return {**facts, "body": body.decode()}
+    except UnicodeDecodeError:
+        return {**facts, "body_base64": base64.b64encode(body).decode()}
+
+
 def log_message(found: dict[str, Any]) -> LogMessage:
     """The message of a JSON answer. Raises KeyError, TypeError, ValueError, InvalidValue."""
     encoded = found.get("body_base64")

@@ -37,6 +37,12 @@ COMMANDS = {
         "unsubscribe": "fsmq.cli.topics:unsubscribe",
         "publish": "fsmq.cli.topics:publish",
     },
+    "Logs": {
+        "logs": "fsmq.cli.logs:logs",
+        "log": "fsmq.cli.logs:log",
+        "channel": "fsmq.cli.logs:channel",
+        "read": "fsmq.cli.logs:read",
+    },
     "Spools and programs": {
         "up": "fsmq.cli.up:up",
         "doctor": "fsmq.cli.doctor:doctor",

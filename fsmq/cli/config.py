@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,6 +12,7 @@ from fsmq.cli import output
 from fsmq.cli.output import json_option
 from fsmq.cli.params import Completed, queue_argument, seconds
 from fsmq.cli.place.place import at_option, open_place
+from fsmq.kinds import Choice
 from fsmq.spool.layout.settings import DEFAULTS, SETTINGS, Setting
 
 _SIZE = re.compile(r"([0-9]+) ?(|B|K|KiB|M|MiB|G|GiB)")
@@ -47,11 +48,11 @@ def _default(name: str, setting: Setting) -> str:
     return setting.null if value is None else shown(name, value)
 
 
-def shown(name: str, value: Any) -> str:
+def shown(name: str, value: Any, known: Mapping[str, Setting] = SETTINGS) -> str:
     """A setting's value for people, in a form that `parsed` understands."""
     if value is None:
         return "none"
-    return f"{value:g}s" if SETTINGS[name].kind.unit == "seconds" else str(value)
+    return f"{value:g}s" if known[name].kind.unit == "seconds" else str(value)
 
 
 @click.command("config", help=_help())
@@ -71,8 +72,15 @@ def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
         output.facts([(name, shown(name, value)) for name, value in settings.as_dict().items()])
 
 
-def parsed(changes: Sequence[str]) -> dict[str, Any]:
-    """Settings by name, of ``NAME=VALUE``. Raises UsageError."""
+def parsed(
+    changes: Sequence[str],
+    known: Mapping[str, Setting] = SETTINGS,
+    defaults: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Settings by name, of ``NAME=VALUE``. Raises UsageError.
+
+    known, defaults: of a log or a channel; without them of a queue.
+    """
     result: dict[str, Any] = {}
     for change in changes:
         name, equals, raw = change.partition("=")
@@ -80,16 +88,19 @@ def parsed(changes: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(f"Give SETTING=VALUE, not {change!r}.")
         if name in result:
             raise click.UsageError(f"{name} is given twice.")
-        result[name] = _value(name, raw)
+        result[name] = _value(name, raw, known, defaults or DEFAULTS.as_dict())
     return result
 
 
-def _value(name: str, raw: str) -> Any:
+def _value(name: str, raw: str, known: Mapping[str, Setting], defaults: Mapping[str, Any]) -> Any:
     if raw == "default":
-        return DEFAULTS.as_dict().get(name)
-    if raw == "none":
+        return defaults.get(name)
+    kind = known[name].kind if name in known else None
+    if raw == "none" and not (isinstance(kind, Choice) and raw in kind.words):
         return None
-    unit = SETTINGS[name].kind.unit if name in SETTINGS else ""
+    if kind is not None and kind.native == (bool,):
+        return {"true": True, "false": False}.get(raw, raw)
+    unit = kind.unit if kind is not None else ""
     if not unit:
         return raw
     try:

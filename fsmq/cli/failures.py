@@ -9,14 +9,20 @@ from typing import IO, Any
 import click
 
 from fsmq.spool import (
+    ClaimVoid,
     ConsumerInUse,
     DuplicateMessage,
     FsmqError,
     InvalidValue,
     MessageTooLarge,
+    NoSuchChannel,
+    NoSuchLog,
     NoSuchMessage,
     NoSuchQueue,
     NoSuchTopic,
+    NotInFlight,
+    OffsetGone,
+    OtherWriter,
     Unavailable,
     UnusableSpool,
 )
@@ -76,6 +82,10 @@ _ADVICE: dict[type[FsmqError], tuple[Exit, str]] = {
         "it was acknowledged, has expired, or is in another state: see fsmq peek QUEUE ID",
     ),
     ConsumerInUse: (Exit.UNAVAILABLE, ""),
+    OffsetGone: (Exit.NOT_FOUND, "begin at first, or at an offset that is left"),
+    NotInFlight: (Exit.NOT_FOUND, "its claim has ended, or it was not handed out"),
+    ClaimVoid: (Exit.NOT_FOUND, "claim again"),
+    OtherWriter: (Exit.UNAVAILABLE, ""),
     DuplicateMessage: (Exit.EXISTS, "nothing was stored: the message exists already"),
     Unavailable: (Exit.UNAVAILABLE, "nothing is lost; try again later"),
     UnusableSpool: (Exit.UNUSABLE, "fsmq probe shows what a folder lacks"),
@@ -109,6 +119,13 @@ def failure(error: FsmqError, at: str | None = None) -> Failure:
         message = f"there is no topic named {error.topic!r}"
         advice = f"create it: fsmq topic create {error.topic}{place}"
         return Failure(message, Exit.NOT_FOUND, advice)
+    if isinstance(error, NoSuchLog):
+        message = f"there is no log named {error.log!r}"
+        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq log {error.log} --create")
+    if isinstance(error, NoSuchChannel):
+        message = f"log {error.log!r} has no channel named {error.channel!r}"
+        create = f"create it: fsmq channel {error.log} {error.channel} --create"
+        return Failure(message, Exit.NOT_FOUND, create)
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             code, advice = _ADVICE[kind]

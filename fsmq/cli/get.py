@@ -14,8 +14,9 @@ import click
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.output import json_option
-from fsmq.cli.params import SPAN, queue_argument
-from fsmq.cli.place.place import Queue, at_option, open_place
+from fsmq.cli.params import SPAN, claimable_argument
+from fsmq.cli.place.channel import Claimable, open_claimable
+from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.worker import Backoff, Worker
 from fsmq.spool import FsmqError, Message
 
@@ -28,7 +29,7 @@ _TOGETHER = 100
 
 
 @click.command("get")
-@queue_argument
+@claimable_argument
 @at_option
 @click.option("--count", "-n", type=click.IntRange(1), help="At most this many.  [1; --exec: any]")
 @click.option("--wait", "-w", type=SPAN, help="Time to wait for a message.  [0; --exec: forever]")
@@ -90,14 +91,17 @@ def get(
     fsmq get jobs -n 1000 --lines --ack  the counterpart of fsmq put --lines
     fsmq get jobs --exec 'convert - out.png' -c 4   run a command for each message
 
+    Of a channel (fsmq get users/mailer) a message is done instead of removed, and its ID is its
+    offset.
+
     Without --ack a message returns when its claim ends, unless it is acknowledged before. Exits
     with 1 if there was no message.
 
     With --exec, COMMAND is run by a shell for each message until SIGTERM or Ctrl-C, or until
     --count messages are done or --wait has passed without one. The body is its standard
     input; it finds FSMQ_ID, FSMQ_QUEUE, FSMQ_DELIVERIES, FSMQ_PRIORITY, FSMQ_CREATED_AT,
-    FSMQ_CONTENT_TYPE and FSMQ_ATTRIBUTE_NAME in its environment; FSMQ_AT is the place, so that
-    fsmq in COMMAND works there, too. Its exit code decides:
+    FSMQ_CONTENT_TYPE, FSMQ_KEY (of a channel) and FSMQ_ATTRIBUTE_NAME in its environment;
+    FSMQ_AT is the place, so that fsmq in COMMAND works there, too. Its exit code decides:
 
     \b
     0      acknowledged
@@ -115,7 +119,7 @@ def get(
             raise click.UsageError("--visibility must be at least 1 s with --exec.")
         with open_place(at, patience=_WORKERS_PATIENCE_S) as place:
             worker = Worker(
-                place.queue(queue),
+                open_claimable(place, queue),
                 command,
                 concurrency=concurrency,
                 visibility=visibility,
@@ -127,7 +131,7 @@ def get(
         raise click.UsageError("Give --save or --json, not both.")
     printer: _Printer = _Json() if as_json else _Saved(save) if save else _Bodies(lines, ack)
     with open_place(at) as place:
-        opened = place.queue(queue)
+        opened = open_claimable(place, queue)
         given = 0
         for messages in _claimed(opened, count or 1, visibility, wait or 0.0):
             _give_out(opened, messages, printer, ack)
@@ -173,7 +177,7 @@ class _Bodies:
 
 
 def _claimed(
-    queue: Queue, count: int, visibility: float | None, wait: float
+    queue: Claimable, count: int, visibility: float | None, wait: float
 ) -> Iterator[Sequence[Message]]:
     """Claim until ``count`` are there or nothing comes; waits for the first alone."""
     end = time.monotonic() + wait
@@ -188,7 +192,7 @@ def _claimed(
             return
 
 
-def _give_out(queue: Queue, messages: Sequence[Message], printer: _Printer, ack: bool) -> None:
+def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, ack: bool) -> None:
     """Print messages and acknowledge those; what could not be printed is released."""
     given = 0
     try:

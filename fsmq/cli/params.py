@@ -86,12 +86,31 @@ def _consumers(ctx: click.Context) -> list[str]:
         return list(overview(place.context))
 
 
+def _logs(ctx: click.Context) -> list[str]:
+    from fsmq.cli.place.place import open_place
+
+    with open_place(ctx.params.get("at"), patience=1.0) as place:
+        return place.logs()
+
+
+def _channels(ctx: click.Context) -> list[str]:
+    from fsmq.cli.place.place import open_place
+
+    with open_place(ctx.params.get("at"), patience=1.0) as place:
+        return place.log(ctx.params["log"]).channels()
+
+
 SPAN = Span()
+LOG = Completed("log", _logs)
+CHANNEL = Completed("channel", _channels)
 QUEUE = Completed("queue", _queues)
 ID = Completed("id", _ids_in_flight)
 CONSUMER = Completed("consumer", _consumers)
 
 queue_argument = click.argument("queue", type=QUEUE)
+claimable_argument = click.argument("queue", type=QUEUE, metavar="QUEUE|LOG/CHANNEL")
+log_argument = click.argument("log", type=LOG)
+channel_argument = click.argument("channel", type=CHANNEL)
 
 # Of a message that is put or published.
 body_option = click.option(

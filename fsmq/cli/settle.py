@@ -11,7 +11,8 @@ import click
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import json_option
-from fsmq.cli.params import ID, SPAN, queue_argument
+from fsmq.cli.params import ID, SPAN, claimable_argument
+from fsmq.cli.place.channel import open_claimable
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.spool import NoSuchMessage
 from fsmq.wire import moment
@@ -24,7 +25,7 @@ _TOGETHER = 1000  # removals that share one sync
 def _ids(command: F) -> F:
     command = json_option(at_option(command))
     command = click.argument("ids", nargs=-1, type=ID, metavar="[ID]...")(command)
-    return queue_argument(command)
+    return claimable_argument(command)
 
 
 @click.command("ack")
@@ -32,12 +33,13 @@ def _ids(command: F) -> F:
 def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
     """Acknowledge messages: the work is done, remove them.
 
-    Works in any state. Without an ID, ids are read from standard input, one a line.
+    Works in any state. Of a channel (fsmq ack users/mailer 17) the ids are offsets of messages that
+    it has handed out. Without an ID, ids are read from standard input, one a line.
     Prints nothing, or with --json a line {"queue": …, "id": …, "done": true} for each. Exits with 3
     if one of them was not there; the others are removed.
     """
     with open_place(at) as place:
-        opened = place.queue(queue)
+        opened = open_claimable(place, queue)
         outcomes = _Outcomes(queue, as_json)
         for part in _parts(_given(ids), _TOGETHER):
             for message_id, found in zip(part, opened.remove_each(part), strict=True):
@@ -59,7 +61,7 @@ def renew(
     since, is claimed again. Exits with 3 if one of them is not there.
     """
     with open_place(at) as place:
-        opened = place.queue(queue)
+        opened = open_claimable(place, queue)
         outcomes = _Outcomes(queue, as_json)
         for message_id in _given(ids):
             try:
@@ -100,7 +102,7 @@ def _each(
     queue: str, ids: Sequence[str], at: str | None, as_json: bool, do: Callable[[Any, str], None]
 ) -> None:
     with open_place(at) as place:
-        opened = place.queue(queue)
+        opened = open_claimable(place, queue)
         outcomes = _Outcomes(queue, as_json)
         for message_id in _given(ids):
             try:

@@ -14,6 +14,7 @@ from fsmq.cli.failures import report
 from fsmq.cli.group import Fsmq
 from fsmq.cli.output import json_option
 from fsmq.cli.params import (
+    LOG,
     SPAN,
     attribute_option,
     body_bytes,
@@ -24,6 +25,7 @@ from fsmq.cli.params import (
     ttl_option,
 )
 from fsmq.cli.place.place import at_option, open_place
+from fsmq.cli.publish_log import Publishing
 from fsmq.cli.put import attributes_of, opened
 from fsmq.spool import InvalidValue
 
@@ -183,7 +185,7 @@ def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
 
 
 @click.command("publish")
-@click.argument("topic")
+@click.argument("topic", required=False)
 @click.argument(
     "file", required=False, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE"
 )
@@ -194,9 +196,16 @@ def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
 @ttl_option
 @content_type_option
 @attribute_option
+@click.option("--log", "log", type=LOG, metavar="LOG", help="Publish to a log, not to a TOPIC.")
+@click.option("--key", help="With --log: messages of one key stay in order.")
+@click.option(
+    "--id", "own_id", metavar="ID", help="With --log: published again, it stores nothing."
+)
+@click.option("--lines", is_flag=True, help="With --log: every line is a message.")
+@click.option("--null", "-0", is_flag=True, help="With --log: every message ends with a zero byte.")
 @json_option
 def publish(
-    topic: str,
+    topic: str | None,
     file: Path | None,
     at: str | None,
     body: str | None,
@@ -205,16 +214,35 @@ def publish(
     ttl: float | None,
     content_type: str | None,
     pairs: Sequence[str],
+    log: str | None,
+    key: str | None,
+    own_id: str | None,
+    lines: bool,
+    null: bool,
     as_json: bool,
 ) -> None:
-    """Publish a message to every subscribed queue.
+    """Publish a message to every subscribed queue of a TOPIC, or to a log.
 
     Its body is FILE, --body or standard input. Prints a line "QUEUE ID" for each copy. All of them
     are on stable media then; if something fails, none is stored.
+
+    \b
+    fsmq publish news --body hello
+    fsmq publish --log users --key user-7 --body created
+    tail -f events | fsmq publish --log users --lines
+
+    With --log it prints the offset of each message, when it is on stable media.
     """
     if body is not None and file is not None:
         raise click.UsageError("Give --body or a FILE, not both.")
     attributes = attributes_of(pairs)
+    if log is not None:
+        _check_log(topic, file, delay is not None or priority != 0 or ttl is not None)
+        separator = b"\0" if null else b"\n" if lines else None
+        of_log = Publishing(log, key, own_id, content_type, attributes, separator, as_json)
+        of_log.run(at, None if topic is None else Path(topic), body)
+        return
+    topic = _check_topic(topic, key is not None or own_id is not None or lines or null)
     with open_place(at) as place:
         if body is not None:
             content = body_bytes(body)
@@ -237,3 +265,18 @@ def publish(
     if not ids:
         report(f"no subscription of {topic} matches this message: it was not stored")
     sys.stdout.flush()
+
+
+def _check_log(topic: str | None, file: Path | None, of_topic: bool) -> None:
+    if topic is not None and file is not None:
+        raise click.UsageError("Give a TOPIC or --log, not both.")
+    if of_topic:
+        raise click.UsageError("--delay, --priority and --ttl are for a TOPIC.")
+
+
+def _check_topic(topic: str | None, of_log: bool) -> str:
+    if topic is None:
+        raise click.UsageError("Name the TOPIC, or give --log LOG.")
+    if of_log:
+        raise click.UsageError("--key, --id, --lines and --null are for --log.")
+    return topic

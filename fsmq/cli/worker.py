@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from types import FrameType
 
 from fsmq.cli.failures import Exit, report
-from fsmq.cli.place.place import VARIABLE, Queue
+from fsmq.cli.place.channel import Claimable
+from fsmq.cli.place.place import VARIABLE
 from fsmq.daemons.process.tie import tied_to
 from fsmq.spool import FsmqError, InvalidValue, Message, NoSuchMessage, NoSuchQueue, Unavailable
 from fsmq.wire import moment
@@ -56,7 +57,7 @@ class Worker:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: Claimable,
         command: str,
         *,
         concurrency: int,
@@ -282,6 +283,7 @@ def _facts(message: Message) -> Mapping[str, str]:
         "FSMQ_PRIORITY": str(message.priority),
         "FSMQ_CREATED_AT": "" if message.created_at is None else moment(message.created_at),
         "FSMQ_CONTENT_TYPE": message.content_type or "",
+        "FSMQ_KEY": getattr(message, "key", None) or "",
     }
     for name, value in message.attributes.items():
         plain = re.sub(r"[^A-Za-z0-9]", "_", name).upper()

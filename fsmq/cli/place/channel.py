@@ -1,0 +1,116 @@
+"""A channel of a log as the verbs for queues take it: a message's id is its offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fsmq.cli.place.place import Place, Queue
+from fsmq.spool import ClaimVoid, InvalidValue, Message, NoSuchMessage, NotInFlight
+from fsmq.spool.log.handed import Given, Handed
+from fsmq.spool.log.log_settings import ChannelSettings
+
+if TYPE_CHECKING:
+    from fsmq.client.log import ClientChannel
+    from fsmq.spool import Channel
+
+_MOST = 1000
+
+
+@dataclass(frozen=True)
+class ChannelItem(Message):
+    """A message that a channel has handed out. key: what its order keeps in order."""
+
+    key: str | None = None
+
+
+class ChannelQueue:
+    """What ``get``, ``ack``, ``renew``, ``release`` and ``bury`` need, of a channel."""
+
+    def __init__(self, channel: Channel | ClientChannel) -> None:
+        self.name = f"{channel.log.name}/{channel.name}"
+        self._channel = channel
+        self._held: dict[str, Handed] = {}  # those that this process has claimed
+
+    def settings(self) -> ChannelSettings:
+        return self._channel.settings()
+
+    def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[ChannelItem]:
+        """Claim messages."""
+        messages = self._channel.claim(min(count, _MOST), visibility, wait)
+        self._held.update((str(message.offset), message) for message in messages)
+        return [self._item(message) for message in messages]
+
+    def _item(self, message: Handed) -> ChannelItem:
+        return ChannelItem(
+            queue=self.name,
+            id=str(message.offset),
+            body=message.body,
+            deliveries=message.deliveries,
+            content_type=message.content_type,
+            attributes=dict(message.attributes),
+            priority=0,
+            state="in_flight",
+            deadline=message.deadline,
+            created_at=message.published_at,
+            expires_at=None,
+            key=message.key,
+        )
+
+    def remove(self, *ids: str | Message) -> int:
+        """Finish messages; how many were handed out."""
+        return sum(self.remove_each([one if isinstance(one, str) else one.id for one in ids]))
+
+    def remove_each(self, ids: Sequence[str]) -> list[bool]:
+        """Finish messages; for each whether it was handed out."""
+        given = [self._given(one) for one in ids]
+        try:
+            self._channel.done(*given)
+        except (NotInFlight, ClaimVoid):
+            if len(ids) == 1:
+                return [False]
+            return [self.remove_each([one])[0] for one in ids]
+        for one in ids:
+            self._held.pop(one, None)
+        return [True] * len(ids)
+
+    def renew(self, message: str | Message, visibility: float | None = None) -> float:
+        """Hold a message from now on; the new deadline."""
+        with self._known(message) as given:
+            return self._channel.renew(given, visibility=visibility)
+
+    def release(self, message: str | Message, delay: float = 0.0) -> None:
+        """Let a message be handed out again."""
+        with self._known(message) as given:
+            self._channel.release(given, delay=delay)
+
+    def bury(self, message: str | Message) -> None:
+        """Move a message to the dead-letter queue."""
+        with self._known(message) as given:
+            self._channel.bury(given)
+
+    @contextmanager
+    def _known(self, message: str | Message) -> Iterator[Given]:
+        name = message if isinstance(message, str) else message.id
+        try:
+            yield self._given(name)
+        except (NotInFlight, ClaimVoid):
+            raise NoSuchMessage(self.name, name, "in flight") from None
+
+    def _given(self, name: str) -> Given:
+        if not name.isascii() or not name.isdecimal():
+            raise InvalidValue("offset", f"{name[:50]!r} is not an offset")
+        return self._held.get(name, int(name))
+
+
+Claimable: TypeAlias = "Queue | ChannelQueue"
+
+
+def open_claimable(place: Place, name: str) -> Any:
+    """The queue of a name, or of ``LOG/CHANNEL`` the channel. Raises NoSuchQueue."""
+    log, slash, channel = name.partition("/")
+    return ChannelQueue(place.log(log).channel(channel)) if slash else place.queue(name)

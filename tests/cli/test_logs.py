@@ -1,0 +1,144 @@
+"""``fsmq logs``, ``log``, ``channel``, ``read``, ``publish --log``, and ``get LOG/CHANNEL``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import Command, completed
+from tests.harness.suite import Suite
+
+
+@pytest.fixture(params=["root", "server"])
+def fsmq(request: pytest.FixtureRequest, root: Path) -> Command:
+    """The command on a folder that nobody serves, or on a server."""
+    if request.param == "root":
+        command = Command(root)
+        command("create", "jobs")
+        return command
+    suite: Suite = request.getfixturevalue("suite")
+    return Command(suite.url)
+
+
+@pytest.fixture
+def log(fsmq: Command, queue: str) -> str:
+    assert fsmq.json("log", queue, "--create", "--set", "retain_for=1d")["created"] is True
+    return queue
+
+
+def test_a_log_from_its_making_to_its_end(fsmq: Command, log: str, tmp_path: Path) -> None:
+    assert b"exists already" in fsmq("log", log, "--create").stderr
+    shown = fsmq.json("log", log, "--set", "max_bytes=1M", "--set", "retain_bytes=none")
+    assert (shown["settings"]["retain_for"], shown["settings"]["max_bytes"]) == (86_400, 1 << 20)
+    assert shown["next"] == 0
+    assert fsmq.out("publish", "--log", log, "--body", "one", "--key", "k", "-a", "a=b") == "0\n"
+    assert fsmq.out("publish", "--log", log, "--lines", stdin=b"two\nthree\nfo") == "1\n2\n3\n"
+    assert fsmq.out("publish", "--log", log, "--null", stdin=b"ur\0fi\nve") == "4\n5\n"
+    (tmp_path / "file").write_bytes(b"\xff")
+    for _ in range(2):
+        told = fsmq.lines("publish", "--log", log, tmp_path / "file", "--id", "own")
+        assert told == [{"log": log, "offset": 6}]
+    assert fsmq("read", log).stdout == b"onetwothreefourfi\nve\xff"
+    assert fsmq.out("read", log, "--from", "1", "-n", "2", "--lines") == "two\nthree\n"
+    [last] = fsmq.lines("read", log, "--from", "6")
+    assert (last["offset"], last["id"], last["body_base64"]) == (6, "own", "/w==")
+    [first] = fsmq.lines("read", log, "--from", "2020-01-01T00:00Z", "-n", "1")
+    assert (first["key"], first["attributes"]) == ("k", {"a": "b"})
+    fsmq("read", log, "--from", "last", code=1)
+    listed = {found["log"]: found for found in fsmq.json("logs")["logs"]}
+    assert (listed[log]["first"], listed[log]["next"]) == (0, 7)
+    assert any(line.startswith(log) for line in fsmq.out("logs").splitlines())
+    assert "retain_for" in fsmq.out("log", log)
+    assert fsmq.json("log", log, "--delete", "--yes") == {"log": log, "deleted": True}
+    assert log not in fsmq.out("logs")
+
+
+def test_a_channel_from_its_making_to_its_end(fsmq: Command, log: str) -> None:
+    fsmq("publish", "--log", log, "--lines", stdin=b"0\n1\n2\n3\n")
+    made = fsmq.json("channel", log, "c", "--create", "--from", "first", "--set", "order=none")
+    assert made == {"log": log, "channel": "c", "created": True}
+    assert b"exists already" in fsmq("channel", log, "c", "--create").stderr
+    of = f"{log}/c"
+    [claimed] = fsmq.lines("get", of, "--visibility", "1m")
+    assert (claimed["queue"], claimed["id"], claimed["body"]) == (of, "0", "0")
+    assert fsmq.out("get", of, "--lines", "-n", "2", "--ack") == "1\n2\n"
+    fsmq("renew", of, "0", "--visibility", "10m")
+    fsmq("release", of, "0")
+    assert fsmq.lines("get", of)[0]["deliveries"] == 2
+    assert fsmq.lines("ack", of, "0") == [{"queue": of, "id": "0", "done": True}]
+    fsmq("ack", of, "9", code=3)
+    fsmq("ack", of, "x", code=2)
+    state = fsmq.json("channel", log, "c")
+    assert (state["position"], state["lag"]) == (3, 1)
+    [row] = fsmq.json("logs", log)["channels"]
+    assert (row["channel"], row["lag"]) == ("c", 1)
+    fsmq("channel", log, "c", "--pause")
+    assert fsmq.out("logs", log).splitlines()[1].endswith("paused")
+    fsmq("get", of, code=1)
+    fsmq("channel", log, "c", "--resume")
+    assert fsmq.json("channel", log, "c", "--seek", "2")["position"] == 2
+    fsmq("channel", log, "c", "--set", f"dead_letter_queue={log}.dead")
+    assert fsmq.out("get", of) == "2"
+    fsmq("bury", of, "2")
+    assert fsmq.out("get", f"{log}.dead", "--wait", "10", "--ack") == "2"
+    fsmq("channel", log, "c", "--delete", "--yes")
+    assert b"has no channels" in fsmq("logs", log).stderr
+
+
+def test_a_command_works_on_a_channel_in_its_order(fsmq: Command, log: str, tmp_path: Path) -> None:
+    fsmq("channel", log, "c", "--create", "--set", "order=key")
+    for number in range(6):
+        fsmq("publish", "--log", log, "--key", "ab"[number % 2], "--body", str(number))
+    out = tmp_path / "out"
+    script = (
+        f'test $FSMQ_DELIVERIES = 1 -a $FSMQ_ID = 2 && exit 1; echo "$FSMQ_KEY$FSMQ_ID" >> {out}'
+    )
+    fsmq("get", f"{log}/c", "--exec", script, "-c", "3", "--count", "7", "--backoff", "10ms")
+    lines = out.read_text().split()
+    assert [line for line in lines if line[0] == "a"] == ["a0", "a2", "a4"]
+    assert [line for line in lines if line[0] == "b"] == ["b1", "b3", "b5"]
+    assert fsmq.json("channel", log, "c")["lag"] == 0
+
+
+def test_what_is_missing_or_wrong(fsmq: Command, log: str) -> None:
+    none = fsmq("read", "none", code=3).stderr
+    assert none == b"fsmq: there is no log named 'none'\n      create it: fsmq log none --create\n"
+    none = fsmq("get", f"{log}/none", code=3).stderr
+    assert f"create it: fsmq channel {log} none --create".encode() in none
+    for wrong in (
+        ("log", log, "--set", "retain=1"),
+        ("log", log, "--set", "retain_for"),
+        ("log", log, "--delete", "--create"),
+        ("channel", log, "c", "--create", "--pause"),
+        ("channel", log, "c", "--from", "first"),
+        ("channel", log, "c", "--create", "--from", "yesterday"),
+        ("read", log, "--from", "2020-01-01T00:00"),
+        ("publish", "--log", log, "--delay", "5", "--body", "x"),
+        ("publish", "--log", log, "--lines", "--id", "x"),
+        ("publish", "--body", "x"),
+        ("publish", "news", "--key", "x", "--body", "x"),
+    ):
+        fsmq(*wrong, code=2)
+
+
+def test_names_are_completed(suite: Suite, queue: str) -> None:
+    command = Command(suite.url)
+    command("log", queue, "--create")
+    command("channel", queue, "mailer", "--create")
+    assert f"plain,{queue}" in completed("bash", ["fsmq", "log", queue[:3]], command)
+    assert "plain,mailer" in completed("bash", ["fsmq", "channel", queue, "ma"], command)
+    offered = completed("bash", ["fsmq", "channel", queue, "c", "--set", "ord"], command)
+    assert offered == ["plain,order="]
+
+
+def test_a_follower_prints_what_comes(suite: Suite, queue: str) -> None:
+    command = Command(suite.url)
+    command("log", queue, "--create")
+    command("publish", "--log", queue, "--body", "x")
+    started = time.monotonic()
+    [line] = command("read", queue, "--follow", "-n", "1", "--json").stdout.splitlines()
+    assert json.loads(line)["body"] == "x"
+    assert time.monotonic() - started < 10
