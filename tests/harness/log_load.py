@@ -54,7 +54,8 @@ def prepare(root: Path, writers: str) -> None:
 def start(what: str, root: Path, told: Path) -> Popen[bytes]:
     """Start a program of one of the KINDS; it writes down what it is told."""
     command = [sys.executable, "-c", PROGRAM, what, str(root), str(told)]
-    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    path = f"{HOME}:{os.environ.get('PYTHONPATH', '')}"
+    environment = {**os.environ, "PYTHONPATH": path}
     return Popen(command, cwd=HOME, env=environment, stderr=DEVNULL)
 
 

@@ -41,15 +41,15 @@ with Spool(root, delivers=False) as spool, open(told, "w", buffering=1) as file:
             if seen.setdefault(message.offset, message.body) != message.body:
                 print("two things", message.offset, seen[message.offset], message.body, file=file)
 """
-KINDS = ("publish", "publish", "none", "key", "strict", "keep", "read")
+KINDS = ("publish", "none", "key", "keep", "read")
 
 
 def start(host: Host, what: str, root: Path, told: Path) -> Popen[bytes]:
     program = _QUICK + (READER if what == "read" else PROGRAM.replace("0.5", "20"))
     command = [*host.enter, sys.executable, "-c", program, what, str(root), str(told)]
-    return Popen(
-        command, cwd=HOME, env={**os.environ, "PYTHONPATH": str(HOME)}, start_new_session=True
-    )
+    path = f"{HOME}:{os.environ.get('PYTHONPATH', '')}"
+    environment = {**os.environ, "PYTHONPATH": path}
+    return Popen(command, cwd=HOME, env=environment, start_new_session=True)
 
 
 def send(process: Popen[bytes], number: signal.Signals) -> None:
