@@ -15,7 +15,8 @@ import pytest
 
 from fsmq import Spool
 from tests.harness.suite import Suite, eventually_on_loop
-from tests.http.helpers import PROBLEM, Answer, ask
+from tests.http.helpers import PROBLEM, Answer, Wire, ask
+from tests.http.inside import Inside
 from tests.http.keyfile import add_key, bearer
 
 WAIT_S = 15
@@ -301,6 +302,19 @@ async def test_a_full_log_says_so(suite: Suite, log: Log) -> None:
     full = await log.ask("POST", "/messages", data=b"x")
     assert (full.status, kind(full)) == (503, "log-full")
     assert int(full.headers["Retry-After"]) > 0
+
+
+def test_another_host_may_be_the_one_that_writes(tmp_path: Path) -> None:
+    """On a network filesystem a log whose writers are one host takes messages there alone."""
+    with Inside(tmp_path / "mq") as inside, Wire(inside.url) as wire:
+        inside.spool.log("l").create(writers="host")
+        document = tmp_path / "mq" / "logs" / "l" / "log.json"
+        document.write_text(json.dumps({**json.loads(document.read_text()), "host": "elsewhere"}))
+        inside.spool.tree.network = True
+        for path, body in (("messages", b"x"), ("batch", b'[{"body": "x"}]')):
+            refused = wire.ask("POST", f"/_logs/l/{path}", {}, body)
+            assert (refused.status, kind(refused)) == (409, "other-writer")
+            assert refused.json["host"] == "elsewhere"
 
 
 @pytest.mark.parametrize(
