@@ -25,6 +25,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "delayed": (),
     "ensure": (),
     "from": (),
+    "generation": (),
     "id": (),
     "in_flight": (),
     "index": (),

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+from fsmq.spool import Spool
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.layout.stamps import Stamps
 from fsmq.spool.verbs.dedup import read_side, write_side
@@ -57,6 +58,7 @@ class Stock:
         self._stored = stored
         self._each = each
         self._numbers = count()
+        self._patterns = [one.pattern for one in self._requests(defaultdict(str))]
         (suite.root / "topics" / "t").mkdir(exist_ok=True)
 
     def __len__(self) -> int:
@@ -69,7 +71,18 @@ class Stock:
         self._stored.fill(self._root, read_side(queue), self._each)
         (self._root / "queues" / write_side(queue)).mkdir()
         names = {"queue": queue, "topic": "t", "id": message_id, "number": "1000", "zone": "z"}
+        names |= {"log": queue, "channel": "c", "offset": "0"}
+        if "{log}" in self._patterns[number]:
+            self._fill_log(queue)
         return self._requests(names | dict.fromkeys(("ref", "reference"), "00"))[number]
+
+    def _fill_log(self, name: str) -> None:
+        """As many messages as a queue has in one state, and a channel that has had none of them."""
+        with Spool(self._root, sync="none", create=False) as spool:
+            log = spool.log(name, create=True)
+            for _ in range(self._each):
+                log.publish(self._stored.file)
+            log.channel("c").create(from_="first", order="none")
 
     def __iter__(self) -> Iterator[Request]:
         return map(self.request, range(len(self)))
