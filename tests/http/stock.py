@@ -1,4 +1,4 @@
-"""Queues full of messages for every request that a server answers."""
+"""Queues and logs full of messages for every request that a server answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from fsmq.spool import Spool
-from fsmq.spool.layout.names import new_id
+from fsmq.spool.layout.message import unpack
+from fsmq.spool.layout.names import Facts, new_id
 from fsmq.spool.layout.stamps import Stamps
+from fsmq.spool.log.log import LogEntry
+from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.suite import Suite
 from tests.http.routes import Request, document, every_request
@@ -58,7 +60,6 @@ class Stock:
         self._stored = stored
         self._each = each
         self._numbers = count()
-        self._patterns = [one.pattern for one in self._requests(defaultdict(str))]
         (suite.root / "topics" / "t").mkdir(exist_ok=True)
 
     def __len__(self) -> int:
@@ -71,18 +72,23 @@ class Stock:
         self._stored.fill(self._root, read_side(queue), self._each)
         (self._root / "queues" / write_side(queue)).mkdir()
         names = {"queue": queue, "topic": "t", "id": message_id, "number": "1000", "zone": "z"}
-        names |= {"log": queue, "channel": "c", "offset": "0"}
-        if "{log}" in self._patterns[number]:
-            self._fill_log(queue)
-        return self._requests(names | dict.fromkeys(("ref", "reference"), "00"))[number]
+        if "{log}" in self._requests(defaultdict(str))[number].pattern:
+            names |= self._fill_log()
+        return self._requests(defaultdict(str, names | dict.fromkeys(("ref", "reference"), "00")))[
+            number
+        ]
 
-    def _fill_log(self, name: str) -> None:
-        """As many messages as a queue has in one state, and a channel that has had none of them."""
-        with Spool(self._root, sync="none", create=False) as spool:
-            log = spool.log(name, create=True)
-            for _ in range(self._each):
-                log.publish(self._stored.file)
-            log.channel("c").create(from_="first", order="none")
+    def _fill_log(self) -> dict[str, str]:
+        """A log with as many messages, and a channel that has not read it."""
+        facts = Facts(headed=self._stored.headed, packed=self._stored.packed)
+        channel = f"channel-{next(self._numbers)}"
+        with Spool(self._root, delivers=False) as spool:
+            log = spool.log("stock")
+            if log.create():
+                body, content_type, _ = unpack(self._stored.file, facts)
+                log.publish_many([LogEntry(body, content_type=content_type)] * self._each)
+            log.channel(channel).create(from_="first")
+        return {"log": log.name, "channel": channel, "offset": "0"}
 
     def __iter__(self) -> Iterator[Request]:
         return map(self.request, range(len(self)))

@@ -23,6 +23,8 @@ TELLING = {
     "/queues/{queue}/message/{id}",
     "/v1/queues/{queue}/messages/{number}",
     "/v1/queues/{queue}/message/{id}",
+    "/_logs/{log}/messages",
+    "/_logs/{log}/channels/{channel}/messages",
 }
 
 

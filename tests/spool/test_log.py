@@ -462,3 +462,14 @@ def test_fsck_names_what_is_wrong(log: Log, spool: Spool) -> None:
     assert found == {"bad-segment": 1, "bad-settings": 1, "leftover": 1, "stray": 1}
     check(spool.tree.root, offline=True, repair=True)
     assert "leftover" not in dict(findings(log))
+
+
+@MODES
+def test_large_messages_are_read_where_nothing_is_kept(spool: Spool, writers: str) -> None:
+    log = made(spool, writers)
+    spool.open_logs.blocks.budget = 0
+    large = [b"%d" % number * (2 << 20) for number in range(4)]
+    assert log.publish_many(large) == range(4)
+    for offset in range(4):
+        assert [message.body for message in log.page(offset).messages] == large[offset:]
+    assert bodies(log, 2) == large[2:]

@@ -70,6 +70,8 @@ class OpenLogs:
         self.waiters = Waiters(max_waiters)
         self._spool = spool
         self._admission = admission
+        blocks = spool.open_logs.blocks
+        blocks.budget = min(blocks.budget, admission.limits.memory // 4)
         self._pause = poll_interval if spool.tree.network else 0.0
         self._threads = Threads(_THREADS)
         self._waited: dict[str, Counter[str]] = {}  # the lines of each log that somebody is in
@@ -142,7 +144,7 @@ class OpenLogs:
             while True:
                 call.admit()
                 news = self._news.get(line, 0)
-                max_bytes = min(MAX_ANSWER_BYTES, self._admission.room(call.account))
+                max_bytes = self._most_bytes(call)
                 got = await self._claiming.ask(of, _Asked(count, visibility, max_bytes))
                 if got.messages:
                     return await self._held(call, of, got.messages)
@@ -159,13 +161,14 @@ class OpenLogs:
     async def _held(
         self, call: Call, of: _OfChannel, messages: list[ChannelMessage]
     ) -> list[ChannelMessage]:
-        """Messages that were claimed, with memory for the answer; else they go back."""
+        """Those of claimed messages for whose answer there is memory; the others go back."""
         try:
-            for number, message in enumerate(messages):
-                call.take(len(message.body), is_first=not number)
+            fitting = _fitting(call, [len(message.body) for message in messages])
         except FsmqError:
             self._return(of, _Got(messages, None))
             raise
+        self._return(of, _Got(messages[fitting:], None))
+        messages = messages[:fitting]
         if call.is_gone:
             self._return(of, _Got(messages, None))
             return []
@@ -225,11 +228,14 @@ class OpenLogs:
             while True:
                 call.admit()
                 news = self._news.get(log, 0)
-                max_bytes = min(MAX_ANSWER_BYTES, self._admission.room(call.account))
+                max_bytes = self._most_bytes(call)
                 batch = await self.run(opened.page, start, count, max_bytes)
                 if batch.messages or batch.lost:
-                    for number, message in enumerate(batch.messages):
-                        call.take(len(message.body), is_first=not number)
+                    fitting = _fitting(call, [len(message.body) for message in batch.messages])
+                    if fitting < len(batch.messages):
+                        behind = batch.messages[fitting].offset
+                        lost = behind - start - fitting  # offsets have no gaps
+                        batch = Batch(batch.messages[:fitting], behind, lost)
                     return batch
                 left = end - time.monotonic()
                 if left <= 0 or self._stopping or call.is_gone:
@@ -239,6 +245,13 @@ class OpenLogs:
                 if not await self._wait(call, log, news, left, again=waited):
                     return batch
                 waited = True
+
+    def _most_bytes(self, call: Call) -> int:
+        """How many bytes of bodies to read for an answer: half of what there is memory for.
+
+        The last one goes beyond it, and what a body becomes in JSON takes memory beside it.
+        """
+        return min(MAX_ANSWER_BYTES, self._admission.room(call.account) // 2)
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -303,6 +316,21 @@ class OpenLogs:
                 at = self._channel((log, line.partition("/")[2])).changed_at()
                 found[line] = None if at is None or now - at / 1e9 < _TICK_S else (at,)
         return found
+
+
+def _fitting(call: Call, sizes: Sequence[int]) -> int:
+    """Take memory for an answer with messages of these sizes; for how many of them there is some.
+
+    Raises Overloaded, TooManyRequests: there is none for the first.
+    """
+    for number, size in enumerate(sizes):
+        try:
+            call.take(size, is_first=not number)
+        except FsmqError:
+            if not number:
+                raise
+            return number
+    return len(sizes)
 
 
 def _grown(before: _Stamp, now: _Stamp) -> int:

@@ -85,14 +85,15 @@ class Blocks:
                 self._used -= old.size
             self._known[key] = block
             self._used += block.size
-            while self._used > self.budget and len(self._known) > 1:
+            while self._used > self.budget:
                 _, gone = self._known.popitem(last=False)
                 self._used -= gone.size
 
-    def grew(self, by: int) -> None:
-        """Note that a block that is kept has more bytes."""
+    def grew(self, log: int, inode: int, slot: int, by: int) -> None:
+        """Note that a block has more bytes, if it is still kept."""
         with self._lock:
-            self._used += by
+            if (log, inode, slot) in self._known:
+                self._used += by
 
 
 def block_end(position: int) -> int:

@@ -14,7 +14,7 @@ from .holds import Hold
 from .log_settings import Order
 from .progress import Progress
 from .ranges import Range
-from .reader import Page
+from .reader import PAGE_BYTES, Page
 from .record import LogMessage
 
 # So many messages are looked at for one claim at most, where keys hold them back.
@@ -46,7 +46,7 @@ class Chooser:
         self,
         progress: Progress,
         order: Order,
-        page: Callable[[int, int], Page],
+        page: Callable[[int, int, int], Page],
         limit: int,
         most: int | None,
         max_bytes: int = MAX_CLAIM_BYTES,
@@ -86,11 +86,16 @@ class Chooser:
             self._by_key.setdefault(key, []).append(message.offset)
 
     def _read(self, offset: int) -> LogMessage | None:
-        page = self._page(offset, 1)
+        page = self._page(offset, 1, PAGE_BYTES)
         if page.messages and page.messages[0].offset == offset:
             return page.messages[0]
         self._chosen.lost.append((offset, offset + 1))
         return None
+
+    @property
+    def _most_bytes(self) -> int:
+        """As much as to read at a time: what is read and not handed out takes memory, too."""
+        return max(1, min(self._room, PAGE_BYTES))
 
     def _is_poison(self, hold: Hold) -> bool:
         return self._most is not None and hold.deliveries >= self._most
@@ -131,7 +136,8 @@ class Chooser:
             while offset < end:
                 if self._number >= count or looked_at > _MOST_LOOKED_AT:
                     return
-                page = self._page(offset, min(end - offset, max(count - self._number, 64)))
+                some = min(end - offset, max(count - self._number, 64))
+                page = self._page(offset, some, self._most_bytes)
                 self._chosen.lost.extend((max(a, offset), min(b, end)) for a, b in page.lost)
                 for message in page.messages:
                     if self._number >= count:
@@ -166,7 +172,8 @@ class Chooser:
                 end = min(self._limit, progress.next_known(offset))
                 if end <= offset:
                     return
-                page = self._page(offset, min(count - self._number, end - offset))
+                some = min(count - self._number, end - offset)
+                page = self._page(offset, some, self._most_bytes)
                 self._chosen.lost.extend(page.lost)
                 for found in page.messages:
                     if self._number >= count:

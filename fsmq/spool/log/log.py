@@ -309,14 +309,14 @@ class Log:
         known = store.known(True)
         about = store.about()
         with as_unavailable(f"cannot read log {self.name!r}"):
-            oldest = store.page(known.first, 1).messages
+            oldest = store.reader.first_time(known.pieces[0]) if known.pieces else None
             newest = store.reader.last_time_us(known)
             return LogStats(
                 first=known.first,
                 next=known.end,
                 bytes=store.reader.bytes_from(known.first),
                 segments=len(known.pieces),
-                oldest_at=oldest[0].published_at if oldest else None,
+                oldest_at=oldest / 1e6 if newest and oldest else None,
                 newest_at=newest / 1e6 if newest and oldest else None,
                 channels=self.channels(),
                 settings=about.settings,

@@ -126,7 +126,11 @@ class Reader:
                     begin, position = block.next, block.position
                 elif at < 0 or begin != offset:
                     begin, position = self._place(file, piece, offset, limit)
-                return self._read(file, begin, position, piece, limit)
+                block = self._read(file, begin, position, piece, limit)
+                while begin < block.next <= offset:  # a large message is a block of its own
+                    begin, position = block.next, block.position
+                    block = self._read(file, begin, position, piece, limit)
+                return block
             finally:
                 if file is not None:
                     file.close()
@@ -158,7 +162,7 @@ class Reader:
         if block.position >= good and block.next < (piece.end or 0):
             block.lost = [*block.lost, (block.next, piece.end or 0)]
             block.next = piece.end or 0
-        self._blocks.grew(block.size - before)
+        self._blocks.grew(self._number, piece.base, begin, block.size - before)
         return block
 
     def _place(self, file: File, piece: Piece, offset: int, limit: int | None) -> tuple[int, int]:

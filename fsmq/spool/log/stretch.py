@@ -91,6 +91,12 @@ def read_stretch(
         if position >= min(target, limit) or offset == end_offset:
             return Stretch(messages, position, offset, lost)
         if not found.bad and found.need <= limit - position:
+            large = _read_large(file, position, offset) if found.need > _CHUNK else None
+            if large is not None:
+                messages.append(large)
+                position, offset = position + found.need, offset + 1
+                data, begin = file.read(position, min(_CHUNK, limit - position)), position
+                continue
             more = file.read(position, max(found.need, min(_CHUNK, limit - position)))
             if len(more) >= found.need:
                 data, begin = more, position
@@ -103,6 +109,23 @@ def read_stretch(
         data, begin = file.read(position, min(_CHUNK, limit - position)), position
         if position >= min(target, limit) or offset >= end_offset or offset == before:
             return Stretch(messages, position, offset, lost)
+
+
+def _read_large(file: File, position: int, offset: int) -> LogMessage | None:
+    """The message at a place, read without a second copy of its body; None if it is damaged."""
+    head = file.read(position, HEAD_BYTES)
+    if len(head) < HEAD_BYTES:
+        return None
+    crc, size, time_us, header_size, flags = HEAD.unpack(head)
+    header = file.read(position + HEAD_BYTES, header_size)
+    body = file.read(position + HEAD_BYTES + header_size, size)
+    if (
+        flags & MARK
+        or len(body) < size
+        or crc != zlib.crc32(body, zlib.crc32(header, zlib.crc32(head[4:])))
+    ):
+        return None
+    return LogMessage(offset, time_us, header, body)
 
 
 def _behind_damage(file: File, position: int, offset: int, limit: int, end_offset: int) -> Stretch:
