@@ -24,6 +24,7 @@ REASONS = {
     "it needs systemd and root",
     "it needs root",
     "it takes several hosts",
+    "it installs PySpark, which is 450 MB",
     "it sets up an environment and takes half a minute",
 }
 

@@ -33,6 +33,7 @@ def test_the_package_brings_what_programs_make_or_catch() -> None:
         "Claim",
         "Client",
         "Counts",
+        "LogEntry",
         "Message",
         "NewMessage",
         "QueueSettings",
