@@ -21,7 +21,11 @@ PROGRAM = """
 import sys, time
 from time import monotonic as now
 from fsmq.spool import Spool
-what, root, told = sys.argv[1:4]
+what, root, told, *boot = sys.argv[1:]
+if boot:
+    from fsmq.spool.log import store, tail
+
+    store.boot_id = tail.boot_id = lambda: boot[0]
 with Spool(root, delivers=False) as spool, open(told, "a", buffering=1) as file:
     log = spool.log("users")
     number = 0
@@ -51,9 +55,12 @@ def prepare(root: Path, writers: str) -> None:
             log.channel(order).create("first", order=order)
 
 
-def start(what: str, root: Path, told: Path) -> Popen[bytes]:
-    """Start a program of one of the KINDS; it writes down what it is told."""
-    command = [sys.executable, "-c", PROGRAM, what, str(root), str(told)]
+def start(what: str, root: Path, told: Path, *boot: str) -> Popen[bytes]:
+    """Start a program of one of the KINDS; it writes down what it is told.
+
+    boot: how this run of the machine is called, where it is not to be the real one.
+    """
+    command = [sys.executable, "-c", PROGRAM, what, str(root), str(told), *boot]
     path = f"{HOME}:{os.environ.get('PYTHONPATH', '')}"
     environment = {**os.environ, "PYTHONPATH": path}
     return Popen(command, cwd=HOME, env=environment, stderr=DEVNULL)
