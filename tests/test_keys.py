@@ -159,6 +159,20 @@ def test_patterns_do_not_reach_from_queues_to_topics() -> None:
     assert not holds("admin", "any")
 
 
+def test_who_may_receive_may_look_and_not_the_other_way_round(file: Path) -> None:
+    add_key(file, "viewer", "--look=a*")
+    add_key(file, "worker", "--receive=b*")
+    viewer, worker = (key.grants for key in load(file).keys)
+    assert viewer.hold("look", "a1")
+    assert not viewer.hold("receive", "a1")
+    assert worker.hold("look", "b1")
+    assert not worker.hold("look", "a1")
+    assert [key.grants.names for key in load(file).keys] == [
+        {"look": ("a*",)},
+        {"receive": ("b*",)},
+    ]
+
+
 def test_a_name_that_only_looks_like_the_pattern() -> None:
     holds = parse("[anonymous]\nsend = ['a.b', 'c-?']").anonymous.hold
     assert holds("send", "a.b")

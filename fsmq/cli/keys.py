@@ -48,6 +48,7 @@ def keys() -> None:
 @_file
 @click.option("--send", multiple=True, metavar="PATTERN", help="Queues that it may put into.")
 @click.option("--receive", multiple=True, metavar="PATTERN", help="Queues that it may claim from.")
+@click.option("--look", multiple=True, metavar="PATTERN", help="Queues that it may look into.")
 @click.option(
     "--admin",
     multiple=True,
@@ -65,6 +66,7 @@ def new(
     path: Path,
     send: Sequence[str],
     receive: Sequence[str],
+    look: Sequence[str],
     admin: Sequence[str],
     not_after: datetime | None,
     existing: bool,
@@ -75,9 +77,11 @@ def new(
     Each of the options may be given more than once. The file is made if it is not there; mq takes
     it in when it changes.
     """
-    granted = dict(zip(RIGHTS, (send, receive, admin), strict=True))
+    granted = dict(zip(RIGHTS, (send, receive, look, admin), strict=True))
     if not any(granted.values()):
-        raise click.UsageError("a key without rights is useless: give --send, --receive or --admin")
+        raise click.UsageError(
+            "a key without rights is useless: give --send, --receive, --look or --admin"
+        )
     try:
         token = _existing() if existing else new_token()
         lines = [f'[keys."{check_name(name)}"]', f'hash = "{hash_line(token)}"']

@@ -6,10 +6,11 @@ that it gets:
     identity = call.identify(token)      # or call.identify_bearer()
     identity.require("send", queue)      # or: if not identity.may("send", queue): …
 
-Rights: ``send`` puts messages into a queue; ``receive`` fetches, peeks at, renews, releases and
-deletes them; ``admin`` creates, configures and deletes the queue. Whoever has any right on a queue
-may see it: its name in listings, its counts and its settings. Topics are named ``topics/<name>``,
-logs ``logs/<name>``, and the channels of a log ``logs/<name>/<channel>``.
+Rights: ``send`` puts messages into a queue; ``look`` shows them; ``receive`` does so, too, and
+claims, renews, releases and removes them; ``admin`` creates, configures and deletes the queue.
+Who has any right on a queue may see it: its name in listings, its counts and its settings. Topics
+are named ``topics/<name>``, logs ``logs/<name>``, and the channels of a log
+``logs/<name>/<channel>``.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Identity:
     def require_sight(self, queue: str) -> None:
         """Make sure that it has any right on a queue. Raises as :meth:`require`."""
         if not self.may_see(queue):
-            self._refuse(f"send, receive or admin on {queue!r}")
+            self._refuse(f"send, receive, look or admin on {queue!r}")
 
     def _refuse(self, needed: str) -> None:
         if self.is_anonymous:

@@ -24,8 +24,10 @@ from typing import Any, Literal, get_args
 
 from fsmq.spool.errors import FsmqError
 
-Right = Literal["send", "receive", "admin"]
+Right = Literal["send", "receive", "look", "admin"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
+# A right, and one that has all of it: who may claim a message may look at it.
+_WITHIN: Mapping[Right, Right] = {"look": "receive"}
 
 PREFIX = "fsmq_"
 _SECRET_BYTES = 32
@@ -45,7 +47,10 @@ class KeysError(FsmqError):
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """For each right the patterns of names for which it holds; no entry where for none."""
+    """For each right the patterns of names for which it holds; no entry where for none.
+
+    names: as the file has them. patterns: with those of a right that includes this one.
+    """
 
     names: Mapping[Right, tuple[str, ...]] = field(default_factory=dict)
     patterns: Mapping[Right, re.Pattern[str]] = field(default_factory=dict)
@@ -213,18 +218,20 @@ def _table(where: str, raw: object, known: Any = None) -> dict[str, Any]:
 
 def _grants(where: str, table: Mapping[str, Any]) -> Grants:
     granted: dict[Right, tuple[str, ...]] = {}
-    patterns: dict[Right, re.Pattern[str]] = {}
+    expressions: dict[Right, list[str]] = {}
     for right in RIGHTS:
         names = table.get(right, [])
         if not isinstance(names, list):
             raise KeysError(f'{where}.{right}: expected a list of patterns such as ["jobs.*"]')
         try:
-            parts = [_expression(check_pattern(name)) for name in names]
+            expressions[right] = [_expression(check_pattern(name)) for name in names]
         except KeysError as error:
             raise KeysError(f"{where}.{right}: {error}") from None
-        if parts:
+        if names:
             granted[right] = tuple(names)
-            patterns[right] = re.compile("|".join(parts))
+    for right, wider in _WITHIN.items():
+        expressions[right] = expressions[right] + expressions[wider]
+    patterns = {right: re.compile("|".join(of)) for right, of in expressions.items() if of}
     return Grants(granted, patterns)
 
 

@@ -115,7 +115,7 @@ class Batches(Handlers):
     )
 
     async def peek(self, call: Call) -> StreamResponse:
-        queue = call.queue("receive")
+        queue = call.queue("look")
         given = call.read()
         state, count, after = given[OF_STATE], given[COUNT], given[AFTER] or ""
         call.admit()

@@ -142,10 +142,12 @@ class ById(Handlers):
     )
 
     async def act(self, call: Call) -> StreamResponse:
-        queue = call.queue("receive")
+        queue = call.queue("look")
         call.read()
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         asked = _request(body)
+        if asked["do"] != "find":
+            call.queue("receive")
         results = await self._service.listing(_act, self._spool.indexed(queue), asked)
         return json_answer(200, {"results": results})
 

@@ -286,7 +286,7 @@ class Logs(Handlers):
     )
 
     async def read(self, call: Call) -> StreamResponse:
-        log = call.log("receive")
+        log = call.log("look")
         given = call.read()
         count = given[COUNT]
         call.in_json = count is not None or call.wants_json

@@ -30,6 +30,7 @@ from ..describe import (
     text,
 )
 from ..dialect import Handlers
+from ..guard.keys import Right
 from ..problem_answers import OF_BODIES, guarded
 from ..problems import SlowBody, UnreadableBody
 from ..routing import bodies
@@ -167,7 +168,7 @@ class Messages(Handlers):
     )
 
     async def show(self, call: Call) -> StreamResponse:
-        queue, message_id = self._target(call)
+        queue, message_id = self._target(call, "look")
         call.in_json = call.read()[IN_JSON] or call.wants_json
         message = await self._service.receiver.find(call, queue, message_id)
         if message is None:
@@ -218,7 +219,7 @@ class Messages(Handlers):
             raise nowhere(queue, message_id)
         return Response(status=202)
 
-    def _target(self, call: Call) -> tuple[str, str]:
-        """The queue and the id of the path; what is done with one message needs receive."""
-        queue = call.queue("receive")
+    def _target(self, call: Call, right: Right = "receive") -> tuple[str, str]:
+        """The queue and the id of the path; the sender has a right on that queue."""
+        queue = call.queue(right)
         return queue, check_id(queue, call.names["id"])
