@@ -21,11 +21,7 @@ PROGRAM = """
 import sys, time
 from time import monotonic as now
 from fsmq.spool import Spool
-what, root, told, *boot = sys.argv[1:]
-if boot:
-    from fsmq.spool.log import store, tail
-
-    store.boot_id = tail.boot_id = lambda: boot[0]
+what, root, told = sys.argv[1:]
 with Spool(root, delivers=False) as spool, open(told, "a", buffering=1) as file:
     log = spool.log("users")
     number = 0
@@ -55,12 +51,9 @@ def prepare(root: Path, writers: str) -> None:
             log.channel(order).create("first", order=order)
 
 
-def start(what: str, root: Path, told: Path, *boot: str) -> Popen[bytes]:
-    """Start a program of one of the KINDS; it writes down what it is told.
-
-    boot: how this run of the machine is called, where it is not to be the real one.
-    """
-    command = [sys.executable, "-c", PROGRAM, what, str(root), str(told), *boot]
+def start(what: str, root: Path, told: Path) -> Popen[bytes]:
+    """Start a program of one of the KINDS; it writes down what it is told."""
+    command = [sys.executable, "-c", PROGRAM, what, str(root), str(told)]
     path = f"{HOME}:{os.environ.get('PYTHONPATH', '')}"
     environment = {**os.environ, "PYTHONPATH": path}
     return Popen(command, cwd=HOME, env=environment, stderr=DEVNULL)

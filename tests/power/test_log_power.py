@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool.log import store, tail
 from tests.harness.log_load import KINDS, Told, prepare, start
 from tests.harness.suite import eventually
 from tests.power.disk import CannotMount, Disk
@@ -22,23 +21,16 @@ ROUNDS = 3
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
 @pytest.mark.parametrize("writers", ["host", "hosts"])
 def test_no_power_cut_takes_what_was_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filesystem: str, writers: str
+    tmp_path: Path, filesystem: str, writers: str
 ) -> None:
-    boots = ["boot-0"]
-    for module in (store, tail):
-        monkeypatch.setattr(module, "boot_id", lambda: boots[-1])
     try:
         with Disk(tmp_path, filesystem) as disk:
-            cut_again_and_again(disk, tmp_path, writers, boots)
+            cut_again_and_again(disk, tmp_path, writers)
     except CannotMount as error:
         pytest.skip(str(error))
 
 
-def cut_again_and_again(disk: Disk, folder: Path, writers: str, boots: list[str]) -> None:
-    """boots: how the runs of the machine are called; after a cut of the power there is one more.
-
-    Otherwise all would believe what `.writer` said before the cut.
-    """
+def cut_again_and_again(disk: Disk, folder: Path, writers: str) -> None:
     root, rng = disk.place / "mq", random.Random(f"{disk.kind} {writers}")
     prepare(root, writers)
     disk.sync()
@@ -46,9 +38,7 @@ def cut_again_and_again(disk: Disk, folder: Path, writers: str, boots: list[str]
     told = Told(files)
     for _ in range(ROUNDS):
         sizes = [size_of(file) for file in files]
-        running = [
-            start(what, root, file, boots[-1]) for what, file in zip(KINDS, files, strict=True)
-        ]
+        running = [start(what, root, file) for what, file in zip(KINDS, files, strict=True)]
         try:
             for number, what in enumerate(KINDS):
                 if what in ("publish", "none"):
@@ -61,7 +51,6 @@ def cut_again_and_again(disk: Disk, folder: Path, writers: str, boots: list[str]
                 process.wait()
         disk.unmount()
         disk.mount()
-        boots.append(f"boot-{len(boots)}")
         before = len(told.answered)
         told.read(cut.began)
         assert len(told.answered) > before

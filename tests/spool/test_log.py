@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +19,7 @@ from fsmq.spool.log import record
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
 from fsmq.spool.log.segments import arrange
+from tests.harness.suite import HOME
 from tests.spool.helpers import Clock
 
 MODES = pytest.mark.parametrize("writers", ["host", "hosts"])
@@ -237,16 +241,108 @@ def test_a_torn_append_is_cut(log: Log, clock: Clock, reboot: bool, cut: int) ->
 
 
 def test_a_whole_append_of_a_writer_that_died_counts_when_it_is_durable(
-    log: Log, clock: Clock
+    log: Log, spool: Spool, clock: Clock
 ) -> None:
     log.publish(b"first")
     marks = record.Marks(b"x" * 16, 0, 0, 0, 0)
-    log = torn(
-        log, b"".join(record.encode([record.Entry(b"", b"left")], 1, marks)), clock, reboot=0
-    )
+    left = b"".join(record.encode([record.Entry(b"", b"left")], 1, marks))
+    with segments(log)[0].open("ab") as file:
+        file.write(left)
     assert bodies(log) == [b"first"]
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        assert bodies(other.log("users")) == [b"first", b"left"]  # its first look syncs that
     assert log.publish(b"next") == 2
     assert bodies(log) == [b"first", b"left", b"next"]
+
+
+@pytest.mark.parametrize("lost", [".sync", ".writer", "both"])
+def test_hints_are_as_old_as_they_may_be(log: Log, lost: str, clock: Clock) -> None:
+    """The filesystem was lost and mounted again: nobody syncs the hints."""
+    log.configure(segment_bytes=4096)
+    log.publish(b"first")
+    folder = segments(log)[0].parent
+    names = [".sync", ".writer"] if lost == "both" else [lost]
+    old = {name: (folder / name).read_bytes() for name in names}
+    for number in range(100):
+        log.publish(b"%0100d" % number)
+        if number in (5, 70):  # in the same segment, and some segments later
+            log.spool.open_logs.close()  # type: ignore[attr-defined]
+            for name, content in old.items():
+                (folder / name).write_bytes(content)
+            assert [int(body) for body in bodies(log)[1:]] == list(range(number + 1))
+            assert log.end() == number + 2
+    assert log.publish(b"next") == 101
+
+
+def test_what_the_hint_of_writers_says_may_never_have_reached_the_disk(
+    log: Log, clock: Clock
+) -> None:
+    log.publish(b"first")
+    [path] = segments(log)
+    hint = path.with_name(".writer")
+    size, synced = path.stat().st_size, path.with_name(".sync").read_bytes()
+    log.publish(b"second")
+    ahead = hint.read_bytes()
+    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    length = path.stat().st_size - size
+    os.truncate(path, size)
+    with path.open("ab") as file:
+        file.write(bytes(length))  # xfs leaves such
+    hint.write_bytes(ahead)
+    path.with_name(".sync").write_bytes(synced)
+    assert bodies(log) == [b"first"]
+    assert log.publish(b"third") == 1
+    assert bodies(log) == [b"first", b"third"]
+
+
+def test_a_stopped_writer_does_not_keep_a_first_reader_from_what_is_durable(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.log.store._SHORT_S", 0.01)
+    log.publish(b"first")
+    path = segments(log)[0]
+    with path.open("ab") as file:
+        file.write(b"in the middle of an append")
+    with path.with_name(".writer").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with Spool(spool.tree.root, sync="none", clock=clock) as other:
+            assert bodies(other.log("users")) == [b"first"]
+    assert log.publish(b"next") == 1
+
+
+DIES = """
+import os, sys
+from fsmq.spool import Spool
+with Spool(sys.argv[1], delivers=False) as spool:
+    log = spool.log("users")
+    log.publish(b"good")
+    os.fdatasync = lambda fd: os._exit(9)  # it has failed, and nobody has noted that
+    log.publish(b"doubtful")
+"""
+
+
+def test_what_a_dead_process_was_syncing_is_written_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(writers="host")
+        done = subprocess.run([sys.executable, "-c", DIES, str(root)], cwd=HOME)
+        assert done.returncode == 9
+        written: list[int] = []
+        pwrite = os.pwrite
+
+        def note(fd: int, data: bytes, at: int) -> int:
+            if os.readlink(f"/proc/self/fd/{fd}").endswith(segments(log)[0].name):
+                written.append(len(data))
+            return pwrite(fd, data, at)
+
+        monkeypatch.setattr(os, "pwrite", note)
+        assert bodies(log) == [b"good", b"doubtful"]
+        assert written
+        del written[:]
+        log.publish(b"next")
+        assert not written
 
 
 def test_zeros_are_not_a_message(log: Log, clock: Clock) -> None:

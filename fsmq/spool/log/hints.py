@@ -1,9 +1,11 @@
 """The two small files of a log that grows on one host: each is a lock and a hint.
 
 ``.writer`` is locked to append, and says where the last whole append ended. ``.sync`` is locked to
-sync, and says up to where everything is on stable media. The first is believed in the boot of the
-machine that wrote it. The second is true for ever: it is written behind the sync. A hint that is
-not there, or does not verify, costs a walk through the last segment and nothing else.
+sync, and says up to where everything is on stable media. The second is true for ever: it is written
+behind the sync. But nobody syncs the hints: if the machine stopped, or the filesystem was lost and
+mounted again, both may be older than the segments, and the first may be newer. No process outlives
+that, so each one compares them with the last segment before it believes them. A hint that is not
+there, or does not verify, costs a walk through the last segment and nothing else.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import ClassVar, NamedTuple
 
 from ..errors import Unavailable
 from ..layout.tree import Tree
 
 _HINT_BYTES = 256
-_PATIENCE_S = 20.0
+PATIENCE_S = 20.0
+FAILED, UNDER_WAY = 1, 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.01
 
 
@@ -32,8 +34,8 @@ class End(NamedTuple):
     """A place between two batches.
 
     base: of the segment. ordinal: how many messages of it come before. time_us: of the last one.
-    marked_at, marked: position and ordinal of the last mark before it. failed: whether a sync
-    failed behind it. boot: of the machine.
+    marked_at, marked: position and ordinal of the last mark before it. state: FAILED if a sync
+    behind it has failed, UNDER_WAY while one is under way, else 0.
     """
 
     base: int
@@ -42,23 +44,12 @@ class End(NamedTuple):
     time_us: int = 0
     marked_at: int = 0
     marked: int = 0
-    failed: int = 0
-    boot: str = ""
+    state: int = 0
 
     @property
     def offset(self) -> int:
         """The offset of the next message."""
         return self.base + self.ordinal
-
-
-@cache
-def boot_id() -> str:
-    """What this run of the machine is called; empty where it has no name."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 class LockFile:
@@ -85,12 +76,12 @@ class LockFile:
         return found is not None and found.st_ino == self._inode
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, patience_s: float = PATIENCE_S) -> Iterator[None]:
         """Hold the lock. Raises Unavailable if another process has it for long."""
-        if not self._mutex.acquire(timeout=_PATIENCE_S):
+        if not self._mutex.acquire(timeout=patience_s):
             raise _busy(self._path)
         try:
-            self._lock()
+            self._lock(patience_s)
             try:
                 yield
             finally:
@@ -99,8 +90,8 @@ class LockFile:
         finally:
             self._mutex.release()
 
-    def _lock(self) -> None:
-        pause, end = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
+    def _lock(self, patience_s: float) -> None:
+        pause, end = _FIRST_PAUSE_S, time.monotonic() + patience_s
         while True:
             try:
                 return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,8 +160,7 @@ def _parse(data: bytes) -> End | None:
     try:
         if not text or int(seal, 16) != zlib.crc32(text):
             return None
-        *numbers, boot = text.decode("ascii").split(" ")
-        return End(*map(int, numbers), boot=boot)  # type: ignore[arg-type,misc]
+        return End(*map(int, text.split(b" ")))
     except (ValueError, TypeError):
         return None
 

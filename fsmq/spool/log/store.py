@@ -13,7 +13,7 @@ from ..records.peers import host_name
 from .blocks import Blocks
 from .dedupe import Ids
 from .disk import LOG_FILE, REFUSES, Disk
-from .hints import End, boot_id
+from .hints import PATIENCE_S, End
 from .joint import Batch, Joint
 from .linking import LinkedTail
 from .log_document import Document
@@ -25,6 +25,7 @@ from .stretch import read_stretch
 from .tail import HostTail
 
 _MAX_FILE_BYTES = 64 * 1024
+_SHORT_S = 1.0
 
 
 class Store:
@@ -296,12 +297,17 @@ class Store:
         synced = tail.durable()
         if not self.is_ours(document):
             return synced
-        if synced is None or synced.boot != boot_id():
+        if synced is None:
             self.settle()
+            synced = tail.durable()
+        elif not tail.is_checked():
+            # Not at any price: if a writer is stopped, what is known to be durable can be read.
+            with suppress(Unavailable):
+                self.settle(_SHORT_S)
             synced = tail.durable()
         return synced
 
-    def settle(self) -> bool:
+    def settle(self, patience_s: float = PATIENCE_S) -> bool:
         """Make durable what writers have left that died; whether there was something.
 
         Raises Unavailable, OSError.
@@ -309,8 +315,12 @@ class Store:
         document = self.about()
         if document.settings.writers == "hosts" or not self.is_ours(document):
             return False
-        with self._leading:
-            return self._tail().settle()
+        if not self._leading.acquire(timeout=patience_s):
+            raise Unavailable(f"log {self.disk.name!r} waits for another writer")
+        try:
+            return self._tail().settle(patience_s)
+        finally:
+            self._leading.release()
 
     def is_settled(self) -> bool:
         """Whether all that was appended is durable."""

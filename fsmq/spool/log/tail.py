@@ -17,10 +17,12 @@ from ..errors import Unavailable
 from ..layout.files import write_all
 from ..layout.uuids import uuid7
 from .disk import Disk
-from .hints import End, Hint, boot_id
+from .hints import FAILED, PATIENCE_S, UNDER_WAY, End, Hint
 from .record import LINE_BYTES, Entry, Marks, chunks, encode, first_line, parse_line
 from .segments import File, Piece, arrange, name_of, open_file
 from .stretch import Tail, start_of, walk
+
+_AGAIN_BYTES = 1 << 20
 
 
 class Written(NamedTuple):
@@ -48,6 +50,7 @@ class HostTail:
             raise
         self._file: File | None = None
         self._end: End | None = None
+        self._is_checked = False
 
     def close(self) -> None:
         self._writer.close()
@@ -68,9 +71,23 @@ class HostTail:
         """Up to where there was a whole append, as far as it was noted."""
         return self._writer.read()
 
-    def settle(self) -> bool:
+    def is_checked(self) -> bool:
+        """Whether the hints may be believed: this process has seen that the last segment agrees.
+
+        If the filesystem was lost and mounted again, they may be older than what was answered.
+        """
+        if not self._is_checked:
+            synced = self._sync.read()
+            pieces = arrange(self._disk.tree.names(self._disk.segments))
+            if synced is None or not pieces or pieces[-1].name != name_of(synced.base):
+                return False
+            found = self._disk.tree.stat(f"{self._disk.segments}/{pieces[-1].name}")
+            self._is_checked = found is not None and found.st_size == synced.position
+        return self._is_checked
+
+    def settle(self, patience_s: float = PATIENCE_S) -> bool:
         """Make durable what writers have left that died; whether there was something."""
-        with self.locked() as end:
+        with self.locked(patience_s) as end:
             pass
         synced = self._sync.read()
         if synced is not None and _reaches(synced, end):
@@ -99,31 +116,58 @@ class HostTail:
 
     def _sync_locked(self, end: End) -> None:
         synced = self._sync.read()
-        if synced is not None and not synced.failed and _reaches(synced, end):
+        has_failed = synced is not None and synced.state == FAILED
+        if synced is not None and not has_failed and _reaches(synced, end):
             return
-        if synced is not None and (synced.failed or synced.base > end.base):
+        if synced is not None and (has_failed or synced.base > end.base):
             raise Unavailable("a sync of the log failed: what was appended since does not count", 2)
         appended = self._writer.read()
-        if appended is not None and appended.base == end.base and appended.boot == end.boot:
+        if appended is not None and appended.base == end.base:
             end = max(end, appended, key=lambda one: one.position)
         file = self._file
         if file is None or self._end is None or self._end.base != end.base:
             raise Unavailable("the log was changed by another program")
+        self._sync_file(file, synced, end)
+
+    def _sync_file(self, file: File, synced: End | None, end: End) -> None:
+        """Make a segment durable up to a place, under the lock, and note that."""
+        if synced is not None:
+            if synced.state == UNDER_WAY:
+                self._write_again(file, synced, end)
+            self._sync.write(synced._replace(state=UNDER_WAY))
         try:
             self._disk.sync_data(file.fd)
         except OSError:
             if synced is not None:
                 # The next sync would succeed, and tell nobody what this one has lost.
-                self._sync.write(synced._replace(failed=1))
+                self._sync.write(synced._replace(state=FAILED))
             raise
         self._sync.write(end)
+
+    def _write_again(self, file: File, synced: End, end: End) -> None:
+        """Write what is not known to be durable over itself.
+
+        The process died that was syncing it. Its sync may have failed, and the kernel would not
+        write those pages again: the next sync would succeed.
+        """
+        position = synced.position if synced.base == end.base else 0
+        # Not by the descriptor that appends.
+        fd = self._disk.tree.open(f"{self._disk.segments}/{file.name}", os.O_WRONLY)
+        try:
+            while position < end.position:
+                data = file.read(position, min(_AGAIN_BYTES, end.position - position))
+                if not data:
+                    break
+                position += os.pwrite(fd, data, position)
+        finally:
+            os.close(fd)
 
     # -- append ----------------------------------------------------------------------------------
 
     @contextmanager
-    def locked(self) -> Iterator[End]:
+    def locked(self, patience_s: float = PATIENCE_S) -> Iterator[End]:
         """Keep other writers of this host out; where the log ends. Raises OSError, Unavailable."""
-        with self._writer.locked():
+        with self._writer.locked(patience_s):
             yield self._validated()
 
     def append(self, batches: Sequence[Sequence[Entry]], segment_bytes: int) -> Written:
@@ -206,7 +250,7 @@ class HostTail:
     def _validated(self) -> End:
         """The end, whatever other processes have done, and crashes."""
         synced, appended = self._sync.read(), self._writer.read()
-        if synced is not None and synced.failed:
+        if synced is not None and synced.state == FAILED:
             self._fence(synced)
             synced, appended = self._sync.read(), self._writer.read()
         if (
@@ -235,13 +279,13 @@ class HostTail:
             self._forget()
             time_us = end.time_us if end is not None else self._time_before(pieces)
             end = self._create(offset, time_us)
-        if synced is None or synced.base != end.base or synced.boot != end.boot:
+        if synced is None or synced.base != end.base:
             with self._sync.locked():
                 assert self._file is not None
-                self._disk.sync_data(self._file.fd)
                 self._disk.sync_folder(self._disk.segments)
-                self._sync.write(end)
+                self._sync_file(self._file, synced, end)
         self._end = end
+        self._is_checked = True
         self._writer.write(end)
         return end
 
@@ -249,7 +293,6 @@ class HostTail:
         self, last: Piece, pieces: list[Piece], synced: End | None, appended: End | None
     ) -> End:
         """Open the last segment, and cut what a crash has torn."""
-        boot = boot_id()
         file = open_file(self._disk.tree, self._disk.segments, last.name, os.O_RDWR | os.O_APPEND)
         if file is None:
             raise Unavailable(f"the segment {last.name} was removed just now")
@@ -257,9 +300,9 @@ class HostTail:
             # It takes no more: a group of the mode for many hosts, or its first line is damaged.
             count = _count(file)
             file.close()
-            return End(last.base, count, 0, self._time_before(pieces), boot=boot)
+            return End(last.base, count, 0, self._time_before(pieces))
         size = file.size
-        is_known = appended is not None and (appended.base, appended.boot) == (last.base, boot)
+        is_known = self._is_checked and appended is not None and appended.base == last.base
         begin = next(
             (
                 Tail(one.position, one.ordinal, one.time_us, one.marked_at, one.marked)
@@ -275,10 +318,7 @@ class HostTail:
                 os.ftruncate(file.fd, tail.position)
         self._file = file
         time_us = tail.time_us or self._time_before(pieces[:-1])
-        return End(
-            *(last.base, tail.ordinal, tail.position, time_us, tail.marked_at, tail.marked),
-            boot=boot,
-        )
+        return End(*(last.base, tail.ordinal, tail.position, time_us, tail.marked_at, tail.marked))
 
     def _fence(self, synced: End) -> None:
         """Begin a new segment where the good part ends, so that nothing behind it counts."""
@@ -305,7 +345,7 @@ class HostTail:
             raise
         self._forget()
         self._file = File(fd, name_of(base), parse_line(line), os.fstat(fd).st_ino)
-        self._end = End(base, 0, LINE_BYTES, time_us, LINE_BYTES, 0, boot=boot_id())
+        self._end = End(base, 0, LINE_BYTES, time_us, LINE_BYTES, 0)
         return self._end
 
     def _forget(self) -> None:
