@@ -22,6 +22,7 @@ from fsmq.spool.consumers.behind import Behind, behind_by_consumer
 from fsmq.spool.errors import Unavailable, as_unavailable
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.probe.room import Left, left
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.records.metrics import METRICS, Key, Snapshot
 from fsmq.spool.records.reports import Report
@@ -90,7 +91,7 @@ class Monitor:
 
         def page() -> bytes:
             now = self._spool.context.clock()
-            seen = _Seen(_by_process(self._of_host()), surveyed, behind, logs, now)
+            seen = _Seen(_by_process(self._of_host()), surveyed, behind, logs, self._left(), now)
             return encode(_Page(seen, identity.may_see))
 
         body = await self._service.listing(page)
@@ -182,6 +183,12 @@ class Monitor:
         snapshot = self._spool.context.metrics.snapshot_quietly()
         return [Report(self._reports.node, self._reports.process, snapshot), *here]
 
+    def _left(self) -> Left | None:
+        try:
+            return left(self._spool.tree.fd)
+        except OSError:
+            return None  # the page is wanted most where a disk refuses
+
     def _others(self) -> list[Report]:
         with as_unavailable("cannot read what other processes report"):
             self._reports.write(self._spool.context.metrics)
@@ -213,6 +220,7 @@ class _Seen(NamedTuple):
     surveyed: dict[str, Overview]
     behind: ByConsumer
     logs: dict[str, LogOverview]
+    left: Left | None
     now: float
 
 
@@ -221,7 +229,7 @@ class _Page:
 
     def __init__(self, seen: _Seen, may_see: Callable[[str], bool]) -> None:
         """``may_see`` says which queues it may name."""
-        self._processes, self._surveyed, self._behind, self._logs, self._now = seen
+        self._processes, self._surveyed, self._behind, self._logs, self._left, self._now = seen
         self._may_see = may_see
 
     def collect(self) -> Iterator[Metric]:
@@ -232,11 +240,24 @@ class _Page:
         for process in self._processes:
             up.add_metric([process], 1)
         yield up
+        yield from self._filesystem()
         yield from self._queues()
         yield from self._consumers()
         yield from families(self._logs, self._may_see)
         for what in METRICS:
             yield self._family(what)
+
+    def _filesystem(self) -> Iterator[Metric]:
+        if self._left is None:
+            return
+        of = self._left
+        for name, value, help in (
+            ("size_bytes", of.bytes, "Size of the filesystem of the spool"),
+            ("free_bytes", of.free_bytes, "Bytes that are free for messages"),
+            ("inodes", of.inodes, "Inodes of the filesystem; 0 where it has no fixed number"),
+            ("free_inodes", of.free_inodes, "Inodes that are free: each message takes one"),
+        ):
+            yield GaugeMetricFamily(f"fsmq_filesystem_{name}", help, value=value)
 
     def _queues(self) -> Iterator[Metric]:
         counts = GaugeMetricFamily(

@@ -75,6 +75,7 @@ async def configure(client: aiohttp.ClientSession, queue: str, /, **settings: An
 async def counts(client: aiohttp.ClientSession, queue: str) -> dict[str, int]:
     """A queue's counts by state."""
     found: dict[str, int] = (await ask(client, "GET", f"/{queue}")).json["messages"]
+    assert found.pop("unfinished") == found["ready"] + found["in_flight"]
     return found
 
 

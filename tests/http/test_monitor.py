@@ -119,11 +119,15 @@ async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> 
     assert {s.labels["process"] for s in dropped.samples} == {"mq", "mover", "reaper"}
     lag = found.families["fsmq_journal_lag_seconds"]
     assert {s.labels["process"] for s in lag.samples} == {"mq", "mover", "reaper"}
+    # Of the folders of the tests, whatever else is written there meanwhile.
+    for what in ("free_bytes", "size_bytes"):
+        assert found.sum(f"fsmq_filesystem_{what}") > 2**20
+    assert found.sum("fsmq_filesystem_inodes") >= found.sum("fsmq_filesystem_free_inodes")
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
     answer = await ask(client, "GET", "/_metrics", headers=accept)
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
     families = list(parse_openmetrics(answer.body.decode()))
-    assert len(families) == len(METRICS) + 7 + len(OF_LOG) + len(OF_CHANNEL)
+    assert len(families) == len(METRICS) + 11 + len(OF_LOG) + len(OF_CHANNEL)
     assert (await ask(client, "HEAD", "/_metrics")).status == 200
 
 

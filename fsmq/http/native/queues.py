@@ -69,7 +69,14 @@ QUEUE_SETTINGS = {
 }
 SETTINGS = Component("QueueSettings", record(QUEUE_SETTINGS))
 COUNTS = Component(
-    "Counts", record({state: integer(0) for state in STATE["enum"]}, description="by state")
+    "Counts",
+    record(
+        {
+            **{state: integer(0) for state in STATE["enum"]},
+            "unfinished": integer(0, description="ready and in flight"),
+        },
+        description="by state",
+    ),
 )
 SHARDS = query("shards", "show the shards `<queue>@<shard>` of this queue", TRUE)
 INDEX = query("index", "it gets an index of the ids that producers give", TRUE)
@@ -137,7 +144,7 @@ class Queues(Handlers):
         counts = await self._service.sizes.counts(queue)
         return json_answer(
             200,
-            {"queue": queue, "messages": counts._asdict(), "settings": settings.as_dict()},
+            {"queue": queue, "messages": counts.as_dict(), "settings": settings.as_dict()},
         )
 
     async def _show_shards(self, call: Call) -> StreamResponse:
@@ -154,8 +161,8 @@ class Queues(Handlers):
             raise NoSuchQueue(queue)
         counts = {shard: await self._service.sizes.counts(name) for name, shard in shards.items()}
         total = Counts(*(sum(numbers) for numbers in zip(*counts.values(), strict=True)))
-        shown = {shard: found._asdict() for shard, found in counts.items()}
-        return json_answer(200, {"queue": queue, "messages": total._asdict(), "shards": shown})
+        shown = {shard: found.as_dict() for shard, found in counts.items()}
+        return json_answer(200, {"queue": queue, "messages": total.as_dict(), "shards": shown})
 
     CREATE = Operation(
         id="create_queue",

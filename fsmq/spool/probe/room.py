@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from fsmq.words import size
 
@@ -24,12 +25,27 @@ def cleaned_at_boot(root: Path) -> str | None:
     return next((folder for folder in _CLEANED if real.is_relative_to(folder)), None)
 
 
+class Left(NamedTuple):
+    """What a filesystem has, and how much of it this user may still use; 0 of 0: no limit."""
+
+    bytes: int
+    free_bytes: int
+    inodes: int
+    free_inodes: int
+
+
+def left(fd: int) -> Left:
+    """What the filesystem of an open file has left. Raises OSError."""
+    found = os.statvfs(fd)
+    unit = found.f_frsize
+    return Left(found.f_blocks * unit, found.f_bavail * unit, found.f_files, found.f_favail)
+
+
 def space(fd: int) -> str:
     """Free bytes, as this user may use them. Raises Stop where they are few, and OSError."""
-    found = os.statvfs(fd)
-    if found.f_blocks == 0:
+    total, free, _, _ = left(fd)
+    if total == 0:
         return "the filesystem reports no limit"
-    free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
     text = f"{size(free)} of {size(total)} are free"
     if free == 0:
         raise Stop(Level.WARNING, f"{text}; free some, nothing can be stored")
@@ -40,10 +56,9 @@ def space(fd: int) -> str:
 
 def inodes(fd: int) -> str:
     """Free inodes. Raises Stop where they are few, and OSError."""
-    found = os.statvfs(fd)
-    if found.f_files == 0:
+    _, _, total, free = left(fd)
+    if total == 0:
         return "the filesystem has no fixed number of them"
-    free, total = found.f_favail, found.f_files
     text = f"{free:,} of {total:,} are free; each message takes one"
     if free == 0:
         raise Stop(Level.WARNING, f"{text}; free some, nothing can be stored")

@@ -33,6 +33,15 @@ class Counts(NamedTuple):
     def total(self) -> int:
         return sum(self)
 
+    @property
+    def unfinished(self) -> int:
+        """Ready and in flight: the work for which consumers are needed now."""
+        return self.ready + self.in_flight
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts by state, and ``unfinished``."""
+        return {**self._asdict(), "unfinished": self.unfinished}
+
 
 def count(tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> Counts:
     """Count by listing. Raises OSError."""
