@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
+from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.layout.message import Message
 from fsmq.spool.log.record import LogMessage, entry
 
@@ -60,6 +61,11 @@ def as_json(message: Message) -> dict[str, Any]:
     for name in ("deadline", "created_at", "expires_at"):
         seconds = getattr(message, name)
         result[name] = None if seconds is None else moment(seconds)
+    if message.dead_letter is not None:
+        result["dead_letter"] = {
+            **message.dead_letter._asdict(),
+            "at": moment(message.dead_letter.at),
+        }
     return result
 
 
@@ -76,6 +82,7 @@ def from_json(queue: str, found: dict[str, Any]) -> Message:
         name: None if found[name] is None else seconds(found[name])
         for name in ("deadline", "created_at", "expires_at")
     }
+    dead = found.get("dead_letter")
     return Message(
         queue=queue,
         id=unquote_id(found["id"]),
@@ -85,8 +92,13 @@ def from_json(queue: str, found: dict[str, Any]) -> Message:
         attributes=found["attributes"],
         priority=found["priority"],
         state=found["state"],
+        dead_letter=None if dead is None else _dead_letter(dead),
         **times,
     )
+
+
+def _dead_letter(found: dict[str, Any]) -> DeadLetter:
+    return DeadLetter(found["queue"], found["reason"], found["deliveries"], seconds(found["at"]))
 
 
 # -- logs ------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ NAMES = [
     "times",
     "ctime",
     "clock",
+    "attributes",
     "events",
 ]
 

@@ -15,6 +15,7 @@ from fsmq.cli.params import queue_argument
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import Message
 from fsmq.spool.fsck import printable
+from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.words import size
 
 _STATES = ("ready", "new", "in_flight", "delayed")
@@ -41,8 +42,9 @@ def peek(
     """Look at messages without claiming them.
 
     Shows the first ones of a state, or those of some IDs: a line for each, with the beginning of
-    its body; --raw prints the bodies as they are, --json a line of JSON for each message. Exits
-    with 1 if there is nothing, with 3 if one of the IDs is not there.
+    its body, and from where and why dead letters were buried. --raw prints the bodies as they are,
+    --json a line of JSON for each message. Exits with 1 if there is nothing, with 3 if one of the
+    IDs is not there.
     """
     with open_place(at) as place:
         opened = place.queue(queue)
@@ -72,13 +74,16 @@ def _named(queue: Queue, ids: Sequence[str]) -> Iterator[Message]:
 
 def _show(messages: Sequence[Message]) -> None:
     now = time.time()
+    has_dead = any(message.dead_letter is not None for message in messages)
+    of_dead = ["BURIED FROM", "REASON"] if has_dead else []
     output.table(
-        ["ID", "STATE", "BODY", "SIZE", "DELIVERIES", "AGE", "ENDS IN"],
+        ["ID", "STATE", "BODY", *of_dead, "SIZE", "DELIVERIES", "AGE", "ENDS IN"],
         [
             [
                 printable(message.id),
                 message.state,
                 _preview(message.body),
+                *(_of_dead(message.dead_letter) if has_dead else ()),
                 size(len(message.body)),
                 "?" if message.deliveries is None else str(message.deliveries),
                 span(None if message.created_at is None else now - message.created_at),
@@ -86,11 +91,20 @@ def _show(messages: Sequence[Message]) -> None:
             ]
             for message in messages
         ],
-        left=3,
+        left=3 + len(of_dead),
     )
 
 
+def _of_dead(dead: DeadLetter | None) -> tuple[str, str]:
+    if dead is None:
+        return "-", "-"
+    return dead.queue, _short(dead.reason or "-")
+
+
 def _preview(body: bytes) -> str:
-    begin = body[: 4 * _PREVIEW].decode("utf-8", "replace").split("\n", 1)[0]
+    return _short(body[: 4 * _PREVIEW].decode("utf-8", "replace").split("\n", 1)[0])
+
+
+def _short(begin: str) -> str:
     shown = "".join(c if c.isprintable() else "·" for c in begin)
     return shown if len(shown) <= _PREVIEW else shown[: _PREVIEW - 1] + "…"

@@ -89,13 +89,14 @@ def release(queue: str, ids: Sequence[str], at: str | None, delay: float, as_jso
 
 @click.command("bury")
 @_ids
-def bury(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
+@click.option("--reason", metavar="TEXT", help="Why; peek and GET of a message tell it.")
+def bury(queue: str, ids: Sequence[str], at: str | None, reason: str | None, as_json: bool) -> None:
     """Move claimed messages to the dead-letter queue.
 
     The queue needs a dead-letter queue: see fsmq config. Exits with 3 if one of them is not in
     flight.
     """
-    _each(queue, ids, at, as_json, lambda opened, i: opened.bury(i))
+    _each(queue, ids, at, as_json, lambda opened, i: opened.bury(i, reason))
 
 
 def _each(

@@ -202,7 +202,7 @@ class Worker:
                         f"{message.id}: done, but the message was gone when it was to"
                         " be acknowledged"
                     )
-            elif code == Exit.BAD_DATA and self._bury(message):
+            elif code == Exit.BAD_DATA and self._bury(message, f"exit code {code}"):
                 report(f"{message.id}: exit code {code}: buried: moved to the dead-letter queue")
             else:
                 self._release(message, code)
@@ -211,9 +211,9 @@ class Worker:
         except FsmqError as error:
             report(f"{message.id}: {error}; it returns when its claim ends")
 
-    def _bury(self, message: Message) -> bool:
+    def _bury(self, message: Message, reason: str) -> bool:
         try:
-            self._queue.bury(message.id)
+            self._queue.bury(message.id, reason)
         except InvalidValue as error:
             report(f"{message.id}: cannot be buried: {error}")
             return False

@@ -135,12 +135,14 @@ class AsyncQueue(AsyncClaimsOne):
         """Make a claimed message ready again, at once or after ``delay``. Raises NoSuchMessage."""
         await self._run(self._verbs.release(self.name, id_of(message), seconds_of(delay)))
 
-    async def bury(self, message: Message | str) -> None:
+    async def bury(self, message: Message | str, reason: str | None = None) -> None:
         """Move a claimed message to the dead-letter queue now, with its count started again.
+
+        reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
 
         Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
         """
-        await self._run(self._verbs.bury(self.name, id_of(message)))
+        await self._run(self._verbs.bury(self.name, id_of(message), reason))
 
     async def ack(self, *messages: Message | str) -> int:
         """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""

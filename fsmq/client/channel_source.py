@@ -63,8 +63,8 @@ class RemoteChannel(HeldMessages):
         await self._client.run(self._verbs.release(given, delay, patience))
         self.forget([message_id])
 
-    async def bury(self, message_id: str, patience: float) -> None:
-        """Move a message to the dead-letter queue."""
+    async def bury(self, message_id: str, reason: str | None, patience: float) -> None:
+        """Move a message to the dead-letter queue, where it does not tell the reason."""
         await self._client.run(self._verbs.bury(self.given([message_id]), patience))
         self.forget([message_id])
 

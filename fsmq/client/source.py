@@ -42,9 +42,9 @@ class RemoteSource:
         """Make a message ready again after ``delay`` seconds."""
         return await self._client.run(self._verbs.release(self.name, message_id, delay, patience))
 
-    async def bury(self, message_id: str, patience: float) -> object:
+    async def bury(self, message_id: str, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue."""
-        return await self._client.run(self._verbs.bury(self.name, message_id, patience))
+        return await self._client.run(self._verbs.bury(self.name, message_id, reason, patience))
 
     async def remove(self, message_id: str) -> object:
         """Remove a message; tries until the server answers."""

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fsmq.spool.errors import DuplicateMessage, FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue
+from fsmq.spool.layout.dead_letter import check_reason
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
@@ -214,8 +215,15 @@ class Verbs:
         request = self._change(queue, message_id, {"release": delay})
         yield from self._once(request, retry_for)
 
-    def bury(self, queue: str, message_id: str, retry_for: float | None = None) -> Verb[None]:
-        request = self._change(queue, message_id, {"bury": "true"})
+    def bury(
+        self,
+        queue: str,
+        message_id: str,
+        reason: str | None = None,
+        retry_for: float | None = None,
+    ) -> Verb[None]:
+        told = {"bury": "true", "reason": check_reason(reason)}
+        request = self._change(queue, message_id, told)
         yield from self._once(request, retry_for)
 
     def remove(

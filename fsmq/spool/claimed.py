@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from .errors import FsmqError, InvalidValue, NoSuchMessage
 from .given import JSON_TYPE, Body, Delay, json_of, seconds_of
+from .layout.dead_letter import reason_of
 from .layout.message import Message
 from .layout.settings import MAX_DELAY_S, check_seconds
 
@@ -40,7 +41,10 @@ class Retry(FsmqError):
 
 
 class Bury(FsmqError):
-    """Raised by a worker's handler or in a ``with``: no try will help, bury the message now."""
+    """Raised by a worker's handler or in a ``with``: no try will help, bury the message now.
+
+    Its text is the reason that the dead letter tells, shortened to 1024 bytes.
+    """
 
 
 def id_of(message: Message | str) -> str:
@@ -140,9 +144,12 @@ class Claimed(Of):
         self._settle()
         self._keeper.release(self.id, delay)
 
-    def bury(self) -> None:
-        """Move it to the dead-letter queue. Raises NoSuchMessage, InvalidValue."""
-        self._keeper.bury(self.id)
+    def bury(self, reason: str | None = None) -> None:
+        """Move it to the dead-letter queue. Raises NoSuchMessage, InvalidValue.
+
+        reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        """
+        self._keeper.bury(self.id, reason)
         self._settle()
 
     def __enter__(self) -> Claimed:
@@ -161,7 +168,7 @@ class Claimed(Of):
             log.info(_BURIED, self.id, error)
             try:
                 with suppress(NoSuchMessage):
-                    self.bury()
+                    self.bury(reason_of(error))
             except InvalidValue:  # without a dead-letter queue it must not be lost
                 self.release()
                 raise
@@ -192,9 +199,12 @@ class AsyncClaimed(Of):
         self._settle()
         await self._keeper.release(self.id, delay)
 
-    async def bury(self) -> None:
-        """Move it to the dead-letter queue. Raises NoSuchMessage, InvalidValue."""
-        await self._keeper.bury(self.id)
+    async def bury(self, reason: str | None = None) -> None:
+        """Move it to the dead-letter queue. Raises NoSuchMessage, InvalidValue.
+
+        reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        """
+        await self._keeper.bury(self.id, reason)
         self._settle()
 
     async def __aenter__(self) -> AsyncClaimed:
@@ -213,7 +223,7 @@ class AsyncClaimed(Of):
             log.info(_BURIED, self.id, error)
             try:
                 with suppress(NoSuchMessage):
-                    await self.bury()
+                    await self.bury(reason_of(error))
             except InvalidValue:  # without a dead-letter queue it must not be lost
                 await self.release()
                 raise

@@ -130,12 +130,14 @@ class Queue(QueueVerbs):
             self.spool.unsynced.release(self.name, id_of(message), seconds_of(delay))
         )
 
-    def bury(self, message: Message | str) -> None:
+    def bury(self, message: Message | str, reason: str | None = None) -> None:
         """Move a claimed message to the dead-letter queue now, with its count started again.
+
+        reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
 
         Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
         """
-        self.spool.complete(self.spool.unsynced.bury(self.name, id_of(message)))
+        self.spool.complete(self.spool.unsynced.bury(self.name, id_of(message), reason))
 
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages, or ids of them; for each whether it was there."""

@@ -77,8 +77,8 @@ class Unsynced:
     def release_unseen(self, message: Message) -> Pending[None]:
         return release.release_unseen(self.context, message)
 
-    def bury(self, queue: str, message_id: str) -> Pending[None]:
-        return release.bury_now(self.context, queue, message_id)
+    def bury(self, queue: str, message_id: str, reason: str | None = None) -> Pending[None]:
+        return release.bury_now(self.context, queue, message_id, reason)
 
     def upsert(
         self, queue: str, messages: Sequence[NewMessage], instead_of: str | None = None

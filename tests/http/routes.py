@@ -33,6 +33,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "limit": ("most",),
     "partitioned": (),
     "priority": (),
+    "reason": (),
     "release": (),
     "shards": ("true",),
     "state": ("new", "ready", "in_flight", "delayed", "delay"),

@@ -27,7 +27,7 @@ from fsmq.spool.layout.tree import Tree
 CALLS = (
     *("open", "close", "read", "pread", "write", "fsync", "stat", "fstat", "listdir", "scandir"),
     *("utime", "link", "unlink", "rmdir", "mkdir", "rename", "posix_fadvise"),
-    *("pwrite", "ftruncate", "fdatasync"),
+    *("pwrite", "ftruncate", "fdatasync", "getxattr", "setxattr", "removexattr"),
 )
 OTHER_CALLS = (("fcntl", "flock"), ("fcntl", "ioctl"))
 # Before these nobody has to stop: what comes before one of them cannot be told from what comes

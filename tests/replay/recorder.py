@@ -69,6 +69,14 @@ class Stamp:
 
 
 @dataclass(frozen=True)
+class Note:
+    """A file got another value of its extended attribute, or lost it."""
+
+    inode: int
+    value: bytes | None
+
+
+@dataclass(frozen=True)
 class Sync:
     """A file or a folder was synced. ``path`` is relative to the root."""
 
@@ -88,7 +96,7 @@ class Mark:
     what: Any
 
 
-Step = Create | Unlink | Rename | Write | Stamp | Sync | SyncAll | Mark
+Step = Create | Unlink | Rename | Write | Stamp | Note | Sync | SyncAll | Mark
 
 
 class Recorder:
@@ -193,6 +201,18 @@ class Recorder:
         if inside:
             self.steps.append(Stamp(found.st_ino, found.st_mtime_ns))
 
+    def setxattr(self, fd: int, attribute: str, value: bytes) -> None:
+        self._call["setxattr"](fd, attribute, value)
+        self._note(fd, value)
+
+    def removexattr(self, fd: int, attribute: str) -> None:
+        self._call["removexattr"](fd, attribute)
+        self._note(fd, None)
+
+    def _note(self, fd: int, value: bytes | None) -> None:
+        if self._file(fd) is not None:
+            self.steps.append(Note(os.fstat(fd).st_ino, value))
+
     def link(
         self,
         src: Any,
@@ -266,6 +286,8 @@ _PATCHES: dict[str, Any] = {
         "fsync",
         "fdatasync",
         "utime",
+        "setxattr",
+        "removexattr",
         "link",
         "unlink",
         "rmdir",

@@ -21,9 +21,11 @@ from enum import Enum
 from itertools import product
 from pathlib import Path
 
+from fsmq.spool.layout.dead_letter import ATTRIBUTE
 from tests.replay.recorder import (
     Create,
     Mark,
+    Note,
     Rename,
     Slot,
     Stamp,
@@ -57,6 +59,7 @@ class Files:
     root: int
     folders: dict[int, dict[str, int]] = field(default_factory=dict)
     contents: dict[int, tuple[bytes, int]] = field(default_factory=dict)
+    notes: dict[int, bytes] = field(default_factory=dict)  # values of the extended attribute
 
     @classmethod
     def of(cls, root: Path) -> Files:
@@ -74,10 +77,12 @@ class Files:
                 self._take(path, found.st_ino)
             else:
                 self.contents[found.st_ino] = (path.read_bytes(), found.st_mtime_ns)
+                if ATTRIBUTE in os.listxattr(path):
+                    self.notes[found.st_ino] = os.getxattr(path, ATTRIBUTE)
 
     def copy(self) -> Files:
         folders = {inode: dict(names) for inode, names in self.folders.items()}
-        return Files(self.root, folders, dict(self.contents))
+        return Files(self.root, folders, dict(self.contents), dict(self.notes))
 
     def write_to(self, place: Path) -> None:
         """Make the tree at a place where nothing stands."""
@@ -94,6 +99,8 @@ class Files:
                 written[child] = place / name
                 data, mtime_ns = self.contents[child]
                 (place / name).write_bytes(data)
+                if child in self.notes:
+                    os.setxattr(place / name, ATTRIBUTE, self.notes[child])
                 os.utime(place / name, ns=(mtime_ns, mtime_ns))
 
     def key(self) -> tuple[object, ...]:
@@ -106,7 +113,7 @@ class Files:
                 yield f"{path}/{name}/"
                 yield from self._paths(child, f"{path}/{name}", first)
             else:
-                yield (f"{path}/{name}", *self.contents[child])
+                yield (f"{path}/{name}", *self.contents[child], self.notes.get(child))
                 if (path, name) != first.setdefault(child, (path, name)):
                     yield first[child]
 
@@ -115,7 +122,7 @@ class Files:
 class _Change:
     """A step that may be undone by a crash, or one that is durable."""
 
-    step: Create | Unlink | Rename | Write | Stamp
+    step: Create | Unlink | Rename | Write | Stamp | Note
     durable: bool = False
     # Changes of the same names, or of the same bytes, that came before.
     builds_on: list[int] = field(default_factory=list)
@@ -175,12 +182,14 @@ def _touched(step: Step) -> list[object]:
             return [("bytes", inode)]
         case Stamp(inode, _):
             return [("time", inode)]
+        case Note(inode, _):
+            return [("note", inode)]
     return []
 
 
 def _covers(sync: Sync, step: Step, reading: Reading) -> bool:
     match step:
-        case Write(inode, _) | Stamp(inode, _):
+        case Write(inode, _) | Stamp(inode, _) | Note(inode, _):
             return inode == sync.inode
         case Create(slot, _) | Unlink(slot):
             return slot.folder == sync.inode
@@ -243,6 +252,8 @@ def _apply(before: Files, changes: Sequence[_Change], chosen: Sequence[object]) 
             case Stamp(inode, mtime_ns):
                 old, _ = files.contents.get(inode, (b"", _BIRTH_NS))
                 files.contents[inode] = (old, mtime_ns)
+            case Note(inode, value):
+                _note(files, inode, value)
     return files
 
 
@@ -252,6 +263,13 @@ _BIRTH_NS = 1_700_000_000_000_000_000  # whole seconds: no stamp
 def _folder(files: Files, slot: Slot) -> dict[str, int]:
     # A folder may itself be lost; what was done in it is then nowhere.
     return files.folders.setdefault(slot.folder, {})
+
+
+def _note(files: Files, inode: int, value: bytes | None) -> None:
+    if value is None:
+        files.notes.pop(inode, None)
+    else:
+        files.notes[inode] = value
 
 
 def _rename(files: Files, source: Slot, target: Slot, exchange: bool) -> None:

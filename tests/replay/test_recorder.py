@@ -16,7 +16,8 @@ from tests.harness.suite import HOME
 from tests.replay.verbs import VERBS
 
 CALLS = "openat,write,pwrite64,writev,fsync,fdatasync,syncfs,sync,rename,renameat,renameat2,link,"
-CALLS += "linkat,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,utimensat,ftruncate,truncate"
+CALLS += "linkat,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,utimensat,ftruncate,truncate,"
+CALLS += "fsetxattr,fremovexattr,setxattr,lsetxattr,removexattr,lremovexattr"
 KINDS = {
     "write": "Write",
     "fsync": "Sync",
@@ -30,6 +31,8 @@ KINDS = {
     "linkat": "Create",
     "link": "Create",
     "utimensat": "Stamp",
+    "fsetxattr": "Note",
+    "fremovexattr": "Note",
 }
 
 

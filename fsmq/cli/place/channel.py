@@ -88,8 +88,8 @@ class ChannelQueue:
         with self._known(message) as given:
             self._channel.release(given, delay=delay)
 
-    def bury(self, message: str | Message) -> None:
-        """Move a message to the dead-letter queue."""
+    def bury(self, message: str | Message, reason: str | None = None) -> None:
+        """Move a message to the dead-letter queue; ``reason`` is for queues only."""
         with self._known(message) as given:
             self._channel.bury(given)
 

@@ -15,6 +15,7 @@ from fsmq.spool.errors import (
     InvalidValue,
     NoSuchMessage,
 )
+from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, check_reason
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import (
     MAX_FILE_NAME_BYTES,
@@ -33,6 +34,7 @@ from ..describe import (
     TRUE,
     Component,
     Header,
+    Kind,
     Parameter,
     QueryParameter,
     Values,
@@ -97,6 +99,11 @@ RELEASE = query(
     seconds(MAX_DELAY_S),
 )
 BURY = query("bury", "move it to the dead-letter queue now", TRUE)
+REASON = query(
+    "reason",
+    f"with `bury`: why, in at most {MAX_REASON_BYTES} bytes of UTF-8; the dead letter tells it",
+    Kind(text(maxLength=MAX_REASON_BYTES), lambda name, value: check_reason(value) or ""),
+)
 
 # -- what answers hold -----------------------------------------------------------------------------
 
@@ -112,6 +119,16 @@ _FACTS = {
     "created_at": or_null(MOMENT),
     "expires_at": or_null(MOMENT),
 }
+DEAD_LETTER = record(
+    {
+        "queue": text(description="the queue from which it was buried"),
+        "reason": or_null(text(description="max_deliveries, or what `bury` was told")),
+        "deliveries": or_null(integer(1, MAX_COUNT)),
+        "at": MOMENT,
+    },
+    description="how it became a dead letter the last time; missing if it never did,"
+    " or where messages are claimed",
+)
 MESSAGE = Component(
     "Message",
     record(
@@ -122,6 +139,7 @@ MESSAGE = Component(
                 contentEncoding="base64", description="the body, if it is not UTF-8"
             ),
             **_FACTS,
+            "dead_letter": DEAD_LETTER,
         },
         required=["id", *_FACTS],
         oneOf=[{"required": ["body"]}, {"required": ["body_base64"]}],
@@ -188,8 +206,10 @@ def begin_change(
     if sum(value is not None for value in (visibility, delay, bury)) > 1:
         raise InvalidValue("visibility", "release and bury exclude each other: give one")
     pending: Pending[float] | Pending[None]
+    if not bury and given[REASON] is not None:
+        raise InvalidValue("reason", "goes with bury=true")
     if bury:
-        pending = unsynced.bury(queue, message_id)
+        pending = unsynced.bury(queue, message_id, given[REASON])
     elif delay is not None or visibility == 0:
         pending = unsynced.release(queue, message_id, delay or 0.0)
     else:

@@ -49,6 +49,7 @@ from .forms import (
     MOMENT,
     OWN_ID,
     PRIORITY,
+    REASON,
     RELEASE,
     RENEWAL,
     STATE,
@@ -181,8 +182,9 @@ class Messages(Handlers):
         id="change",
         tag="Messages",
         summary="Renew a claim, release it, or bury its message",
-        description="Give at most one parameter; without one the claim is renewed.",
-        parameters=(QUEUE, ID, RENEWAL, RELEASE, BURY),
+        description="Give at most one of `visibility`, `release` and `bury`; without one the claim"
+        " is renewed.",
+        parameters=(QUEUE, ID, RENEWAL, RELEASE, BURY, REASON),
         answers={
             204: Answer(
                 "Done",

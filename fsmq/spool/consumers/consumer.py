@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..context import OpenSpool
 from ..errors import FsmqError, NoSuchMessage, NoSuchQueue, as_unavailable
+from ..layout.dead_letter import USED_UP
 from ..layout.names import check_queue
 from ..layout.uuids import uuid7
 from ..verbs.release import bury_now, is_used_up
@@ -280,7 +281,7 @@ class Consumer:
     def _retry_one(self, queue: str, claim: Claimed) -> Claimed | None:
         settings = self._context.settings_of(queue)
         if settings.dead_letter_queue is not None and is_used_up(settings, claim.deliveries):
-            self._spool.complete(bury_now(self._context, queue, claim.id))
+            self._spool.complete(bury_now(self._context, queue, claim.id, USED_UP))
             return None
         return self._spool.complete(count_delivery(self._context, queue, claim, self._visibility))
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..errors import InvalidValue
 from .compression import MAX_PLAIN_BYTES, decompress
+from .dead_letter import DeadLetter
 from .names import Facts
 
 CONTENT_TYPE = "Content-Type"
@@ -49,6 +50,7 @@ class Message:
         filesystem cannot keep the count.
     deadline: when the claim ends (or the delay, for a peeked message); None if no timer runs.
     created_at, expires_at: None where the id does not say.
+    dead_letter: how it became a dead letter the last time; a look tells it, a claim does not.
     """
 
     queue: str
@@ -62,6 +64,7 @@ class Message:
     created_at: float | None = None
     expires_at: float | None = None
     state: str = "ready"
+    dead_letter: DeadLetter | None = None
 
 
 class Header(NamedTuple):

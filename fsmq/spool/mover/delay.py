@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..index.apart import Apart
 from ..index.timers import Timers
+from ..layout.dead_letter import USED_UP
 from ..layout.names import facts, fits, split_entry
 from ..layout.stamps import Stamps
 from ..layout.throttle import Throttle
@@ -200,7 +201,7 @@ class FromDelay:
             if dead_letters is not None and is_used_up(settings, timer.deliveries):
                 try:
                     if fits(dead_letters, message_id):
-                        details = bury(context, latched, queue, message_id, dead_letters)
+                        details = bury(context, latched, queue, message_id, dead_letters, USED_UP)
                         if details is not None:
                             context.record(BURIED, queue, message_id, **details)
                         return details is not None

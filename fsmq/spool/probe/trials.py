@@ -11,6 +11,7 @@ from contextlib import closing
 from ..durability.sync import Syncer, Work
 from ..errors import ADVICE, Unavailable, is_full, is_passing
 from ..index.events import HAS_EVENTS, Events
+from ..layout import dead_letter
 from ..layout.filesystem import Filesystem, examine, has_journal, mounts_below
 from ..layout.names import scratch_name
 from ..layout.transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE
@@ -61,6 +62,7 @@ class Trials:
         yield self._try("times", self._times)
         yield self._try("ctime", self._ctime)
         yield self._try("clock", self._clocks)
+        yield self._try("attributes", self._attributes)
         yield self._try("events", self._events)
 
     def _try(self, name: str, trial: Callable[[], str]) -> Finding:
@@ -237,6 +239,19 @@ class Trials:
                 " synchronise the clocks (NTP) of all hosts",
             )
         return "ours and the filesystem's agree"
+
+    def _attributes(self) -> str:
+        fd = self._tree.create(f"{self._scratch}/dead")
+        try:
+            if not dead_letter.write_raw(fd, b"x"):
+                raise Stop(
+                    Level.WARNING,
+                    "no extended attributes: dead letters do not know from which queue they came"
+                    " (NFS has them from version 4.2 on)",
+                )
+        finally:
+            os.close(fd)
+        return "dead letters know from which queue they came"
 
     def _events(self) -> str:
         polling = "the folders are polled"

@@ -13,6 +13,8 @@ from ..durability.links import forget_latched_link
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
+from ..layout import dead_letter
+from ..layout.dead_letter import USED_UP, DeadLetter, check_reason
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
@@ -110,15 +112,21 @@ def _claimed(context: Context, queue: str) -> Iterator[str]:
             yield parts[1]
 
 
-def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
+def bury_now(
+    context: Context, queue: str, message_id: str, reason: str | None = None
+) -> Pending[None]:
     """Move a claimed message to the dead-letter queue before its deliveries are used up.
 
+    reason: what the dead letter tells of it.
+
     Raises:
-        InvalidValue: the queue has no dead-letter queue, or the id cannot be one.
+        InvalidValue: the queue has no dead-letter queue, the id cannot be one, or the reason is
+            too long.
         NoSuchQueue, NoSuchMessage, Unavailable
     """
     check_queue(queue)
     check_id(queue, message_id)
+    reason = check_reason(reason)
     tree = context.tree
     work = Work()
     with as_unavailable(f"cannot bury in queue {queue!r}"):
@@ -130,12 +138,16 @@ def bury_now(context: Context, queue: str, message_id: str) -> Pending[None]:
         latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
         if latched is None:
             raise NoSuchMessage(queue, message_id, "that is in flight")
+        details = None
         try:
-            details = bury(context, latched, queue, message_id, dead_letters)
-            if details is None:
-                raise NoSuchMessage(queue, message_id, "that is in flight")
+            details = bury(context, latched, queue, message_id, dead_letters, reason)
         finally:
-            latched.close()
+            if details is None:
+                latched.close()
+        if details is None:
+            raise NoSuchMessage(queue, message_id, "that is in flight")
+        latched.unlatch()
+        work.files.append(latched.fd)  # for what it knows of its death
     queues = {tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
     work.folders = {tree.folder(DELAY), *queues}
     return Pending(work, partial(context.record, BURIED, queue, message_id, **details))
@@ -147,9 +159,16 @@ def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
 
 
 def bury(
-    context: Context, latched: Latched, queue: str, message_id: str, dead_letters: str
+    context: Context,
+    latched: Latched,
+    queue: str,
+    message_id: str,
+    dead_letters: str,
+    reason: str | None,
 ) -> Details | None:
     """Move a latched message from ``delay/`` to a dead-letter queue, where its count starts again.
+
+    reason: as `check_reason` gives it.
 
     Returns the details to record when it is durable; None if it is not in ``delay/`` any more.
 
@@ -165,21 +184,27 @@ def bury(
         # A rename fails only if the other message is ready, not if it is new or hidden.
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source)
     found = latched.found
+    deliveries = stamps.deliveries(message_id, found.st_mtime_ns) or None
     # Before the rename: a consumer of the dead-letter queue may claim it at once, with this count.
     if not latched.stamp(context, source, stamps.encode(message_id, context.now_ms(), 0)):
         return None
+    # This, too: a crash in between leaves no dead letter that does not know its queue.
+    before = dead_letter.read_raw(latched.fd)
+    dead = DeadLetter(queue, reason, deliveries, context.clock())
+    is_noted = dead_letter.write_raw(latched.fd, dead_letter.pack(dead))
     buried = None
     try:
         buried = latched.move(context, BURY, queue, message_id, dead_letters)
     finally:
         if buried is None:
             latched.stamp(context, source, found.st_mtime_ns)
+            if is_noted:
+                dead_letter.write_raw(latched.fd, before)
     if buried is None:
         return None
     if context.settings.last(queue).index:
         forget_latched_link(tree, queue, latched.fd)
-    deliveries = stamps.deliveries(message_id, found.st_mtime_ns)
-    return {"size": found.st_size, "deliveries": deliveries or None, "target": dead_letters}
+    return {"size": found.st_size, "deliveries": deliveries, "target": dead_letters}
 
 
 def _release_one(context: Context, settings: QueueSettings, queue: str, message_id: str) -> _Left:
@@ -196,7 +221,7 @@ def _release_one(context: Context, settings: QueueSettings, queue: str, message_
             and is_used_up(settings, deliveries)
             and fits(dead_letters, message_id)
         ):
-            details = bury(context, latched, queue, message_id, dead_letters)
+            details = bury(context, latched, queue, message_id, dead_letters, USED_UP)
             if details is not None:
                 return _Left(message_id, dead_letters, BURIED, details)
         elif latched.move(context, RELEASE, queue, message_id):

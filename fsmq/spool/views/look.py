@@ -7,6 +7,7 @@ import stat
 
 from ..context import Context
 from ..errors import NoRoom
+from ..layout import dead_letter
 from ..layout.message import Message
 from ..layout.names import facts
 from ..layout.stamps import hidden_state
@@ -93,6 +94,7 @@ def look(
         if not stat.S_ISREG(found.st_mode) or found.st_size > context.max_file_bytes:
             return None
         content = finish(read(context, fd, found.st_size, known, budget))
+        dead = dead_letter.read(fd)
     finally:
         os.close(fd)
     stamp = context.stamps.decode(message_id, found.st_mtime_ns)
@@ -111,4 +113,5 @@ def look(
         created_at=None if known.created_ms is None else known.created_ms / 1000,
         expires_at=known.expires_s,
         state=hidden_state(stamp, context.now_ms()) if state is State.DELAY else state.value,
+        dead_letter=dead,
     )

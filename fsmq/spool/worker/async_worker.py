@@ -17,6 +17,7 @@ from typing import Any
 
 from ..claimed import Bury, Retry
 from ..errors import FsmqError, InvalidValue, Unavailable
+from ..layout.dead_letter import reason_of
 from .handlers import Claim, Failed, Handler, Work, WorkerOptions, name_of
 from .patience import backoff
 from .source import Source
@@ -227,7 +228,7 @@ class AsyncWorker:
     async def _bury(self, message: Work, claim: Claim, error: Bury) -> None:
         log.info("message %s goes to the dead-letter queue: %s", name_of(message), error)
         try:
-            await self._source.bury(name_of(message), claim.seconds_left)
+            await self._source.bury(name_of(message), reason_of(error), claim.seconds_left)
         except InvalidValue as failure:
             delay = self._options.backoff_max
             log.error(

@@ -76,8 +76,8 @@ class ChannelSource(ThreadedSource, HeldMessages):
         await self._persist(patience, release)
         self.forget([message_id])
 
-    async def bury(self, message_id: str, patience: float) -> None:
-        """See :meth:`Source.bury`."""
+    async def bury(self, message_id: str, reason: str | None, patience: float) -> None:
+        """See :meth:`Source.bury`. The letter tells of its channel, and not the reason."""
         await self._persist(patience, self._channel.bury, *self.given([message_id]))
         self.forget([message_id])
 

@@ -42,8 +42,8 @@ class Source(Protocol):
     async def release(self, message_id: str, delay: float, patience: float) -> object:
         """Make a message ready again after ``delay`` seconds."""
 
-    async def bury(self, message_id: str, patience: float) -> object:
-        """Move a message to the dead-letter queue."""
+    async def bury(self, message_id: str, reason: str | None, patience: float) -> object:
+        """Move a message to the dead-letter queue, which is told the reason."""
 
     async def remove(self, message_id: str) -> object:
         """Remove a message. Tries until it is answered: work that is done is not done again."""
@@ -110,9 +110,9 @@ class QueueSource(ThreadedSource):
         """See :meth:`Source.release`."""
         return await self._persist(patience, self._queue.release, message_id, delay)
 
-    async def bury(self, message_id: str, patience: float) -> object:
+    async def bury(self, message_id: str, reason: str | None, patience: float) -> object:
         """See :meth:`Source.bury`."""
-        return await self._persist(patience, self._queue.bury, message_id)
+        return await self._persist(patience, self._queue.bury, message_id, reason)
 
     async def _remove(self, message_ids: list[str]) -> object:
         return await self._persist(_FOR_EVER_S, self._queue.remove, *message_ids)
