@@ -7,8 +7,14 @@ expects, so that ``--help``, the documentation and every error use the same ones
 
 import math
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
+
+# RFC 3339, with the offset from UTC that makes it one moment.
+_moment = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
 
 Raw = str | int | float
 """What a setting may be given as: text, or a number from a TOML file."""
@@ -145,6 +151,26 @@ class Flag:
         if word not in ("true", "false"):
             raise ValueError(raw)
         return word == "true"
+
+
+class Until:
+    """Whether something holds: true, false, or true until a moment. False is given as None."""
+
+    native: tuple[type, ...] = (bool, str)
+    unit = ""
+    limits = ""
+    metavar = "true|MOMENT"
+    expected = "true, false, or a moment such as 2030-01-31T12:00:00Z"
+
+    def parse(self, raw: Raw) -> bool | str | None:
+        """Return True, the moment in UTC, or None; raise ``ValueError`` for anything else."""
+        word = str(raw)
+        if word.lower() in ("true", "false"):
+            return True if word.lower() == "true" else None
+        if not _moment.fullmatch(word):
+            raise ValueError(raw)
+        moment = datetime.fromisoformat(word).astimezone(UTC)
+        return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 class Several:

@@ -27,6 +27,8 @@ COMMANDS = {
         "stat": "fsmq.cli.queues:stat",
         "create": "fsmq.cli.queues:create",
         "config": "fsmq.cli.config:config",
+        "pause": "fsmq.cli.pause:pause",
+        "resume": "fsmq.cli.pause:resume",
         "delete": "fsmq.cli.queues:delete",
         "top": "fsmq.cli.top:top",
     },

@@ -98,7 +98,7 @@ def _value(name: str, raw: str, known: Mapping[str, Setting], defaults: Mapping[
     kind = known[name].kind if name in known else None
     if raw == "none" and not (isinstance(kind, Choice) and raw in kind.words):
         return None
-    if kind is not None and kind.native == (bool,):
+    if kind is not None and bool in kind.native:
         return {"true": True, "false": False}.get(raw, raw)
     unit = kind.unit if kind is not None else ""
     if not unit:

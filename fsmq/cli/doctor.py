@@ -182,6 +182,9 @@ def _unreadable(root: Root) -> Iterator[Finding]:
             text = f"the settings of {queue} cannot be parsed: {problem}"
             advice = f"mend {root.path / store.path(queue)}, or fsmq config {queue} SETTING=VALUE"
             yield Finding("settings", Health.ERROR, text, advice)
+        elif unknown := store.unknown(queue):
+            text = f"settings of {queue} that this version does not know: {', '.join(unknown)}"
+            yield Finding("settings", Health.NOTE, text, f"see {root.path / store.path(queue)}")
 
 
 def _queues(
@@ -219,6 +222,10 @@ def _bury_advice(queue: str) -> str:
 
 
 def _bites(name: str, settings: QueueSettings, overview: Overview) -> Iterator[Finding]:
+    if overview.paused is not None:
+        until = "" if overview.paused is True else f" until {overview.paused}"
+        text = f"{name} is paused{until}: nothing is claimed from it"
+        yield Finding("paused", Health.NOTE, text, f"fsmq resume {name}")
     limit = settings.max_depth
     if limit is not None and overview.counts.total >= _NEARLY_FULL * limit:
         text = f"{name} holds {overview.counts.total:,} of {limit:,} messages: puts will be refused"

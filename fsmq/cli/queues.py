@@ -33,8 +33,9 @@ def ls(patterns: Sequence[str], at: str | None, names: bool, unfold: bool, as_js
     """List queues with their counts: all, or those that match a PATTERN.
 
     A PATTERN is as in a shell: 'jobs*'. READY can be claimed, IN FLIGHT is claimed, DELAYED is
-    hidden for a time, NEW is not yet delivered; OLDEST is the age of the oldest ready message.
-    The shards of a queue of dyno-queues are one line. Exits with 1 if the PATTERNs match nothing.
+    hidden for a time, NEW is not yet delivered; OLDEST is the age of the oldest ready message,
+    PAUSED is there if a queue gives nothing out. The shards of a queue of dyno-queues are one line.
+    Exits with 1 if the PATTERNs match nothing.
     """
     with open_place(at) as place:
         if names:
@@ -174,14 +175,28 @@ def _list(overviews: Mapping[str, Overview], as_json: bool) -> None:
         output.document({"queues": [{"queue": n, **as_dict(o, now)} for n, o in overviews.items()]})
     elif overviews:
         head = ["QUEUE", "READY", "IN FLIGHT", "DELAYED", "NEW", "OLDEST"]
-        output.table(head, [_row(n, o, now) for n, o in overviews.items()])
+        rows = [_row(n, o, now) for n, o in overviews.items()]
+        if any(overview.paused for overview in overviews.values()):
+            head.append("PAUSED")
+            for row, overview in zip(rows, overviews.values(), strict=True):
+                row.append(pause_of(overview))
+        output.table(head, rows)
 
 
 def as_dict(overview: Overview, now: float) -> dict[str, Any]:
     """Counts and age for JSON."""
     oldest = overview.oldest
     age = None if oldest is None else round(max(0.0, now - oldest), 3)
-    return {"messages": overview.counts._asdict(), "oldest_seconds": age}
+    return {
+        "messages": overview.counts._asdict(),
+        "oldest_seconds": age,
+        "paused": overview.paused,
+    }
+
+
+def pause_of(overview: Overview) -> str:
+    """Until when a queue is paused, for people; empty if it is not."""
+    return "yes" if overview.paused is True else overview.paused or ""
 
 
 def _row(name: str, overview: Overview, now: float) -> list[str]:

@@ -35,7 +35,9 @@ def together(overviews: Mapping[str, Overview], names: Iterable[str]) -> Overvie
     """Several queues at a glance."""
     some = [overviews[name] for name in names]
     counts = Counts(*(sum(numbers) for numbers in zip(*(o.counts for o in some), strict=True)))
-    return Overview(counts, min((o.oldest for o in some if o.oldest is not None), default=None))
+    oldest = min((o.oldest for o in some if o.oldest is not None), default=None)
+    pauses = {o.paused for o in some}
+    return Overview(counts, oldest, pauses.pop() if len(pauses) == 1 else None)
 
 
 def _shown_as(place: Place, name: str) -> str:

@@ -201,12 +201,14 @@ def _page(rows: Sequence[Row], where: str, width: int, sort: str) -> list[str]:
         f" {_short(sum(c.delayed for c in counts))} delayed,"
         f" {_short(sum(c.new for c in counts))} new"
     )
+    if paused := sum(1 for row in rows if row.overview.paused):
+        total += f", {paused} paused"
     head = "QUEUE".ljust(name_width) + "".join(f" {name:>{w}}" for name, w in _COLUMNS)
     return [title, total, head.rstrip(), *(_line(row, name_width) for row in rows)]
 
 
 def _line(row: Row, name_width: int) -> str:
-    name = row.queue
+    name = f"{row.queue} (paused)" if row.overview.paused else row.queue
     if len(name) > name_width:
         name = name[: name_width - 1] + "…"
     counts = row.overview.counts

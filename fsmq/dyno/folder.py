@@ -134,8 +134,8 @@ class Folder:
         self.spool.deliver()
 
     def wait(self, queues: Sequence[str], seconds: float) -> None:
-        times = (self.spool.context.ready.ripens_in(queue) for queue in queues)
-        self.spool.wait(min([seconds, *(time for time in times if time is not None)]))
+        pause_of = self.spool.context.pause_of
+        self.spool.wait(min([seconds, *(pause_of(queue, seconds) for queue in queues)]))
 
     def move(self, source: str, target: str, count: int) -> int:
         ref = self.spool.begin_move(source, target, in_flight=False, delayed=True, count=count).ref

@@ -268,6 +268,9 @@ class _Page:
             "Age of the oldest message that can be claimed",
             labels=["queue"],
         )
+        paused = GaugeMetricFamily(
+            "fsmq_queue_paused", "Whether nothing is claimed from a queue", labels=["queue"]
+        )
         for queue, found in sorted(self._surveyed.items()):
             if not self._may_see(queue):
                 continue
@@ -275,8 +278,10 @@ class _Page:
                 counts.add_metric([queue, state], number)
             age = 0.0 if found.oldest is None else self._now - found.oldest
             oldest.add_metric([queue], max(0.0, age))
+            paused.add_metric([queue], found.paused is not None)
         yield counts
         yield oldest
+        yield paused
 
     def _consumers(self) -> Iterator[Metric]:
         labels = ["consumer", "queue"]

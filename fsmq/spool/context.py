@@ -11,6 +11,7 @@ from .durability.sync import Syncer, Work
 from .errors import FsmqError, NoSuchQueue
 from .index.coming import Coming
 from .index.ready import Ready
+from .index.ready_index import GRACE_S
 from .layout.compression import MAX_PLAIN_BYTES
 from .layout.message import MAX_HEADER_BYTES
 from .layout.names import Facts
@@ -19,6 +20,7 @@ from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.transitions import MOVED, State, Step, Transition
 from .layout.tree import Tree
+from .limits.gates import Gates
 from .records.journal import Details, NoJournal
 from .records.metrics import Metrics
 
@@ -44,6 +46,10 @@ class Context:
     metrics: Metrics = field(default_factory=Metrics)
     journal: NoJournal = field(default_factory=NoJournal)
     coming: Coming | None = None
+    gates: Gates = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gates = Gates(self)
 
     @property
     def max_plain_bytes(self) -> int:
@@ -63,6 +69,16 @@ class Context:
         if not self.tree.has_queue(queue):
             raise NoSuchQueue(queue)
         return self.settings.get(queue)
+
+    def pause_of(self, queue: str, at_most: float) -> float:
+        """Seconds after which a claim that got nothing may get something, though none arrives."""
+        if self.gates.shut and self.gates.is_shut(queue):
+            # What is ready stays so, and ripens for nobody.
+            return min(at_most, self.gates.look_in(queue))
+        ripens_in = self.ready.ripens_in(queue)
+        if self.gates.has_just_opened(queue) and self.ready.count(queue):
+            ripens_in = GRACE_S
+        return at_most if ripens_in is None else min(at_most, ripens_in)
 
     def make(
         self,

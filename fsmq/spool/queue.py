@@ -113,8 +113,7 @@ class Queue(QueueVerbs):
             left = end - time.monotonic()
             if messages or left <= 0:
                 return Claimed.all(self, messages)
-            ripens_in = self.spool.context.ready.ripens_in(self.name)
-            self.spool.wait(left if ripens_in is None else min(left, ripens_in))
+            self.spool.wait(self.spool.context.pause_of(self.name, left))
 
     def renew(self, message: Message | str, visibility: float | None = None) -> float:
         """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.

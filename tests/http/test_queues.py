@@ -30,6 +30,7 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
         "max_partitions",
         "max_partition_age",
         "index",
+        "paused",
     }
 
 

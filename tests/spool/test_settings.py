@@ -90,9 +90,7 @@ def test_an_operator_may_edit_the_file(jobs: Queue, root: Path) -> None:
     assert jobs.settings() == QueueSettings(max_depth=10)
 
 
-@pytest.mark.parametrize(
-    "slip", ["", "{", "[]", "7", '{"max_depth": -1}', '{"colour": 1}', "\x00", "[" * 60_000]
-)
+@pytest.mark.parametrize("slip", ["", "{", "[]", "7", '{"max_depth": -1}', "\x00", "[" * 60_000])
 def test_a_file_that_cannot_be_understood_changes_nothing(
     jobs: Queue, root: Path, slip: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from http import HTTPStatus
 
@@ -35,7 +36,7 @@ class Server(Client):
         for name in [queue] if queue is not None else self.queues():
             opened = self.queue(name)
             try:
-                counts = opened.counts()
+                counts, settings = opened.counts(), opened.settings()
                 waiting = [s for s in _WAITING if getattr(counts, s)]
                 first = [m for state in waiting for m in opened.peek(1, state=state)]
             except NoSuchQueue:
@@ -44,7 +45,7 @@ class Server(Client):
                 continue  # deleted meanwhile
             ages = (m.created_at for m in first)
             oldest = min((age for age in ages if age is not None), default=None)
-            found[name] = Overview(counts, oldest)
+            found[name] = Overview(counts, oldest, settings.pause_at(time.time()))
         return found
 
     def page(self, path: str) -> tuple[int, bytes]:

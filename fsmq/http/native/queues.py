@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp.web import StreamResponse
 
-from fsmq.kinds import Choice, Number, Whole
+from fsmq.kinds import Choice, Number, Until, Whole
 from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.layout import settings
 from fsmq.spool.layout.names import check_queue, split_shard
@@ -57,6 +57,11 @@ def setting_schema(setting: Setting, default: object) -> Schema:
             schema = {"type": "boolean"}
         case Choice() as kind:
             schema = text(enum=[*kind.words, None] if setting.null else list(kind.words))
+        case Until():
+            return {
+                "anyOf": [{"type": ["boolean", "null"]}, text(format="date-time")],
+                "description": setting.means,
+            }
         case _:
             schema = QUEUE_NAME
     schema = {**schema, "description": setting.means}

@@ -80,6 +80,9 @@ class QuickClaims:
     def _those_served(self, queue: str, requests: list[Request]) -> list[Request]:
         """Those for which it is time; the others expect messages that are about to be delivered."""
         ready, coming = self._spool.context.ready.count(queue), self._spool.context.coming
+        gates = self._spool.context.gates
+        if gates.shut and gates.is_shut(queue):
+            return requests  # what comes is not for them
         for at, request in enumerate(requests):
             ready -= _count(request)
             if ready < 0:
@@ -196,9 +199,8 @@ class QuickClaims:
             left = waiting.until - time.monotonic()
             if left <= 0 or request.is_over:
                 return False
-            ripens_in = self._spool.context.ready.ripens_in(queue)
-            pause = left if ripens_in is None else min(left, ripens_in)
             ended = partial(self._end_pause, request)
+            pause = receiver.pause_of(queue, left)
             waiter = receiver.waiters.enter(queue, pause, ended, again=again)
         except FsmqError:
             self._hand_over([request])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import TypeAlias
 
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
 from fsmq.spool.index.coming import Coming
+from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, Steps
 from fsmq.spool.spool import Spool
@@ -48,6 +49,7 @@ class Receiver:
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
+        self._looks: dict[str, asyncio.TimerHandle] = {}  # at queues that are shut
 
     def start(self) -> None:
         """Begin to notice arrivals; call it on the loop."""
@@ -73,6 +75,8 @@ class Receiver:
             self._loop.remove_reader(fileno)
         if self._polling is not None:
             self._polling.cancel()
+        for look in self._looks.values():
+            look.cancel()
         self._spool.context.ready.on_arrival = None
 
     async def claim(
@@ -126,8 +130,7 @@ class Receiver:
                 if left <= 0 or self._stopping:
                     self.note_fill(queue, 0, count)
                     return []
-                ripens_in = self._spool.context.ready.ripens_in(queue)
-                pause = left if ripens_in is None else min(left, ripens_in)
+                pause = self.pause_of(queue, left)
                 if not again:
                     # Until its end: one that was woken in vain must not lose its place to another.
                     place.enter_context(self._admission.waiting(call.account))
@@ -140,13 +143,38 @@ class Receiver:
                 # It has gone, or was refused: what woke it is for the next in line.
                 self.waiters.wake(queue, 1)
 
+    def pause_of(self, queue: str, at_most: float) -> float:
+        """How long a request waits that got nothing, unless it is woken; ``at_most`` seconds."""
+        gates = self._spool.context.gates
+        if not (gates.shut and gates.is_shut(queue)):
+            return self._spool.context.pause_of(queue, at_most)
+        if queue not in self._looks:
+            # One look for all of them.
+            loop = asyncio.get_running_loop()
+            self._looks[queue] = loop.call_later(gates.look_in(queue), self._look_again, queue)
+        return at_most
+
+    def _look_again(self, queue: str) -> None:
+        del self._looks[queue]
+        if self.waiters.has(queue):
+            self._look((queue,))
+            self.pause_of(queue, 0.0)
+
+    def _look(self, queues: Iterable[str]) -> None:
+        try:
+            self._spool.context.gates.look(queues)
+        except OSError:
+            return  # a fetch will tell it to its client
+
     async def _delivery(self, queues: Sequence[str], count: int) -> None:
         """Wait for what this process has stored, and a mover is about to deliver: 50 ms at most.
 
         Else who has just been told that a message is stored would not find it.
         """
-        ready = self._spool.context.ready
+        ready, gates = self._spool.context.ready, self._spool.context.gates
         for queue in queues:
+            if gates.shut and gates.is_shut(queue):
+                continue  # what comes is not for it
             # The count first: it asks no disk, and where messages wait nobody comes up short.
             if ready.count(queue) >= count or (put := self._coming.last(queue)) is None:
                 continue
@@ -228,6 +256,10 @@ class Receiver:
             here = False
         if not here:
             loop.call_soon_threadsafe(self._arrived, queue, count, seconds)
+        elif (
+            count < EVERYONE and (gates := self._spool.context.gates).shut and gates.is_shut(queue)
+        ):
+            return  # nobody may claim it: they wait until the queue opens
         elif seconds and self.waiters.has(queue):
             loop.call_later(seconds, self.waiters.wake, queue, count)
         else:
@@ -247,6 +279,9 @@ class Receiver:
             ready.refresh()  # a folder that was removed sends no events until it is watched anew
             self._spool.census.rest()
             queues = self.waiters.queues()
+            if shut := self._spool.context.gates.shut:
+                self._look(queues)
+                queues = [queue for queue in queues if queue not in shut]
             if queues:
                 try:
                     await self._runner.listing(ready.poll, queues)

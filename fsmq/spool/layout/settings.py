@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
+from math import inf
 from typing import Any, NamedTuple, cast
 
-from fsmq.kinds import Choice, Flag, Kind, Number, Raw, Whole
+from fsmq.kinds import Choice, Flag, Kind, Number, Raw, Until, Whole
 
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from . import documents
@@ -23,6 +25,9 @@ MAX_PARTITIONS = 10_000
 MAX_TTL_S = 100 * 366 * 86_400.0
 _MAX_SETTINGS_BYTES = 64 * 1024
 _METHODS = Choice(*METHODS)
+# What came after the first programs, which take a file with such a member for one that cannot be
+# understood: it is written where it is not the default.
+_LATER = frozenset({"paused"})
 
 
 class Setting(NamedTuple):
@@ -140,6 +145,28 @@ class QueueSettings:
             "whether messages are found by the ids that producers give; fixed when it is created",
         ),
     )
+    paused: bool | str | None = field(
+        default=None,
+        metadata=_about(
+            Until(), "whether, or until when, nothing is claimed from it", null="it is not"
+        ),
+    )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing but a want of messages keeps a claim from one."""
+        return self.paused is None
+
+    @property
+    def paused_until(self) -> float:
+        """Until when nothing is claimed, in Unix seconds: 0 is no time, infinite is for ever."""
+        if self.paused is None:
+            return 0.0
+        return inf if self.paused is True else datetime.fromisoformat(str(self.paused)).timestamp()
+
+    def pause_at(self, now: float) -> bool | str | None:
+        """``paused``, or None where it does not hold at a time, in Unix seconds."""
+        return self.paused if self.paused_until > now else None
 
     def changed(self, changes: Mapping[str, Any]) -> QueueSettings:
         """These settings with some changed.
@@ -190,9 +217,8 @@ def checked(settings: Mapping[str, Setting], name: str, value: Any) -> Any:
     if value is None and setting.null:
         return None
     problem = f"must be {setting.expected}"
-    if isinstance(value, bool) is not (setting.kind.native == (bool,)) or not isinstance(
-        value, setting.kind.native
-    ):
+    native = setting.kind.native
+    if not isinstance(value, native) or (isinstance(value, bool) and bool not in native):
         raise InvalidValue(name, problem)
     try:
         return setting.kind.parse(cast(Raw, value))
@@ -257,11 +283,10 @@ class SettingsStore:
         """
         if settings.dead_letter_queue == queue:
             raise InvalidValue("dead_letter_queue", "is the queue itself")
-        text = json.dumps(settings.as_dict(), indent=2) + "\n"
         with as_unavailable(f"cannot store the settings of {queue!r}"):
             if settings.dead_letter_queue is not None:
                 self._tree.make_queue(settings.dead_letter_queue)
-            self._tree.replace(self.path(queue), text.encode())
+            self._write(queue, settings, self.unknown(queue))
             if not self._tree.has_queue(queue):
                 # It was deleted at the same time. A later queue of its name must not begin so.
                 self.forget(queue)
@@ -269,7 +294,23 @@ class SettingsStore:
 
     def prepare(self, queue: str, settings: QueueSettings) -> None:
         """Write the settings of a queue that is about to be created, durably. Raises OSError."""
-        text = json.dumps(settings.as_dict(), indent=2) + "\n"
+        self._write(queue, settings, {})
+
+    def unknown(self, queue: str) -> dict[str, Any]:
+        """Members of a queue's file that a program of another version may know. Raises OSError."""
+        try:
+            given = documents.read(self._tree, self.path(queue), _MAX_SETTINGS_BYTES)
+        except (FileNotFoundError, ValueError):
+            return {}
+        return {name: value for name, value in given.items() if name not in SETTINGS}
+
+    def _write(self, queue: str, settings: QueueSettings, unknown: Mapping[str, Any]) -> None:
+        known = {
+            name: value
+            for name, value in settings.as_dict().items()
+            if name not in _LATER or value != getattr(DEFAULTS, name)
+        }
+        text = json.dumps({**known, **unknown}, indent=2) + "\n"
         self._tree.replace(self.path(queue), text.encode())
 
     def forget(self, queue: str) -> None:
@@ -290,4 +331,5 @@ class SettingsStore:
             return otherwise
 
     def _parse(self, path: str) -> QueueSettings:
-        return DEFAULTS.changed(documents.read(self._tree, path, _MAX_SETTINGS_BYTES))
+        given = documents.read(self._tree, path, _MAX_SETTINGS_BYTES)
+        return DEFAULTS.changed({name: given[name] for name in given if name in SETTINGS})

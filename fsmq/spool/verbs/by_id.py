@@ -128,6 +128,8 @@ def claim_id(
 ) -> Pending[Message | None]:
     """Claim the message of an id, also if it is delayed; None if there is none, or it is claimed.
 
+    None, too, while the queue is paused.
+
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
     """
@@ -135,7 +137,10 @@ def claim_id(
     work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue), tree.folder(NEW)})
     try:
         with at_index(context, queue, given_id, "claim from"):
-            deadline_ms = deadline_of(context, context.settings.get(queue), visibility)
+            settings = context.settings.get(queue)
+            if not context.gates.lets(queue, settings):
+                return Pending(Work(), lambda: None)
+            deadline_ms = deadline_of(context, settings, visibility)
             taken = None
             for _ in range(ROUNDS):
                 found = standing(context, queue, given_id)

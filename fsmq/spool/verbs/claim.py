@@ -235,7 +235,9 @@ def too_large() -> OSError:
 def _alive(
     context: Context, settings: QueueSettings, queue: str, ids: Iterator[str]
 ) -> Iterator[str | None]:
-    """Those of the ids that have not expired, and None after every few."""
+    """Those of the ids that may be claimed and have not expired, and None after every few."""
+    if context.gates.shut or not settings.is_open:
+        ids = context.gates.admit(queue, settings, ids)
     expired = 0
     for number, message_id in enumerate(ids, 1):
         can_expire = settings.retention is not None or ".x" in message_id

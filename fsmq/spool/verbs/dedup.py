@@ -99,7 +99,7 @@ def poll_in(
     work = Work()
     work.take(first.work)
     try:
-        if len(first.messages) < count:
+        if len(first.messages) < count and not context.gates.is_shut(side):
             pulled = yield from _pull(context, name, count - len(first.messages), work)
         if pulled:
             more = yield from receive.claims_in(context, side, len(pulled), visibility, room)

@@ -136,10 +136,12 @@ class Depths:
 
 class Overview(NamedTuple):
     """One queue at a glance. ``oldest``: when the oldest message that waits (new or ready) was
-    created, in Unix seconds; None if none waits whose id tells."""
+    created, in Unix seconds; None if none waits whose id tells. ``paused``: as the setting, None
+    where it does not hold now."""
 
     counts: Counts
     oldest: float | None
+    paused: bool | str | None = None
 
 
 def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
@@ -178,7 +180,8 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         if ready is None:
             continue  # it was deleted just now
         counts = Counts(len(new[name]), len(ready), in_flight[name], delayed[name])
-        result[name] = Overview(counts, oldest_of(new[name] + ready))
+        paused = context.settings.get(name).pause_at(context.clock())
+        result[name] = Overview(counts, oldest_of(new[name] + ready), paused)
     return result
 
 

@@ -1,0 +1,155 @@
+"""A paused queue: nothing is claimed from it, all else goes on, and its end is noticed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, Queue, QueueSettings, Spool
+from fsmq.spool.consumers.claims import claim_ids
+from fsmq.spool.consumers.window import Window
+from fsmq.spool.verbs import dedup
+from tests.spool.helpers import Clock
+
+
+def at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def test_nothing_is_claimed_and_all_else_goes_on(jobs: Queue) -> None:
+    jobs.put(b"1")
+    [held] = jobs.claim()
+    jobs.configure(paused=True)
+    jobs.put(b"2")
+    assert jobs.claim() == []
+    held.renew(60)
+    held.release()
+    assert jobs.claim(2) == []
+    assert jobs.counts().ready == 2
+    assert jobs.remove(held.id) == 1
+    jobs.configure(paused=False)
+    assert [m.body for m in jobs.claim(2)] == [b"2"]
+
+
+def test_timers_end_in_a_paused_queue(jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x", delay=10)
+    jobs.put(b"y")
+    jobs.claim(visibility=10)
+    jobs.configure(paused=True)
+    clock.advance(11)
+    assert jobs.claim(2) == []
+    assert jobs.counts().ready == 2
+
+
+def test_until_a_moment(jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    jobs.configure(paused=at(clock.now + 10))
+    clock.advance(9.9)
+    assert jobs.claim() == []
+    clock.advance(0.2)
+    assert len(jobs.claim()) == 1
+
+
+def test_a_moment_is_kept_in_utc(jobs: Queue, root: Path) -> None:
+    settings = jobs.configure(paused="2030-01-31T12:00:00.5+01:00")
+    assert settings.paused == "2030-01-31T11:00:00.500Z"
+    assert json.loads((root / "config" / "jobs.json").read_text())["paused"] == settings.paused
+    assert jobs.configure(paused=None).paused is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("", "now", "2030-01-31", "2030-01-31T12:00:00", "2030-02-31T12:00:00Z"),
+        *("9999-12-31T23:59:59-01:00", 1, 1.5, []),
+    ],
+)
+def test_what_is_no_moment_is_refused(jobs: Queue, wrong: object) -> None:
+    with pytest.raises(InvalidValue, match="paused: must be true, false, or a moment"):
+        jobs.configure(paused=wrong)
+
+
+@pytest.mark.parametrize("watch", ["events", "poll"])
+def test_who_waits_is_woken_by_the_end(root: Path, watch: str) -> None:
+    with Spool(root, sync="none", watch=watch) as spool, Spool(root, sync="none") as other:
+        jobs = spool.queue("jobs", create=True)
+        jobs.put(b"x")
+        jobs.configure(paused=True)
+        found: list[bytes] = []
+
+        def wait() -> None:
+            found.extend(m.body for m in jobs.claim(wait=60))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while "jobs" not in spool.context.gates.shut:
+            time.sleep(0.001)
+        started = time.monotonic()
+        other.queue("jobs").configure(paused=False)
+        thread.join()
+        assert found == [b"x"]
+        assert time.monotonic() - started < 30
+
+
+def test_who_waits_rests(root: Path) -> None:
+    """A message that comes to a paused queue, or stays ready in one, keeps nobody busy."""
+    with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
+        jobs = spool.queue("jobs", create=True)
+        jobs.configure(paused=True)
+        other.queue("jobs").put(b"x")
+        before, started = time.thread_time(), time.monotonic()
+        assert jobs.claim(wait=1.5) == []
+        assert time.monotonic() - started >= 1.5
+        assert time.thread_time() - before < 0.2
+
+
+def test_a_consumer_gets_nothing(jobs: Queue) -> None:
+    jobs.put(b"x")
+    jobs.spool.deliver()
+    window = Window(jobs.spool.tree, "jobs")
+    jobs.configure(paused=True)
+    assert jobs.spool.complete(claim_ids(jobs.spool.context, window, 10)) == []
+    jobs.configure(paused=False)
+    assert len(jobs.spool.complete(claim_ids(jobs.spool.context, window, 10))) == 1
+
+
+def test_a_message_is_not_claimed_by_its_id_either(spool: Spool) -> None:
+    spool.create_queue("tasks", index=True)
+    tasks = spool.indexed("tasks")
+    tasks.upsert([NewMessage(b"x", id="a")])
+    spool.configure("tasks", {"paused": True})
+    assert tasks.claim("a") is None
+    spool.configure("tasks", {"paused": None})
+    assert tasks.claim("a") is not None
+
+
+def test_what_is_not_shown_of_a_dedup_queue_stays_where_equal_ones_collapse(spool: Spool) -> None:
+    for side in (dedup.read_side("x"), dedup.write_side("x")):
+        spool.create_queue(side)
+    spool.configure(dedup.read_side("x"), {"paused": True})
+    spool.complete(spool.unsynced.dedup_send("x", [b"1"]))
+    spool.deliver()
+    assert spool.complete(dedup.poll(spool.context, "x", 1, None)) == []
+    assert spool.counts(dedup.write_side("x")).ready == 1
+
+
+def test_members_of_a_later_version_stay(jobs: Queue, root: Path) -> None:
+    path = root / "config" / "jobs.json"
+    path.write_text(json.dumps({"max_depth": 10, "colour": {"of": "it"}}))
+    assert jobs.settings() == QueueSettings(max_depth=10)
+    jobs.configure(retention=60)
+    assert json.loads(path.read_text())["colour"] == {"of": "it"}
+    assert jobs.settings() == QueueSettings(max_depth=10, retention=60.0)
+
+
+def test_a_program_of_before_understands_the_file_while_nothing_new_is_used(
+    jobs: Queue, root: Path
+) -> None:
+    jobs.configure(max_depth=5, paused=True)
+    jobs.configure(paused=False)
+    assert "paused" not in json.loads((root / "config" / "jobs.json").read_text())
