@@ -66,9 +66,9 @@ def ask(suite: Suite, method: str, path: str, body: bytes = b"") -> Answer:
         return wire.ask(method, path, {}, body)
 
 
-def fill(disk: Path) -> Path:
+def fill(disk: Path, name: str = "ballast") -> Path:
     """Use up all space; the file that holds it."""
-    ballast = disk / "ballast"
+    ballast = disk / name
     with ballast.open("wb", buffering=0) as file:
         for size in (65_536, 1024, 1):
             try:
@@ -244,6 +244,50 @@ def test_what_a_consumer_cannot_store_on_a_full_disk_counts_as_no_delivery(disk:
             assert batch is not None
             assert [claim.id for claim in batch.claims["q"]] == ids[10:]
             assert {claim.deliveries for of in batch.claims.values() for claim in of} == {1}
+
+
+
+def test_a_batch_that_cannot_be_divided_on_a_full_disk_counts_as_no_delivery(disk: Path) -> None:
+    clock = Clock()
+    with Spool(disk / "mq", sync="none", clock=clock) as spool:
+        jobs = spool.queue("q", create=True)
+        jobs.configure(max_deliveries=2, dead_letter_queue="dead")
+        ids = jobs.put_many([NewMessage(b"x")] * 60)
+        spool.deliver()
+        with Consumer(spool, "spark", visibility=10) as consumer:
+            assert consumer.claim("s", 0, ["q"], 60) is not None
+        ballast = fill(disk)
+        failed = 0
+        while True:
+            # Room for one part more each time.
+            os.truncate(ballast, ballast.stat().st_size - 4096)
+            clock.advance(20)
+            spool.deliver()
+            with Consumer(spool, "spark", visibility=10, counts_again=False) as consumer:
+                try:
+                    for batch in consumer.batches("s", 0):
+                        if len(batch) > 1:
+                            consumer.divide(consumer.renew_batch(batch), 4)
+                except Unavailable:
+                    failed += 1
+                held = [claim.id for b in consumer.batches("s", 0) for claim in b.claims["q"]]
+                if max(map(len, consumer.batches("s", 0))) == 1:
+                    break
+            ready = [message.id for message in jobs.peek(60) if message.id not in held]
+            assert sorted({*held, *ready}) == sorted(ids)
+        assert failed > 1
+        one = consumer.batches("s", 0)[0]
+        full = fill(disk, "more")
+        with Consumer(spool, "spark", visibility=10, counts_again=False) as consumer:
+            one = consumer.renew_batch(one)
+            for _ in range(3):
+                with pytest.raises(Unavailable, match="cannot divide"):
+                    consumer.divide(one, 4)
+        full.unlink()
+        clock.advance(20)
+        spool.deliver()
+        assert {m.deliveries for m in jobs.claim(60)} <= {1, 2}
+        assert spool.counts("dead").total == 0
 
 
 def test_a_claim_holds_that_began_on_a_full_disk_of_whole_seconds(tmp_path: Path) -> None:

@@ -287,6 +287,57 @@ def test_a_batch_that_fails_is_divided_until_what_does_harm_is_alone(
     assert spool.counts("jobs").total == 0
 
 
+def test_what_cannot_be_buried_is_delivered_once_more(spool: Spool, jobs: Queue) -> None:
+    """As the mover does it: a message of its id is among the dead letters already."""
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    spool.queue("dead").put(b"an older one", id="own")
+    jobs.put(b"x", id="own")
+    spool.deliver()
+    with Consumer(spool, "spark") as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 1)
+        assert batch is not None
+        [again] = consumer.divide(batch, 2)
+        assert [claim.deliveries for claim in again.claims["jobs"]] == [2]
+        spool.queue("dead").remove("own")
+        spool.reap()
+        assert [len(batch) for batch in consumer.divide(again, 2)] == [0]
+    assert [message.body for message in spool.queue("dead").peek()] == [b"x"]
+
+
+def test_only_what_a_batch_has_claimed_is_buried_or_counted(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    """Its claim has ended, and others have claimed it, or put another message of its id."""
+    for deliveries in (1, 9):
+        jobs.configure(max_deliveries=deliveries, dead_letter_queue="dead")
+        for is_another in (False, True):
+            jobs.put(b"x", id="own")
+            spool.deliver()
+            with Consumer(spool, "spark", visibility=10) as consumer:
+                batch = consumer.claim("s", 0, ["jobs"], 1)
+                assert batch is not None
+                clock.advance(20)
+                jobs.configure(max_deliveries=9)
+                if is_another:
+                    jobs.remove("own")
+                    spool.reap()
+                    jobs.put(b"another", id="own")
+                spool.deliver()
+                [theirs] = jobs.claim(visibility=10)
+                jobs.configure(max_deliveries=deliveries)
+                assert [len(batch) for batch in consumer.divide(batch, 2)] == [0]
+                consumer.commit("s", batch.number)
+            clock.advance(5)
+            assert jobs.claim() == []
+            clock.advance(6)
+            jobs.configure(max_deliveries=9)
+            spool.deliver()
+            [again] = jobs.claim()
+            assert (again.body, again.deliveries) == (theirs.body, (theirs.deliveries or 0) + 1)
+            jobs.remove("own")
+            spool.reap()
+
+
 def test_what_was_committed_is_finished_by_any_mover(
     spool: Spool, jobs: Queue, clock: Clock
 ) -> None:

@@ -58,6 +58,14 @@ class Claimed(NamedTuple):
         count = context.stamps.deliveries(self.id, found.st_mtime_ns)
         return found.st_size == self.size and count >= self.deliveries
 
+    def is_held(self, context: Context, fd: int, found: os.stat_result) -> bool:
+        """Whether an open file of ``delay/`` is held by this claim still. Raises OSError."""
+        if not stat.S_ISREG(found.st_mode) or not self.is_file(context, fd, found):
+            return False
+        # Else its timer had ended, and another consumer has claimed it.
+        stamp = context.stamps.decode(self.id, found.st_mtime_ns)
+        return stamp is None or stamp.deliveries in (None, self.deliveries)
+
 
 def claim_ids(
     context: Context,
@@ -150,12 +158,8 @@ def _stamp_of(context: Context, queue: str, claim: Claimed) -> int | None:
     if latched is None:
         return None
     try:
-        if not claim.is_file(context, latched.fd, latched.found):
-            return None
-        stamp = context.stamps.decode(claim.id, latched.found.st_mtime_ns)
-        if stamp is not None and stamp.deliveries not in (None, claim.deliveries):
-            return None  # its timer had ended, and another consumer has claimed it
-        return latched.found.st_mtime_ns
+        is_held = claim.is_held(context, latched.fd, latched.found)
+        return latched.found.st_mtime_ns if is_held else None
     finally:
         latched.close()
 
@@ -253,13 +257,8 @@ def _renew_one(
         return claim  # the next renewal finds out what has become of it
     if latched is not None:
         try:
-            if not stat.S_ISREG(latched.found.st_mode) or not claim.is_file(
-                context, latched.fd, latched.found
-            ):
+            if not claim.is_held(context, latched.fd, latched.found):
                 return None
-            stamp = stamps.decode(claim.id, latched.found.st_mtime_ns)
-            if stamp is not None and stamp.deliveries not in (None, claim.deliveries):
-                return None  # its timer had ended, and another consumer has claimed it
             mtime_ns = stamps.encode(claim.id, deadline_ms, claim.deliveries)
             if latched.stamp(context, path, mtime_ns):
                 work.closed.append(path)
@@ -299,7 +298,7 @@ def count_delivery(
         latched = latch_patiently(context, path)
         if latched is not None:
             try:
-                if claim.is_file(context, latched.fd, latched.found):
+                if claim.is_held(context, latched.fd, latched.found):
                     deliveries = min(claim.deliveries + 1, MAX_COUNT)
                     mtime_ns = stamps.encode(claim.id, deadline_ms, deliveries)
                     if latched.stamp(context, path, mtime_ns):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from ..context import OpenSpool
+from ..durability.unfinished import exists
 from ..errors import FsmqError, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout.dead_letter import USED_UP
-from ..layout.names import check_queue
+from ..layout.names import check_queue, fits
 from ..layout.uuids import uuid7
 from ..verbs.release import bury_now, is_used_up
 from .batches import finish_committed, take_lock
@@ -160,9 +161,7 @@ class Consumer:
                     self._store(batch)
             except BaseException:
                 # On a full disk, say: each new attempt would count as a delivery to nobody.
-                for queue, of_queue in claims.items():
-                    self._release(queue, of_queue)
-                self._windows.clear()
+                self._release_all(claims)
                 raise
             self._context.journal.flush()
             return batch
@@ -199,11 +198,17 @@ class Consumer:
             # First the smaller one: after a crash nothing is in two batches, and what is in none
             # comes back by its timer.
             divided = [replace(batch, claims=shares[0])]
-            self._store(divided[0])
-            for share in shares[1:]:
-                number = self._beyond(batch.stream, batch.number)
-                divided.append(Batch(uuid7(), batch.stream, number, share))
-                self._store(divided[-1])
+            try:
+                self._store(divided[0])
+                for share in shares[1:]:
+                    number = self._beyond(batch.stream, batch.number)
+                    part = Batch(uuid7(), batch.stream, number, share)
+                    self._store(part)
+                    divided.append(part)
+            except BaseException:
+                for share in shares[len(divided) :]:
+                    self._release_all(share)
+                raise
             return divided
 
     def commit(self, stream: str, upto: int) -> int:
@@ -241,10 +246,12 @@ class Consumer:
             if claimed and room is not None:
                 room -= sum(claim.size for claim in claimed)
 
-    def _release(self, queue: str, claims: Sequence[Claimed]) -> None:
+    def _release_all(self, claims: Mapping[str, Sequence[Claimed]]) -> None:
         """Release claims that nobody has seen, as far as the disk lets us."""
-        with suppress(FsmqError):
-            self._spool.complete(release_claims(self._context, queue, claims))
+        for queue, of_queue in claims.items():
+            with suppress(FsmqError):
+                self._spool.complete(release_claims(self._context, queue, of_queue))
+        self._windows.clear()
 
     def _claim(self, queue: str, count: int, room: int | None) -> list[Claimed]:
         is_pass = self._before_ns is not None
@@ -275,15 +282,27 @@ class Consumer:
                 except (NoSuchQueue, NoSuchMessage):
                     kept = None
                 batch = batch.with_claims(queue, [] if kept is None else [kept])
-                self._store(batch)
+                try:
+                    self._store(batch)
+                except BaseException:
+                    self._release_all(batch.claims)  # or the file has a count that nobody knows
+                    raise
         return batch
 
     def _retry_one(self, queue: str, claim: Claimed) -> Claimed | None:
-        settings = self._context.settings_of(queue)
-        if settings.dead_letter_queue is not None and is_used_up(settings, claim.deliveries):
-            self._spool.complete(bury_now(self._context, queue, claim.id, USED_UP))
+        context = self._context
+        if self._is_buried_next(queue, claim):
+            self._spool.complete(bury_now(context, queue, claim.id, USED_UP, claim.is_held))
             return None
-        return self._spool.complete(count_delivery(self._context, queue, claim, self._visibility))
+        return self._spool.complete(count_delivery(context, queue, claim, self._visibility))
+
+    def _is_buried_next(self, queue: str, claim: Claimed) -> bool:
+        settings = self._context.settings_of(queue)
+        to = settings.dead_letter_queue
+        if to is None or not is_used_up(settings, claim.deliveries) or not fits(to, claim.id):
+            return False
+        # One whose id is there already is delivered once more, as the mover does it.
+        return not exists(self._tree, to, claim.id)
 
     def _renew_part(self, batch: Batch, queue: str, claims: Sequence[Claimed]) -> Batch:
         """Renew some claims of a batch; the batch as it is then, stored if it has changed."""
@@ -304,7 +323,7 @@ class Consumer:
             with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
                 self._store(batch)
         except BaseException:
-            self._release(queue, [new for new in changes.values() if new is not None])
+            self._release_all({queue: [new for new in changes.values() if new is not None]})
             raise
         lost = [old.id for old, new in changes.items() if new is None]
         if lost:

@@ -20,7 +20,7 @@ from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
-from .latch import Latched, latch_patiently, restamp
+from .latch import IsWanted, Latched, anyone, latch_patiently, restamp
 
 
 def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
@@ -113,11 +113,16 @@ def _claimed(context: Context, queue: str) -> Iterator[str]:
 
 
 def bury_now(
-    context: Context, queue: str, message_id: str, reason: str | None = None
+    context: Context,
+    queue: str,
+    message_id: str,
+    reason: str | None = None,
+    is_wanted: IsWanted = anyone,
 ) -> Pending[None]:
     """Move a claimed message to the dead-letter queue before its deliveries are used up.
 
     reason: what the dead letter tells of it.
+    is_wanted: whether a claimed file of this id is the one that is meant.
 
     Raises:
         InvalidValue: the queue has no dead-letter queue, the id cannot be one, or the reason is
@@ -140,7 +145,8 @@ def bury_now(
             raise NoSuchMessage(queue, message_id, "that is in flight")
         details = None
         try:
-            details = bury(context, latched, queue, message_id, dead_letters, reason)
+            if is_wanted(context, latched.fd, latched.found):
+                details = bury(context, latched, queue, message_id, dead_letters, reason)
         finally:
             if details is None:
                 latched.close()
