@@ -246,7 +246,6 @@ def test_what_a_consumer_cannot_store_on_a_full_disk_counts_as_no_delivery(disk:
             assert {claim.deliveries for of in batch.claims.values() for claim in of} == {1}
 
 
-
 def test_a_batch_that_cannot_be_divided_on_a_full_disk_counts_as_no_delivery(disk: Path) -> None:
     clock = Clock()
     with Spool(disk / "mq", sync="none", clock=clock) as spool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from errno import ENOSPC
 from typing import TypeVar
+from unittest import mock
 
 from fsmq.spool import FsmqError, Message, NewMessage, Queue, Spool
+from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
@@ -346,6 +349,31 @@ class Client:
                 message = Q, claim.id
                 op.must.append(model.keeps(op, taken.claim, message, claim.deliveries, _SHORT_MS))
             op.answer = str(kept.claims[Q])
+
+    def fail_to_store(self) -> None:
+        """Claim a batch that cannot be stored: what was claimed is released uncounted."""
+        assert self.consumer is not None
+        refuses = mock.patch.object(consumer_module, "save", side_effect=OSError(ENOSPC, "full"))
+        with self.asking("take a batch that cannot be stored") as op, refuses:
+            op.once = [model.takes_any(op, Q, _SHORT_MS), model.gives_back_any(op)]
+            op.at_end = lambda world: all(m.by != op.number for m in world.messages)
+            self.consumer.claim(STREAM, 0, [Q], 1)
+
+    def divide_batch(self) -> None:
+        """The batch was not done: it comes in parts. What is alone comes again, or is buried."""
+        assert self.consumer is not None
+        taken = self.taken
+        if taken is None:
+            return
+        with self.asking("divide the batch") as op:
+            op.once = [model.buries_own(Q, taken.claim)]
+            before = {claim.id: claim.deliveries for claim in taken.batch.claims[Q]}
+            divided = self.consumer.divide(taken.batch, 2)
+            for claim in (claim for part in divided for claim in part.claims[Q]):
+                if claim.deliveries > before[claim.id]:
+                    op.must.append(model.counts(op, taken.claim, (Q, claim.id), _SHORT_MS))
+            op.answer = str(divided)
+            self.taken = Taken(taken.claim, divided[-1])
 
     def commit_batch(self) -> None:
         assert self.consumer is not None

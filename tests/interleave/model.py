@@ -274,6 +274,25 @@ def takes_for(op: Operation, queue: str, message_id: str, count: int, span_ms: i
     ]
 
 
+def takes_any(op: Operation, queue: str, span_ms: int) -> Effect:
+    """A message that is not hidden is claimed for so long; nobody is told which."""
+    return lambda world, now: [
+        world.replaced(m, m.claimed(op.number, clock + span_ms))
+        for m in world.within(queue)
+        for clock in op.clocks
+        if m.until <= now
+    ]
+
+
+def gives_back_any(op: Operation) -> Effect:
+    """What this operation has claimed is free, as if it had not been."""
+    return lambda world, now: [
+        world.changed(m, until=0, by=0, count=m.count - 1)
+        for m in world.messages
+        if m.by == op.number
+    ]
+
+
 def gives_back(op: Operation, claim: int, message_id: str) -> Effect:
     """A claim ends as if it had not been."""
     return lambda world, now: [
@@ -321,6 +340,21 @@ def keeps(op: Operation, claim: int, message: tuple[str, str], count: int, span_
                 yield world.replaced(m, m.claimed(claim, until))
 
     return effect
+
+
+def counts(op: Operation, claim: int, message: tuple[str, str], span_ms: int) -> Effect:
+    """A claim is one more delivery of its message."""
+    return lambda world, now: [
+        world.changed(m, until=clock + span_ms, count=m.count + 1)
+        for m in world.named(*message)
+        for clock in op.clocks
+        if m.by == claim
+    ]
+
+
+def buries_own(queue: str, claim: int) -> Effect:
+    """What this claim holds is buried."""
+    return lambda world, now: [_buried(world, m) for m in world.within(queue) if m.by == claim]
 
 
 def commits(queue: str, claim: int) -> Effect:

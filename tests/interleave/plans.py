@@ -37,7 +37,7 @@ _THIRD = ("remove", "put and deliver", "claim", "lapse, claim")
 _LOOKING = (
     *("put own", "claim known", "claim and hang up", "renew", "release", "back off", "bury"),
     *("remove held", "purge", "delete queue", "deliver", "redeliver", "keep batch"),
-    "commit batch",
+    *("commit batch", "retry batch", "bury batch"),
 )
 # What finds most in little time: the part that is run with the tests.
 _QUICK = ("remove, put, deliver, claim", "delete and create queue, put")

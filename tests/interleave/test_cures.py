@@ -76,6 +76,11 @@ def know_claims_by_ids(patch: Patch) -> None:
     patch.setattr(Claimed, "is_file", lambda *of: True)
 
 
+def take_any_claim_for_ones_own(patch: Patch) -> None:
+    """A consumer does not look whether what it is about to bury or to count is its own claim."""
+    patch.setattr(Claimed, "is_held", lambda *of: True)
+
+
 def stamp_what_was_written(patch: Patch) -> None:
     """A put sets its delay through the descriptor, whatever has become of the file."""
 
@@ -125,6 +130,8 @@ CURES: Sequence[tuple[Callable[[Patch], None], Plan]] = (
     (look_once_at_what_is_hidden, Plan("purge", "claim")),
     (know_claims_by_ids, Plan("keep batch", "lapse, claim, remove, put")),
     (know_claims_by_ids, Plan("commit batch", "lapse, claim, remove, put")),
+    (take_any_claim_for_ones_own, Plan("bury batch", "remove, put, deliver, claim")),
+    (take_any_claim_for_ones_own, Plan("retry batch", "lapse, claim")),
     (stamp_what_was_written, Plan("put delayed", "restart mover, claim")),
     (believe_a_cleared_listing, Plan("census", "drop events")),
     (move_to_any_queue, Plan("make moves", "delete the other queue")),

@@ -129,6 +129,12 @@ def batch(s: Scene) -> None:
     s.one.take_batch()
 
 
+def batch_of_two(s: Scene) -> None:
+    two_ready(s)
+    s.one.open_consumer()
+    s.one.take_batch(2)
+
+
 def committed(s: Scene) -> None:
     """The consumer has died between its commit's rename and the removals."""
     batch(s)
@@ -238,6 +244,14 @@ VERBS: dict[str, Verb] = {
     "census": Verb(lambda s: s.one.count(), held),
     "take batch": Verb(lambda s: s.one.take_batch(), consuming),
     "keep batch": Verb(lambda s: s.one.keep_batch(), batch),
+    "fail to store batch": Verb(lambda s: s.one.fail_to_store(), consuming),
+    "divide batch": Verb(
+        steps(lambda s: s.one.divide_batch(), lambda s: s.one.commit_batch()), batch_of_two
+    ),
+    "retry batch": Verb(lambda s: s.one.divide_batch(), batch),
+    "bury batch": Verb(
+        lambda s: s.one.divide_batch(), steps(batch, lambda s: s.other.bury_used_up())
+    ),
     "commit batch": Verb(lambda s: s.one.commit_batch(), batch),
     "finish abandoned": Verb(lambda s: s.one.finish_abandoned(), committed),
     "dedup send": Verb(lambda s: s.one.dedup_send(b"equal"), dedup, "dedup"),

@@ -252,10 +252,11 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
         _check_moved(spool, promised)
     _check_by_id(outcome)
     came = set(bodies) & promised.batch
-    if promised.given is None and came != (promised.batch if is_given else set()):
+    is_one = promised.is_whole and promised.given is None
+    if is_one and came != (promised.batch if is_given else set()):
         raise Broken("a part of a batch was committed")
-    _check_side(spool, promised)
-    if lost := promised.must - set(bodies):
+    promised.dying -= _check_side(spool, promised, set(bodies))
+    if lost := (promised.must | promised.dying) - set(bodies):
         raise Broken(f"{lost} are lost")
     if extra := set(bodies) - promised.may:
         raise Broken(f"{extra} are torn, or back")
@@ -299,11 +300,14 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
     with Consumer(spool, CONSUMER, visibility=HOLD_S) as consumer:
         batches = consumer.batches("scenario", 0)
     claims = [claim for batch in batches for claim in batch.claims[JOBS]]
+    if len(claims) > len({claim.id for claim in claims}):
+        raise Broken(f"given in two batches: {batches}")
     given = {FIRST[claim.id] for claim in claims if unfinished.exists(spool.tree, JOBS, claim.id)}
     if promised.given is not None and bool(batches) != promised.given:
         raise Broken(f"a batch is {'gone' if promised.given else 'given again'}")
-    # What someone has removed meanwhile is left out.
-    if batches and not promised.batch - promised.doomed <= given <= promised.batch:
+    # What someone has removed meanwhile is left out; so is what was in no part when it crashed.
+    least = promised.batch - promised.doomed if promised.is_whole or promised.given else set()
+    if batches and not least <= given <= promised.batch:
         raise Broken(f"of the batch {promised.batch} only {given} is given again")
     return bool(batches)
 
@@ -327,10 +331,14 @@ def _run_jobs_again(spool: Spool, promised: Promised) -> None:
             promised.must.add(body)
 
 
-def _check_side(spool: Spool, promised: Promised) -> None:
+def _check_side(spool: Spool, promised: Promised, out: set[bytes]) -> set[bytes]:
+    """What came out of the other queue, and not of jobs, too."""
     side = [message.body for message in spool.queue(SIDE).claim(100)]
     if not promised.side_must <= set(side) <= promised.side_may or len(side) > len(set(side)):
         raise Broken(f"{side} came out of {SIDE}: {promised.side_must} to {promised.side_may}")
+    if twice := promised.dying & out & set(side):
+        raise Broken(f"{twice} came out of {JOBS} and of {SIDE}")
+    return set(side)
 
 
 def _poll(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
@@ -373,6 +381,8 @@ def _drain(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
         clock.now = moment
         for message in jobs.claim(100, visibility=10 * HOLD_S):
             bodies.append(message.body)
+            if (message.deliveries or 0) <= promised.least.get(message.body, 0):
+                raise Broken(f"{message.body!r} was claimed {promised.least[message.body]} times")
             if promised.held.get(message.body, 0.0) > moment:
                 raise Broken(f"{message.body!r} was handed out while it was held")
         if missing := promised.free - set(bodies):

@@ -23,6 +23,8 @@ FAMILIES = {
     "claim": ("claim", "take_batch"),
     "renew": ("renew", "renew_ready"),
     "release": ("release",),
+    "divide": ("divide_batch", "retry_batch"),
+    "bury": ("bury_batch",),
     "remove": ("remove_held", "remove_ready", "remove_new", "commit_batch"),
     "purge": ("purge", "purge_at_once"),
     "delete a queue": ("delete_queue", "delete_queue_at_once"),
@@ -56,6 +58,7 @@ NOT_ITS_OWN = {
     "dedup poll": ("new",),
     "dedup ack": ("new",),
     "move": ("queues", "remove"),
+    "bury": ("queues", "config"),  # of the setting that it needs
     # A second name takes the first one along here, which is more than is promised of filesystems.
     # What it removes has no link any more: a claim, or fsck, removes it if it is back.
     "upsert": ("new", "queue", "delay", "remove"),

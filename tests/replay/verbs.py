@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from errno import ENOSPC
+from functools import partial
 from unittest import mock
 
-from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool, Unavailable
+from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.filters import Filter
@@ -66,6 +69,12 @@ class Promised:
     # The bodies of the consumer's batch, and whether it is given again; None: all of it or nothing.
     batch: frozenset[bytes] = frozenset()
     given: bool | None = False
+    # Whether the batch is one file, so that its commit is one rename.
+    is_whole: bool = True
+    # How often bodies have been claimed at least.
+    least: dict[bytes, int] = field(default_factory=dict)
+    # Bodies of which a burial has begun: they come out of jobs or of "side".
+    dying: set[bytes] = field(default_factory=set)
     # What must come out of the dedup queue, how many copies may, and what not before when.
     dups_must: set[bytes] = field(default_factory=lambda: {WAITS, SHOWN, CLAIMED})
     dups_may: Counter[bytes] = field(default_factory=lambda: Counter((WAITS, SHOWN, CLAIMED)))
@@ -342,15 +351,81 @@ class Doer(DoesIds):
         with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
             consumer.claim("scenario", 0, [JOBS], 9)
             claims = [claim for b in consumer.batches("scenario", 0) for claim in b.claims[JOBS]]
+            is_whole = len(consumer.batches("scenario", 0)) < 2
         bodies = frozenset(FIRST[claim.id] for claim in claims if claim.id in FIRST)
         deadline = self.clock() + HOLD_S
 
         def taken(p: Promised) -> None:
             p.held.update(dict.fromkeys(bodies, deadline))
-            p.batch, p.given = bodies, bool(bodies)
+            p.batch, p.given, p.is_whole = bodies, bool(bodies), is_whole
 
         self.end(taken)
         return bodies
+
+    def fail_to_store(self) -> None:
+        """What a batch has claimed is released if the batch cannot be stored."""
+        self.begin(lambda p: p.free.clear())
+        refuses = mock.patch.object(consumer_module, "save", side_effect=OSError(ENOSPC, "full"))
+        with (
+            Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer,
+            refuses,
+            suppress(Unavailable),
+        ):
+            consumer.claim("scenario", 0, [JOBS], 9)
+        free = {m.body for m in self.jobs.peek(9) if m.body in FIRST.values()}
+        self.end(lambda p: p.free.update(free))
+
+    def divide_batch(self) -> None:
+        """A batch of two that was not done comes back in two parts."""
+        self.deliver()
+        bodies = self.take_batch()
+        self._divide(bodies)
+
+    def retry_batch(self) -> None:
+        """What was not done, and is alone, is delivered once more."""
+        self._divide(self.take_batch())
+
+    def _divide(self, bodies: frozenset[bytes]) -> None:
+        def begin(p: Promised) -> None:
+            p.given, p.is_whole = None, False
+
+        self.begin(begin)
+        with self._dividing() as consumer:
+            divided = [
+                part
+                for batch in consumer.batches("scenario", 0)
+                for part in consumer.divide(batch, 2)
+            ]
+            alone = {
+                FIRST[claim.id]: claim.deliveries
+                for part in divided
+                for claim in part.claims[JOBS]
+                if len(divided) == 1 and claim.id in FIRST
+            }
+        deadline = self.clock() + 2 * HOLD_S
+
+        def done(p: Promised) -> None:
+            p.given = bool(bodies)
+            # A burial begins by ending the claim, and setting the count back.
+            kept = alone.keys() - p.dying
+            p.held.update(dict.fromkeys(kept, deadline))
+            p.least.update({body: alone[body] for body in kept})
+
+        self.end(done)
+
+    def bury_batch(self) -> None:
+        """What is alone, and whose deliveries are used up, is buried."""
+        self.jobs.configure(max_deliveries=9, dead_letter_queue=SIDE)
+        bodies = self.take_batch()
+        self.begin(partial(_doom, bodies))
+        with mock.patch.object(consumer_module, "is_used_up", return_value=True):
+            self._divide(bodies)
+        buried = bodies & {message.body for message in self.spool.queue(SIDE).peek(9)}
+        self.end(partial(_bury, buried))
+
+    def _dividing(self) -> Consumer:
+        """The consumer, as a program has it that divides what fails."""
+        return Consumer(self.spool, CONSUMER, visibility=2 * HOLD_S, counts_again=False)
 
     def commit_batch(self) -> None:
         bodies = self.take_batch()
@@ -504,6 +579,10 @@ VERBS = (
     "publish",
     "take_batch",
     "commit_batch",
+    "fail_to_store",
+    "divide_batch",
+    "retry_batch",
+    "bury_batch",
     "stage",
     "stage_and_remove",
     "reap",
@@ -547,9 +626,27 @@ def _forget(promised: Promised, bodies: set[bytes]) -> None:
     """A removal has begun: nothing is promised of these any more."""
     promised.must -= bodies
     promised.free -= bodies
+    promised.dying -= bodies
     for body in bodies:
         promised.held.pop(body, None)
     promised.doomed |= bodies
+
+
+def _doom(bodies: Set[bytes], promised: Promised) -> None:
+    """A burial has begun: these come out of jobs, or of the queue of the dead letters."""
+    doomed = bodies & promised.must
+    promised.must -= bodies
+    promised.dying |= doomed
+    promised.side_may |= bodies
+    promised.doomed |= bodies
+    for body in bodies:
+        promised.held.pop(body, None)
+
+
+def _bury(bodies: Set[bytes], promised: Promised) -> None:
+    promised.side_must |= bodies
+    promised.may -= bodies
+    promised.dying -= bodies
 
 
 def _undecide(promised: Promised, *names: str) -> None:
