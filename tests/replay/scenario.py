@@ -307,7 +307,8 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
         raise Broken(f"a batch is {'gone' if promised.given else 'given again'}")
     # What someone has removed meanwhile is left out; so is what was in no part when it crashed.
     least = promised.batch - promised.doomed if promised.is_whole or promised.given else set()
-    if batches and not least <= given <= promised.batch:
+    most = given if promised.is_taking else promised.batch
+    if batches and not least <= given <= most:
         raise Broken(f"of the batch {promised.batch} only {given} is given again")
     return bool(batches)
 

@@ -69,8 +69,9 @@ class Promised:
     # The bodies of the consumer's batch, and whether it is given again; None: all of it or nothing.
     batch: frozenset[bytes] = frozenset()
     given: bool | None = False
-    # Whether the batch is one file, so that its commit is one rename.
+    # Whether the batch is one file, so that its commit is one rename; whether it may be more.
     is_whole: bool = True
+    is_taking: bool = False
     # How often bodies have been claimed at least.
     least: dict[bytes, int] = field(default_factory=dict)
     # Bodies of which a burial has begun: they come out of jobs or of "side".
@@ -347,7 +348,13 @@ class Doer(DoesIds):
 
     def take_batch(self) -> frozenset[bytes]:
         """A consumer learns of a batch only when that is stored; what it has by then."""
-        self.begin(lambda p: p.free.clear())
+
+        def begin(p: Promised) -> None:
+            p.free.clear()
+            p.is_taking = True
+            p.batch = p.batch if p.given is not False else frozenset()
+
+        self.begin(begin)
         with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
             consumer.claim("scenario", 0, [JOBS], 9)
             claims = [claim for b in consumer.batches("scenario", 0) for claim in b.claims[JOBS]]
@@ -358,6 +365,7 @@ class Doer(DoesIds):
         def taken(p: Promised) -> None:
             p.held.update(dict.fromkeys(bodies, deadline))
             p.batch, p.given, p.is_whole = bodies, bool(bodies), is_whole
+            p.is_taking = False
 
         self.end(taken)
         return bodies
