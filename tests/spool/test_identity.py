@@ -13,6 +13,7 @@ from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.verbs import claim as claim_module
+from fsmq.spool.verbs import latch as latch_module
 from fsmq.spool.verbs.latch import Latched
 from tests.spool.helpers import Clock, tree_of
 
@@ -369,3 +370,28 @@ def test_a_dead_letter_queue_takes_no_id_that_could_not_be_claimed_there(
     jobs.release(long)
     assert tree_of(root)["queues/jobs"] == [long]
     assert spool.counts(dead).total == 0
+
+
+@pytest.mark.parametrize("visibility", [0, 60], ids=["a claim that has ended", "a claim"])
+def test_a_claimer_that_stalls_before_its_lock_changes_no_claim(
+    jobs: Queue,
+    spool: Spool,
+    other: Spool,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    visibility: int,
+) -> None:
+    """It has opened the file, and another one claims the message."""
+    jobs.put(b"x")
+    spool.deliver()
+    taken: list[Message] = []
+    with monkeypatch.context() as patched:
+        before(
+            patched,
+            latch_module.fcntl,
+            "flock",
+            lambda: taken.extend(other.queue("jobs").claim(visibility=visibility)),
+        )
+        assert jobs.claim() == []
+    [found], [held] = jobs.peek(state="in_flight"), taken
+    assert (found.deliveries, found.deadline) == (held.deliveries, held.deadline) != (2, None)

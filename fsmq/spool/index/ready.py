@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 
 from ..errors import NoSuchQueue
 from ..layout.names import is_id
 from ..layout.settings import QueueSettings
+from ..layout.steps import FEW
 from ..layout.throttle import Throttle
 from ..layout.transitions import QUEUES
 from ..layout.tree import Tree
@@ -112,40 +113,31 @@ class Ready:
             entry = self._entries.setdefault(queue, _Entry(self._share_of(queue)))
         self._scan(queue, entry)
 
-    def pop(self, queue: str, *, refresh: bool = True) -> str | None:
-        """Take the next id of a queue out of its index; None if nothing is ready.
-
-        refresh: take in file events first. Without it they are looked at only when there is
-            nothing else: to do so for each of many costs as much as all the rest of it.
-
-        Raises:
-            NoSuchQueue
-        """
-        if refresh:
-            self._refresh_for(queue)
-        with self._lock:
-            entry = self._entries.get(queue)
-            message_id = None
-            if entry is not None:
-                entry.used = time.monotonic()
-                message_id = entry.index.pop()
-        if message_id is None and not refresh:
-            return self.pop(queue)
-        return message_id
-
-    def popped(self, queue: str) -> Iterator[str]:
-        """The ids of a queue, each taken out of its index.
+    def popped(self, queue: str, wanted: int = 1) -> Generator[str, None, None]:
+        """The ids of a queue, each taken out of its index; close it when done.
 
         At most one of them was set apart: one whose time has come, or else, behind all others, the
-        next. For a disk that refuses must not look like an empty queue. Raises NoSuchQueue.
+        next. For a disk that refuses must not look like an empty queue.
+
+        wanted: how many the caller will most likely take.
+
+        Raises NoSuchQueue.
         """
         failed = self._pop_failed(queue)
         if failed is not None:
             yield failed
-        first = True
-        while (message_id := self.pop(queue, refresh=first)) is not None:
-            first = False
-            yield message_id
+        self._refresh_for(queue)
+        is_fresh = True
+        while some := self._pop_some(queue, min(wanted, FEW), is_fresh):
+            is_fresh = False
+            some.reverse()
+            try:
+                while some:
+                    yield some.pop()
+            finally:
+                for message_id in some:
+                    self.add(queue, message_id)
+            wanted = max(1, wanted - FEW)
         if failed is None and (failed := self._pop_failed(queue, early=True)) is not None:
             yield failed
 
@@ -281,6 +273,18 @@ class Ready:
             except NoSuchQueue:
                 self._announce(queue, EVERYONE)
 
+    def _pop_some(self, queue: str, limit: int, is_fresh: bool) -> list[str]:
+        """Up to ``limit`` ids. is_fresh: what events tell of is taken in; else if there is none."""
+        with self._lock:
+            entry = self._entries.get(queue)
+            some = [] if entry is None else entry.index.pop_some(limit)
+            if entry is not None:
+                entry.used = time.monotonic()
+        if some or is_fresh:
+            return some
+        self._refresh_for(queue)
+        return self._pop_some(queue, limit, is_fresh=True)
+
     def _pop_failed(self, queue: str, *, early: bool = False) -> str | None:
         with self._lock:
             entry = self._entries.get(queue)
@@ -350,7 +354,7 @@ class Ready:
             # A folder of this name came or went: what is known about the old one is void.
             self.forget(event.name)
             self._announce(event.name, EVERYONE)
-        elif is_id(event.name):
+        elif event.kind is not Kind.ARRIVED or is_id(event.name):
             queue = event.folder.removeprefix(QUEUES + "/")
             self._note(queue, event.name, arrived=event.kind is Kind.ARRIVED)
 

@@ -89,21 +89,28 @@ class ReadyIndex:
 
     def discard(self, message_id: str) -> None:
         """Forget an id. Its place in a heap goes when it comes up, or with the next rebuild."""
-        self.present.discard(message_id)
+        if message_id not in self.present:
+            return  # as most: this process has claimed it
+        self.present.remove(message_id)
         self._apart.forget(message_id)
         if len(self._own) + len(self._rest) + len(self._fresh) > 2 * len(self.present) + 1024:
             self._rebuild()
 
     def pop(self) -> str | None:
         """Remove and return the next id; None if there is none."""
+        return next(iter(self.pop_some(1)), None)
+
+    def pop_some(self, limit: int) -> list[str]:
+        """Remove and return the next ids, up to ``limit``."""
         self._ripen()
+        popped: list[str] = []
         for heap in (self._own, self._rest):
-            while heap:
+            while heap and len(popped) < limit:
                 message_id = heappop(heap)
                 if message_id in self.present:
                     self.present.remove(message_id)
-                    return message_id
-        return None
+                    popped.append(message_id)
+        return popped
 
     def has_next(self) -> bool:
         """Whether :meth:`pop` would find one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -77,7 +78,7 @@ def read_given(fd: int) -> Given | None:
     return Given(unquote(match[1].decode()), match[2].decode())
 
 
-def given_id(attributes: dict[str, str] | None) -> str | None:
+def given_id(attributes: Mapping[str, str] | None) -> str | None:
     """The given id among a message's attributes; None if it has none."""
     found = (attributes or {}).get(GIVEN_ID)
-    return None if found is None else unquote(found)
+    return unquote(found) if found is not None and "%" in found else found

@@ -17,7 +17,7 @@ from ..durability.sync import Work
 from ..errors import NoSuchMessage, as_unavailable
 from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
-from ..layout.stamps import MAX_COUNT
+from ..layout.stamps import MAX_COUNT, Stamp
 from ..layout.steps import FEW
 from ..layout.transitions import (
     CLAIM,
@@ -87,7 +87,13 @@ def claims_of(
             busy.append(message_id)  # unless it turns out to be something else
             try:
                 claim = claim_one(
-                    context, queue, message_id, deadline_ms, is_wanted, is_checked=True
+                    context,
+                    queue,
+                    message_id,
+                    deadline_ms,
+                    is_wanted,
+                    is_checked=True,
+                    has_index=settings.index,
                 )
             except BlockingIOError:
                 context.metrics.count(("lost_race", queue))
@@ -259,11 +265,12 @@ def claim_one(
     is_wanted: IsWanted = anyone,
     *,
     is_checked: bool = False,
+    has_index: bool = False,
 ) -> Claim | None:
     """Try to claim one ready message; None if another process has it, or if it is no message.
 
     is_wanted: called with the open file, which may be another message of this id. is_checked: the
-    caller has just seen that its queue is there.
+    caller has just seen that its queue is there. has_index: the queue has one.
 
     Raises:
         BlockingIOError: another process acts on it right now.
@@ -272,18 +279,24 @@ def claim_one(
     stamps = context.stamps
     path = context.tree.path(State.READY, queue, message_id)
     # A mover that is delivering it will unlatch it in a moment, without an event: wait for it.
-    latched = latch(context, path, _CLAIM_PATIENCE_S)
+    latched = latch(context, path, _CLAIM_PATIENCE_S, looks=False)
     if latched is None:
         return None
     won = stamped = False
     found = latched.found
     try:
-        if not stat.S_ISREG(found.st_mode) or not is_wanted(context, latched.fd, found):
+        stamp = stamps.decode(message_id, found.st_mtime_ns)
+        if not stat.S_ISREG(found.st_mode) or not _is_here(context, latched, path, stamp):
             return None
-        deliveries = min(stamps.deliveries(message_id, found.st_mtime_ns) + 1, MAX_COUNT)
+        if not is_wanted(context, latched.fd, found):
+            return None
+        before = 0 if stamp is None else stamp.deliveries or 0
+        deliveries = min(before + 1, MAX_COUNT)
         mtime = stamps.encode(message_id, deadline_ms, deliveries)
         stamped = latched.stamp(context, path, mtime)
-        won = stamped and _move_to_delay(context, latched, queue, message_id, mtime, is_checked)
+        won = stamped and _move_to_delay(
+            context, latched, queue, message_id, mtime, is_checked, has_index
+        )
     finally:
         try:
             if stamped and not won:
@@ -299,6 +312,19 @@ def claim_one(
     return Claim(message_id, latched.fd, found.st_size, deliveries, deadline_ms, mtime)
 
 
+def _is_here(context: Context, latched: Latched, path: str, stamp: Stamp | None) -> bool:
+    """Whether a latched message may be stamped: it is where it was opened.
+
+    Between the open and the lock it may have been claimed. Then it has a timer that runs, and only
+    then do we have to look. Any other message that has moved on gets its old stamp back before
+    its latch ends, because the rename finds nothing.
+    """
+    runs = stamp is not None and stamp.deadline_ms > context.now_ms()
+    if runs or not latched.locked or context.tree.network:
+        return latched.is_at(context.tree, path)
+    return True
+
+
 def _move_to_delay(
     context: Context,
     latched: Latched,
@@ -306,8 +332,15 @@ def _move_to_delay(
     message_id: str,
     mtime_ns: int,
     is_checked: bool,
+    has_index: bool,
 ) -> bool:
+    # A second name is that of a given id: its own name is ours, and nobody ever uses it again.
+    is_unique = has_index and latched.locked and latched.found.st_nlink > 1
+    tree = context.tree
+    target = tree.path(State.DELAY, queue, message_id)
     try:
+        if is_unique:
+            return tree.rename(tree.path(State.READY, queue, message_id), target)
         here = latched.move(context, CLAIM, queue, message_id, is_checked=is_checked)
     except FileExistsError:
         return False  # delay/ has the same id too: fsck reports it
@@ -320,7 +353,7 @@ def _move_to_delay(
     if here.st_mtime_ns == mtime_ns:
         return True
     # Only where there are no locks: a process that lost the race has stamped after us.
-    return latched.stamp(context, context.tree.path(State.DELAY, queue, message_id), mtime_ns)
+    return latched.stamp(context, target, mtime_ns)
 
 
 def reclaim(context: Context, queue: str, message_id: str, deadline_ms: int) -> int | None:

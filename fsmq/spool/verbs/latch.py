@@ -64,6 +64,11 @@ class Latched(NamedTuple):
         self.unlatch()
         os.close(self.fd)
 
+    def is_at(self, tree: Tree, path: str) -> bool:
+        """Whether a name leads to the file."""
+        here = tree.look(path)
+        return here is not None and here.st_ino == self.found.st_ino
+
     def stamp(self, context: Context, path: str, mtime_ns: int) -> bool:
         """Set the message's mtime; False if it is not there (any more)."""
         if self.locked:
@@ -159,18 +164,21 @@ def _move_back(context: Context, source: str, target: str, moved: os.stat_result
         latched.close()
 
 
-def latch(context: Context, path: str, patience: float = 0.0) -> Latched | None:
+def latch(
+    context: Context, path: str, patience: float = 0.0, *, looks: bool = True
+) -> Latched | None:
     """Open a message and latch it; None if there is no message.
 
     patience: seconds to wait for another process. Its latch lasts microseconds, or longer if it
-        was stopped in the middle.
+        was stopped in the middle. looks: see that the file still has this name; without it the
+        caller has to.
 
     Raises:
         BlockingIOError: another process has latched it.
         OSError
     """
     try:
-        return _latch(context, path)
+        return _latch(context, path, looks)
     except BlockingIOError:
         if not patience:
             raise
@@ -178,13 +186,13 @@ def latch(context: Context, path: str, patience: float = 0.0) -> Latched | None:
     while True:
         time.sleep(_RETRY_S)
         try:
-            return _latch(context, path)
+            return _latch(context, path, looks)
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise
 
 
-def _latch(context: Context, path: str) -> Latched | None:
+def _latch(context: Context, path: str, looks: bool) -> Latched | None:
     tree = context.tree
     try:
         # NFS locks only a file that is open for writing.
@@ -203,12 +211,12 @@ def _latch(context: Context, path: str) -> Latched | None:
         except OSError:
             pass  # this filesystem has no locks
         found = _look(fd)
-        here = tree.look(path)
-        # Before we had the lock it may have been renamed, and another file have taken its place.
-        if found is None or here is None or here.st_ino != found.st_ino:
+        if found is None:
             return None
-        kept = True
-        return Latched(fd, found, locked)
+        latched = Latched(fd, found, locked)
+        # Before we had the lock it may have been renamed, and another file have taken its place.
+        kept = not looks or latched.is_at(tree, path)
+        return latched if kept else None
     finally:
         if not kept:
             if locked:

@@ -8,13 +8,13 @@ from contextlib import closing
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import FsmqError, NoRoom, unavailable
-from ..layout.message import Message
-from ..layout.names import check_queue, facts
+from ..layout.message import Message, found_message
+from ..layout.names import Facts, check_queue, facts
 from ..layout.settings import check_number
 from ..layout.steps import Steps
 from ..layout.transitions import CLAIMED, DELAY, QUEUES
 from ..records.journal import Details
-from ..views.reading import MAX_ANSWER_BYTES, Budget, Room, read
+from ..views.reading import MAX_ANSWER_BYTES, Budget, Content, Room, is_plain, read, read_plain
 from .claim import Claim, claims_of, too_large
 from .linked import keeps_id
 from .release import claim_stamp, release_uncounted
@@ -89,19 +89,23 @@ class Claims:
         context, queue = self._context, self._queue
         settings = context.settings_of(queue)
         context.ready.set_partitions(queue, settings)
-        ids = context.ready.popped(queue)
+        ids = context.ready.popped(queue, count)
         size = 0
         is_wanted = self._is_found if settings.index else self._is_wanted
         found = claims_of(context, queue, settings, ids, visibility, is_wanted)
-        with closing(found):
+        with closing(ids), closing(found):
             for claim in found:
                 if claim is None:
                     yield
                     continue
                 self.work.files.append(claim.fd)
-                message = yield from self._read(claim)
-                self.messages.append(message)
-                size += max(claim.size, len(message.body))
+                known = facts(claim.message_id)
+                if is_plain(claim.size, known):
+                    content = read_plain(claim.fd, claim.size, known, self.budget)
+                else:
+                    content = yield from self._read(claim, known)
+                self.messages.append(self._message(claim, known, content))
+                size += max(claim.size, len(content.body))
                 if len(self.messages) == count or size >= MAX_ANSWER_BYTES:
                     break
 
@@ -132,25 +136,26 @@ class Claims:
         """The same in a queue with an index, where a message is found by its id."""
         return keeps_id(context, self._queue, fd, found) and self._is_wanted(context, fd, found)
 
-    def _read(self, claim: Claim) -> Steps[Message]:
-        known = facts(claim.message_id)
+    def _read(self, claim: Claim, known: Facts) -> Steps[Content]:
         try:
-            content = yield from read(self._context, claim.fd, claim.size, known, self.budget)
+            return (yield from read(self._context, claim.fd, claim.size, known, self.budget))
         except NoRoom:
             self._return(claim.message_id, claim.mtime_ns)  # it is larger than its file
             raise
-        return Message(
-            queue=self._queue,
-            id=claim.message_id,
-            body=content.body,
-            deliveries=None if self._context.stamps.coarse else claim.deliveries,
-            deadline=claim.deadline_ms / 1000,
-            content_type=content.content_type,
-            attributes=content.attributes,
-            priority=known.priority,
-            created_at=None if known.created_ms is None else known.created_ms / 1000,
-            expires_at=known.expires_s,
-            state="in_flight",
+
+    def _message(self, claim: Claim, known: Facts, content: Content) -> Message:
+        return found_message(
+            self._queue,
+            claim.message_id,
+            content.body,
+            None if self._context.stamps.coarse else claim.deliveries,
+            claim.deadline_ms / 1000,
+            content.content_type,
+            content.attributes,
+            known.priority,
+            None if known.created_ms is None else known.created_ms / 1000,
+            known.expires_s,
+            "in_flight",
         )
 
     def _return(self, message_id: str, mtime_ns: int) -> None:

@@ -75,17 +75,31 @@ class Content(NamedTuple):
     attributes: dict[str, str]
 
 
+def is_plain(size: int, known: Facts) -> bool:
+    """Whether :func:`read_plain` can read a message, as it can most."""
+    return size <= LARGE_BYTES and not known.packed
+
+
+def read_plain(fd: int, size: int, known: Facts, budget: Budget) -> Content:
+    """Read a small message that is not compressed, which takes no step. Raises NoRoom, OSError."""
+    budget.need(size)
+    body = read_all(fd, size)
+    budget.use(max(size, len(body)))
+    if not known.headed:
+        return Content(body, None, {})
+    end, content_type, attributes = header(body)
+    return Content(body[end:], content_type, attributes if end else {})
+
+
 def read(context: Context, fd: int, size: int, known: Facts, budget: Budget) -> Steps[Content]:
     """Read a message from its open file of ``size`` bytes.
 
     Raises:
         NoRoom, OSError
     """
+    if is_plain(size, known):
+        return read_plain(fd, size, known, budget)
     budget.need(size)
-    if size <= LARGE_BYTES and not known.headed and not known.packed:
-        body = read_all(fd, size)  # as most are: the body, and nothing else
-        budget.use(max(size, len(body)))
-        return Content(body, None, {})
     found = NO_HEADER
     if size > LARGE_BYTES:
         yield
