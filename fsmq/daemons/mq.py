@@ -28,6 +28,7 @@ from fsmq.http.guard.admission import Admission
 from fsmq.http.guard.keys import KeysError
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
+from fsmq.http.ui.dialect import UiOptions
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.index.share import Share
 from fsmq.spool.records import peers
@@ -122,7 +123,10 @@ class _Daemon:
             process=_name(options),
             processes=options.processes,
         )
-        server = Server(service, options.dialects, host_names=self._protection.host_names)
+        ui = None
+        if options.ui != "off":
+            ui = UiOptions(may_act=options.ui == "on", bodies=options.ui_bodies == "on")
+        server = Server(service, options.dialects, host_names=self._protection.host_names, ui=ui)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop, number)
@@ -204,7 +208,7 @@ class _Daemon:
 
     async def _statsd(self, server: Server) -> None:
         options = self._options
-        survey = None if options.process_index else server.monitor.survey
+        survey = None if options.process_index else server.service.surveys.queues
         metrics = self._spool.context.metrics
         statsd = Statsd(metrics, options.stats_prefix, options.stats_tags, options.node, survey)
         await statsd.run(options.stats_address, options.stats_interval)

@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from aiohttp.web import Response
+from aiohttp.web import BaseRequest, Response
 
 from fsmq.spool.errors import FsmqError
 
+from .guard.origin import Origins
 from .routing.router import Endpoint, Router
 from .service.service import Service
 
@@ -43,6 +44,14 @@ class Dialect(ABC):
             NotFound, MethodNotAllowed
         """
         return self.router.find(method, path)
+
+    def admit(self, origins: Origins, request: BaseRequest) -> None:
+        """Refuse what a page of another site made its visitor's browser send.
+
+        Raises:
+            CrossSite, UnknownHost
+        """
+        origins.check(request.headers)
 
     @abstractmethod
     def problem(self, error: FsmqError) -> Response:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
@@ -18,10 +17,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from fsmq._version import __version__
-from fsmq.spool.consumers.behind import Behind, behind_by_consumer
 from fsmq.spool.errors import Unavailable, as_unavailable
 from fsmq.spool.layout.steps import LARGE_BYTES
-from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.probe.room import Left, left
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.records.metrics import METRICS, Key, Snapshot
@@ -36,12 +33,10 @@ from .problem_answers import keyed, problems
 from .routing.bodies import split
 from .routing.call import Call
 from .routing.router import Router
-from .service.log_survey import LogOverview, families, survey_logs
+from .service.log_survey import LogOverview, families
 from .service.service import Service
+from .service.surveys import ByConsumer
 
-ByConsumer: TypeAlias = dict[str, dict[str, Behind]]
-
-_SURVEYS = Throttle(0.05, least_s=1.0)
 # A disk that has not taken a byte after so long counts as one that refuses.
 _DISK_PATIENCE_S = 5.0
 # What a mover may serve; each has to be served by one that lives.
@@ -55,10 +50,6 @@ class Monitor:
         self._service = service
         self._spool = service.spool
         self._reports = service.reports
-        self._survey: tuple[float, dict[str, Overview]] = (0.0, {})
-        self._behind: tuple[float, ByConsumer] = (0.0, {})
-        self._logs: tuple[float, dict[str, LogOverview]] = (0.0, {})
-        self._surveying: asyncio.Lock = asyncio.Lock()
         self._trial: asyncio.Future[list[Report]] | None = None
 
     def add_routes(self, router: Router) -> None:
@@ -85,8 +76,12 @@ class Monitor:
         identity.visible(())  # raises where a key is needed
         call.read()
         call.admit()
-        surveyed, behind = await self.survey(), await self._consumers()
-        logs = await self._look_at_logs()
+        surveys = self._service.surveys
+        surveyed, behind, logs = (
+            await surveys.queues(),
+            await surveys.consumers(),
+            await surveys.logs(),
+        )
         encode, kind = choose_encoder(call.request.headers.get(hdrs.ACCEPT, ""))
 
         def page() -> bytes:
@@ -139,43 +134,6 @@ class Monitor:
             what = " and ".join(missing)
             raise Unavailable(f"no mq-mover serves {what}: start one", 5)
         return json_answer(200, {"ready": True})
-
-    async def survey(self) -> dict[str, Overview]:
-        """Counts of all queues, not older than a second unless counting takes long."""
-        async with self._surveying:
-            until, surveyed = self._survey
-            started = time.monotonic()
-            if started >= until:
-                surveyed = await self._service.listing(self._spool.survey)
-                cost = time.monotonic() - started
-                self._survey = (time.monotonic() + _SURVEYS.pause(cost), surveyed)
-            return surveyed
-
-    async def _consumers(self) -> ByConsumer:
-        """How far all consumers are behind, as old as the survey may be."""
-        async with self._surveying:
-            until, behind = self._behind
-            started = time.monotonic()
-            if started >= until:
-                behind = await self._service.listing(
-                    lambda: behind_by_consumer(self._spool.context)
-                )
-                self._behind = (
-                    time.monotonic() + _SURVEYS.pause(time.monotonic() - started),
-                    behind,
-                )
-            return behind
-
-    async def _look_at_logs(self) -> dict[str, LogOverview]:
-        """All logs and channels, as old as the survey may be."""
-        async with self._surveying:
-            until, found = self._logs
-            started = time.monotonic()
-            if started >= until:
-                found = await self._service.listing(survey_logs, self._spool)
-                pause = _SURVEYS.pause(time.monotonic() - started)
-                self._logs = (time.monotonic() + pause, found)
-            return found
 
     def _of_host(self) -> list[Report]:
         """What all processes of this host count."""

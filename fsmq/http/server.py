@@ -39,6 +39,7 @@ from .routing.call import Call, split_target
 from .routing.system import System
 from .running.open_requests import OpenRequests
 from .service.service import Service
+from .ui.dialect import Ui, UiOptions
 
 log = logging.getLogger(__name__)
 # After an answer that refuses a body, so long is read on for the client to notice.
@@ -55,6 +56,7 @@ class Server:
     """Serves one :class:`Service` on listening sockets, in the native dialect and others.
 
     host_names: names of this server besides its own and its addresses; None: any will do.
+    ui: what the pages at ``/_ui`` may show and do; None: there are none.
     """
 
     def __init__(
@@ -63,12 +65,17 @@ class Server:
         dialects: Iterable[str] = (),
         *,
         host_names: Iterable[str] | None = None,
+        ui: UiOptions | None = None,
     ) -> None:
         self.service = service
         self._native = NativeDialect(service)
-        self._others = [DIALECTS[name](service) for name in dialects]
+        self._others: list[Dialect] = [DIALECTS[name](service) for name in dialects]
+        if ui is not None:
+            self._others.append(Ui(service, ui))
         self._by_prefix = {prefix: one for one in self._others for prefix in one.prefixes}
-        routers = [one.router for one in (self._native, *self._others)]
+        # The pages are no API: the document does not tell of them.
+        told = [self._native, *(one for one in self._others if not isinstance(one, Ui))]
+        routers = [one.router for one in told]
         self.system = System(routers, service)
         self.system.add_routes(self._native.router)
         self.monitor = Monitor(service)
@@ -147,6 +154,9 @@ class Server:
             raise
         finally:
             self._open.end()
+        if response.prepared:
+            call.end()  # a stream, which has written all that it had to say
+            return response
         response.headers[hdrs.SERVER] = SOFTWARE
         response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
         if hdrs.EXPECT in request.headers and not request.content.is_eof():
@@ -164,7 +174,7 @@ class Server:
         dialect = self._dialect(request.method, path)
         via.set(dialect.name)
         try:
-            self._origins.check(request.headers)
+            dialect.admit(self._origins, request)
             endpoint, call.names = dialect.find(request.method, path)
             if call.needs_keys and endpoint.unguarded:
                 raise Unauthorized("this is not served to those with keys, or without")

@@ -54,6 +54,8 @@ class MqOptions(OfDaemon):
     address: str
     port: int
     dialects: tuple[str, ...]
+    ui: Literal["on", "read-only", "off"]
+    ui_bodies: OnOff
     admin_port: int | None
     processes: int
     process_index: int | None

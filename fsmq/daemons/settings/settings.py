@@ -158,6 +158,22 @@ SETTINGS: tuple[Setting, ...] = (
         ("mq",),
     ),
     Setting(
+        "ui",
+        Choice("on", "read-only", "off"),
+        "on",
+        "The pages at /_ui: with buttons, without, or none.",
+        _NETWORK,
+        ("mq",),
+    ),
+    Setting(
+        "ui-bodies",
+        Choice("on", "off"),
+        "on",
+        "Whether the pages show what is in messages.",
+        _NETWORK,
+        ("mq",),
+    ),
+    Setting(
         "admin-port",
         Whole(0, 65_535, "port"),
         None,

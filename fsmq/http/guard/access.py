@@ -16,7 +16,7 @@ are named ``topics/<name>``, logs ``logs/<name>``, and the channels of a log
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..problems import Forbidden, Unauthorized
 from .keys import Grants, Key, KeyRing, Right
@@ -165,6 +165,20 @@ class Access:
             raise Unauthorized("unknown key", unknown=True)
         if key.is_over(time.time()):
             raise Unauthorized(f"the key {key.name!r} has expired", unknown=True)
+        return self._of_key(key)
+
+    def of_session(self, name: str, proves: Callable[[bytes], bool]) -> Identity | None:
+        """The identity of the key of a name, for someone who sent that key earlier.
+
+        proves: tells, by the hash of the key as it is now, whether that was this key.
+        None: there is no such key, or its time is over, or it was another.
+        """
+        key = None if self._ring is None else self._ring.named(name)
+        if key is None or key.is_over(time.time()) or not proves(key.digest):
+            return None
+        return self._of_key(key)
+
+    def _of_key(self, key: Key) -> Identity:
         identity = self._identities.get(key.name)
         if identity is None:
             identity = self._identities[key.name] = Identity(key.name, key.grants, key)

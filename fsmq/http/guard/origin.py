@@ -46,6 +46,22 @@ class Origins:
         if _SEC_FETCH_SITE in headers and headers[_SEC_FETCH_SITE] not in _OWN_SITE:
             raise CrossSite("a page of another site asked a browser to send this")
 
+    def check_page(self, method: str, headers: Mapping[str, str]) -> None:
+        """The same for pages that people open: a link of another site may lead to one.
+
+        What changes something has to say that it comes from a page of ours. Browsers leave
+        ``Sec-Fetch-Site`` out where a page came by plain HTTP, so ``Origin`` counts as well.
+
+        Raises CrossSite and UnknownHost.
+        """
+        looks = method in ("GET", "HEAD")
+        if looks and headers.get("Sec-Fetch-Mode") == "navigate" and _is_document(headers):
+            headers = {name: headers[name] for name in (hdrs.HOST,) if name in headers}
+        self.check(headers)
+        own = hdrs.ORIGIN in headers or headers.get(_SEC_FETCH_SITE) == "same-origin"
+        if not looks and not own:
+            raise CrossSite("what changes something has to come from a page of this server")
+
     def _check_host(self, host: str) -> None:
         name = _PORT.sub("", host).lower().rstrip(".")
         if not (name in self._names or name.endswith(".localhost") or _is_address(name)):
@@ -54,6 +70,10 @@ class Origins:
             )
         if len(self._known) < _MAX_KNOWN:
             self._known.add(host)
+
+
+def _is_document(headers: Mapping[str, str]) -> bool:
+    return headers.get("Sec-Fetch-Dest") == "document"
 
 
 def _is_same(origin: str, host: str | None) -> bool:

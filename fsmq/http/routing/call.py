@@ -97,7 +97,14 @@ class Call:
             Unauthorized: there is no such key.
             TooManyRequests: of this key so many requests are open as there may be.
         """
-        identity = self._access.identify(token)
+        return self.enter(self._access.identify(token))
+
+    def enter(self, identity: Identity) -> Identity:
+        """Count this among the open requests of whoever sends it.
+
+        Raises:
+            TooManyRequests
+        """
         if self.identity is None:
             self._admission.enter(identity.account)
             self.identity = identity

@@ -28,6 +28,7 @@ from .logs import OpenLogs
 from .move_thread import MoveThread
 from .receiver import Receiver
 from .sizes import Sizes
+from .surveys import Surveys
 
 T = TypeVar("T")
 MAX_COUNT = MAX_CLAIMS
@@ -71,7 +72,9 @@ class Service(Runner):
         self.processes = processes
         self.reports = Reports(spool.tree, node, process)
         self.stopping = False
+        self.ended = asyncio.Event()  # set when the stop begins
         self.sizes = Sizes(spool, self.listings)
+        self.surveys = Surveys(spool, self, self.reports)
         self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, self.admission, max_waiters, poll_interval)
         self.logs = OpenLogs(spool, self.admission, max_waiters, poll_interval)
@@ -100,6 +103,7 @@ class Service(Runner):
         self.stopping = True
         self.receiver.begin_stop()
         self.logs.begin_stop()
+        self.ended.set()
 
     def take_keys(self, ring: KeyRing) -> None:
         """Let other keys hold from now on, also for those that wait."""

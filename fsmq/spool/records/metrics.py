@@ -98,6 +98,7 @@ METRICS: Mapping[str, Metric] = {
         "journal_lag_seconds",
         "Age of the oldest step that no closed segment of the journal has",
     ),
+    "ui_streams": Metric("gauge", "ui_streams", "Pages of the dashboard that are open and live"),
     "lag": Metric("gauge", "mover_lag_seconds", "How late the mover is", ("work",)),
 }
 

@@ -1,0 +1,185 @@
+"""The pages as a dialect: their routes, who gets in, and how an error looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import ClassVar, Literal, TypeAlias
+from urllib.parse import quote
+
+from aiohttp import hdrs
+from aiohttp.web import BaseRequest, Response, StreamResponse
+
+from fsmq.spool.errors import FsmqError
+
+from ..describe import Answer, Operation
+from ..dialect import Dialect
+from ..guard.origin import Origins
+from ..problems import (
+    PROBLEM_TYPES,
+    InternalError,
+    NotFound,
+    Unauthorized,
+)
+from ..problems import problem as api_problem
+from ..routing.call import Call
+from ..service.service import Service
+from .looking import Looking
+from .rendering import HEADERS, Rendering
+from .session import Sessions
+from .streams import Streams
+from .visit import Visit
+
+UiMode: TypeAlias = Literal["on", "read-only", "off"]
+Handler: TypeAlias = Callable[[Visit], Awaitable[StreamResponse]]
+# Long enough that a log is not filled by someone who tries, and nobody waits for who mistyped.
+_REFUSED_S = 0.5
+
+
+class UiOptions:
+    """What the pages may show and do.
+
+    may_act: whether they have buttons. bodies: whether they show what is in messages.
+    """
+
+    def __init__(self, *, may_act: bool = True, bodies: bool = True) -> None:
+        self.may_act = may_act
+        self.bodies = bodies
+
+
+def operation(name: str, summary: str, *, is_open: bool = False) -> Operation:
+    """The description of a page."""
+    answers = {200: Answer("The page"), 401: Answer("A login is needed")}
+    return Operation(id=name, tag="Pages", summary=summary, answers=answers, open=is_open)
+
+
+class Ui(Dialect):
+    """The pages of ``/_ui``."""
+
+    name: ClassVar[str] = "ui"
+    prefixes: ClassVar[frozenset[str]] = frozenset({"_ui"})
+
+    def __init__(self, service: Service, options: UiOptions) -> None:
+        super().__init__(service)
+        self._service = service
+        self._options = options
+        self._sessions = Sessions(service.spool.tree, service.access)
+        self._rendering = Rendering(service.spool.tree.root.name or "/")
+        add = self.router.add
+        for method in ("GET", "HEAD"):
+            add(method, "/_ui", self._to_slash, operation("ui", "To the pages", is_open=True))
+            add(
+                method,
+                "/_ui/static/{digest}/{name}",
+                self._static,
+                operation("ui_static", "A file that pages load", is_open=True),
+            )
+        self.page("GET", "login", self._show_login, "The login", is_open=True)
+        self.page("POST", "login", self._login, "Log in", is_open=True)
+        self.page("POST", "logout", self._logout, "Log out", is_open=True)
+        Looking(Streams(), bodies=options.bodies).add_pages(self.page)
+
+    def page(
+        self, method: str, path: str, handler: Handler, summary: str, *, is_open: bool = False
+    ) -> None:
+        """Add a page at ``/_ui/<path>``. Without ``is_open`` it needs somebody with any right."""
+        name = "ui_" + ("".join(c if c.isalpha() else "_" for c in path).strip("_") or "queues")
+
+        async def serve(call: Call) -> StreamResponse:
+            return await self._serve(call, handler, is_open=is_open)
+
+        described = operation(f"{name}_{method.lower()}", summary, is_open=is_open)
+        self.router.add(method, f"/_ui/{path}", serve, described)
+        if method == "GET":
+            self.router.add("HEAD", f"/_ui/{path}", serve, described)
+
+    def admit(self, origins: Origins, request: BaseRequest) -> None:
+        origins.check_page(request.method, request.headers)
+
+    def problem(self, error: FsmqError) -> Response:
+        """An error before anything is known of the visit: without the head of a page."""
+        answer = api_problem(error)
+        answer.headers.update(HEADERS)
+        return answer
+
+    # -- a visit ---------------------------------------------------------------------------------
+
+    async def _serve(self, call: Call, handler: Handler, *, is_open: bool) -> StreamResponse:
+        visit = await self._visit(call)
+        try:
+            if not is_open:
+                visit.identity.visible(())  # raises where a key is needed
+            return await handler(visit)
+        except Unauthorized:
+            here = call.request.raw_path
+            return visit.go(visit.url("login") + f"?to={quote(here, safe='')}")
+        except FsmqError as error:
+            return await self._explain(visit, error)
+
+    async def _visit(self, call: Call) -> Visit:
+        await self._service.in_thread(self._sessions.prepare)
+        found = None
+        if call.needs_keys and hdrs.AUTHORIZATION not in call.request.headers:
+            found = self._sessions.identity(call.request)
+        identity = call.identify_bearer() if found is None else call.enter(found)
+        return Visit(call, identity, self._service, self._rendering, may_act=self._options.may_act)
+
+    async def _explain(self, visit: Visit, error: FsmqError) -> Response:
+        status, _, title = PROBLEM_TYPES.get(type(error), PROBLEM_TYPES[InternalError])
+        values = {"title_of_error": title, "error": error, "status": status}
+        answer = await visit.page("error.html", values, status)
+        answer.headers.update(api_problem(error).headers.copy() if status in (429, 503) else {})
+        answer.content_type = "text/html"
+        return answer
+
+    # -- pages without rights --------------------------------------------------------------------
+
+    async def _to_slash(self, call: Call) -> StreamResponse:
+        headers = {**HEADERS, hdrs.LOCATION: "_ui/"}
+        return Response(status=HTTPStatus.PERMANENT_REDIRECT, headers=headers)
+
+    async def _static(self, call: Call) -> StreamResponse:
+        asset = self._rendering.assets.get(call.names["name"])
+        if asset is None or asset.digest != call.names["digest"]:
+            raise NotFound(call.request.raw_path)
+        headers = {
+            **HEADERS,
+            hdrs.CONTENT_TYPE: f"{asset.kind}; charset=utf-8",
+            hdrs.CACHE_CONTROL: "public, max-age=31536000, immutable",
+        }
+        return Response(body=asset.content, headers=headers)
+
+    async def _show_login(self, visit: Visit) -> StreamResponse:
+        return await self._login_page(visit)
+
+    async def _login_page(self, visit: Visit, problem: str = "", status: int = 200) -> Response:
+        values = {
+            "to": visit.query.get("to", ""),
+            "needs_keys": visit.call.needs_keys,
+            "problem": problem,
+        }
+        return await visit.page("login.html", values, status)
+
+    async def _login(self, visit: Visit) -> StreamResponse:
+        form = await visit.form()
+        token = form.get("key", [""])[0].strip()
+        try:
+            identity = self._service.access.identify(token)
+        except Unauthorized as error:
+            await asyncio.sleep(_REFUSED_S)
+            return await self._login_page(visit, str(error), HTTPStatus.UNAUTHORIZED)
+        answer = visit.go(_own(form.get("to", [""])[0]) or visit.url())
+        self._sessions.begin(visit.call.request, answer, identity)
+        return answer
+
+    async def _logout(self, visit: Visit) -> StreamResponse:
+        answer = visit.go(visit.url("login"))
+        self._sessions.end(answer)
+        return answer
+
+
+def _own(address: str) -> str:
+    """An address of these pages that may be gone to after a login; empty for any other."""
+    # "//host" and "/\host" are other hosts to a browser.
+    return address if address.startswith("/_ui/") and "\\" not in address else ""

@@ -1,0 +1,303 @@
+"""Pages that only look: all queues, one queue, one message."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from aiohttp import hdrs
+from aiohttp.web import Response, StreamResponse
+
+from fsmq.spool.errors import InvalidValue, NoSuchMessage
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.layout.settings import SETTINGS, QueueSettings
+from fsmq.spool.views import browse
+from fsmq.spool.views.counts import Counts, Overview
+
+from ..service.rates import Rate
+from .rendering import HEADERS
+from .streams import Streams
+from .visit import Visit
+
+ROWS, MESSAGES = 100, 50
+# A queue is called stuck when its oldest message has waited for so many visibility timeouts.
+STUCK_AFTER = 10
+_BODY_BYTES = 64 * 1024
+# What the messages of one page may hold in memory while it is made.
+_PAGE_BYTES = 16 * 1024 * 1024
+STATES = ("ready", "in_flight", "delayed", "new")
+FILTERS = ("all", "waiting", "stuck", "empty")
+Values = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """One queue in the table."""
+
+    name: str
+    counts: Counts
+    oldest_s: float | None
+    visibility: float
+    dead_letter_queue: str | None
+    holds_dead: bool
+    rate: Rate | None
+
+    @property
+    def is_stuck(self) -> bool:
+        return self.oldest_s is not None and self.oldest_s > STUCK_AFTER * self.visibility
+
+    @property
+    def weight(self) -> tuple[float, int]:
+        """How bad it looks."""
+        age = (self.oldest_s or 0.0) / max(self.visibility, 1.0)
+        return (age, self.counts.total if self.holds_dead else 0)
+
+
+_ORDERS: Mapping[str, Callable[[Row], Any]] = {
+    "worst": lambda row: tuple(-part for part in row.weight),
+    "name": lambda row: row.name,
+    "ready": lambda row: -row.counts.ready,
+    "in_flight": lambda row: -row.counts.in_flight,
+    "delayed": lambda row: -row.counts.delayed,
+    "new": lambda row: -row.counts.new,
+    "oldest": lambda row: -(row.oldest_s or -1.0),
+    "sent": lambda row: -(row.rate.sent if row.rate else 0.0),
+    "removed": lambda row: -(row.rate.removed if row.rate else 0.0),
+}
+
+
+class Looking:
+    """The handlers. bodies: whether they show what is in messages."""
+
+    def __init__(self, streams: Streams, *, bodies: bool) -> None:
+        self._streams = streams
+        self._bodies = bodies
+
+    def add_pages(self, add: Callable[..., None]) -> None:
+        add("GET", "", self.queues, "All queues")
+        add("GET", "q/{queue}", self.queue, "One queue")
+        add("GET", "q/{queue}/m/{id}", self.message, "One message")
+        if self._bodies:
+            add("GET", "q/{queue}/m/{id}/body", self.body, "The body of a message, as a file")
+
+    async def live(
+        self, visit: Visit, page: str, region: str, values: Callable[[], Awaitable[Values]]
+    ) -> StreamResponse:
+        """A page, or the stream of what changes in it: the template ``region``."""
+        if not self._streams.wanted(visit):
+            return await visit.page(page, {**await values(), "region": region})
+
+        async def render() -> str:
+            found = await values()
+            return await visit.service.in_thread(visit.render, region, found)
+
+        return await self._streams.serve(visit, "live", render)
+
+    # -- all queues ------------------------------------------------------------------------------
+
+    async def queues(self, visit: Visit) -> StreamResponse:
+        wanted = visit.query.get("find", "").strip()
+        if wanted and (place := await self._find(visit, wanted)) is not None:
+            return visit.go(place)
+        return await self.live(
+            visit, "queues.html", "queues_live.html", lambda: self._queues(visit)
+        )
+
+    async def _find(self, visit: Visit, wanted: str) -> str | None:
+        """The page of what somebody looks for: a queue of this very name."""
+        try:
+            queue = check_queue(wanted)
+        except InvalidValue:
+            return None
+        found = await visit.service.in_thread(visit.spool.has_queue, queue)
+        return visit.url("q", queue) if found and visit.identity.may_see(queue) else None
+
+    async def _queues(self, visit: Visit) -> Values:
+        order = _choice(visit, "sort", _ORDERS, "worst")
+        state = _choice(visit, "state", FILTERS, "all")
+        pattern = visit.query.get("match") or visit.query.get("find", "")
+        surveyed = await visit.service.surveys.queues()
+        rates = await visit.service.surveys.rates()
+        rows = await visit.service.listing(_rows, visit, surveyed, rates)
+        total = Counts(*(sum(numbers) for numbers in zip(*(r.counts for r in rows), strict=True)))
+        shown = [row for row in rows if _matches(row.name, pattern) and _is(row, state)]
+        shown.sort(key=lambda row: (_ORDERS[order](row), row.name))
+        pages = max(1, math.ceil(len(shown) / ROWS))
+        page = min(visit.number("page", 1, 10_000) or 1, pages)
+        return {
+            "rows": shown[(page - 1) * ROWS : page * ROWS],
+            "found": len(shown),
+            "queues": len(rows),
+            "total": total,
+            "sent": None if rates is None else sum(r.rate.sent for r in rows if r.rate),
+            "order": order,
+            "state": state,
+            "filters": FILTERS,
+            "pattern": pattern,
+            "page": page,
+            "pages": pages,
+        }
+
+    # -- one queue -------------------------------------------------------------------------------
+
+    async def queue(self, visit: Visit) -> StreamResponse:
+        queue = check_queue(visit.call.names["queue"])
+        visit.identity.require_sight(queue)
+        return await self.live(
+            visit, "queue.html", "queue_live.html", lambda: self._queue(visit, queue)
+        )
+
+    async def _queue(self, visit: Visit, queue: str) -> Values:
+        state = _choice(visit, "state", STATES, "ready")
+        after = visit.query.get("after", "")
+        surveyed = await visit.service.surveys.queues()
+        settings = await visit.service.in_thread(visit.spool.settings, queue)
+        counts = await visit.service.sizes.counts(queue)
+        rates = await visit.service.surveys.rates() or {}
+        messages: Sequence[Message] = ()
+        may_look = visit.identity.may("look", queue)
+        if may_look:
+            messages = await visit.service.listing(_messages, visit, queue, state, after)
+        oldest = surveyed[queue].oldest if queue in surveyed else None
+        return {
+            "queue": queue,
+            "settings": settings,
+            "changed": _changed(settings),
+            "kinds": SETTINGS,
+            "counts": counts,
+            "oldest_s": None if oldest is None else max(0.0, visit.spool.context.clock() - oldest),
+            "rate": rates.get(queue),
+            "feeders": await visit.service.listing(_feeders, visit, queue, list(surveyed)),
+            "state": state,
+            "states": STATES,
+            "may_look": may_look,
+            "bodies": self._bodies,
+            "messages": messages[:MESSAGES],
+            "after": after,
+            "more": messages[MESSAGES - 1].id if len(messages) > MESSAGES else None,
+            "now": time.time(),
+        }
+
+    # -- one message -----------------------------------------------------------------------------
+
+    async def message(self, visit: Visit) -> StreamResponse:
+        message = await _message(visit)
+        queue = message.queue
+        values = {
+            "queue": queue,
+            "message": message,
+            "place": _place(message),
+            "settings": await visit.service.in_thread(visit.spool.settings, queue),
+            "bodies": self._bodies,
+            "body": message.body[:_BODY_BYTES],
+            "is_cut": len(message.body) > _BODY_BYTES,
+            "now": time.time(),
+        }
+        return await visit.page("message.html", values)
+
+    async def body(self, visit: Visit) -> StreamResponse:
+        message = await _message(visit)
+        # Never as what its type says: a page among messages would be a page of ours.
+        headers = {
+            **HEADERS,
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+            hdrs.CONTENT_TYPE: "application/octet-stream",
+            hdrs.CONTENT_DISPOSITION: "attachment; filename=body",
+        }
+        return Response(body=message.body, headers=headers)
+
+
+async def _message(visit: Visit) -> Message:
+    """The message of the address. Raises what looking for one raises, and NoSuchMessage."""
+    queue = check_queue(visit.call.names["queue"])
+    visit.identity.require("look", queue)
+    message_id = visit.call.names["id"]
+    check_id(queue, message_id)
+    message = await visit.service.receiver.find(visit.call, queue, message_id)
+    if message is None:
+        raise NoSuchMessage(queue, message_id, "in any state")
+    return message
+
+
+def _rows(
+    visit: Visit, surveyed: Mapping[str, Overview], rates: Mapping[str, Rate] | None
+) -> list[Row]:
+    now = visit.spool.context.clock()
+    settings = {}
+    for name in visit.identity.visible(surveyed):
+        try:
+            settings[name] = visit.spool.context.settings.get(name)
+        except OSError:
+            continue  # fsck names it; it must not hide the others
+    dead = {one.dead_letter_queue for one in settings.values()}
+    return [
+        Row(
+            name,
+            surveyed[name].counts,
+            None if (oldest := surveyed[name].oldest) is None else max(0.0, now - oldest),
+            one.visibility_timeout,
+            one.dead_letter_queue,
+            name in dead,
+            None if rates is None else rates.get(name, Rate(0.0, 0.0)),
+        )
+        for name, one in settings.items()
+    ]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    if not pattern:
+        return True
+    return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
+
+
+def _is(row: Row, state: str) -> bool:
+    match state:
+        case "waiting":
+            return row.counts.ready + row.counts.new > 0
+        case "stuck":
+            return row.is_stuck
+        case "empty":
+            return row.counts.total == 0
+    return True
+
+
+def _choice(visit: Visit, name: str, choices: Mapping[str, Any] | Sequence[str], to: str) -> str:
+    given = visit.query.get(name, to)
+    if given not in choices:
+        raise InvalidValue(name, f"expected one of: {', '.join(choices)}")
+    return given
+
+
+def _messages(visit: Visit, queue: str, state: str, after: str) -> list[Message]:
+    return browse.peek(visit.spool.context, queue, state, MESSAGES + 1, after, _PAGE_BYTES)
+
+
+def _changed(settings: QueueSettings) -> dict[str, Any]:
+    """The settings that are not as they are by default."""
+    default = QueueSettings().as_dict()
+    return {name: value for name, value in settings.as_dict().items() if value != default[name]}
+
+
+def _feeders(visit: Visit, queue: str, queues: Sequence[str]) -> dict[str, list[str]]:
+    """What sends into a queue: queues that bury into it, and topics."""
+    settings = visit.spool.context.settings
+    buries = []
+    for name in visit.identity.visible(queues):
+        try:
+            if settings.get(name).dead_letter_queue == queue:
+                buries.append(name)
+        except OSError:
+            continue
+    topics = visit.identity.visible_topics(visit.spool.topics())
+    feeding = [topic for topic in topics if queue in visit.spool.subscriptions(topic)]
+    return {"queues": buries, "topics": feeding}
+
+
+def _place(message: Message) -> str:
+    """Where a message stands in the tree."""
+    folder = {"ready": "queues", "new": "new"}.get(message.state, "delay")
+    sign = "/" if folder == "queues" else ":"
+    return f"{folder}/{message.queue}{sign}{message.id}"

@@ -1,0 +1,89 @@
+"""Rendering: templates become pages, and the files beside them get addresses that never change."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jinja2
+from aiohttp import hdrs
+from aiohttp.web import Response
+
+from fsmq._version import __version__
+
+from . import words
+
+if TYPE_CHECKING:
+    from .visit import Visit
+
+_KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # Not no-referrer: forms would then send "Origin: null".
+    "Referrer-Policy": "same-origin",
+}
+
+
+class Asset(NamedTuple):
+    """A file that pages load. digest: stands in its address, so browsers may keep it for ever."""
+
+    digest: str
+    kind: str
+    content: bytes
+
+
+class Rendering:
+    """Templates, and what they load.
+
+    title: the name of the spool in the head of each page.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._templates = jinja2.Environment(
+            loader=jinja2.PackageLoader("fsmq.http.ui", "templates"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+            auto_reload=False,
+        )
+        self._templates.filters |= words.FILTERS
+        self._templates.globals |= {"title": title, "version": __version__, "asset": self._address}
+
+    @cached_property
+    def assets(self) -> Mapping[str, Asset]:
+        """What pages load, by name."""
+        found = {}
+        for file in resources.files("fsmq.http.ui").joinpath("static").iterdir():
+            kind = _KINDS.get(file.name[file.name.rfind(".") :])
+            if kind is not None:
+                content = file.read_bytes()
+                digest = hashlib.sha256(content).hexdigest()[:12]
+                found[file.name] = Asset(digest, kind, content)
+        return found
+
+    def render(self, template: str, visit: Visit, values: Mapping[str, Any]) -> str:
+        return self._templates.get_template(template).render(visit=visit, url=visit.url, **values)
+
+    @staticmethod
+    def answer(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+        """A page that no other site can frame or script."""
+        return Response(
+            status=status,
+            body=text.encode("utf-8", "replace"),
+            content_type="text/html",
+            charset="utf-8",
+            headers={**HEADERS, **(headers or {}), hdrs.CACHE_CONTROL: "no-store"},
+        )
+
+    def _address(self, name: str, visit: Visit) -> str:
+        return visit.url("static", self.assets[name].digest, name)

@@ -1,0 +1,117 @@
+"""Sessions: whoever has sent a key at the login is known by a cookie from then on.
+
+The cookie says the name of the key and until when, and is signed with the spool's secret and the
+key's hash. So nothing is stored, all processes and hosts take it, and a key that is changed or
+taken out ends its sessions at once. The API never takes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from functools import partial
+from typing import NamedTuple, cast
+
+from aiohttp import hdrs
+from aiohttp.web import BaseRequest, Response
+
+from fsmq.spool.layout.tree import Tree
+from fsmq.spool.records.secret import shared_secret
+
+from ..guard.access import Access, Identity
+
+SESSION_S = 12 * 3600
+_PLAIN, _SECURE = "fsmq_ui", "__Secure-fsmq_ui"
+# Without a path a cookie is for the folder of the page that set it: ours, wherever a proxy puts it.
+_HERE = cast(str, None)
+
+
+class _Cookie(NamedTuple):
+    name: str
+    end: int
+    signature: bytes
+
+
+class Sessions:
+    """Makes and reads the cookies of one spool."""
+
+    def __init__(self, tree: Tree, access: Access) -> None:
+        self._tree = tree
+        self._access = access
+        self._secret = b""
+
+    def prepare(self) -> None:
+        """Read the secret, or make it. It takes a sync: call it beside the loop.
+
+        Raises:
+            Unavailable
+        """
+        if not self._secret:
+            self._secret = shared_secret(self._tree, "ui")
+
+    def identity(self, request: BaseRequest) -> Identity | None:
+        """Whose session a request belongs to; None for nobody's. Call `prepare` first."""
+        for name in (_SECURE, _PLAIN):
+            cookie = _parse(request.cookies.get(name, ""))
+            if cookie is not None and time.time() < cookie.end:
+                found = self._access.of_session(cookie.name, partial(self._proves, cookie))
+                if found is not None:
+                    return found
+        return None
+
+    def begin(self, request: BaseRequest, answer: Response, identity: Identity) -> None:
+        """Give the browser a cookie for the session of a key. Call `prepare` first."""
+        key = identity.key
+        if key is None:
+            return
+        end = int(time.time()) + SESSION_S
+        if key.not_after is not None:
+            end = min(end, int(key.not_after))
+        signed = _encode(key.name, end, self._sign(key.name, end, key.digest))
+        is_secure = _came_by_https(request)
+        answer.set_cookie(
+            _SECURE if is_secure else _PLAIN,
+            signed,
+            max_age=max(0, end - int(time.time())),
+            path=_HERE,
+            secure=is_secure,
+            httponly=True,
+            samesite="Lax",
+        )
+
+    @staticmethod
+    def end(answer: Response) -> None:
+        """Take the cookie back."""
+        for name in (_PLAIN, _SECURE):
+            is_secure = name == _SECURE
+            answer.set_cookie(name, "", max_age=0, path=_HERE, secure=is_secure, httponly=True)
+
+    def _proves(self, cookie: _Cookie, digest: bytes) -> bool:
+        return hmac.compare_digest(cookie.signature, self._sign(cookie.name, cookie.end, digest))
+
+    def _sign(self, name: str, end: int, digest: bytes) -> bytes:
+        text = f"{name}\n{end}\n".encode() + digest
+        return hmac.digest(self._secret, text, hashlib.sha256)
+
+
+def _came_by_https(request: BaseRequest) -> bool:
+    # A proxy in front of us may have taken the TLS off: then only the browser knows.
+    return request.headers.get(hdrs.ORIGIN, "").startswith("https://") or request.secure
+
+
+def _encode(name: str, end: int, signature: bytes) -> str:
+    return f"{end}.{base64.urlsafe_b64encode(signature).decode()}.{name}"
+
+
+def _parse(value: str) -> _Cookie | None:
+    end, _, rest = value.partition(".")
+    signature, _, name = rest.partition(".")
+    if not (end.isascii() and end.isdecimal() and len(end) < 13 and name):
+        return None
+    try:
+        return _Cookie(name, int(end), base64.b64decode(signature, altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError):
+        return None

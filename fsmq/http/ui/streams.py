@@ -1,0 +1,121 @@
+"""Live pages: a page's figures again whenever they change, as server-sent events.
+
+An event holds the whole region of the page, and none builds on an earlier one, so a browser that
+comes back needs no memory of ours. All who look at the same page with the same key share one
+rendering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeAlias
+
+from aiohttp import hdrs
+from aiohttp.web import StreamResponse
+from aiohttp_sse import EventSourceResponse
+
+from ..problems import TooManyRequests
+from .rendering import HEADERS
+from .visit import Visit
+
+Render: TypeAlias = Callable[[], Awaitable[str]]
+EVERY_S = 2.0
+MAX_STREAMS, MAX_STREAMS_PER_KEY = 64, 8
+# Then the browser comes back: with another key, or none, it is not let in.
+_MOST_S = 600.0
+_PING_S = 15.0
+_RETRY_S = 10
+_MEDIA = "text/event-stream"
+
+
+class _Rendered(NamedTuple):
+    until: float  # monotonic seconds
+    text: asyncio.Future[str]
+
+
+class Streams:
+    """The streams of one process."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+        self._rendered: dict[tuple[str, str], _Rendered] = {}
+
+    def __len__(self) -> int:
+        return self._open.total()
+
+    @staticmethod
+    def wanted(visit: Visit) -> bool:
+        """Whether the browser asks for the stream of a page, and not for the page."""
+        return _MEDIA in visit.call.request.headers.get(hdrs.ACCEPT, "")
+
+    async def serve(self, visit: Visit, target: str, render: Render) -> StreamResponse:
+        """Send a region of a page, now and whenever it has changed.
+
+        target: the id of the element that the region stands in. render: makes its HTML.
+
+        Raises:
+            TooManyRequests: there are too many streams; the page looks again later.
+        """
+        request = visit.call.request
+        key = (request.raw_path, visit.identity.name)
+        with self._counted(visit):
+            response = EventSourceResponse(headers=HEADERS, ping_interval=_PING_S)
+            response.headers[hdrs.CACHE_CONTROL] = "no-store"
+            await response.prepare(request)
+            with suppress(ConnectionError, TimeoutError):
+                async with response:
+                    await self._send_all(response, visit, key, target, render)
+        response.force_close()
+        return response
+
+    async def _send_all(
+        self,
+        response: EventSourceResponse,
+        visit: Visit,
+        key: tuple[str, str],
+        target: str,
+        render: Render,
+    ) -> None:
+        end = time.monotonic() + _MOST_S
+        sent = ""
+        while time.monotonic() < end and not visit.identity.stale and response.is_connected():
+            text = await self._shared(key, render)
+            if text != sent:
+                await response.send(
+                    f'<hx-partial hx-target="#{target}" hx-swap="innerMorph">{text}</hx-partial>'
+                )
+                sent = text
+            with suppress(TimeoutError):
+                await asyncio.wait_for(visit.service.ended.wait(), EVERY_S)
+                return
+
+    async def _shared(self, key: tuple[str, str], render: Render) -> str:
+        now = time.monotonic()
+        known = self._rendered.get(key)
+        if known is None or now >= known.until:
+            self._rendered = {k: one for k, one in self._rendered.items() if one.until > now}
+            # A little less than a round, so that everyone's next one finds a new rendering.
+            known = _Rendered(now + 0.9 * EVERY_S, asyncio.ensure_future(render()))
+            self._rendered[key] = known
+        return await asyncio.shield(known.text)
+
+    @contextmanager
+    def _counted(self, visit: Visit) -> Iterator[None]:
+        name = visit.identity.name
+        most = MAX_STREAMS if visit.identity.account is None else MAX_STREAMS_PER_KEY
+        if len(self) >= MAX_STREAMS or self._open[name] >= most:
+            raise TooManyRequests("there are too many live pages; this one looks again", _RETRY_S)
+        self._open[name] += 1
+        self._tell(visit)
+        try:
+            yield
+        finally:
+            self._open[name] -= 1
+            self._tell(visit)
+
+    def _tell(self, visit: Visit) -> None:
+        visit.spool.context.metrics.set(("ui_streams",), len(self))

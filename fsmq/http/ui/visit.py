@@ -1,0 +1,164 @@
+"""A visit: one request for a page, who makes it, and the page that comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from aiohttp import hdrs
+from aiohttp.web import Response
+
+from fsmq.spool.errors import InvalidValue
+
+from ..guard.access import Identity
+from ..guard.keys import Right
+from ..problems import Forbidden, UnreadableBody
+from ..routing.call import Call
+from ..service.service import Service
+from .rendering import Rendering
+
+FORM_BYTES = 256 * 1024
+_FORM = "application/x-www-form-urlencoded"
+_PREFIX = "/_ui/"
+# The pages in the head of each page: their address, and what they are called.
+_PLACES = (((), "Queues"),)
+# What the page says at its top after something was done; the address can say no other.
+TOLD: Mapping[str, str] = {}
+
+
+class Visit:
+    """What handlers of pages are given.
+
+    query: the parameters of the address; of one that is given twice the last.
+    may_act: whether the pages may change anything.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        identity: Identity,
+        service: Service,
+        rendering: Rendering,
+        *,
+        may_act: bool,
+    ) -> None:
+        self.call = call
+        self.identity = identity
+        self.service = service
+        self.spool = service.spool
+        self.query = dict(parse_qsl(call.raw_query, errors="replace", max_num_fields=100))
+        self.may_act = may_act
+        self._rendering = rendering
+        path = call.request.raw_path.partition("?")[0]
+        # All links are relative: the pages work wherever a proxy puts them.
+        self._up = "../" * (path.count("/") - _PREFIX.count("/")) or "./"
+
+    @property
+    def places(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """The pages in the head of each page."""
+        return _PLACES
+
+    def is_at(self, *segments: str) -> bool:
+        """Whether this page is that one."""
+        return self.call.request.raw_path.partition("?")[0] == _PREFIX + "/".join(segments)
+
+    @property
+    def told(self) -> str:
+        """What was done just now, as the address says it with a word and a number."""
+        number = self.query.get("n", "")
+        text = TOLD.get(self.query.get("did", ""), "")
+        return text.format(n=number if number.isascii() and number.isdecimal() else "0")
+
+    @property
+    def rights(self) -> str:
+        """What the key may do, in words."""
+        key = self.identity.key
+        if key is None:
+            return "without a key"
+        named = key.grants.names.items()
+        return "; ".join(f"{right}: {', '.join(names)}" for right, names in named)
+
+    # -- who may do what -------------------------------------------------------------------------
+
+    def may(self, right: Right, queue: str) -> bool:
+        """Whether a button for this is shown."""
+        return self.may_act and self.identity.may(right, queue)
+
+    def require(self, right: Right, queue: str) -> None:
+        """Make sure of a right before something is done.
+
+        Raises:
+            Unauthorized, Forbidden
+        """
+        if not self.may_act:
+            raise Forbidden("these pages only look: mq was started with --ui read-only")
+        self.identity.require(right, queue)
+
+    # -- addresses -------------------------------------------------------------------------------
+
+    def url(self, *segments: str, **query: object) -> str:
+        """The address of a page from this one; ``query`` without what is None or empty."""
+        path = "/".join(_quoted(segment) for segment in segments)
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        tail = "?" + urlencode(given, errors="surrogateescape") if given else ""
+        return f"{self._up}{path}{tail}"
+
+    def again(self, **changes: object) -> str:
+        """The address of this page with some parameters changed, or taken away (None)."""
+        path = self.call.request.raw_path.partition("?")[0].rpartition("/")[2]
+        given = {n: v for n, v in {**self.query, **changes}.items() if v not in (None, "")}
+        return (path or "./") + ("?" + urlencode(given, errors="replace") if given else "")
+
+    def api(self, *segments: str) -> str:
+        """The address of something of the API, from this page."""
+        return self._up + "../" + "/".join(_quoted(segment) for segment in segments)
+
+    # -- what comes in ---------------------------------------------------------------------------
+
+    async def form(self, limit: int = FORM_BYTES) -> dict[str, list[str]]:
+        """The fields of the form that was sent, of at most ``limit`` bytes.
+
+        Raises:
+            UnreadableBody, MessageTooLarge, SlowBody
+        """
+        kind = self.call.request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip()
+        if kind.lower() != _FORM:
+            raise UnreadableBody(f"expected a form, {_FORM}")
+        body = await self.call.body(limit, self.service.read_timeout)
+        fields: dict[str, list[str]] = {}
+        for name, value in parse_qsl(
+            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=5000
+        ):
+            fields.setdefault(name, []).append(value)
+        return fields
+
+    def number(self, name: str, default: int, most: int) -> int:
+        """A whole number of the address, from 0 to ``most``. Raises InvalidValue."""
+        given = self.query.get(name)
+        if given is None:
+            return default
+        if not (given.isascii() and given.isdecimal() and len(given) < 16 and int(given) <= most):
+            raise InvalidValue(name, f"must be a whole number from 0 to {most}")
+        return int(given)
+
+    # -- what goes out ---------------------------------------------------------------------------
+
+    async def page(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+        """A whole page."""
+        text = await self.service.in_thread(self.render, template, values)
+        return self._rendering.answer(text, status)
+
+    def render(self, template: str, values: Mapping[str, Any]) -> str:
+        """The text of a template; it takes milliseconds."""
+        return self._rendering.render(template, self, values)
+
+    def go(self, address: str) -> Response:
+        """An answer that leads the browser to another page."""
+        return self._rendering.answer("", HTTPStatus.SEE_OTHER, {hdrs.LOCATION: address})
+
+
+def _quoted(segment: str) -> str:
+    # Names of files are bytes; what is no UTF-8 comes back as the bytes that it was.
+    return quote(segment, safe="", errors="surrogateescape") if segment else ""

@@ -1,0 +1,54 @@
+"""The secret of a spool: random bytes that all its hosts share; who needs them first makes them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from ..errors import Unavailable, as_unavailable
+from ..layout import documents
+from ..layout.files import write_all
+from ..layout.transitions import CONFIG
+from ..layout.tree import Tree
+from ..layout.uuids import uuid7
+
+_BYTES = 32
+
+
+def shared_secret(tree: Tree, name: str) -> bytes:
+    """The 32 bytes in ``config/.<name>``, which are made if there are none.
+
+    Whoever reads them can sign what this spool's programs believe: the file is private, as the
+    whole tree is.
+
+    Raises:
+        Unavailable
+    """
+    path = tree.folder(CONFIG, f".{name}")
+    with as_unavailable("cannot read the secret of the spool"):
+        if tree.look(path) is None:
+            _make(tree, path)
+        try:
+            found = documents.read_bytes(tree, path, _BYTES)
+        except ValueError as error:
+            raise Unavailable(f"{path} {error}: remove it, and another is made") from None
+    if len(found) != _BYTES:
+        raise Unavailable(f"{path} has not {_BYTES} bytes: remove it, and another is made")
+    return found
+
+
+def _make(tree: Tree, path: str) -> None:
+    draft = tree.folder(CONFIG, f".{uuid7()}.tmp")
+    fd = tree.create(draft)
+    try:
+        write_all(fd, secrets.token_bytes(_BYTES))
+        os.fsync(fd)
+        tree.rename(draft, path)
+    except FileExistsError:
+        tree.unlink(draft)  # another program was quicker: its secret holds
+    except BaseException:
+        tree.unlink(draft)
+        raise
+    finally:
+        os.close(fd)
+    tree.sync_folder(tree.folder(CONFIG))
