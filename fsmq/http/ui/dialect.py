@@ -86,13 +86,13 @@ class Ui(Dialect):
         """Add a page at ``/_ui/<path>``. Without ``is_open`` it needs somebody with any right."""
         name = "ui_" + ("".join(c if c.isalpha() else "_" for c in path).strip("_") or "queues")
 
-        async def serve(call: Call) -> StreamResponse:
-            return await self._serve(call, handler, is_open=is_open)
+        async def answer(call: Call) -> StreamResponse:
+            return await self._answer(call, handler, is_open=is_open)
 
         described = operation(f"{name}_{method.lower()}", summary, is_open=is_open)
-        self.router.add(method, f"/_ui/{path}", serve, described)
+        self.router.add(method, f"/_ui/{path}", answer, described)
         if method == "GET":
-            self.router.add("HEAD", f"/_ui/{path}", serve, described)
+            self.router.add("HEAD", f"/_ui/{path}", answer, described)
 
     def admit(self, origins: Origins, request: BaseRequest) -> None:
         origins.check_page(request.method, request.headers)
@@ -105,7 +105,7 @@ class Ui(Dialect):
 
     # -- a visit ---------------------------------------------------------------------------------
 
-    async def _serve(self, call: Call, handler: Handler, *, is_open: bool) -> StreamResponse:
+    async def _answer(self, call: Call, handler: Handler, *, is_open: bool) -> StreamResponse:
         visit = await self._visit(call)
         try:
             if not is_open:
@@ -169,7 +169,8 @@ class Ui(Dialect):
         except Unauthorized as error:
             await asyncio.sleep(_REFUSED_S)
             return await self._login_page(visit, str(error), HTTPStatus.UNAUTHORIZED)
-        answer = visit.go(_own(form.get("to", [""])[0]) or visit.url())
+        # Relative, as all our addresses are.
+        answer = visit.go(visit.url() + _own(form.get("to", [""])[0]))
         self._sessions.begin(visit.call.request, answer, identity)
         return answer
 
@@ -180,6 +181,8 @@ class Ui(Dialect):
 
 
 def _own(address: str) -> str:
-    """An address of these pages that may be gone to after a login; empty for any other."""
-    # "//host" and "/\host" are other hosts to a browser.
-    return address if address.startswith("/_ui/") and "\\" not in address else ""
+    """What follows ``/_ui/`` in an address of these pages; empty for any other."""
+    rest = address.removeprefix("/_ui/")
+    # A browser takes "\\" for "/", and ".." leads out of here.
+    strange = "\\" in rest or ".." in rest.partition("?")[0].split("/") or rest[:1] == "/"
+    return "" if rest == address or strange or not rest.isprintable() else rest

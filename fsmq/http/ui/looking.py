@@ -24,13 +24,13 @@ from .streams import Streams
 from .visit import Visit
 
 ROWS, MESSAGES = 100, 50
-# A queue is called stuck when its oldest message has waited for so many visibility timeouts.
-STUCK_AFTER = 10
+# A queue is called late when its oldest message has waited for so many visibility timeouts.
+LATE_AFTER = 10
 _BODY_BYTES = 64 * 1024
 # What the messages of one page may hold in memory while it is made.
 _PAGE_BYTES = 16 * 1024 * 1024
 STATES = ("ready", "in_flight", "delayed", "new")
-FILTERS = ("all", "waiting", "stuck", "empty")
+FILTERS = ("all", "waiting", "late", "empty")
 Values = dict[str, Any]
 
 
@@ -46,8 +46,8 @@ class Row(NamedTuple):
     rate: Rate | None
 
     @property
-    def is_stuck(self) -> bool:
-        return self.oldest_s is not None and self.oldest_s > STUCK_AFTER * self.visibility
+    def is_late(self) -> bool:
+        return self.oldest_s is not None and self.oldest_s > LATE_AFTER * self.visibility
 
     @property
     def weight(self) -> tuple[float, int]:
@@ -94,7 +94,7 @@ class Looking:
             found = await values()
             return await visit.service.in_thread(visit.render, region, found)
 
-        return await self._streams.serve(visit, "live", render)
+        return await self._streams.answer(visit, "live", render)
 
     # -- all queues ------------------------------------------------------------------------------
 
@@ -257,8 +257,8 @@ def _is(row: Row, state: str) -> bool:
     match state:
         case "waiting":
             return row.counts.ready + row.counts.new > 0
-        case "stuck":
-            return row.is_stuck
+        case "late":
+            return row.is_late
         case "empty":
             return row.counts.total == 0
     return True

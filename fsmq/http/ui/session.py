@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import time
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from aiohttp import hdrs
 from aiohttp.web import BaseRequest, Response
@@ -25,8 +25,6 @@ from ..guard.access import Access, Identity
 
 SESSION_S = 12 * 3600
 _PLAIN, _SECURE = "fsmq_ui", "__Secure-fsmq_ui"
-# Without a path a cookie is for the folder of the page that set it: ours, wherever a proxy puts it.
-_HERE = cast(str, None)
 
 
 class _Cookie(NamedTuple):
@@ -71,23 +69,14 @@ class Sessions:
         if key.not_after is not None:
             end = min(end, int(key.not_after))
         signed = _encode(key.name, end, self._sign(key.name, end, key.digest))
-        is_secure = _came_by_https(request)
-        answer.set_cookie(
-            _SECURE if is_secure else _PLAIN,
-            signed,
-            max_age=max(0, end - int(time.time())),
-            path=_HERE,
-            secure=is_secure,
-            httponly=True,
-            samesite="Lax",
-        )
+        name = _SECURE if _came_by_https(request) else _PLAIN
+        _set(answer, name, signed, max(0, end - int(time.time())))
 
     @staticmethod
     def end(answer: Response) -> None:
         """Take the cookie back."""
         for name in (_PLAIN, _SECURE):
-            is_secure = name == _SECURE
-            answer.set_cookie(name, "", max_age=0, path=_HERE, secure=is_secure, httponly=True)
+            _set(answer, name, "", 0)
 
     def _proves(self, cookie: _Cookie, digest: bytes) -> bool:
         return hmac.compare_digest(cookie.signature, self._sign(cookie.name, cookie.end, digest))
@@ -97,13 +86,19 @@ class Sessions:
         return hmac.digest(self._secret, text, hashlib.sha256)
 
 
+def _set(answer: Response, name: str, value: str, seconds: int) -> None:
+    # Without a path it is for the folder of the page that sets it: ours, wherever a proxy puts it.
+    flags = f"Max-Age={seconds}; HttpOnly; SameSite=Lax" + ("; Secure" if name == _SECURE else "")
+    answer.headers.add(hdrs.SET_COOKIE, f"{name}={value}; {flags}")
+
+
 def _came_by_https(request: BaseRequest) -> bool:
     # A proxy in front of us may have taken the TLS off: then only the browser knows.
     return request.headers.get(hdrs.ORIGIN, "").startswith("https://") or request.secure
 
 
 def _encode(name: str, end: int, signature: bytes) -> str:
-    return f"{end}.{base64.urlsafe_b64encode(signature).decode()}.{name}"
+    return f"{end}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}.{name}"
 
 
 def _parse(value: str) -> _Cookie | None:
@@ -112,6 +107,7 @@ def _parse(value: str) -> _Cookie | None:
     if not (end.isascii() and end.isdecimal() and len(end) < 13 and name):
         return None
     try:
-        return _Cookie(name, int(end), base64.b64decode(signature, altchars=b"-_", validate=True))
+        padded = signature + "=" * (-len(signature) % 4)
+        return _Cookie(name, int(end), base64.b64decode(padded, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
         return None

@@ -52,7 +52,7 @@ class Streams:
         """Whether the browser asks for the stream of a page, and not for the page."""
         return _MEDIA in visit.call.request.headers.get(hdrs.ACCEPT, "")
 
-    async def serve(self, visit: Visit, target: str, render: Render) -> StreamResponse:
+    async def answer(self, visit: Visit, target: str, render: Render) -> StreamResponse:
         """Send a region of a page, now and whenever it has changed.
 
         target: the id of the element that the region stands in. render: makes its HTML.
@@ -110,12 +110,12 @@ class Streams:
         if len(self) >= MAX_STREAMS or self._open[name] >= most:
             raise TooManyRequests("there are too many live pages; this one looks again", _RETRY_S)
         self._open[name] += 1
-        self._tell(visit)
+        self._report(visit)
         try:
             yield
         finally:
             self._open[name] -= 1
-            self._tell(visit)
+            self._report(visit)
 
-    def _tell(self, visit: Visit) -> None:
+    def _report(self, visit: Visit) -> None:
         visit.spool.context.metrics.set(("ui_streams",), len(self))

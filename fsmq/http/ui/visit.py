@@ -25,7 +25,7 @@ _PREFIX = "/_ui/"
 # The pages in the head of each page: their address, and what they are called.
 _PLACES = (((), "Queues"),)
 # What the page says at its top after something was done; the address can say no other.
-TOLD: Mapping[str, str] = {}
+NOTICES: Mapping[str, str] = {}
 
 
 class Visit:
@@ -65,10 +65,10 @@ class Visit:
         return self.call.request.raw_path.partition("?")[0] == _PREFIX + "/".join(segments)
 
     @property
-    def told(self) -> str:
+    def notice(self) -> str:
         """What was done just now, as the address says it with a word and a number."""
         number = self.query.get("n", "")
-        text = TOLD.get(self.query.get("did", ""), "")
+        text = NOTICES.get(self.query.get("did", ""), "")
         return text.format(n=number if number.isascii() and number.isdecimal() else "0")
 
     @property
