@@ -19,6 +19,8 @@ COMMANDS = {
         "release": "fsmq.cli.settle:release",
         "bury": "fsmq.cli.settle:bury",
         "peek": "fsmq.cli.peek:peek",
+        "find": "fsmq.cli.find:find",
+        "life": "fsmq.cli.life:life",
         "mv": "fsmq.cli.mv:mv",
         "purge": "fsmq.cli.queues:purge",
     },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -131,3 +131,16 @@ attribute_option = click.option(
     metavar="NAME=VALUE",
     help="May be given several times.",
 )
+
+
+def attributes_of(pairs: Sequence[str]) -> dict[str, str]:
+    """What ``--attribute`` was given. Raises UsageError."""
+    attributes = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--attribute takes NAME=VALUE, not {pair!r}.")
+        if name in attributes:
+            raise click.UsageError(f"--attribute {name} is given twice.")
+        attributes[name] = value
+    return attributes

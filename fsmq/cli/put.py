@@ -18,6 +18,7 @@ from fsmq.cli.output import json_option
 from fsmq.cli.params import (
     SPAN,
     attribute_option,
+    attributes_of,
     body_bytes,
     body_option,
     content_type_option,
@@ -207,15 +208,3 @@ def opened(file: Path) -> Iterator[BinaryIO]:
     if sys.stdin.isatty():
         report("reading the message from the terminal: finish with Ctrl-D")
     yield sys.stdin.buffer
-
-
-def attributes_of(pairs: Sequence[str]) -> dict[str, str]:
-    attributes = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise click.UsageError(f"--attribute takes NAME=VALUE, not {pair!r}.")
-        if name in attributes:
-            raise click.UsageError(f"--attribute {name} is given twice.")
-        attributes[name] = value
-    return attributes

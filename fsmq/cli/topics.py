@@ -17,6 +17,7 @@ from fsmq.cli.params import (
     LOG,
     SPAN,
     attribute_option,
+    attributes_of,
     body_bytes,
     body_option,
     content_type_option,
@@ -26,7 +27,7 @@ from fsmq.cli.params import (
 )
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.publish_log import Publishing
-from fsmq.cli.put import attributes_of, opened
+from fsmq.cli.put import opened
 from fsmq.spool import InvalidValue
 
 _TOPIC = {

@@ -12,12 +12,14 @@ import aiohttp
 from yarl import URL
 
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.views.places import Place
 
 from .async_log import AsyncClientLog
 from .async_queue import AsyncQueue
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb
 from .log_verbs import LogVerbs
+from .looks import LookVerbs
 from .options import Options
 from .topics import AsyncClientTopic, TopicVerbs
 from .verbs import Verbs
@@ -165,6 +167,12 @@ class AsyncClient:
     async def logs(self) -> list[str]:
         """The names of all logs, sorted."""
         return await self.run(LogVerbs(self.verbs).logs())
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    async def find(self, message_id: str) -> list[Place]:
+        """In which queues, and in which states, messages of this id are; empty if nowhere."""
+        return await self.run(LookVerbs(self.verbs).find(message_id))
 
     # -- transport -------------------------------------------------------------------------------
 

@@ -18,11 +18,14 @@ from fsmq.spool.given import (
 )
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.records.life import Life
 from fsmq.spool.verbs.move import Moved
 from fsmq.spool.views.counts import Counts
+from fsmq.spool.views.wanted import Found
 from fsmq.spool.worker.async_worker import AsyncWorker
 from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop
 
+from .looks import LookVerbs
 from .moves import MoveVerbs
 from .source import RemoteSource
 
@@ -173,6 +176,38 @@ class AsyncQueue(AsyncClaimsOne):
         after: an id; only messages behind it are shown.
         """
         return await self._run(self._verbs.peek(self.name, count, state, after))
+
+    async def search(
+        self,
+        count: int = 10,
+        *,
+        state: str = "ready",
+        after: str = "",
+        attributes: Mapping[str, str] | None = None,
+        contains: str | bytes | None = None,
+        older_than: float | None = None,
+        budget: float = 2.0,
+    ) -> Found:
+        """Look for up to ``count`` messages in one state, without claiming them.
+
+        attributes: each with its value. contains: a part of the body. older_than: seconds since
+            it was put; the id of a message must say when that was.
+        budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
+            to go on, and None when all have been looked at.
+        """
+        looking = LookVerbs(self._verbs).search(
+            self.name, count, state, after, attributes, contains, older_than, budget
+        )
+        return await self._run(looking)
+
+    async def life(self, message_id: str, *, after: str = "", budget: float = 5.0) -> Life:
+        """What happened to a message, by the journal: also to one that has gone.
+
+        budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
+            to go on, and None when there is no more.
+        """
+        looking = LookVerbs(self._verbs).life(self.name, message_id, after, budget)
+        return await self._run(looking)
 
     async def find(self, message_id: str) -> Message | None:
         """Look at one message in whatever state; None if there is none."""

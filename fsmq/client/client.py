@@ -19,11 +19,13 @@ from urllib3.exceptions import (
 )
 
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.views.places import Place
 
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb
 from .log import ClientLog
 from .log_verbs import LogVerbs
+from .looks import LookVerbs
 from .options import Options
 from .queue import ClientQueue
 from .topics import ClientTopic, TopicVerbs
@@ -161,6 +163,12 @@ class Client:
     def logs(self) -> list[str]:
         """The names of all logs, sorted."""
         return self.run(LogVerbs(self.verbs).logs())
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def find(self, message_id: str) -> list[Place]:
+        """In which queues, and in which states, messages of this id are; empty if nowhere."""
+        return self.run(LookVerbs(self.verbs).find(message_id))
 
     # -- transport -------------------------------------------------------------------------------
 

@@ -17,9 +17,12 @@ from fsmq.spool.given import (
 )
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.records.life import Life
 from fsmq.spool.verbs.move import Moved
 from fsmq.spool.views.counts import Counts
+from fsmq.spool.views.wanted import Found
 
+from .looks import LookVerbs
 from .moves import MoveVerbs
 from .options import MAX_CONNECTIONS
 
@@ -138,6 +141,38 @@ class ClientQueue(QueueVerbs):
         after: an id; only messages behind it are shown.
         """
         return self._run(self._verbs.peek(self.name, count, state, after))
+
+    def search(
+        self,
+        count: int = 10,
+        *,
+        state: str = "ready",
+        after: str = "",
+        attributes: Mapping[str, str] | None = None,
+        contains: str | bytes | None = None,
+        older_than: float | None = None,
+        budget: float = 2.0,
+    ) -> Found:
+        """Look for up to ``count`` messages in one state, without claiming them.
+
+        attributes: each with its value. contains: a part of the body. older_than: seconds since
+            it was put; the id of a message must say when that was.
+        budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
+            to go on, and None when all have been looked at.
+        """
+        looking = LookVerbs(self._verbs).search(
+            self.name, count, state, after, attributes, contains, older_than, budget
+        )
+        return self._run(looking)
+
+    def life(self, message_id: str, *, after: str = "", budget: float = 5.0) -> Life:
+        """What happened to a message, by the journal: also to one that has gone.
+
+        budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
+            to go on, and None when there is no more.
+        """
+        looking = LookVerbs(self._verbs).life(self.name, message_id, after, budget)
+        return self._run(looking)
 
     def find(self, message_id: str) -> Message | None:
         """Look at one message in whatever state; None if there is none."""

@@ -60,6 +60,16 @@ class QueryParameter(Parameter, Generic[T]):
     default: T
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ManyParameters(QueryParameter[Mapping[str, str]]):
+    """Parameters of the query that begin alike, such as ``attribute.color`` and ``attribute.size``.
+
+    The value is each text by what follows the beginning; described with ``NAME`` for that.
+    """
+
+    begin: str
+
+
 class Values(dict[QueryParameter[Any], Any]):
     """What a request gives for the parameters of its operation, or their defaults."""
 
@@ -148,23 +158,39 @@ class Operation:
             return self.defaults
         known = self.query
         texts: dict[str, str] = {}
+        many: dict[ManyParameters, dict[str, str]] = {}
         pairs = parse_qsl(
             raw_query, keep_blank_values=True, errors="surrogateescape", max_num_fields=None
         )
         for name, text in pairs:
-            if name not in known:
+            family = self._family_of(name)
+            if family is None and name not in known:
                 choice = f"expected one of: {', '.join(known)}" if known else "expected none"
                 raise InvalidValue(name[:100], f"unknown parameter; {choice}")
             if name in texts:
                 raise InvalidValue(name, "is given twice")
             texts[name] = text
+            if family is not None:
+                many.setdefault(family, {})[name[len(family.begin) :]] = text
         values = Values()
         for name, parameter in known.items():
-            if name in texts or parameter.required:
+            if isinstance(parameter, ManyParameters):
+                values[parameter] = many.get(parameter, parameter.default)
+            elif name in texts or parameter.required:
                 values[parameter] = parameter.parse(name, texts.get(name, ""))
             else:
                 values[parameter] = parameter.default
         return values
+
+    def _family_of(self, name: str) -> ManyParameters | None:
+        for parameter in self._families:
+            if name.startswith(parameter.begin) and len(name) > len(parameter.begin):
+                return parameter
+        return None
+
+    @cached_property
+    def _families(self) -> tuple[ManyParameters, ...]:
+        return tuple(p for p in self.parameters if isinstance(p, ManyParameters))
 
 
 # What a request asks for whose route is not known.
@@ -225,6 +251,13 @@ def query(name: str, description: str, kind: Kind[Any], default: Any = None) -> 
     """A parameter of the query that need not be given."""
     schema = kind.schema if default is None else {**kind.schema, "default": default}
     return QueryParameter(name, description, schema, parse=kind.parse, default=default)
+
+
+def many_named(begin: str, description: str, schema: Schema) -> ManyParameters:
+    """Parameters of the query whose names begin alike; none need be given."""
+    return ManyParameters(
+        f"{begin}NAME", description, schema, parse=lambda _, value: {}, default={}, begin=begin
+    )
 
 
 def seconds(most: float) -> Kind[float]:

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 from .claimed import Claimed, QueueVerbs, id_of
 from .context import Pending
 from .durability.sync import Work
-from .errors import FsmqError
+from .errors import FsmqError, as_unavailable
 from .given import Body, Delay, as_new_message, new_message, seconds_of, untold
 from .layout.message import Message, NewMessage
+from .layout.names import check_id
 from .layout.settings import QueueSettings, check_seconds
 from .layout.transitions import DELAY, NEW, QUEUES
+from .records.life import Life, read_life
 from .verbs.move import Moved, move_messages
 from .verbs.purge import purge
 from .views import browse
 from .views.counts import Counts
+from .views.wanted import Found, wanted
 
 if TYPE_CHECKING:
     from .spool import Spool
@@ -160,6 +163,37 @@ class Queue(QueueVerbs):
         after: an id; only messages behind it are shown.
         """
         return browse.peek(self.spool.context, self.name, state, count, after)
+
+    def search(
+        self,
+        count: int = 10,
+        *,
+        state: str = "ready",
+        after: str = "",
+        attributes: Mapping[str, str] | None = None,
+        contains: str | bytes | None = None,
+        older_than: float | None = None,
+        budget: float = 2.0,
+    ) -> Found:
+        """Look for up to ``count`` messages in one state, without claiming them.
+
+        attributes: each with its value. contains: a part of the body. older_than: seconds since
+            it was put; the id of a message must say when that was.
+        budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
+            to go on, and None when all have been looked at.
+        """
+        fitting = wanted(self.spool.context.clock(), attributes, contains, older_than)
+        return browse.search(self.spool.context, self.name, state, count, after, fitting, budget)
+
+    def life(self, message_id: str, *, after: str = "", budget: float = 5.0) -> Life:
+        """What happened to a message, by the journal: also to one that has gone.
+
+        budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
+            to go on, and None when there is no more.
+        """
+        check_id(self.name, message_id)
+        with as_unavailable("cannot read the journal"):
+            return read_life(self.spool.tree, self.name, message_id, after, budget)
 
     def find(self, message_id: str) -> Message | None:
         """Look at one message in whatever state; None if there is none."""

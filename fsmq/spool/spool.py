@@ -27,7 +27,7 @@ from .layout.topics import Topics
 from .layout.transitions import REAPED
 from .layout.tree import Tree
 from .log.logs import Logs
-from .log.of_spool import LogsOfSpool
+from .looks import LooksOfSpool
 from .mover.delivery import Delivery
 from .moves import Move
 from .queue import Queue
@@ -61,7 +61,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
     return context, filesystem
 
 
-class Spool(LogsOfSpool):
+class Spool(LooksOfSpool):
     """An opened spool.
 
     root: the folder; it and its parts are created where missing (unless ``create`` is False).

@@ -398,6 +398,41 @@ async def test_a_state_has_the_name_that_a_message_says(work: Any) -> None:
         await done(work.peek(0))
 
 
+async def test_messages_are_searched_found_and_told_of(place: Any, work: Any) -> None:
+    red = await done(work.put("red one", attributes={"color": "red"}))
+    blue = await done(work.put("blue one", attributes={"color": "blue"}))
+    claimed: list[Any] = []
+    while len(claimed) < 2:
+        claimed += await done(work.claim(2, wait=WAIT_S))
+    found = await done(work.search(state="in_flight", attributes={"Color": "red"}))
+    assert ([message.id for message in found.messages], found.next) == ([red], None)
+    found = await done(work.search(1, state="in_flight", contains="one"))
+    assert ([message.id for message in found.messages], found.next) == ([red], red)
+    found = await done(work.search(state="in_flight", contains=b"one", after=red))
+    assert ([message.id for message in found.messages], found.next) == ([blue], None)
+    assert (await done(work.search(state="in_flight", older_than=3600))).messages == []
+    with pytest.raises(InvalidValue):
+        await done(work.search(contains=""))
+    [at] = await done(place.find(red))
+    assert (at.queue, at.state, at.deliveries) == (work.name, "in_flight", 1)
+    assert at.deadline == pytest.approx(time.time() + 30, abs=30)
+    assert await done(place.find("nobody")) == []
+    if isinstance(place, Spool):
+        assert await done(work.life(red)) == ([], None)  # it keeps no journal
+        return
+
+    async def told() -> Any:
+        life = await done(work.life(red))
+        return life if len(life.steps) == 3 else None
+
+    life = await eventually_on_loop(told)
+    # Two programs note the first two, by their own clocks.
+    assert {step.event for step in life.steps} == {"accepted", "delivered", "claimed"}
+    assert life.next is None
+    [accepted] = [step for step in life.steps if step.event == "accepted"]
+    assert accepted.size == len("color: red\n\nred one")
+
+
 async def test_the_settings_are_asked_for(work: Any) -> None:
     assert (await done(work.settings())).max_deliveries == 9
     assert await done(work.configure(max_depth=70)) == await done(work.settings())

@@ -19,7 +19,10 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _VALUES: dict[str, tuple[str, ...]] = {
     "after": (),
     "among": (),
+    "attribute.NAME": (),
+    "budget": (),
     "bury": (),
+    "contains": ("%01",),
     "count": ("most",),
     "delay": (),
     "delayed": (),
@@ -31,6 +34,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "index": (),
     "json": ("true",),
     "limit": ("most",),
+    "older_than": (),
     "partitioned": (),
     "priority": (),
     "reason": (),

@@ -36,6 +36,7 @@ NEEDS = [
     ("PATCH", "/jobs/messages/1", "receive"),
     ("DELETE", "/jobs/messages/1", "receive"),
     ("GET", "/jobs/peek", "look"),
+    ("GET", "/jobs/messages/1/life", "look"),
     ("POST", "/jobs/batch", "send"),
     ("POST", "/jobs/ack", "receive"),
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from aiohttp.abc import AbstractStreamWriter
@@ -61,6 +61,21 @@ class Pieces(Payload):
                 waiting, size = [], 0
                 await asyncio.sleep(0)
         await _write(writer, waiting)
+
+
+class PiecesInTime(Pieces):
+    """The body of an answer whose pieces come when they are found; ``first`` has been."""
+
+    def __init__(self, first: bytes, following: AsyncIterator[bytes]) -> None:
+        super().__init__(())
+        self._first = first
+        self._following = following
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Write each piece when it is there."""
+        await _write(writer, [self._first])
+        async for piece in self._following:
+            await _write(writer, [piece])
 
 
 async def _write(writer: AbstractStreamWriter, pieces: list[bytes]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator
 from json import JSONDecoder
 from typing import Any
+from urllib.parse import quote, unquote_plus
 
 from aiohttp.web import StreamResponse
 
@@ -19,11 +21,11 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.settings import MAX_TTL_S
 from fsmq.spool.layout.transitions import State
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.receive import MAX_CLAIMS
-from fsmq.spool.views import browse
-from fsmq.spool.views.reading import MAX_ANSWER_BYTES
+from fsmq.spool.views.wanted import MAX_TEXT_BYTES, wanted
 
 from ...wire import MAX_BATCH_BYTES, quote_id, unquote_id
 from ..answers import json_answer
@@ -31,14 +33,19 @@ from ..describe import (
     JSON,
     MESSAGE_ID,
     QUEUE,
+    Answer,
     Body,
+    Header,
     Kind,
     Operation,
     array,
+    as_it_is,
     json_object,
+    many_named,
     or_null,
     query,
     record,
+    seconds,
     text,
     whole,
 )
@@ -49,6 +56,7 @@ from ..routing import bodies
 from ..routing.call import Call
 from ..routing.json_reader import LongText, Reader
 from ..routing.router import Router
+from ..service.looks import MAX_BUDGET_S, SEARCH_S, Search
 from .forms import DELAY, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 
 
@@ -71,6 +79,16 @@ AFTER = query(
     "begin behind this id, given as an answer had it",
     Kind(text(), lambda _, value: unquote_id(value)),
 )
+ATTRIBUTES = many_named("attribute.", "only messages whose attribute NAME has this value", text())
+CONTAINS = query(
+    "contains",
+    f"only messages whose body has this text, of at most {MAX_TEXT_BYTES} bytes",
+    as_it_is(text(minLength=1)),
+)
+OLDER_THAN = query(
+    "older_than", "only messages that were put this many seconds ago", seconds(MAX_TTL_S)
+)
+BUDGET = query("budget", "seconds after which it stops", seconds(MAX_BUDGET_S), SEARCH_S)
 IDS = array(MESSAGE_ID, maxItems=MAX_BATCH)
 NEW_MESSAGE = record(
     {
@@ -105,10 +123,20 @@ class Batches(Handlers):
         id="peek",
         tag="Messages",
         summary="Look at the messages in one state, without claiming them",
-        parameters=(QUEUE, OF_STATE, COUNT, AFTER),
+        parameters=(QUEUE, OF_STATE, COUNT, AFTER, ATTRIBUTES, CONTAINS, OLDER_THAN, BUDGET),
         answers={
-            200: json_object(
-                "The messages in their order", {"messages": array(MESSAGE, maxItems=MAX_CLAIMS)}
+            200: Answer(
+                "The messages in their order; `next` is the `after` with which to go on, null"
+                " where all have been looked at",
+                {
+                    JSON: record(
+                        {
+                            "messages": array(MESSAGE, maxItems=MAX_CLAIMS),
+                            "next": or_null(MESSAGE_ID),
+                        }
+                    )
+                },
+                {"Link": Header('the next page, with `rel="next"`', text())},
             ),
             **guarded(NoSuchQueue, Unavailable),
         },
@@ -117,14 +145,21 @@ class Batches(Handlers):
     async def peek(self, call: Call) -> StreamResponse:
         queue = call.queue("look")
         given = call.read()
-        state, count, after = given[OF_STATE], given[COUNT], given[AFTER] or ""
-        call.admit()
-        if state == State.READY.value:
-            await self._service.receiver.load(queue)
-        messages = await self._service.listing(
-            browse.peek, self._spool.context, queue, state, count, after, MAX_ANSWER_BYTES, call
+        now = self._spool.context.clock()
+        fitting = wanted(now, given[ATTRIBUTES], given[CONTAINS], given[OLDER_THAN])
+        what = Search(
+            *(queue, given[OF_STATE], given[COUNT], given[AFTER] or "", fitting, given[BUDGET])
         )
-        return bodies.in_json(messages, bodies.encode, MESSAGES)
+        call.admit()
+        if what.state == State.READY.value:
+            await self._service.receiver.load(queue)
+        found = await self._service.looks.peek(what, call)
+        following = None if found.next is None else quote_id(found.next)
+        behind = f'], "next": {json.dumps(following)}}}\n'.encode()
+        answer = bodies.in_json(found.messages, bodies.encode, (*MESSAGES[:2], behind))
+        if following is not None:
+            answer.headers["Link"] = next_page(call, f"/{queue}/peek", following)
+        return answer
 
     BATCH = Operation(
         id="batch",
@@ -189,6 +224,14 @@ class Batches(Handlers):
         for message_id, was_there in zip(ids, found, strict=True):
             answer["removed" if was_there else "missing"].append(message_id)
         return json_answer(200, answer)
+
+
+def next_page(call: Call, path: str, after: str) -> str:
+    """The ``Link`` to the page that follows one: the same query, but for where it begins."""
+    given = call.raw_query.split("&") if call.raw_query else []
+    kept = [pair for pair in given if unquote_plus(pair.partition("=")[0]) != "after"]
+    query = "&".join([*kept, f"after={quote(after, safe='')}"])
+    return f'<{path}?{quote(query, safe="%=&+:@,;!*()/?~", errors="surrogateescape")}>; rel="next"'
 
 
 # -- what is in a body -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from .batch import Batches
 from .by_id import ById
 from .channels import Channels
 from .logs import Logs
+from .looks import Looks
 from .messages import Messages
 from .moves import Moves
 from .queues import Queues
@@ -26,7 +27,7 @@ class NativeDialect(Dialect):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        for part in (Queues, Messages, Batches, ById, Topics, Moves, Logs, Channels):
+        for part in (Queues, Messages, Batches, Looks, ById, Topics, Moves, Logs, Channels):
             part(service).add_routes(self.router)
 
     def problem(self, error: FsmqError) -> Response:

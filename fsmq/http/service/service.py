@@ -25,6 +25,7 @@ from ..guard.keys import KeyRing
 from ..routing.call import Call
 from ..running.runner import Runner
 from .logs import OpenLogs
+from .looks import Looks
 from .move_thread import MoveThread
 from .receiver import Receiver
 from .sizes import Sizes
@@ -75,6 +76,7 @@ class Service(Runner):
         self.ended = asyncio.Event()  # set when the stop begins
         self.sizes = Sizes(spool, self.listings)
         self.surveys = Surveys(spool, self, self.reports)
+        self.looks = Looks(spool, self)
         self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, self.admission, max_waiters, poll_interval)
         self.logs = OpenLogs(spool, self.admission, max_waiters, poll_interval)
@@ -95,6 +97,7 @@ class Service(Runner):
         self.receiver.stop()
         await self.moves.stop()
         self.logs.close()
+        self.looks.close()
         self.close()
         listings.allow()
 

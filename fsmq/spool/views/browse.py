@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import islice
@@ -14,6 +15,7 @@ from ..layout.steps import portions
 from ..layout.transitions import State
 from .look import Page
 from .reading import Room
+from .wanted import Found, Wanted
 
 _HIDDEN = ("in_flight", "delayed")
 # The states in which a message may be found, in the direction in which it moves.
@@ -49,7 +51,27 @@ def peek(
 ) -> list[Message]:
     """Up to ``limit`` messages of one state in order, beginning behind the id ``after``.
 
+    For the arguments, and what it raises, see :func:`search`.
+    """
+    return search(context, queue, state, limit, after, None, None, max_bytes, room).messages
+
+
+def search(
+    context: Context,
+    queue: str,
+    state: State | str = "ready",
+    limit: int = 10,
+    after: str = "",
+    wanted: Wanted | None = None,
+    budget_s: float | None = None,
+    max_bytes: int | None = None,
+    room: Room | None = None,
+) -> Found:
+    """Up to ``limit`` messages of one state in order that are wanted, and where it stopped.
+
     state: as a message has it; or a State or its name, where "delay" is in flight or delayed.
+    after: an id; only messages behind it are looked at.
+    budget_s: seconds that it may look at messages, from the moment when the first is known.
     max_bytes, room: as :class:`Page` has them.
 
     Raises:
@@ -60,15 +82,25 @@ def peek(
     if limit < 1:
         raise InvalidValue("count", "must be at least 1")
     place, kind = _place(state)
+    passed, end = after, float("inf")
     fault = as_unavailable(f"cannot look into queue {queue!r}")
     with Page(limit, room, max_bytes) as page, fault:
         context.settings_of(queue)
         for message_id in _from(context, queue, place, limit, after):
-            if message_id > after and _is_of(context, queue, message_id, kind):
-                page.look(context, queue, message_id, place)
-            if page.is_full:
-                break
-    return page.messages
+            if message_id <= after:
+                continue
+            if budget_s is not None and end == float("inf"):
+                end = time.monotonic() + budget_s
+            if (wanted is None or wanted.fits_id(message_id)) and _is_of(
+                context, queue, message_id, kind
+            ):
+                is_shown = page.look(context, queue, message_id, place, wanted)
+                if page.is_full and not is_shown:
+                    return Found(page.messages, passed)  # there was no memory for this one
+            passed = message_id
+            if page.is_full or time.monotonic() >= end:
+                return Found(page.messages, passed)
+    return Found(page.messages, None)
 
 
 def peek_all(context: Context, queue: str, limit: int, room: Room | None = None) -> list[Message]:

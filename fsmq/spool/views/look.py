@@ -8,13 +8,14 @@ import stat
 from ..context import Context
 from ..errors import NoRoom
 from ..layout import dead_letter
-from ..layout.message import Message
+from ..layout.message import MAX_HEADER_BYTES, Message, header
 from ..layout.names import facts
 from ..layout.stamps import hidden_state
 from ..layout.steps import finish
 from ..layout.transitions import State
 from ..layout.tree import STRAY
 from .reading import MAX_ANSWER_BYTES, UNLIMITED, Budget, Room, read
+from .wanted import Wanted
 
 
 class Page:
@@ -47,15 +48,22 @@ class Page:
         """How many messages still fit in at most."""
         return self._left
 
-    def look(self, context: Context, queue: str, message_id: str, state: State) -> bool:
-        """Take a message in, if it is there. False if it is not.
+    def look(
+        self,
+        context: Context,
+        queue: str,
+        message_id: str,
+        state: State,
+        wanted: Wanted | None = None,
+    ) -> bool:
+        """Take a message in, if it is there, and wanted. False if it is not.
 
         Raises:
             NoRoom: there is none for the first one.
             OSError
         """
         try:
-            message = look(context, queue, message_id, state, self._budget)
+            message = look(context, queue, message_id, state, self._budget, wanted)
         except NoRoom:
             if self._left == self._limit:
                 raise
@@ -73,9 +81,16 @@ class Page:
 
 
 def look(
-    context: Context, queue: str, message_id: str, state: State, budget: Budget = UNLIMITED
+    context: Context,
+    queue: str,
+    message_id: str,
+    state: State,
+    budget: Budget = UNLIMITED,
+    wanted: Wanted | None = None,
 ) -> Message | None:
     """Read a message without claiming it; None if it is not there, or too large to be read.
+
+    wanted: None, too, for one that is not.
 
     Raises:
         NoRoom: the budget has none for it.
@@ -93,10 +108,15 @@ def look(
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_size > context.max_file_bytes:
             return None
+        if wanted is not None and not _may_fit(wanted, fd):
+            return None
         content = finish(read(context, fd, found.st_size, known, budget))
         dead = dead_letter.read(fd)
     finally:
         os.close(fd)
+    if wanted is not None and wanted.contains not in content.body:
+        budget.forget()
+        return None
     stamp = context.stamps.decode(message_id, found.st_mtime_ns)
     if stamp is not None and state is State.NEW:
         # Nothing in new/ has been delivered: a count there is a chance hit.
@@ -115,3 +135,10 @@ def look(
         state=hidden_state(stamp, context.now_ms()) if state is State.DELAY else state.value,
         dead_letter=dead,
     )
+
+
+def _may_fit(wanted: Wanted, fd: int) -> bool:
+    """Whether the attributes in an open file are wanted, without reading its body."""
+    if not wanted.attributes:
+        return True
+    return wanted.fits_attributes(header(os.pread(fd, MAX_HEADER_BYTES, 0)).attributes)

@@ -1,0 +1,94 @@
+"""Looking over HTTP: at messages that fit, at where one is, at what happened to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.records.life import Life, LifeStep
+from fsmq.spool.views.places import Place
+from fsmq.spool.views.wanted import Found
+from fsmq.wire import quote_id, seconds, unquote_id
+
+from . import incoming as answers
+from .errors import UnexpectedAnswer
+from .exchange import Answer, Verb
+from .verbs import MAX_COUNT, Verbs
+
+
+class LookVerbs:
+    """Generators that a transport drives; see :mod:`fsmq.client.exchange`."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+
+    def search(
+        self,
+        queue: str,
+        count: int,
+        state: str,
+        after: str,
+        attributes: Mapping[str, str] | None,
+        contains: str | bytes | None,
+        older_than: float | None,
+        budget: float,
+    ) -> Verb[Found]:
+        if not 1 <= count <= MAX_COUNT:
+            raise InvalidValue("count", f"must be 1 to {MAX_COUNT}")
+        parameters: dict[str, Any] = {
+            "state": state,
+            "count": count,
+            "after": quote_id(after) or None,
+            "contains": contains,
+            "older_than": older_than,
+            "budget": budget,
+            **{f"attribute.{name}": value for name, value in (attributes or {}).items()},
+        }
+        path = f"/{check_queue(queue)}/peek"
+        answer = yield from self._verbs.done("GET", path, parameters, wait=budget)
+        following = answers.member(answer, "next")
+        return Found(
+            answers.messages(queue, answer), None if following is None else unquote_id(following)
+        )
+
+    def find(self, message_id: str) -> Verb[list[Place]]:
+        path = f"/_messages/{quote_id(check_id('', message_id))}"
+        answer = yield from self._verbs.done("GET", path)
+        try:
+            return [_place(found) for found in answers.member(answer, "places")]
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnexpectedAnswer(answer.status, f"no places of fsmq: {error!r}") from error
+
+    def life(self, queue: str, message_id: str, after: str, budget: float) -> Verb[Life]:
+        quoted = quote_id(check_id(queue, message_id))
+        path = f"/{check_queue(queue)}/messages/{quoted}/life"
+        parameters = {"after": after or None, "budget": budget}
+        answer = yield from self._verbs.done("GET", path, parameters, wait=budget)
+        return _life(answer)
+
+
+def _place(found: dict[str, Any]) -> Place:
+    deadline = found["deadline"]
+    return Place(
+        found["queue"],
+        found["state"],
+        found["deliveries"],
+        None if deadline is None else seconds(deadline),
+    )
+
+
+def _life(answer: Answer) -> Life:
+    steps, following = [], None
+    try:
+        for line in answer.body.splitlines():
+            found = json.loads(line)
+            if "next" in found:
+                following = found["next"]
+            else:
+                steps.append(LifeStep.from_json(found))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnexpectedAnswer(answer.status, f"no steps of fsmq: {error!r}") from error
+    return Life(sorted(steps, key=lambda step: step.at), following)

@@ -1,0 +1,156 @@
+"""Where a message is, and what happened to it. Part of the native dialect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from aiohttp.web import Response, StreamResponse
+
+from fsmq.spool.errors import Unavailable
+from fsmq.spool.layout.names import check_id
+from fsmq.spool.layout.stamps import MAX_COUNT
+from fsmq.spool.records.life import LifeReader, LifeStep
+
+from ...wire import moment, quote_id
+from ..answers import json_answer
+from ..connection.pieces import PiecesInTime
+from ..describe import (
+    MESSAGE_ID,
+    QUEUE,
+    QUEUE_NAME,
+    Answer,
+    Operation,
+    array,
+    as_it_is,
+    integer,
+    json_object,
+    or_null,
+    query,
+    record,
+    seconds,
+    text,
+)
+from ..dialect import Handlers
+from ..guard.access import Identity
+from ..problem_answers import guarded, keyed
+from ..routing.call import Call
+from ..routing.router import Router
+from ..service.looks import LIFE_S, MAX_BUDGET_S
+from .forms import ID, MOMENT, STATE
+
+JSON_LINES = "application/x-ndjson"
+AFTER = query("after", "begin where an answer said that it stopped", as_it_is(text()))
+BUDGET = query("budget", "seconds after which it stops", seconds(MAX_BUDGET_S), LIFE_S)
+_STEP = record(
+    {
+        "at": integer(0, description="Unix milliseconds"),
+        "event": text(),
+        "queue": QUEUE_NAME,
+        "id": text(),
+        "next": text(description="alone in the last line, where it stopped: the `after` to go on"),
+    },
+    required=[],
+    description="a line of the journal, see docs/journal.md",
+)
+
+
+class Looks(Handlers):
+    """One message, looked for in all queues and in the journal."""
+
+    def add_routes(self, router: Router) -> None:
+        router.add("GET", "/_messages/{id}", self.find, self.FIND)
+        router.add("GET", "/{queue}/messages/{id}/life", self.life, self.LIFE)
+
+    FIND = Operation(
+        id="find",
+        tag="Messages",
+        summary="In which queue, and in which state, a message is",
+        description="Looks into all queues on which the key has the right `look`.",
+        parameters=(ID,),
+        answers={
+            200: json_object(
+                "Where it is: in no queue, in one, or in several that have the same id",
+                {
+                    "id": MESSAGE_ID,
+                    "places": array(
+                        record(
+                            {
+                                "queue": QUEUE_NAME,
+                                "state": STATE,
+                                "deliveries": or_null(integer(0, MAX_COUNT)),
+                                "deadline": or_null(MOMENT),
+                            }
+                        )
+                    ),
+                },
+            ),
+            **keyed(Unavailable),
+        },
+    )
+
+    async def find(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        identity.visible(())  # refuses who has no key where one is needed
+        call.read()
+        message_id = check_id("", call.names["id"])
+
+        def may_look(queues: Iterable[str]) -> Iterable[str]:
+            return (queue for queue in queues if identity.may("look", queue))
+
+        found = await self._service.looks.find(message_id, may_look)
+        places: list[dict[str, Any]] = [
+            {
+                **place._asdict(),
+                "deadline": None if place.deadline is None else moment(place.deadline),
+            }
+            for place in found
+        ]
+        return json_answer(200, {"id": quote_id(message_id), "places": places})
+
+    LIFE = Operation(
+        id="life",
+        tag="Messages",
+        summary="What happened to a message, by the journal",
+        description="Also of one that has gone, and across moves. Steps in queues on which the key"
+        " has not the right `look` are left out.",
+        parameters=(QUEUE, ID, AFTER, BUDGET),
+        answers={
+            200: Answer(
+                "The steps in their order, one JSON object a line, while they are found",
+                {JSON_LINES: _STEP},
+            ),
+            **guarded(Unavailable),
+        },
+    )
+
+    async def life(self, call: Call) -> StreamResponse:
+        queue = call.queue("look")
+        given = call.read()
+        message_id = check_id(queue, call.names["id"])
+        reader = LifeReader(self._spool.tree, queue, message_id, given[AFTER] or "")
+        lines = self._lines(reader, given[BUDGET], call.identify_bearer())
+        first = await anext(lines)  # what goes wrong at once has a status
+        return Response(body=PiecesInTime(first, lines), content_type=JSON_LINES)
+
+    async def _lines(
+        self, reader: LifeReader, budget: float, identity: Identity
+    ) -> AsyncIterator[bytes]:
+        async for steps in self._service.looks.life(reader, budget):
+            yield b"".join(_line(seen) for step in steps if (seen := _seen(step, identity)))
+        following = {"next": reader.next}
+        yield b"" if reader.next is None else json.dumps(following).encode() + b"\n"
+
+
+def _line(step: LifeStep) -> bytes:
+    return json.dumps(step.as_json()).encode() + b"\n"
+
+
+def _seen(step: LifeStep, identity: Identity) -> LifeStep | None:
+    """What a key may see of a step: nothing of queues into which it may not look."""
+    if not identity.may("look", step.queue):
+        return None
+    source = step.source if step.source and identity.may_see(step.source) else None
+    target = step.target if step.target and identity.may_see(step.target) else None
+    return step._replace(source=source, target=target)

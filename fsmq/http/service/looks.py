@@ -1,0 +1,79 @@
+"""Looks that may take seconds, for handlers: each has a budget, and few go on at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+
+from fsmq.spool.errors import as_unavailable
+from fsmq.spool.layout.transitions import State
+from fsmq.spool.records.life import LifeReader, LifeStep
+from fsmq.spool.spool import Spool
+from fsmq.spool.views import browse
+from fsmq.spool.views.places import Place, places
+from fsmq.spool.views.reading import MAX_ANSWER_BYTES, Room
+from fsmq.spool.views.wanted import Found, Wanted
+
+from ..running.runner import Runner
+from ..running.threads import Threads
+
+# The longest that one look may be told to take, and what it takes if it is told nothing.
+MAX_BUDGET_S = 20.0
+SEARCH_S = 2.0
+LIFE_S = 5.0
+_FIND_S = 5.0
+# They read many files: others want the disk and the processor, too.
+_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to look for; see :func:`fsmq.spool.views.browse.search`."""
+
+    queue: str
+    state: str = State.READY.value
+    count: int = 10
+    after: str = ""
+    wanted: Wanted | None = None
+    budget: float = SEARCH_S
+
+
+class Looks:
+    """Looks at one spool. Methods raise what the functions of the spool raise."""
+
+    def __init__(self, spool: Spool, runner: Runner) -> None:
+        self._spool = spool
+        self._runner = runner
+        self._threads = Threads(_AT_ONCE)
+
+    def close(self) -> None:
+        """Wait for what runs."""
+        self._threads.close()
+
+    async def peek(self, what: Search, room: Room | None = None) -> Found:
+        """Messages in one state, or those of them that are wanted; ``room``: for their bodies."""
+        run = self._runner.listing if what.wanted is None else self._threads.run
+        return await run(
+            browse.search,
+            *(self._spool.context, what.queue, what.state, what.count, what.after),
+            *(what.wanted, what.budget, MAX_ANSWER_BYTES, room),
+        )
+
+    async def find(
+        self, message_id: str, may_look: Callable[[Iterable[str]], Iterable[str]]
+    ) -> list[Place]:
+        """Where messages of an id are, of the queues of which ``may_look`` gives some."""
+        return await self._threads.run(places, self._spool.context, message_id, may_look, _FIND_S)
+
+    async def life(
+        self, reader: LifeReader, budget: float = LIFE_S
+    ) -> AsyncIterator[list[LifeStep]]:
+        """The steps of a message as they are found; some of the lists may be empty."""
+        batches = reader.batches(budget)
+
+        def step() -> list[LifeStep] | None:
+            with as_unavailable("cannot read the journal"):
+                return next(batches, None)
+
+        while (batch := await self._threads.run(step)) is not None:
+            yield batch

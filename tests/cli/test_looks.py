@@ -1,0 +1,63 @@
+"""``fsmq peek`` with filters, ``fsmq find`` and ``fsmq life``, on a folder and on a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import Command
+from tests.harness.suite import Suite, eventually
+
+
+@pytest.fixture(scope="module")
+def both(suite: Suite) -> dict[str, Command]:
+    return {"root": Command(suite.root), "server": Command(suite.url)}
+
+
+@pytest.mark.parametrize("where", ["root", "server"])
+def test_what_happened_to_a_message(both: dict[str, Command], where: str) -> None:
+    fsmq, queue = both[where], f"jobs-{where}"
+    both["server"]("create", queue, "max_deliveries=5", f"dead_letter_queue={queue}.dead")
+    message_id = both["server"].out("put", queue, "--body=five!", "--attribute=color=red").strip()
+    eventually(lambda: both["server"].counts(queue) == {"ready": 1})
+    assert fsmq.out("peek", queue, "--attribute=color=red", "--raw", "--contains=five") == "five!"
+    fsmq("peek", queue, "--attribute=color=blue", code=1)
+    fsmq("peek", queue, "--older-than=1h", code=1)
+    assert fsmq.out("find", message_id).splitlines()[1].split() == [queue, "ready", "0", "-"]
+    both["server"]("get", queue, "--wait=10", "--visibility=1h")
+    [place] = fsmq.json("find", message_id)["places"]
+    assert (place["queue"], place["state"], place["deliveries"]) == (queue, "in_flight", 1)
+    both["server"]("bury", queue, message_id)
+    both["server"]("ack", f"{queue}.dead", message_id)
+    fsmq("find", message_id, code=3)
+
+    def has_gone() -> bool:
+        steps = fsmq.lines("life", f"{queue}/{message_id}", code=None)
+        return {"removed", "reaped"} <= {step["event"] for step in steps}
+
+    eventually(has_gone)
+    lines = fsmq.out("life", f"{queue}/{message_id}").splitlines()
+    assert all(line.startswith("+") for line in lines[1:])
+    whole = "\n".join(lines)
+    for part in (
+        "by native",
+        "by the mover",
+        "claimed, 1 of 5",
+        "for 60.0 min",
+        f"to {queue}.dead",
+    ):
+        assert part in whole, whole
+
+
+def test_what_is_not_known(tmp_path: Path) -> None:
+    fsmq = Command(tmp_path / "mq")
+    fsmq("create", "jobs")
+    nothing = fsmq("life", "jobs/x", code=3)
+    assert b"not in the journal" in nothing.stderr
+    fsmq("life", "jobs", code=2)
+    fsmq("find", "a:b", code=2)
+    fsmq("put", "jobs", "--lines", stdin=b"a1\na2\na3\n")
+    fsmq("get", "jobs", "--count=3")
+    found = fsmq("peek", "jobs", "--state=in_flight", "--contains=a", "--count=2", "--raw")
+    assert (found.stdout, b"go on with --after" in found.stderr) == (b"a1a2", True)

@@ -1,0 +1,164 @@
+"""Looking over HTTP: peeks that search, where an id is, what happened to a message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from tests.harness.suite import Suite, eventually_on_loop
+from tests.http.helpers import ARRIVAL_S, ask, fetch, post
+from tests.http.keyfile import add_key, bearer
+
+
+async def ready(client: aiohttp.ClientSession, queue: str, count: int) -> None:
+    async def are() -> bool:
+        found = (await ask(client, "GET", f"/{queue}")).json["messages"]
+        return bool(found["ready"] == count)
+
+    await eventually_on_loop(are)
+
+
+async def test_a_peek_shows_what_is_wanted_and_leads_on(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    for number in range(6):
+        headers = {"X-Message-Attribute-Color": ["red", "blue"][number % 2]}
+        path = f"/{queue}/messages?id=01900000-0000-7000-8000-00000000000{number}"
+        await ask(client, "POST", path, data=f"<{number}>", headers=headers)
+    await ready(client, queue, 6)
+    page = f"/{queue}/peek?attribute.color=red&count=2&contains=%3E"
+    seen = []
+    while page:
+        answer = await ask(client, "GET", page)
+        seen += [message["body"] for message in answer.json["messages"]]
+        following = answer.json["next"]
+        link = answer.headers.get("Link")
+        assert (following is None) == (link is None)
+        page = link.removesuffix('>; rel="next"').removeprefix("<") if link else ""
+        assert not page or f"after={quote(following)}" in page
+    assert seen == ["<0>", "<2>", "<4>"]
+    old = await ask(client, "GET", f"/{queue}/peek?older_than=3600")
+    assert len(old.json["messages"]) == 6  # their ids are of 2024
+    assert (await ask(client, "GET", f"/{queue}/peek?older_than=3e9")).json["messages"] == []
+    for wrong in ("contains=", "attribute.=x", "attribute.a%20b=x", "attribute.a=1&attribute.a=1"):
+        refused = await ask(client, "GET", f"/{queue}/peek?{wrong}")
+        assert refused.status == 400, wrong
+
+
+async def test_an_id_is_found_where_it_is(client: aiohttp.ClientSession, queue: str) -> None:
+    message_id = await post(client, queue, b"x")
+    await fetch(client, queue, visibility=60)
+    answer = await ask(client, "GET", f"/_messages/{message_id}")
+    [place] = answer.json["places"]
+    assert (place["queue"], place["state"], place["deliveries"]) == (queue, "in_flight", 1)
+    assert place["deadline"].endswith("Z")
+    await ask(client, "DELETE", f"/{queue}/messages/{message_id}")
+    gone = await ask(client, "GET", f"/_messages/{message_id}")
+    assert gone.json == {"id": message_id, "places": []}
+    assert (await ask(client, "GET", "/_messages/a:b")).status == 400
+
+
+async def life(client: aiohttp.ClientSession, path: str, **more: Any) -> list[dict[str, Any]]:
+    answer = await ask(client, "GET", path, **more)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/x-ndjson"
+    return [json.loads(line) for line in answer.body.splitlines()]
+
+
+async def test_the_life_of_a_message_is_told_while_its_segments_are_open(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    message_id = await post(client, queue, b"hello")
+    await fetch(client, queue)
+    await ask(client, "DELETE", f"/{queue}/messages/{message_id}")
+    path = f"/{queue}/messages/{message_id}/life"
+
+    async def has_ended() -> list[dict[str, Any]]:
+        found = await life(client, path)
+        return found if len(found) == 5 else []
+
+    steps = await eventually_on_loop(has_ended)
+    assert {step["event"]: step["via"] for step in steps} == {
+        "accepted": "native",
+        "delivered": "mover",
+        "claimed": "native",
+        "removed": "native",
+        "reaped": "reaper",
+    }
+    assert await life(client, f"/{queue}/messages/nobody/life") == []
+    refused = await ask(client, "GET", f"{path}?after=nonsense")
+    assert refused.status == 400
+    stopped = await life(client, f"{path}?budget=0")
+    seen = stopped
+    while "next" in seen[-1]:
+        following = seen.pop()["next"]
+        seen += await life(client, f"{path}?budget=0&after={quote(following)}")
+        if not seen[-1:]:
+            break
+    assert sorted(map(str, seen)) == sorted(map(str, steps))
+
+
+async def test_a_key_sees_only_what_it_may_look_into(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    everything = add_key(file, "all", "--send=*", "--receive=*", "--admin=*")
+    viewer = add_key(file, "viewer", "--look=mine*")
+    sender = add_key(file, "sender", "--send=mine*")
+    with Suite(tmp_path / "mq", mq_options=[f"--keys={file}"]) as suite:
+        for queue in ("mine", "secret"):
+            (suite.root / "queues" / queue).mkdir()
+        async with aiohttp.ClientSession(suite.url) as session:
+            for queue in ("mine", "secret"):
+                await ask(
+                    session,
+                    "POST",
+                    f"/{queue}/messages?id=same",
+                    data=b"x",
+                    headers=bearer(everything),
+                )
+            taken = await ask(
+                session, "GET", f"/secret/messages?wait={ARRIVAL_S}", headers=bearer(everything)
+            )
+            assert taken.body == b"x"
+            moved = await ask(
+                session,
+                "POST",
+                "/secret/move?to=mine.too&in_flight=true",
+                json={"ids": ["same"]},
+                headers=bearer(everything),
+            )
+            assert moved.status == 404
+            (suite.root / "queues" / "mine.too").mkdir()
+            moved = await ask(
+                session,
+                "POST",
+                "/secret/move?to=mine.too&in_flight=true",
+                json={"ids": ["same"]},
+                headers=bearer(everything),
+            )
+            assert moved.json == {"moved": 1, "conflicts": 0}
+            found = await ask(session, "GET", "/_messages/same", headers=bearer(everything))
+            assert [one["queue"] for one in found.json["places"]] == ["mine", "mine.too"]
+            found = await ask(session, "GET", "/_messages/same", headers=bearer(viewer))
+            assert [one["queue"] for one in found.json["places"]] == ["mine", "mine.too"]
+            found = await ask(session, "GET", "/_messages/same", headers=bearer(sender))
+            assert found.json["places"] == []
+            assert (await ask(session, "GET", "/_messages/same")).status == 401
+
+            async def is_told() -> list[dict[str, Any]]:
+                return await life(session, "/mine.too/messages/same/life", headers=bearer(viewer))
+
+            [step] = await eventually_on_loop(is_told)
+            assert (step["event"], step["queue"], step.get("from")) == ("moved", "mine.too", None)
+            whole = await life(session, "/mine.too/messages/same/life", headers=bearer(everything))
+            assert {one["queue"] for one in whole} == {"secret", "mine.too"}
+            for key in (viewer, sender):
+                refused = await ask(
+                    session, "GET", "/secret/messages/same/life", headers=bearer(key)
+                )
+                assert refused.status == 403
+            refused = await ask(session, "GET", "/mine/peek", headers=bearer(sender))
+            assert refused.status == 403

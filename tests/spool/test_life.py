@@ -1,0 +1,200 @@
+"""The life of a message is found in the journal, wherever its steps stand."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq import InvalidValue
+from fsmq.spool import Spool
+from fsmq.spool.layout.uuids import derived_uuid7
+from fsmq.spool.records.life import LifeReader, LifeStep
+
+NOW_MS = 1_795_277_400_000
+
+
+def uuid7(ms: int) -> str:
+    """A new id of this time."""
+    return derived_uuid7(ms * 1_000_000, os.urandom(8))
+
+
+class Book:
+    """A journal that a test writes."""
+
+    def __init__(self, root: Path) -> None:
+        self.spool = Spool(root, delivers=False)
+        self.spool.create_queue("jobs")
+        self._folder = root / "journal"
+        self._number = 0
+
+    def segment(self, begun: float, *steps: dict[str, Any], host: str = "a", end: str = "") -> None:
+        """One segment that was begun some seconds after now; ``end``: it is still written."""
+        self._number += 1
+        name = f"{int(NOW_MS + begun * 1000):013}-{host}-1-{self._number}.jsonl"
+        lines = [json.dumps({"v": 1, **step}, separators=(",", ":")) + "\n" for step in steps]
+        path = self._folder / (f".{name}" if end else name)
+        path.write_text("".join(lines) + end)
+
+    def life(self, message_id: str, queue: str = "jobs", **given: Any) -> list[tuple[str, str]]:
+        found = self.spool.queue(queue).life(message_id, **given)
+        assert found.next is None
+        return [(step.queue, step.event) for step in found.steps]
+
+
+def step(
+    at: float, event: str, message_id: str, queue: str = "jobs", **more: Any
+) -> dict[str, Any]:
+    return {
+        "at": NOW_MS + round(at * 1000),
+        "event": event,
+        "queue": queue,
+        "id": message_id,
+        **more,
+    }
+
+
+@pytest.fixture
+def book(root: Path) -> Iterable[Book]:
+    book = Book(root)
+    with book.spool:
+        yield book
+
+
+@pytest.fixture
+def message_id() -> str:
+    return uuid7(ms=NOW_MS)
+
+
+def test_every_step_of_a_real_message_is_found(root: Path) -> None:
+    with Spool(root, journal=True) as spool:
+        jobs = spool.queue("jobs", create=True)
+        jobs.configure(max_deliveries=5, dead_letter_queue="jobs.dead")
+        message_id = jobs.put(b"hello")
+        other = jobs.put(b"another")
+        [first, _] = jobs.claim(2, visibility=9)
+        first.release()
+        [again] = jobs.claim(1)
+        again.bury()
+        spool.queue("jobs.dead").move_to("jobs")
+        [last] = jobs.claim(1)
+        last.ack()
+        spool.context.journal.flush()  # its segment is still open
+        life = jobs.life(message_id)
+        assert life.next is None
+        assert [step.event for step in life.steps] == [
+            *("accepted", "delivered", "claimed", "released", "claimed", "buried"),
+            *("moved", "claimed", "removed"),
+        ]
+        claimed = life.steps[2]
+        assert (claimed.deliveries, claimed.via) == (1, "library")
+        assert claimed.claim == pytest.approx(9, abs=1)
+        assert (life.steps[5].target, life.steps[6].source) == ("jobs.dead", "jobs.dead")
+        assert [step.event for step in jobs.life(other).steps][:2] == ["accepted", "delivered"]
+        assert spool.queue("jobs.dead").life(message_id) == life
+        assert jobs.life("unknown").steps == []
+
+
+def test_steps_come_in_their_order_though_segments_overlap(book: Book, message_id: str) -> None:
+    book.segment(-8, step(0, "accepted", message_id), step(1.5, "claimed", message_id))
+    book.segment(-5, step(0.5, "delivered", message_id), host="b")
+    book.segment(1, step(3, "removed", message_id), host="b")
+    book.segment(2, step(4, "reaped", message_id), host="c", end='{"v":1,"at":5,"eve')
+    reader = LifeReader(book.spool.tree, "jobs", message_id)
+    steps = [step for batch in reader.batches(5) for step in batch]
+    assert [s.event for s in steps] == ["accepted", "delivered", "claimed", "removed", "reaped"]
+
+
+def test_what_came_before_it_is_not_read(book: Book, message_id: str) -> None:
+    book.segment(-1000, step(0, "accepted", message_id))
+    book.segment(0, step(0, "delivered", message_id))
+    assert book.life(message_id) == [("jobs", "delivered")]
+
+
+def test_an_id_whose_time_is_another_is_found_all_the_same(book: Book) -> None:
+    future = uuid7(ms=NOW_MS + 9_000_000)
+    for name in ("plain", future):
+        book.segment(0, step(0, "accepted", name))
+        assert book.life(name) == [("jobs", "accepted")]
+
+
+def test_a_move_that_gave_another_id_is_followed_both_ways(book: Book, message_id: str) -> None:
+    later = uuid7(ms=NOW_MS + 600_000)
+    moved = step(600, "moved", later, "there", **{"from": "jobs", "was": message_id})
+    book.segment(0, step(0, "accepted", message_id))
+    # In segments that were begun before the one that tells of the move.
+    book.segment(595, step(601, "claimed", later, "there"), host="b")
+    book.segment(598, moved)
+    book.segment(605, step(606, "removed", later, "there"))
+    whole = [("jobs", "accepted"), ("there", "moved"), ("there", "claimed"), ("there", "removed")]
+    assert book.life(message_id) == whole
+    assert book.life(later, "there") == whole
+
+
+def test_two_messages_with_one_id_are_two(book: Book) -> None:
+    book.segment(
+        0,
+        step(0, "accepted", "order-1"),
+        step(0, "accepted", "order-1", "mails"),
+        step(1, "buried", "order-1", "jobs", to="dead"),
+        step(2, "removed", "order-1", "mails"),
+        step(3, "removed", "order-1", "dead"),
+    )
+    assert book.life("order-1") == [("jobs", "accepted"), ("jobs", "buried"), ("dead", "removed")]
+    assert book.life("order-1", "mails") == [("mails", "accepted"), ("mails", "removed")]
+    assert book.life("order-1", "dead") == book.life("order-1")
+
+
+def test_it_goes_on_where_its_time_was_over(book: Book, message_id: str) -> None:
+    later = uuid7(ms=NOW_MS + 600_000)
+    book.segment(0, step(0, "accepted", message_id))
+    book.segment(100, step(100, "moved", later, "there", **{"from": "jobs", "was": message_id}))
+    book.segment(200, step(200, "claimed", later, "there"))
+    book.segment(300, step(300, "removed", later, "there"))
+    events, after, calls = [], "", 0
+    while calls == 0 or after:
+        found = book.spool.queue("jobs").life(message_id, after=after, budget=0)
+        events += [step.event for step in found.steps]
+        after, calls = found.next or "", calls + 1
+    assert events == ["accepted", "moved", "claimed", "removed"]
+    assert calls == 4
+
+
+@pytest.mark.parametrize("after", ["x", "1.x", "-1.jobs:x", "1.:x", "٣.jobs:x", "9" * 20 + ".q:x"])
+def test_what_no_reader_said_is_refused(book: Book, after: str) -> None:
+    with pytest.raises(InvalidValue, match="after"):
+        book.spool.queue("jobs").life("x", after=after)
+
+
+def test_lines_that_no_program_of_ours_wrote_are_passed_over(book: Book, message_id: str) -> None:
+    good = step(1, "accepted", message_id)
+    book.segment(0, {**good, "at": "soon"}, {**good, "size": []}, {**good, "via": 1}, good)
+    with (book.spool.tree.root / "journal" / f"{NOW_MS:013}-x-1-1.jsonl").open("wb") as file:
+        file.write(b'"id":"%s"\n' % message_id.encode() + b"[" * 100_000 + b"\n")
+        file.write(b'"id":"%s"' % message_id.encode() + bytes(3_000_000))
+    os.mkfifo(book.spool.tree.root / "journal" / f"{NOW_MS:013}-x-1-2.jsonl")
+    assert book.life(message_id) == [("jobs", "accepted")]
+
+
+def test_a_long_journal_is_read_quickly(book: Book, message_id: str) -> None:
+    filler = "".join(
+        json.dumps({"v": 1, **step(0, "claimed", uuid7(ms=NOW_MS))}, separators=(",", ":")) + "\n"
+        for _ in range(1000)
+    )
+    path = book.spool.tree.root / "journal" / f"{NOW_MS:013}-b-1-1.jsonl"
+    path.write_text(filler * 200)
+    book.segment(1, step(1, "accepted", message_id))
+    started = time.perf_counter()
+    assert book.life(message_id) == [("jobs", "accepted")]
+    assert time.perf_counter() - started < 5  # 25 MB; some 20 ms where nothing else runs
+
+
+def test_a_step_is_what_its_line_says() -> None:
+    line = step(1.234, "moved", "x", size=5, deliveries=2, claim_ms=1500, host="a", via="mover")
+    line |= {"from": "a", "to": "b", "was": "y"}
+    assert LifeStep.from_json({"v": 1, **line}).as_json() == line
