@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..bench import Bench
 from ..floor import floor
@@ -15,12 +16,12 @@ _HOME = Path(__file__).resolve().parents[2]
 _BATCH = 100
 
 
-def _load(bench: Bench, load: str, **given: object) -> float:
+def _load(bench: Bench, load: str, **given: object) -> Any:
     with bench.place.fresh("dyno") as folder:
         command = [sys.executable, "-m", "benchmarks.dyno_load", load, str(folder)]
         command += [f"--seconds={bench.seconds}", *(f"--{name}={v}" for name, v in given.items())]
         done = subprocess.run(command, cwd=_HOME, stdout=subprocess.PIPE, check=True, text=True)
-        return float(json.loads(done.stdout))
+        return json.loads(done.stdout)
 
 
 def push(bench: Bench) -> Outcome:
@@ -32,7 +33,7 @@ def push(bench: Bench) -> Outcome:
             return floor(folder, bench.seconds, sizes.body, _BATCH)
 
     def subject() -> float:
-        return _load(bench, "push", size=sizes.body)
+        return float(_load(bench, "push", size=sizes.body))
 
     found = side_by_side(bench.repeat, {"floor": raw, "push": subject})
     pushed = Measure(
@@ -54,34 +55,45 @@ def push(bench: Bench) -> Outcome:
 def life(bench: Bench) -> Outcome:
     """Pop and ack, 100 at a time."""
     count = min(bench.sizes.contested, int(40_000 * bench.seconds))
-    measure = Measure(
+    runs = [_load(bench, "life", count=count) for _ in range(bench.repeat)]
+    ours, raw = ([run[side] for run in runs] for side in ("ours", "raw"))
+    speed = Measure(
         f"dyno-queues: pop and ack, {_BATCH} at a time",
-        [_load(bench, "life", count=count) for _ in range(bench.repeat)],
+        ours,
         unit="/s",
         bar=Bar(">=", 10_000, "/s"),
         note="one thread",
     )
-    return Outcome([measure])
+    share = Measure(
+        "dyno-queues: the same against its system calls alone, in turn",
+        ratios(ours, raw),
+        measured=rate(ours),
+        against=rate(raw),
+    )
+    return Outcome([speed, share])
 
 
 def depth(bench: Bench) -> Outcome:
     """Verbs by id at great and at little depth, and the sizes of 100 shards."""
     sizes = bench.sizes
 
-    def round_at(count: int) -> float:
-        return _load(bench, "by-id", count=count, rounds=sizes.fetches)
-
-    found = side_by_side(
-        bench.repeat,
-        {"few": lambda: round_at(sizes.few), "many": lambda: round_at(sizes.many)},
-    )
+    runs = [
+        _load(bench, "by-id", count=sizes.many, few=sizes.few, rounds=sizes.fetches)
+        for _ in range(bench.repeat)
+    ]
+    depths = f"{sizes.many:,} waiting against {sizes.few:,}"
     by_id = Measure(
-        f"dyno-queues: get, ensure, pop, renew and ack by id, {sizes.many:,} waiting against"
-        f" {sizes.few:,}",
-        ratios(found["many"], found["few"]),
+        f"dyno-queues: get, ensure, pop, renew and ack by id, {depths}, in turn",
+        [run["ratio"] for run in runs],
         bar=Bar("<=", 1.5),
-        measured=f"{min(found['many']):.2f} ms",
-        against=f"{min(found['few']):.2f} ms",
+        measured=f"{min(run['many'] for run in runs):.2f} ms",
+        against=f"{min(run['few'] for run in runs):.2f} ms",
+    )
+    raw = Measure(
+        f"the same of opens, renames and syncs by name, {depths}",
+        [run["raw ratio"] for run in runs],
+        measured=f"{min(run['raw many'] for run in runs):.2f} ms",
+        against=f"{min(run['raw few'] for run in runs):.2f} ms",
     )
     counted = Measure(
         f"dyno-queues: sizes of 100 shards with {sizes.many:,}, warm",
@@ -89,4 +101,4 @@ def depth(bench: Bench) -> Outcome:
         unit=" ms",
         bar=Bar("<=", 5.0, " ms"),
     )
-    return Outcome([by_id, counted])
+    return Outcome([by_id, raw, counted])

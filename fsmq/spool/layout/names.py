@@ -109,7 +109,8 @@ def check_id(queue: str, message_id: str) -> str:
 
 def fits(queue: str, message_id: str) -> bool:
     """Whether queue and id fit into one file name, as ``delay/`` needs it."""
-    return len(os.fsencode(entry(queue, message_id))) <= MAX_FILE_NAME_BYTES
+    name = entry(queue, message_id)
+    return len(name if name.isascii() else os.fsencode(name)) <= MAX_FILE_NAME_BYTES
 
 
 def new_id(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..context import Context, Pending
 from ..durability.links import show_unfinished, state_of
 from ..durability.sync import Work
-from ..errors import FsmqError, NoSuchMessage, Unavailable, as_unavailable
+from ..errors import FsmqError, NoSuchMessage, Unavailable, as_unavailable, is_full
 from ..layout.given_ids import check_given, link_path, read_given
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, facts
@@ -41,7 +41,7 @@ from ..views.reading import UNLIMITED, read
 from .claim import claim_one, deadline_of, deliver_one
 from .latch import Latched, latch_patiently
 from .release import release, release_uncounted
-from .removal import remove_one
+from .removal import remove_from, remove_one
 from .upsert import check_index
 
 # Where a message that is acknowledged is, comes first.
@@ -288,10 +288,17 @@ def ack_ids(
 def _ack(context: Context, queue: str, name: str) -> bool:
     # Without a latch: no other message ever has this name, and one that leaves delay/ after the
     # look is not found by the rename.
-    found = context.tree.look(context.tree.path(State.DELAY, queue, name))
+    tree = context.tree
+    path = tree.path(State.DELAY, queue, name)
+    found = tree.look(path)
     if found is None or not _is_claim(context, name, found):
         return False
-    return context.tree.move(REMOVE_DELAY, queue, name)
+    try:
+        return tree.rename(path, tree.path(State.REMOVE, queue, name), replace=True)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        return remove_from(tree, (REMOVE_DELAY,), queue, name)  # which needs no room
 
 
 def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pending[list[bool]]:
@@ -337,7 +344,7 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
         deadline_ms = context.now_ms() + round(visibility * 1000)
         deliveries = context.stamps.deliveries(name, latched.found.st_mtime_ns)
         mtime = context.stamps.encode(name, deadline_ms, deliveries)
-        done = _is_in_flight(context, name, latched)
+        done = _is_claim(context, name, latched.found)
         try:
             if done and visibility:
                 done = latched.stamp(context, path, mtime)
@@ -358,10 +365,6 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
         return done
 
     return Pending(work, finish_renewal)
-
-
-def _is_in_flight(context: Context, name: str, latched: Latched) -> bool:
-    return _is_claim(context, name, latched.found)
 
 
 def _is_claim(context: Context, name: str, found: os.stat_result) -> bool:

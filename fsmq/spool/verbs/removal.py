@@ -96,7 +96,7 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
     """Remove a message wherever it is; False if it is nowhere. Raises Unavailable, OSError."""
     tree = context.tree
     for _ in range(_ROUNDS):
-        if _remove_from(tree, _ATTEMPTS, queue, message_id):
+        if remove_from(tree, _ATTEMPTS, queue, message_id):
             return True
         # A network filesystem may have renamed it and yet answered ENOENT, if its server restarted.
         if tree.network and tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None:
@@ -107,7 +107,7 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
     raise Unavailable(f"the message {message_id!r} keeps moving from folder to folder")
 
 
-def _remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_id: str) -> bool:
+def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_id: str) -> bool:
     """Bring a message to ``remove/`` from the first place where it is, or unlink it there.
 
     It is unlinked if ``remove/`` has no room for its name: on a full disk a removal must not need
@@ -301,7 +301,7 @@ def purge_folder(
         if died_ns is not None and _is_successors(tree, queue, path, died_ns):
             continue
         if staged is None:
-            if _remove_from(tree, [transition], queue, parts[1]):
+            if remove_from(tree, [transition], queue, parts[1]):
                 context.record(PURGED, queue, parts[1])
         else:
             # A complete one may have been acknowledged before a crash: recovery would promote it.
