@@ -16,6 +16,7 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log.upkeep import UpkeepThread
 from fsmq.spool.mover.delivery import Delivery
 from fsmq.spool.records.reports import Reports
+from fsmq.spool.schedules.scheduler import SchedulerThread
 from fsmq.spool.spool import open_context
 
 log = logs.get_logger(__name__)
@@ -95,13 +96,16 @@ def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool)
         poll_interval=options.poll_interval,
         expiry_interval=options.expiry_interval,
         rest=_REST_S,
-        on_problem=lambda name, reason: log.warning("left alone", file=name, reason=reason),
+        on_problem=_log_problem,
         on_fault=_log_fault,
     )
 
-    upkeep = None
+    beside: list[UpkeepThread | SchedulerThread] = []
     if options.root is not None:
-        upkeep = UpkeepThread(context, _log_fault, whole_sync=whole_sync)
+        beside = [
+            UpkeepThread(context, _log_fault, whole_sync=whole_sync),
+            SchedulerThread(context, _log_problem, _log_fault, events=not polls),
+        ]
 
     def reload() -> None:
         take_log_level("mover", MoverOptions)
@@ -130,13 +134,17 @@ def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool)
             lately = time.monotonic() - delivery.claimed_at < _LATELY_S
             loop.pause(_GATHER_S if lately else _GATHER_UNCLAIMED_S)
         loop.wait(0.0 if moved else delivery.timeout())
-    if upkeep is not None:
-        upkeep.close()
+    for thread in beside:
+        thread.close()
     reports.leave()
     log.info("stopped", counted=context.metrics.totals())
     delivery.close()
     context.journal.close()
     return EXIT_CLEAN
+
+
+def _log_problem(name: str, reason: str) -> None:
+    log.warning("left alone", file=name, reason=reason)
 
 
 def _log_fault(name: str, error: Exception) -> None:

@@ -13,6 +13,7 @@ from .errors import (
     NoSuchLog,
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchSchedule,
     NoSuchSubscription,
     NoSuchTopic,
     NotInFlight,
@@ -31,6 +32,9 @@ from .log.log import Log as Log
 from .log.log import LogEntry
 from .log.record import LogMessage as LogMessage
 from .queue import Queue as Queue
+from .schedules.schedule import Schedule as Schedule
+from .schedules.schedule_settings import ScheduleSettings as ScheduleSettings
+from .schedules.schedule_settings import ScheduleState as ScheduleState
 from .spool import Spool
 from .topic import Topic as Topic
 from .verbs.move import Moved as Moved
@@ -54,6 +58,7 @@ __all__ = [
     "NoSuchLog",
     "NoSuchMessage",
     "NoSuchQueue",
+    "NoSuchSchedule",
     "NoSuchSubscription",
     "NoSuchTopic",
     "NotInFlight",

@@ -16,6 +16,7 @@ The tree, with those of the client and of other modules::
     · NoSuchLog (LookupError)
     · NoSuchMessage (LookupError)
     · NoSuchQueue (LookupError)
+    · NoSuchSchedule (LookupError)
     · NoSuchSubscription (LookupError)
     · NoSuchTopic (LookupError)
     · NotInFlight (LookupError)
@@ -102,6 +103,14 @@ class NoSuchChannel(FsmqError, LookupError):
         super().__init__(f"log {log!r} has no channel named {channel!r}; create it first")
         self.log = log
         self.channel = channel
+
+
+class NoSuchSchedule(FsmqError, LookupError):
+    """There is no file ``schedules/<schedule>.json``."""
+
+    def __init__(self, schedule: str) -> None:
+        super().__init__(f"there is no schedule named {schedule!r}; define it first")
+        self.schedule = schedule
 
 
 class OffsetGone(FsmqError, LookupError):

@@ -33,6 +33,7 @@ from .moves import Move
 from .queue import Queue
 from .records import peers
 from .records.journal import Journal, is_kept
+from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
 from .unsynced import Unsynced
 from .verbs import creation, removal
@@ -61,7 +62,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
     return context, filesystem
 
 
-class Spool(LooksOfSpool):
+class Spool(LooksOfSpool, SchedulesOfSpool):
     """An opened spool.
 
     root: the folder; it and its parts are created where missing (unless ``create`` is False).
@@ -73,8 +74,7 @@ class Spool(LooksOfSpool):
         hosts, and where the system has no events: on any but Linux.
     poll_interval: seconds between two listings where it polls.
     max_message_bytes: the largest body that any queue takes.
-    journal: whether each step of each message is noted in the lifecycle journal; None: if other
-        programs on this spool note theirs.
+    journal: whether the steps of messages are noted in the journal; None: if others note theirs.
     program: what the journal says that a step came through, where nothing else is known.
 
     Its attribute ``unsynced`` has the verbs in two steps, for programs that group their syncs.

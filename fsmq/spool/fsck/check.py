@@ -28,6 +28,7 @@ from ..layout.transitions import (
     NEW,
     QUEUES,
     REMOVE,
+    SCHEDULES,
     STAGING,
     TOPICS,
     State,
@@ -40,6 +41,7 @@ from .layout import LayoutRules
 from .messages import MessageRules, Scene
 from .ordered_logs import LogRules
 from .report import Fault, Kind, Progress, Report
+from .scheduled import ScheduleRules
 from .suspects import Share, Suspect, grouped, look_again, settle
 from .unlinked import LinkRules
 
@@ -189,6 +191,7 @@ class Checker:
         all_places = [
             _Place(tree.folder(CONFIG), self._layout.settings),
             _Place(tree.folder(STAGING), JobRules(self._scene).entry),
+            _Place(tree.folder(SCHEDULES), ScheduleRules(self._scene).entry),
             _Place(tree.folder(TOPICS), self._layout.topic),
             *(
                 _Place(tree.folder(TOPICS, topic), partial(self._layout.subscription, topic))

@@ -50,6 +50,8 @@ class Kind(Enum):
     LOG_HOLE = "log-hole"
     BAD_SEGMENT = "bad-segment"
     BAD_RECORD = "bad-record"
+    BAD_SCHEDULE = "bad-schedule"
+    SCHEDULE_WITHOUT_QUEUE = "schedule-without-queue"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from typing import NamedTuple
 NEW, QUEUES, DELAY, REMOVE = "new", "queues", "delay", "remove"
 TOPICS, CONFIG, MOVES, JOURNAL, PEERS = "topics", "config", "moves", "journal", "peers"
 METRICS, CONSUMERS, STAGING, IDS = "metrics", "consumers", "staging", "ids"
-LOGS = "logs"
+LOGS, SCHEDULES = "logs", "schedules"
 FOLDERS = (
     *(NEW, QUEUES, DELAY, REMOVE),
-    *(TOPICS, CONFIG, MOVES, CONSUMERS, STAGING, IDS, LOGS, JOURNAL, PEERS, METRICS),
+    *(TOPICS, CONFIG, MOVES, CONSUMERS, STAGING, IDS, LOGS, SCHEDULES, JOURNAL, PEERS, METRICS),
 )
 MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
 # How the name of an index begins in remove/.

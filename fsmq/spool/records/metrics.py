@@ -54,6 +54,7 @@ METRICS: Mapping[str, Metric] = {
     "purge": _counter("queues_purged", "Queues purged"),
     "delete_queue": _counter("queues_deleted", "Queues deleted"),
     "publish": _counter("publishes", "Messages published to topics"),
+    "schedule": _counter("schedule_messages_sent", "Messages put by schedules", "schedule"),
     "log_publish": _counter("log_messages_published", "Messages published to logs", "log"),
     "log_claim": _counter("log_messages_claimed", "Messages that channels handed out", "log"),
     "log_done": _counter("log_messages_done", "Messages that channels finished", "log"),

@@ -1,0 +1,179 @@
+"""Puts what is due: one message for each moment, whatever number of movers try, and die.
+
+The id of a message follows from its moment, but that alone would not do: the message may have been
+claimed and removed before the next mover comes. So the marker says which moments are done, and the
+marker's rename decides:
+
+1. Lock the schedule. Finish what the marker owes (step 4), for whoever wrote it may have died.
+2. Write each message that is due as ``schedules/.<name>:<moment>``, where no program shows it to
+   anyone, and sync it. A crash before step 3 leaves what the next one removes.
+3. Replace the marker. **From here on the moments are done**, and their messages are owed.
+4. Rename each message into ``new/``, under its dot-name, and sync both folders: now it stands in
+   ``new/`` alone, durably. Then publish it as a put does. A crash in between leaves it in one of
+   three places, from each of which it goes on, once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
+from typing import NamedTuple
+
+from ..context import Context
+from ..durability.unfinished import exists
+from ..layout.names import siblings, split_staged
+from ..layout.transitions import ACCEPTED, NEW, REMOVE_NEW, State
+from ..records.journal import Details
+from ..verbs.draft import Draft, draft
+from ..views.counts import Depths
+from .schedule_files import Marker, ScheduleFiles
+from .schedule_settings import ScheduleSettings
+
+# What is due for no longer than this was not missed: a mover was started again, or is busy.
+GRACE_S = 60
+_MOST = 100
+
+
+class Due(NamedTuple):
+    """The moments for which there is a message now, and up to which moment that makes it done."""
+
+    moments: list[int]
+    until: int
+
+
+class Done(NamedTuple):
+    """What a look at a schedule came to. next: Unix seconds of the next moment; None if none."""
+
+    put: int
+    next: float | None
+
+
+def due(schedule: ScheduleSettings, done: int, now: float) -> Due:
+    """What is due of a schedule that is done up to a moment."""
+    crontab, until = schedule.crontab, int(now // 1)
+    if schedule.catch_up == "all" and not schedule.paused:
+        later = takewhile(lambda moment: moment <= until, crontab.after(done))
+        moments = [moment for moment, _ in zip(later, range(_MOST), strict=False)]
+        return Due(moments, moments[-1] if moments else done)
+    last = crontab.last(done, until)
+    if last is None or schedule.paused:
+        return Due([], done if last is None else last)
+    fresh = crontab.after(max(done, until - GRACE_S - 1))
+    moments = list(takewhile(lambda moment: moment <= until, fresh))
+    if not moments and schedule.catch_up == "last":
+        moments = [last]
+    return Due(moments, last)
+
+
+class Putter:
+    """Puts the messages of schedules."""
+
+    def __init__(self, context: Context, files: ScheduleFiles, depths: Depths) -> None:
+        self._context = context
+        self._tree = context.tree
+        self._files = files
+        self._depths = depths
+
+    def put_due(self, name: str) -> Done | None:
+        """Put what is due of one schedule; None while another process is at it.
+
+        Raises:
+            NoSuchSchedule, NoSuchQueue, InvalidValue, MessageTooLarge, QueueFull, OSError
+        """
+        held = self._files.lock(name)
+        if held is None:
+            return None
+        try:
+            schedule = self._files.read(name)
+            self.finish(name)
+            done = self._files.done_until(name, schedule)
+            found = due(schedule, done, self._context.clock())
+            if found.until > done:
+                self._put(name, schedule, found)
+        finally:
+            held.free()
+        upcoming = schedule.crontab.next(found.until)
+        return Done(len(found.moments), None if upcoming is None else float(upcoming))
+
+    def finish(self, name: str) -> None:
+        """Publish what the marker owes; the caller has the lock. Raises OSError."""
+        marker = self._files.marker(name)
+        left = set(self._files.drafts(name))
+        owed = {
+            moment: staged
+            for moment, staged in (marker.owed.items() if marker is not None else ())
+            if self._files.draft(name, moment) in left
+            or self._tree.stat(self._tree.folder(NEW, staged)) is not None
+        }
+        if owed:
+            self._tree.sync_folder(self._files.folder)  # who moved the marker may not have
+            self._publish(name, owed)
+        for path in left:
+            self._tree.unlink(path)  # what is owed is not there any more
+
+    def _put(self, name: str, schedule: ScheduleSettings, found: Due) -> None:
+        context, queue = self._context, schedule.queue
+        settings = context.settings_of(queue)
+        made = {
+            moment: draft(context, schedule.message(name, moment), settings)
+            for moment in found.moments
+        }
+        self._depths.admit(queue, settings.max_depth, len(made))
+        made = {m: one for m, one in made.items() if not self._is_there(queue, one)}
+        for moment, one in made.items():
+            self._write(self._files.draft(name, moment), one, moment)
+        if made:
+            self._tree.sync_folder(self._files.folder)
+        owed = {moment: one.staged(queue) for moment, one in made.items()}
+        before = self._files.marker(name)
+        last = max(found.moments, default=None if before is None else before.last)
+        self._files.mark(name, Marker(schedule.cron, schedule.timezone, found.until, last, owed))
+        self._publish(name, owed)
+        accepted: list[tuple[str, Details]] = [
+            (one.message_id, {"size": one.size}) for one in made.values()
+        ]
+        context.record_all(ACCEPTED, queue, accepted)
+        context.metrics.count(("schedule", name), len(made))
+
+    def _is_there(self, queue: str, one: Draft) -> bool:
+        """Whether the message stands in the spool: an older marker was restored."""
+        return any(exists(self._tree, queue, name) for name in siblings(one.message_id))
+
+    def _write(self, path: str, one: Draft, moment: int) -> None:
+        fd = self._tree.create(path)
+        try:
+            one.write(fd)
+            if one.delay_ms is not None:
+                deadline_ms = moment * 1000 + one.delay_ms
+                mtime = self._context.stamps.encode(one.message_id, deadline_ms, 0)
+                os.utime(fd, ns=(mtime, mtime))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _publish(self, name: str, owed: Mapping[int, str]) -> None:
+        tree = self._tree
+        self._into_new(
+            (self._files.draft(name, moment), tree.folder(NEW, staged))
+            for moment, staged in owed.items()
+        )
+        for folder in (tree.folder(NEW), self._files.folder):
+            tree.sync_folder(folder)
+        entries = {staged: split_staged(staged) for staged in owed.values()}
+        parts = [(s, *e[0].rpartition(":")[::2]) for s, e in entries.items() if e is not None]
+        self._into_new(
+            (tree.folder(NEW, staged), tree.path(State.NEW, queue, message_id))
+            for staged, queue, message_id in parts
+        )
+        for _, queue, message_id in parts:
+            if not tree.has_queue(queue):
+                # It was deleted just now, and may have purged new/ before this came there.
+                self._context.make(REMOVE_NEW, queue, message_id)
+
+    def _into_new(self, renames: Iterable[tuple[str, str]]) -> None:
+        for source, target in renames:
+            try:
+                self._tree.rename(source, target)  # or it is further on its way already
+            except FileExistsError:
+                self._tree.unlink(source)

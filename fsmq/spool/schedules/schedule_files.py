@@ -1,0 +1,218 @@
+"""The files of ``schedules/``: what each schedule is, and up to which moment it is done.
+
+<name>.json             the schedule; any editor may replace it
+<name>.done             the marker: the newest moment that is done
+.<name>.lock            locked by who reads and moves the marker
+.<name>:<moment>        a message that is being made for a moment
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ..context import Context
+from ..durability.locks import Lock, lock, patiently
+from ..errors import FsmqError, InvalidValue, NoSuchSchedule, Unavailable, as_unavailable
+from ..layout import documents
+from ..layout.names import UUID7, split_staged
+from ..layout.transitions import SCHEDULES
+from .schedule_settings import (
+    MAX_NAME_BYTES,
+    MAX_SCHEDULE_BYTES,
+    ScheduleSettings,
+    ScheduleState,
+    check_schedule,
+)
+
+OPEN, DONE = ".json", ".done"
+_MAX_MARKER_BYTES = 64 * 1024
+_PATIENCE_S = 5.0
+_draft = re.compile(rf"\.(?P<name>.{{1,{MAX_NAME_BYTES}}}):[0-9]{{1,11}}")
+_scratch = re.compile(rf"\.{UUID7}\.tmp")
+# A marker that is so far ahead of the clock was written by a clock that was wrong.
+_AHEAD_S = 60.0
+
+
+class Marker(NamedTuple):
+    """Up to which moment a schedule is done.
+
+    cron, timezone: the line to which that belongs: a changed one begins anew.
+    last: the moment of the newest message; None if there was none.
+    owed: the messages of the last step: the moment of each, and its dot-name in ``new/``.
+    """
+
+    cron: str
+    timezone: str
+    done: int
+    last: int | None = None
+    owed: Mapping[int, str] = MappingProxyType({})
+
+    def fits(self, schedule: ScheduleSettings) -> bool:
+        """Whether it is of the line that the schedule has."""
+        return (self.cron, self.timezone) == (schedule.cron, schedule.timezone)
+
+    def encode(self) -> bytes:
+        found: dict[str, Any] = {"cron": self.cron, "timezone": self.timezone, "done": self.done}
+        found["last"] = self.last
+        owed = {str(moment): staged for moment, staged in self.owed.items()}
+        return (json.dumps({**found, "owed": owed}, indent=2) + "\n").encode()
+
+    @classmethod
+    def parse(cls, found: dict[str, Any]) -> Marker:
+        """Raises ValueError."""
+        cron, zone, owed = found.get("cron"), found.get("timezone"), found.get("owed", {})
+        if not isinstance(cron, str) or not isinstance(zone, str) or not isinstance(owed, dict):
+            raise ValueError("cron, timezone or owed is missing")
+        if not all(isinstance(s, str) and split_staged(s) for s in owed.values()):
+            raise ValueError("owed has what is no dot-name of a message")
+        owed = {int(moment): staged for moment, staged in owed.items()}
+        last = documents.whole(found, "last") if found.get("last") is not None else None
+        return cls(cron, zone, documents.whole(found, "done"), last, owed)
+
+
+class ScheduleFiles:
+    """Reads and replaces them. Methods raise OSError unless they say otherwise."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._tree = context.tree
+        self.folder = context.tree.folder(SCHEDULES)
+
+    def path(self, name: str, suffix: str = OPEN) -> str:
+        """A file of a schedule."""
+        return self._tree.folder(SCHEDULES, name + suffix)
+
+    def draft(self, name: str, moment: int) -> str:
+        """The message of a moment that is being made."""
+        return self._tree.folder(SCHEDULES, f".{name}:{moment}")
+
+    def names(self) -> list[str]:
+        """The names of all schedules, sorted."""
+        return sorted(
+            name.removesuffix(OPEN)
+            for name in self._tree.names(self.folder)
+            if name.endswith(OPEN) and is_schedule(name.removesuffix(OPEN))
+        )
+
+    def without_schedule(self) -> list[str]:
+        """Names of which a marker is there and no schedule."""
+        names = set(self._tree.names(self.folder))
+        markers = (n.removesuffix(DONE) for n in names if n.endswith(DONE) and n[0] != ".")
+        return [name for name in markers if is_schedule(name) and name + OPEN not in names]
+
+    def lock(self, name: str) -> Lock | None:
+        """Lock a schedule; None if another process has it."""
+        return lock(self._tree, self._tree.folder(SCHEDULES, f".{name}.lock"), os.O_CREAT)
+
+    def lock_patiently(self, name: str) -> Lock:
+        """The same, however long a mover is at it. Raises Unavailable, too."""
+        held = patiently(lambda: self.lock(name), _PATIENCE_S)
+        if held is None:
+            raise Unavailable(f"another process works on the schedule {name!r} right now")
+        return held
+
+    def read(self, name: str) -> ScheduleSettings:
+        """What a schedule's file says. Raises NoSuchSchedule, InvalidValue, too."""
+        try:
+            return ScheduleSettings.parse(
+                documents.read(self._tree, self.path(name), MAX_SCHEDULE_BYTES)
+            )
+        except FileNotFoundError:
+            raise NoSuchSchedule(name) from None
+        except InvalidValue:
+            raise
+        except ValueError as error:
+            raise InvalidValue("schedule", f"{name!r} cannot be parsed: {error}") from None
+
+    def write(self, name: str, content: ScheduleSettings) -> None:
+        """Replace a schedule's file, durably."""
+        found = json.dumps(content.as_json(), indent=2, ensure_ascii=False) + "\n"
+        self._tree.replace(self.path(name), found.encode())
+
+    def begins(self, name: str) -> int:
+        """When the file was written: of a line that has no marker, earlier moments are over."""
+        found = self._tree.look(self.path(name))
+        if found is None:
+            raise NoSuchSchedule(name)
+        return int(found.st_mtime)
+
+    def marker(self, name: str) -> Marker | None:
+        """How far it is; None if nobody has written that, or what is there cannot be read."""
+        self._tree.refresh(self.folder)
+        try:
+            found = documents.read(self._tree, self.path(name, DONE), _MAX_MARKER_BYTES)
+            return Marker.parse(found)
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def mark(self, name: str, marker: Marker) -> None:
+        """Move the marker, durably."""
+        self._tree.replace(self.path(name, DONE), marker.encode())
+
+    def drafts(self, name: str) -> list[str]:
+        """Paths of messages that are being made, or that a crash has left."""
+        return [
+            f"{self.folder}/{found}"
+            for found in self._tree.names(self.folder)
+            if (match := _draft.fullmatch(found)) is not None and match["name"] == name
+        ]
+
+    def done_until(self, name: str, schedule: ScheduleSettings) -> int:
+        """The moment behind which a schedule goes on. Raises NoSuchSchedule, too."""
+        marker = self.marker(name)
+        if marker is not None and marker.fits(schedule):
+            return marker.done
+        return self.begins(name)
+
+    def state(self, name: str) -> ScheduleState:
+        """A schedule as it stands. Raises NoSuchSchedule, Unavailable."""
+        with as_unavailable(f"cannot read the schedule {name!r}"):
+            try:
+                schedule = self.read(name)
+            except InvalidValue as error:
+                return ScheduleState(name, None, problem=str(error))
+            now = self._context.clock()
+            marker = self.marker(name)
+            done = self.done_until(name, schedule)
+            last = None if marker is None else marker.last
+            problem = self._problem(schedule, done, now)
+            upcoming = None if schedule.paused else schedule.crontab.next(max(done, now))
+        return ScheduleState(name, schedule, last, upcoming, problem)
+
+    def _problem(self, schedule: ScheduleSettings, done: int, now: float) -> str | None:
+        if not self._context.tree.has_queue(schedule.queue):
+            return f"there is no queue named {schedule.queue!r}: create it"
+        if done > now + _AHEAD_S:
+            return (
+                f"it is done up to {int(done - now)} s ahead of this clock: the clock of a mover"
+                " was, or is, wrong; define it anew to begin now"
+            )
+        return None
+
+
+def is_schedule(name: str) -> bool:
+    """Whether a schedule may have this name."""
+    try:
+        return check_schedule(name) == name
+    except FsmqError:
+        return False
+
+
+def is_draft(name: str) -> bool:
+    """Whether a name of the folder is a message that is being made."""
+    return _draft.fullmatch(name) is not None
+
+
+def is_scratch(name: str) -> bool:
+    """Whether a name of the folder is a file that is about to replace another."""
+    return _scratch.fullmatch(name) is not None
+
+
+def is_lock(name: str) -> bool:
+    """Whether a name of the folder is the lock of a schedule."""
+    return name[0] == "." and name.endswith(".lock") and is_schedule(name[1:-5])

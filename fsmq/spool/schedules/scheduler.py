@@ -1,0 +1,208 @@
+"""The scheduler: puts what schedules say, when it is due. Any number may run on one tree."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Callable
+
+from ..context import Context
+from ..errors import (
+    FsmqError,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchQueue,
+    NoSuchSchedule,
+    Unavailable,
+)
+from ..index.apart import FIRST_S, LONGEST_S
+from ..index.events import Events
+from ..layout.transitions import SCHEDULES
+from ..views.counts import Depths, count
+from .putting import Putter
+from .schedule_files import DONE, ScheduleFiles
+
+# Where there are no schedules, and no events, the folder is looked at once in this time.
+IDLE_S = 60.0
+# And where there are, the longest sleep: the clock may be set.
+_LOOK_S = 1.0
+_BUSY_S = 0.25
+# A schedule that cannot be put by itself: somebody has to change it, or to make its queue.
+_PROBLEM_S = 5.0
+_PROBLEMS = (NoSuchQueue, InvalidValue, MessageTooLarge)
+Version = tuple[int, int, int]
+
+
+class Scheduler:
+    """Puts the messages of all schedules of a spool; call :meth:`step` when it is time.
+
+    on_problem: called once with each schedule that somebody has to mend (file, reason).
+    on_fault: called with what failed and is tried again (file, error).
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        on_problem: Callable[[str, str], None] = lambda name, reason: None,
+        on_fault: Callable[[str, Exception], None] = lambda name, error: None,
+    ) -> None:
+        self._context = context
+        self._tree = context.tree
+        self._files = ScheduleFiles(context)
+        self._putter = Putter(context, self._files, depths_of(context))
+        self._on_problem = on_problem
+        self._on_fault = on_fault
+        self._versions: dict[str, Version | None] = {}
+        self._due: dict[str, float] = {}  # Unix seconds
+        self._pauses: dict[str, float] = {}
+        self._reported: dict[str, str] = {}
+        self._orphans: dict[str, float] = {}
+        self._folder: Version | None = None
+        self._listed = float("-inf")
+
+    def rescan(self) -> None:
+        """Let the next step list the folder."""
+        self._folder = None
+
+    def step(self) -> float:
+        """Put what is due; in how many seconds to come again, at most. Raises OSError."""
+        now = self._context.clock()
+        self._list_if_changed(now)
+        for name in [name for name, due in self._due.items() if due <= now]:
+            self._due[name] = self._put(name)
+        if not self._due and not self._orphans:
+            return IDLE_S
+        upcoming = min(self._due.values(), default=now + IDLE_S)
+        return max(0.0, min(_LOOK_S, upcoming - self._context.clock()))
+
+    def _list_if_changed(self, now: float) -> None:
+        version = self._version(self._files.folder)
+        if version == self._folder and abs(now - self._listed) < IDLE_S:
+            return
+        self._folder, self._listed = version, now
+        names = self._files.names() if version is not None else []
+        for gone in self._versions.keys() - set(names):
+            for known in (self._versions, self._due, self._pauses, self._reported):
+                known.pop(gone, None)
+        for name in names:
+            version = self._version(self._files.path(name))
+            if name not in self._due or version != self._versions.get(name):
+                self._versions[name], self._due[name] = version, now
+        self._forget_orphans(now)
+
+    def _version(self, path: str) -> Version | None:
+        found = self._tree.look(path)
+        return None if found is None else (found.st_mtime_ns, found.st_ino, found.st_size)
+
+    def _put(self, name: str) -> float:
+        """Put what is due of a schedule; when to look at it again."""
+        path = self._files.path(name)
+        try:
+            done = self._putter.put_due(name)
+        except NoSuchSchedule:
+            return self._again(_BUSY_S)
+        except _PROBLEMS as error:
+            if self._reported.get(name) != str(error):
+                self._reported[name] = str(error)
+                self._on_problem(path, str(error))
+            return self._again(_PROBLEM_S)
+        except (OSError, FsmqError, ArithmeticError) as error:
+            pause = self._pauses[name] = min(2 * self._pauses.get(name, FIRST_S / 2), LONGEST_S)
+            self._on_fault(path, error)
+            return self._again(pause)
+        self._pauses.pop(name, None)
+        self._reported.pop(name, None)
+        if done is None:
+            return self._again(_BUSY_S)
+        return float("inf") if done.next is None else done.next
+
+    def _again(self, pause: float) -> float:
+        return self._context.clock() + pause
+
+    def _forget_orphans(self, now: float) -> None:
+        """Remove the markers of schedules that were removed by hand, once that is certain.
+
+        An editor may remove a file for a moment, to write it anew.
+        """
+        missing = set(self._files.without_schedule())
+        self._orphans = {name: self._orphans.get(name, now) for name in missing}
+        for name, since in list(self._orphans.items()):
+            if now - since < IDLE_S or (held := self._files.lock(name)) is None:
+                continue
+            try:
+                if self._tree.look(self._files.path(name)) is None:
+                    self._putter.finish(name)
+                    self._tree.unlink(self._files.path(name, DONE))
+            finally:
+                held.free()
+
+
+def depths_of(context: Context) -> Depths:
+    """What enforces ``max_depth`` for the messages of schedules."""
+
+    def counted(queue: str) -> int:
+        return count(context.tree, context.stamps, queue, context.now_ms()).total
+
+    return Depths(counted)
+
+
+class SchedulerThread:
+    """Puts what schedules say in a thread of its own, beside a program's other work.
+
+    events: whether changes of the folder wake it. on_problem, on_fault: as of `Scheduler`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        on_problem: Callable[[str, str], None],
+        on_fault: Callable[[str, Exception], None],
+        *,
+        events: bool = True,
+    ) -> None:
+        self._scheduler = Scheduler(context, on_problem, on_fault)
+        self._on_fault = on_fault
+        self._events = self._watched(context) if events else None
+        self._wake, self._waker = socket.socketpair()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="fsmq-schedules", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; it finishes what it is at first."""
+        self._is_stopping = True
+        self._waker.send(b"x")
+        self._thread.join()
+        if self._events is not None:
+            self._events.close()
+        self._wake.close()
+        self._waker.close()
+
+    def _watched(self, context: Context) -> Events | None:
+        try:
+            events = Events(context.tree)
+            events.watch(context.tree.folder(SCHEDULES), lasting=True)
+        except OSError:
+            return None  # the user has no instances left: a look now and then will do
+        return events
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                pause = self._scheduler.step()
+            except (OSError, Unavailable) as error:
+                self._on_fault("schedules", error)
+                pause = LONGEST_S
+            except Exception as error:  # a slip with one schedule must not end the work for all
+                self._on_fault("schedules", error)
+                pause = LONGEST_S
+            self._wait(pause)
+
+    def _wait(self, seconds: float) -> None:
+        events = self._events
+        wake = self._wake.fileno()
+        watched = [wake] if events is None else [wake, events.fileno()]
+        ready, _, _ = select.select(watched, [], [], seconds)
+        if events is not None and events.fileno() in ready and events.read():
+            self._scheduler.rescan()

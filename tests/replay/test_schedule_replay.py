@@ -1,0 +1,140 @@
+"""Every crash state of what is done with a schedule, its message's consumption included.
+
+As for logs: the calls of a verb are recorded, every tree is built that a filesystem may leave if
+everything ends after any of them, and a mover and a consumer go on with it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import NoSuchSchedule, Spool
+from fsmq.spool.fsck import check
+from tests.replay.recorder import Recorder, Step, Sync, SyncAll
+from tests.replay.states import Files, Reading, crash_states
+from tests.replay.test_log_replay import folder
+from tests.spool.helpers import Clock
+
+JOBS, NAME, LINE = "jobs", "nightly", "*/10 * * * *"
+BEGIN = 1_780_315_200.0  # a full hour
+MOMENTS = {BEGIN + 600, BEGIN + 1200}
+
+
+@dataclass
+class Promised:
+    """What a user knows. bodies: that the schedule may have; gone: acknowledged moments, and
+    fading: those whose acknowledgement has begun."""
+
+    bodies: set[str | None] = field(default_factory=lambda: {"first"})
+    gone: set[float] = field(default_factory=set)
+    fading: set[float] = field(default_factory=set)
+
+
+class Actor:
+    """Does verbs, and marks what each changes."""
+
+    def __init__(self, spool: Spool, recorder: Recorder) -> None:
+        self._spool = spool
+        self._recorder = recorder
+        self._schedule = spool.schedule(NAME)
+
+    def put(self) -> None:
+        self._spool.run_schedules()
+
+    def put_and_consume(self) -> None:
+        self._spool.run_schedules()
+        for _ in MOMENTS:
+            [message] = self._spool.queue(JOBS).claim()
+            assert message.created_at is not None
+            moment = message.created_at
+            self._recorder.mark(lambda p, moment=moment: p.fading.add(moment))
+            self._spool.queue(JOBS).ack(message)
+            self._recorder.mark(lambda p, moment=moment: p.gone.add(moment))
+
+    def configure(self) -> None:
+        self._recorder.mark(lambda p: p.bodies.add("second"))
+        self._schedule.configure(body="second")
+        self._recorder.mark(lambda p: p.bodies.discard("first"))
+
+    def replace(self) -> None:
+        self._recorder.mark(lambda p: p.bodies.add("second"))
+        self._schedule.define("5 * * * *", JOBS, "second")
+        self._recorder.mark(lambda p: p.bodies.discard("first"))
+
+    def delete(self) -> None:
+        self._recorder.mark(lambda p: p.bodies.add(None))
+        self._schedule.delete()
+        self._recorder.mark(lambda p: p.bodies.discard("first"))
+
+
+@pytest.mark.parametrize("verb", ["put", "put_and_consume", "configure", "replace", "delete"])
+def test_no_crash_state_breaks_a_promise(verb: str) -> None:
+    assert look_at_all(verb) > 3
+
+
+@pytest.mark.parametrize("verb", ["put_and_consume", "configure", "delete"])
+def test_without_its_syncs_a_promise_is_broken(verb: str) -> None:
+    with pytest.raises((AssertionError, KeyError, NoSuchSchedule)):
+        look_at_all(verb, lambda step: not isinstance(step, Sync | SyncAll))
+
+
+def look_at_all(verb: str, counts: Callable[[Step], bool] = lambda step: True) -> int:
+    """Look at every crash state of a verb; how many there are. counts: of a step."""
+    clock = Clock()
+    clock.now = BEGIN
+    with folder() as home:
+        root = home / "mq"
+        with Spool(root, sync="fsync", clock=clock, workers=1) as spool:
+            spool.create_queue(JOBS)
+            spool.schedule(NAME).define(LINE, JOBS, "first", catch_up="all")
+            clock.now = max(MOMENTS)
+            before = Files.of(root)
+            recorder = Recorder(root)
+            with recorder.recording():
+                getattr(Actor(spool, recorder), verb)()
+            recorder.close()
+        seen: set[object] = set()
+        steps = [step for step in recorder.steps if counts(step)]
+        for reading in Reading:
+            for files, marks in crash_states(before, steps, reading):
+                key = (files.key(), len(marks))
+                if key in seen:
+                    continue
+                seen.add(key)
+                promised = deepcopy(Promised())
+                for mark in marks:
+                    mark.what(promised)
+                place = home / "state"
+                files.write_to(place)
+                inspect(place, promised, clock, verb)
+                shutil.rmtree(place)
+    return len(seen)
+
+
+def inspect(place: Path, promised: Promised, clock: Clock, verb: str) -> None:
+    clock.now = max(MOMENTS)
+    found: Counter[float] = Counter()
+    with Spool(place, sync="none", clock=clock) as spool:
+        states = spool.schedules()
+        body = states[0].settings.body.decode() if states and states[0].settings else None
+        assert body in promised.bodies
+        for _ in range(3):
+            while messages := spool.queue(JOBS).claim(9):
+                found.update(message.created_at or 0 for message in messages)
+                spool.queue(JOBS).ack(*messages)
+            spool.run_schedules()
+            # A claim that was under way ends, and dot-names without a writer are promoted.
+            clock.advance(60)
+    assert set(found.values()) <= {1}
+    assert not promised.gone & found.keys()
+    if verb.startswith("put"):
+        assert MOMENTS - promised.fading <= found.keys() <= MOMENTS
+    findings = check(place, offline=True).findings
+    assert {f.kind.value for f in findings if f.path.startswith("schedules")} <= {"leftover"}

@@ -1,0 +1,456 @@
+"""Schedules: one message for each moment, whatever the clocks do and whoever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NoSuchQueue, NoSuchSchedule, QueueFull, Spool
+from fsmq.spool.fsck import check
+from fsmq.spool.layout.tree import Tree
+from fsmq.spool.schedules.crontab import Crontab
+from fsmq.spool.schedules.schedule import Schedule
+from fsmq.spool.schedules.scheduler import IDLE_S, Scheduler, SchedulerThread
+from tests.harness.suite import eventually
+from tests.spool.crashing import run_and_die
+from tests.spool.helpers import Clock
+
+JOBS, NAME = "jobs", "nightly"
+
+
+def at(*of: int) -> float:
+    return datetime(*of, tzinfo=UTC).timestamp()  # type: ignore[arg-type,misc]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    clock = Clock()
+    clock.now = at(2026, 6, 1, 12)
+    return clock
+
+
+@pytest.fixture
+def spool(tmp_path: Path, clock: Clock) -> Spool:
+    opened = Spool(tmp_path / "mq", clock=clock, sync="none")
+    opened.create_queue(JOBS)
+    return opened
+
+
+def moments(spool: Spool, queue: str = JOBS) -> list[str]:
+    """The moments whose messages came since the last call, acknowledged at once."""
+    found = []
+    while messages := spool.queue(queue).claim(1000):
+        for message in messages:
+            assert message.created_at is not None
+            found.append(datetime.fromtimestamp(message.created_at, UTC).strftime("%d %H:%M:%S"))
+        spool.queue(queue).ack(*messages)
+    return sorted(found)
+
+
+def pass_time(spool: Spool, clock: Clock, seconds: float, step: float = 30.0) -> list[str]:
+    """What is put while time passes."""
+    end = clock.now + seconds
+    found = []
+    while clock.now < end:
+        clock.now = min(end, clock.now + step)
+        spool.run_schedules()
+        found += moments(spool)
+    return found
+
+
+def define(spool: Spool, cron: str = "*/10 * * * *", **more: object) -> Schedule:
+    schedule = spool.schedule(NAME)
+    schedule.define(cron, JOBS, "report", **more)  # type: ignore[arg-type]
+    return schedule
+
+
+def test_each_moment_has_its_message(spool: Spool, clock: Clock) -> None:
+    schedule = define(spool, content_type="text/plain", attributes={"of": "night"}, priority=7)
+    assert schedule.next(2) == [clock.now + 600, clock.now + 1200]
+    assert pass_time(spool, clock, 1800) == ["01 12:10:00", "01 12:20:00", "01 12:30:00"]
+    clock.advance(600)
+    spool.run_schedules()
+    [message] = spool.queue(JOBS).claim()
+    assert (message.body, message.content_type) == (b"report", "text/plain")
+    assert (message.attributes, message.priority) == ({"of": "night"}, 7)
+    [state] = spool.schedules()
+    assert (state.name, state.last, state.next) == (NAME, clock.now, clock.now + 600)
+    assert state.settings is not None
+    assert (state.problem, state.settings.catch_up) == (None, "last")
+
+
+@pytest.mark.parametrize(
+    ("cron", "begin", "hours", "expected"),
+    [
+        # Clocks go from 2:00 to 3:00 at 01:00 UTC on March 29.
+        ("30 2 * * *", (2026, 3, 28, 0), 60, ["28 01:30:00", "29 01:00:00", "30 00:30:00"]),
+        ("0,30 2 * * *", (2026, 3, 28, 12), 20, ["29 01:00:00"]),
+        ("*/30 * * * *", (2026, 3, 29, 0), 2, ["29 00:30:00", "29 01:00:00", "29 01:30:00"]),
+        # And from 3:00 to 2:00 at 01:00 UTC on October 25.
+        ("30 2 * * *", (2026, 10, 24, 0), 60, ["24 00:30:00", "25 00:30:00", "26 01:30:00"]),
+        ("30 * * * *", (2026, 10, 25, 0), 3, ["25 00:30:00", "25 01:30:00", "25 02:30:00"]),
+    ],
+)
+@pytest.mark.parametrize("catch_up", ["last", "all"])
+def test_both_changes_of_daylight_saving(
+    spool: Spool,
+    clock: Clock,
+    cron: str,
+    begin: tuple[int, ...],
+    hours: int,
+    expected: list[str],
+    catch_up: str,
+) -> None:
+    clock.now = at(*begin)
+    define(spool, cron, timezone="Europe/Berlin", catch_up=catch_up)
+    found = pass_time(spool, clock, hours * 3600, 600)
+    assert [one for one in found if one in expected] == expected
+    assert len(found) == len(expected) + (cron == "*/30 * * * *") * 1
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Beirut", "UTC"])
+@pytest.mark.parametrize("cron", ["30 2 * * *", "*/7 1-3 * * *", "0,30 0 * * *", "15 */2 * * *"])
+def test_moments_do_not_depend_on_where_one_begins(zone: str, cron: str) -> None:
+    crontab = Crontab(cron, zone)
+    for day in ((2026, 3, 28), (2026, 10, 24), (2026, 3, 7), (2026, 10, 31)):
+        begin = int(at(*day))
+        every = []
+        for one in crontab.after(begin):
+            if one > begin + 2 * 86_400:
+                break
+            every.append(one)
+        assert every == sorted(set(every))
+        for start in range(begin, begin + 86_400, 1733):
+            assert crontab.next(start) == next(one for one in every if one > start)
+            until = start + 50_000
+            before = [one for one in every if start < one <= until]
+            assert crontab.last(start, until) == (before[-1] if before else None)
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "expected"),
+    [
+        ("none", []),
+        ("last", ["01 14:50:00"]),
+        ("all", [f"01 {hour}:{minute}0:00" for hour in (12, 13, 14) for minute in range(6)][1:]),
+    ],
+)
+def test_a_host_that_was_down_catches_up_as_told(
+    spool: Spool, clock: Clock, catch_up: str, expected: list[str]
+) -> None:
+    define(spool, catch_up=catch_up)
+    clock.advance(3 * 3600 - 400)
+    spool.run_schedules()
+    assert moments(spool) == expected
+    assert pass_time(spool, clock, 600) == ["01 15:00:00"]
+
+
+def test_what_is_a_minute_late_at_most_was_not_missed(spool: Spool, clock: Clock) -> None:
+    define(spool, "*/10 * * * * *", catch_up="none")
+    clock.advance(3600)
+    spool.run_schedules()
+    assert moments(spool) == [f"01 12:59:{second}0" for second in range(6)] + ["01 13:00:00"]
+
+
+def test_a_clock_that_is_set_makes_no_second_message(spool: Spool, clock: Clock) -> None:
+    define(spool, catch_up="all")
+    assert pass_time(spool, clock, 1200) == ["01 12:10:00", "01 12:20:00"]
+    clock.advance(-900)  # back: what is done stays done
+    assert pass_time(spool, clock, 900) == []
+    assert pass_time(spool, clock, 600) == ["01 12:30:00"]
+    clock.advance(3600)  # forward: missed, as far as one can know
+    assert pass_time(spool, clock, 30) == [
+        *("01 12:40:00", "01 12:50:00", "01 13:00:00", "01 13:10:00", "01 13:20:00", "01 13:30:00")
+    ]
+    clock.advance(-3600)
+    assert pass_time(spool, clock, 3570) == []
+    assert pass_time(spool, clock, 600) == ["01 13:40:00"]
+    clock.advance(-86_400)
+    [state] = spool.schedules()
+    assert state.problem is not None
+    assert "ahead of this clock" in state.problem
+
+
+def test_two_hosts_whose_clocks_differ_put_one_message(spool: Spool, clock: Clock) -> None:
+    define(spool, catch_up="all")
+    ahead = Clock()
+    found: list[str] = []
+    with Spool(spool.tree.root, clock=ahead, sync="none") as other:
+        for _ in range(200):
+            clock.advance(60)
+            ahead.now = clock.now + 1000
+            for one in (spool, other):
+                one.run_schedules()
+                found += moments(one)
+    assert len(set(found)) == len(found) == 200 // 10 + 1
+
+
+def test_many_at_once_put_one_message_for_each_moment(spool: Spool, clock: Clock) -> None:
+    """Movers in threads of their own, and a consumer that removes messages at once."""
+    clock.now = float(int(datetime.now(UTC).timestamp()))
+    spool.schedule(NAME).define("* * * * * *", JOBS, "x", catch_up="all")
+    clock.advance(20)
+    others = [Spool(spool.tree.root, clock=clock, sync="none", delivers=False) for _ in range(3)]
+    faults: list[object] = []
+    threads = [
+        SchedulerThread(one.context, lambda *of: faults.append(of), lambda *of: faults.append(of))
+        for one in others
+    ]
+    found: Counter[str] = Counter()
+
+    def is_done() -> bool:
+        clock.advance(1)
+        found.update(moments(spool))
+        return len(found) >= 100
+
+    try:
+        eventually(is_done)
+    finally:
+        for thread in threads:
+            thread.close()
+        for one in others:
+            one.close()
+    found.update(moments(spool))
+    assert set(found.values()) == {1}
+    assert faults == []
+
+
+def test_paused_it_puts_nothing_and_makes_up_for_nothing(spool: Spool, clock: Clock) -> None:
+    schedule = define(spool, catch_up="all")
+    assert pass_time(spool, clock, 600) == ["01 12:10:00"]
+    assert schedule.configure(paused=True).paused
+    assert schedule.state().next is None
+    assert pass_time(spool, clock, 900) == []
+    clock.advance(3600)  # nobody runs
+    schedule.configure(paused=False)
+    assert pass_time(spool, clock, 600) == ["01 13:30:00"]
+    settings = json.loads(Path(f"{spool.tree.root}/schedules/{NAME}.json").read_text())
+    assert "paused" not in settings
+
+
+def test_another_line_begins_anew_and_the_same_goes_on(spool: Spool, clock: Clock) -> None:
+    schedule = define(spool, catch_up="all")
+    clock.advance(3600)
+    assert not schedule.define("*/10 * * * *", JOBS, "other", catch_up="all")
+    spool.run_schedules()
+    assert len(moments(spool)) == 6
+    clock.advance(3600)
+    schedule.configure(cron="*/20 * * * *")
+    spool.run_schedules()
+    assert moments(spool) == []
+    assert pass_time(spool, clock, 1200) == ["01 14:20:00"]
+
+
+def test_delay_and_ttl_count_from_the_moment(spool: Spool, clock: Clock) -> None:
+    define(spool, catch_up="all", delay=900, ttl=1800)
+    clock.advance(4200)
+    spool.run_schedules()
+    spool.deliver()
+    [ready] = spool.queue(JOBS).claim(10)  # 12:50; what is older has expired
+    assert ready.created_at == clock.now - 1200
+    assert ready.expires_at == clock.now + 600
+    assert spool.queue(JOBS).counts().delayed == 2
+
+
+def test_run_puts_a_message_beside_the_others(spool: Spool, clock: Clock) -> None:
+    schedule = define(spool)
+    message_id = schedule.put_now()
+    assert spool.queue(JOBS).find(message_id) is not None
+    [message] = spool.queue(JOBS).claim()
+    assert (message.id, message.body) == (message_id, b"report")
+    spool.queue(JOBS).ack(message)
+    assert pass_time(spool, clock, 600) == ["01 12:10:00"]
+
+
+def test_a_file_made_by_hand_begins_when_it_was_written(spool: Spool, clock: Clock) -> None:
+    path = Path(f"{spool.tree.root}/schedules/{NAME}.json")
+    path.write_text('{"cron": "*/10 * * * *", "queue": "jobs", "catch_up": "all"}')
+    os.utime(path, (clock.now - 1500, clock.now - 1500))
+    spool.run_schedules()
+    assert moments(spool) == ["01 11:40:00", "01 11:50:00", "01 12:00:00"]
+    path.with_suffix(".done").write_text("rubbish")
+    assert [f.kind.value for f in check(spool.tree, pause=0).findings] == ["bad-schedule"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{", '{"queue": "jobs"}', '{"cron": "* * * * *"}'),
+        '{"cron": "61 * * * *", "queue": "jobs"}',
+        '{"cron": "* * * * *", "queue": "jobs", "timezone": "Mars/Base"}',
+        '{"cron": "* * * * *", "queue": "jobs", "timezone": "../../etc/passwd"}',
+        '{"cron": "* * * * *", "queue": "jobs", "catchup": "all"}',
+        '{"cron": "* * * * *", "queue": "jobs", "catch_up": 7}',
+        '{"cron": "* * * * *", "queue": "_jobs"}',
+        '{"cron": "* * * * *", "queue": "jobs", "body": 7}',
+        '{"cron": "* * * * *", "queue": "jobs", "body": "a", "body_base64": "YQ=="}',
+        '{"cron": "* * * * *", "queue": "jobs", "body_base64": "?"}',
+        '{"cron": "* * * * *", "queue": "jobs", "delay": true}',
+        '{"cron": "* * * * *", "queue": "jobs", "attributes": {"a b": "c"}}',
+    ],
+)
+def test_a_bad_file_is_reported_and_harms_no_other(spool: Spool, clock: Clock, text: str) -> None:
+    define(spool)
+    path = Path(f"{spool.tree.root}/schedules/bad.json")
+    path.write_text(text)
+    os.utime(path, (clock.now, clock.now))
+    reported: list[str] = []
+    scheduler = Scheduler(spool.context, on_problem=lambda name, reason: reported.append(name))
+    for _ in range(40):
+        clock.advance(30)
+        scheduler.step()
+    assert reported == ["schedules/bad.json"]
+    assert moments(spool) == ["01 12:10:00", "01 12:20:00"]
+    state = spool.schedule("bad").state()
+    assert state.settings is None
+    assert state.problem
+    assert [f.kind.value for f in check(spool.tree, pause=0).findings] == ["bad-schedule"]
+    with pytest.raises(InvalidValue):
+        spool.schedule("bad").put_now()
+    spool.schedule("bad").define("@daily", JOBS)
+    assert spool.schedule("bad").state().problem is None
+
+
+def test_a_queue_that_is_gone_is_reported_and_awaited(spool: Spool, clock: Clock) -> None:
+    schedule = define(spool, catch_up="all")
+    spool.delete_queue(JOBS)
+    reported: list[str] = []
+    scheduler = Scheduler(spool.context, on_problem=lambda name, reason: reported.append(reason))
+    for _ in range(60):
+        clock.advance(30)
+        assert scheduler.step() > 0
+    assert len(reported) == 1
+    assert "no queue named 'jobs'" in reported[0]
+    assert "no queue named 'jobs'" in str(schedule.state().problem)
+    assert "schedule-without-queue" in [f.kind.value for f in check(spool.tree, pause=0).findings]
+    with pytest.raises(NoSuchQueue):
+        schedule.put_now()
+    spool.create_queue(JOBS)
+    clock.advance(30)
+    scheduler.step()
+    assert moments(spool) == ["01 12:10:00", "01 12:20:00", "01 12:30:00"]
+
+
+def test_a_full_queue_is_tried_again(spool: Spool, clock: Clock) -> None:
+    define(spool, catch_up="all")
+    spool.configure(JOBS, {"max_depth": 1})
+    spool.queue(JOBS).put(b"x")
+    faults: list[Exception] = []
+    scheduler = Scheduler(spool.context, on_fault=lambda name, error: faults.append(error))
+    clock.advance(600)
+    scheduler.step()
+    assert type(faults[0]) is QueueFull
+    tries = len(faults)
+    assert scheduler.step() > 0
+    assert len(faults) == tries  # not before its time
+    spool.queue(JOBS).purge()
+    spool.configure(JOBS, {"max_depth": None})
+    clock.advance(60)
+    scheduler.step()
+    assert moments(spool) == ["01 12:10:00"]
+
+
+def test_without_schedules_nothing_is_listed_more_than_once_a_minute(
+    spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+    names = Tree.names
+
+    def counted(tree: Tree, path: str) -> list[str]:
+        listed.append(path)
+        return names(tree, path)
+
+    monkeypatch.setattr(Tree, "names", counted)
+    scheduler = Scheduler(spool.context)
+    end = clock.now + 600
+    steps = 0
+    while clock.now < end:
+        steps += 1
+        clock.advance(scheduler.step())
+    assert steps == 600 // IDLE_S
+    assert len(listed) <= 2 * steps
+    (spool.tree.root / "schedules").rmdir()
+    listed.clear()
+    scheduler.rescan()
+    assert scheduler.step() == IDLE_S
+    assert listed == ["schedules"]
+
+
+def test_what_is_removed_begins_anew(spool: Spool, clock: Clock) -> None:
+    schedule = define(spool, catch_up="all")
+    assert pass_time(spool, clock, 600) == ["01 12:10:00"]
+    schedule.delete()
+    assert os.listdir(spool.tree.root / "schedules") == []
+    with pytest.raises(NoSuchSchedule):
+        schedule.delete()
+    for verb in (schedule.state, schedule.next, schedule.put_now, schedule.configure):
+        with pytest.raises(NoSuchSchedule):
+            verb()  # type: ignore[operator]
+    clock.advance(3600)
+    assert define(spool, catch_up="all").state().last is None
+    assert pass_time(spool, clock, 600) == ["01 13:20:00"]
+
+
+def test_a_marker_without_its_schedule_is_removed_in_time(spool: Spool, clock: Clock) -> None:
+    define(spool)
+    scheduler = Scheduler(spool.context)
+    scheduler.step()
+    path = Path(f"{spool.tree.root}/schedules/{NAME}.json")
+    text = path.read_text()
+    path.unlink()  # as an editor does, which then writes it again
+    scheduler.rescan()
+    scheduler.step()
+    path.write_text(text)
+    clock.advance(600)
+    scheduler.rescan()
+    scheduler.step()
+    assert moments(spool) == ["01 12:10:00"]
+    path.unlink()
+    for _ in range(3):
+        clock.advance(IDLE_S)
+        scheduler.step()
+    assert os.listdir(path.parent) == []
+
+
+@pytest.mark.parametrize("name", ["", "_x", ".x", "a/b", "x" * 101])
+def test_a_name_is_checked(spool: Spool, name: str) -> None:
+    with pytest.raises(InvalidValue):
+        spool.schedule(name)
+
+
+def test_wherever_a_mover_dies_each_moment_has_one_message(tmp_path: Path) -> None:
+    """Killed before any call that changes the tree, and the message is consumed before the next."""
+    clock = Clock()
+    clock.now = at(2026, 6, 1, 12)
+    root, first = tmp_path / "mq", tmp_path / "first"
+    with Spool(first, clock=clock) as spool:
+        spool.create_queue(JOBS)
+        define(spool, catch_up="all")
+    clock.advance(1200)
+    expected = ["01 12:10:00", "01 12:20:00"]
+    at_call = 0
+    while True:
+        at_call += 1
+        shutil.copytree(first, root)
+        for name in (f"{NAME}.json", f"{NAME}.done"):
+            shutil.copystat(first / "schedules" / name, root / "schedules" / name)
+        ended = run_and_die(root, Spool.run_schedules, at_call, clock) is None
+        with Spool(root, clock=clock) as spool:
+            found = moments(spool)  # what the dead one has published, or a mover promotes
+            spool.run_schedules()
+            found += moments(spool)
+            spool.run_schedules()
+            assert sorted(found + moments(spool)) == expected, at_call
+            assert not spool.tree.names("new")
+            left = {n for n in spool.tree.names("schedules") if not n.endswith(".tmp")}
+            assert left == {f"{NAME}.done", f"{NAME}.json"}
+        shutil.rmtree(root)
+        if ended:
+            break
+    assert at_call > 15
