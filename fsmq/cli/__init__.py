@@ -41,6 +41,9 @@ COMMANDS = {
         "unsubscribe": "fsmq.cli.topics:unsubscribe",
         "publish": "fsmq.cli.topics:publish",
     },
+    "Schedules": {
+        "schedule": "fsmq.cli.schedules:schedule",
+    },
     "Logs": {
         "logs": "fsmq.cli.logs:logs",
         "log": "fsmq.cli.logs:log",

@@ -110,6 +110,15 @@ def _findings(place: Place) -> Iterator[Finding]:
     overviews = place.survey()
     settings = {name: place.queue(name).settings() for name in overviews}
     yield from _queues(overviews, settings, redelivered)
+    yield from _schedules(place)
+
+
+def _schedules(place: Place) -> Iterator[Finding]:
+    for state in place.schedules():
+        if state.problem is not None:
+            text = f"{state.name} puts nothing: {state.problem}"
+            advice = f"look at it: fsmq schedule show {state.name}"
+            yield Finding("schedules", Health.WARNING, text, advice)
 
 
 def _health(server: Server) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from fsmq.spool import (
     NoSuchLog,
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchSchedule,
     NoSuchTopic,
     NotInFlight,
     OffsetGone,
@@ -119,6 +120,9 @@ def failure(error: FsmqError, at: str | None = None) -> Failure:
         message = f"there is no topic named {error.topic!r}"
         advice = f"create it: fsmq topic create {error.topic}{place}"
         return Failure(message, Exit.NOT_FOUND, advice)
+    if isinstance(error, NoSuchSchedule):
+        message = f"there is no schedule named {error.schedule!r}"
+        return Failure(message, Exit.NOT_FOUND, f"fsmq schedule ls{place} lists them")
     if isinstance(error, NoSuchLog):
         message = f"there is no log named {error.log!r}"
         return Failure(message, Exit.NOT_FOUND, f"create it: fsmq log {error.log} --create")

@@ -100,8 +100,16 @@ def _channels(ctx: click.Context) -> list[str]:
         return place.log(ctx.params["log"]).channels()
 
 
+def _schedules(ctx: click.Context) -> list[str]:
+    from fsmq.cli.place.place import open_place
+
+    with open_place(ctx.params.get("at"), patience=1.0) as place:
+        return [state.name for state in place.schedules()]
+
+
 SPAN = Span()
 LOG = Completed("log", _logs)
+SCHEDULE = Completed("schedule", _schedules)
 CHANNEL = Completed("channel", _channels)
 QUEUE = Completed("queue", _queues)
 ID = Completed("id", _ids_in_flight)

@@ -12,6 +12,7 @@ import aiohttp
 from yarl import URL
 
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.views.places import Place
 
 from .async_log import AsyncClientLog
@@ -21,6 +22,7 @@ from .exchange import Answer, Pause, Request, Verb
 from .log_verbs import LogVerbs
 from .looks import LookVerbs
 from .options import Options
+from .schedules import AsyncClientSchedule, ScheduleVerbs
 from .topics import AsyncClientTopic, TopicVerbs
 from .verbs import Verbs
 
@@ -173,6 +175,19 @@ class AsyncClient:
     async def find(self, message_id: str) -> list[Place]:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""
         return await self.run(LookVerbs(self.verbs).find(message_id))
+
+    # -- schedules -------------------------------------------------------------------------------
+
+    def schedule(self, name: str) -> AsyncClientSchedule:
+        """A schedule to work with. To name it creates nothing.
+
+        Its verbs raise NoSuchSchedule if there is none of this name.
+        """
+        return AsyncClientSchedule(self, check_schedule(name))
+
+    async def schedules(self) -> list[ScheduleState]:
+        """All schedules as they stand, sorted by name."""
+        return await self.run(ScheduleVerbs(self.verbs).schedules())
 
     # -- transport -------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from urllib3.exceptions import (
 )
 
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.views.places import Place
 
 from .errors import ConnectionFailed
@@ -28,6 +29,7 @@ from .log_verbs import LogVerbs
 from .looks import LookVerbs
 from .options import Options
 from .queue import ClientQueue
+from .schedules import ClientSchedule, ScheduleVerbs
 from .topics import ClientTopic, TopicVerbs
 from .verbs import Verbs
 
@@ -169,6 +171,19 @@ class Client:
     def find(self, message_id: str) -> list[Place]:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""
         return self.run(LookVerbs(self.verbs).find(message_id))
+
+    # -- schedules -------------------------------------------------------------------------------
+
+    def schedule(self, name: str) -> ClientSchedule:
+        """A schedule to work with. To name it creates nothing.
+
+        Its verbs raise NoSuchSchedule if there is none of this name.
+        """
+        return ClientSchedule(self, check_schedule(name))
+
+    def schedules(self) -> list[ScheduleState]:
+        """All schedules as they stand, sorted by name."""
+        return self.run(ScheduleVerbs(self.verbs).schedules())
 
     # -- transport -------------------------------------------------------------------------------
 

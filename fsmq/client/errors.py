@@ -16,6 +16,7 @@ from fsmq.spool.errors import (
     NoSuchLog,
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchSchedule,
     NoSuchSubscription,
     NoSuchTopic,
     NotInFlight,
@@ -34,6 +35,7 @@ _KINDS: dict[str, type[FsmqError]] = {
     "no-such-message": NoSuchMessage,
     "no-such-topic": NoSuchTopic,
     "no-such-subscription": NoSuchSubscription,
+    "no-such-schedule": NoSuchSchedule,
     "no-such-log": NoSuchLog,
     "no-such-channel": NoSuchChannel,
     "not-in-flight": NotInFlight,
@@ -48,7 +50,7 @@ _KINDS: dict[str, type[FsmqError]] = {
 }
 _FIELDS = (
     *("index", "queue", "topic", "message_id", "field", "limit"),
-    *("log", "channel", "offset", "first", "host"),
+    *("log", "channel", "offset", "first", "host", "schedule"),
 )
 
 

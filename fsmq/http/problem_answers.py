@@ -42,6 +42,7 @@ PROBLEM = Component(
             "message_id": text(description="the message"),
             "log": text(description="the log"),
             "channel": text(description="the channel"),
+            "schedule": text(description="the schedule"),
             "offset": integer(0, description="the offset that is not in flight"),
             "first": integer(0, description="the first offset that is left"),
             "host": text(description="the host that writes the log"),

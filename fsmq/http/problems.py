@@ -20,6 +20,7 @@ from fsmq.spool.errors import (
     NoSuchLog,
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchSchedule,
     NoSuchSubscription,
     NoSuchTopic,
     NotInFlight,
@@ -196,6 +197,7 @@ class ProblemType(NamedTuple):
 PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
     InvalidValue: ProblemType(400, "invalid-value", "Invalid value"),
     NoSuchQueue: ProblemType(404, "no-such-queue", "No such queue"),
+    NoSuchSchedule: ProblemType(404, "no-such-schedule", "No such schedule"),
     NoSuchTopic: ProblemType(404, "no-such-topic", "No such topic"),
     NoSuchSubscription: ProblemType(404, "no-such-subscription", "No such subscription"),
     NoSuchMessage: ProblemType(404, "no-such-message", "No such message"),
@@ -219,7 +221,7 @@ PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
 }
 _FIELDS = (
     *("index", "queue", "topic", "message_id", "log", "channel", "offset", "first", "host"),
-    *("field", "limit", "retry_after", "allowed"),
+    *("schedule", "field", "limit", "retry_after", "allowed"),
 )
 
 

@@ -28,6 +28,7 @@ from fsmq import (
     NewMessage,
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchSchedule,
     NoSuchTopic,
     Queue,
     Retry,
@@ -36,11 +37,13 @@ from fsmq import (
 )
 from fsmq.client.async_log import AsyncClientChannel, AsyncClientLog
 from fsmq.client.log import ClientChannel, ClientLog
+from fsmq.client.schedules import AsyncClientSchedule, ClientSchedule
 from fsmq.client.topics import AsyncClientTopic, ClientTopic
 from fsmq.spool.claimed import AsyncClaimed, Claimed
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.handed import AsyncChannelMessage, ChannelMessage
 from fsmq.spool.log.log import Log
+from fsmq.spool.schedules.schedule import Schedule
 from tests.harness.suite import Suite, eventually_on_loop
 
 WAIT_S = 15.0
@@ -190,6 +193,7 @@ ALIKE = [
     *((Spool, client) for client in (Client, AsyncClient)),
     *((Queue, queue) for queue in (ClientQueue, AsyncQueue)),
     *((Topic, topic) for topic in (ClientTopic, AsyncClientTopic)),
+    *((Schedule, schedule) for schedule in (ClientSchedule, AsyncClientSchedule)),
     (Claimed, AsyncClaimed),
     *((Log, log) for log in (ClientLog, AsyncClientLog)),
     *((Channel, channel) for channel in (ClientChannel, AsyncClientChannel)),
@@ -334,6 +338,41 @@ async def test_a_verb_on_a_missing_topic_says_so(place: Any, fresh: str) -> None
     ):
         with pytest.raises(NoSuchTopic):
             await done(verb(place.topic(fresh)))
+
+
+async def test_a_schedule_is_the_same_everywhere(place: Any, fresh: str, queue: str) -> None:
+    await done(place.create_queue(queue))
+    schedule = place.schedule(fresh)
+    for verb in (schedule.state, schedule.next, schedule.put_now, schedule.delete):
+        with pytest.raises(NoSuchSchedule) as caught:
+            await done(verb())
+        assert caught.value.schedule == fresh
+    given = {"timezone": "Europe/Berlin", "catch_up": "none", "delay": 0.5, "ttl": 60.0}
+    more = {"priority": 4, "content_type": "text/x", "attributes": {"a": "ä"}, "paused": True}
+    assert await done(schedule.define("@daily", queue, b"\xff", **given, **more)) is True
+    assert await done(schedule.define("@daily", queue, b"\xfe", **given, **more)) is False
+    state = await done(schedule.state())
+    assert state in await done(place.schedules())
+    assert (state.name, state.next, state.problem) == (fresh, None, None)
+    found = dataclasses.asdict(state.settings)
+    assert found == {"cron": "@daily", "queue": queue, "body": b"\xfe", **given, **more}
+    changed = await done(schedule.configure(paused=False, body="text", delay=None))
+    assert (changed.paused, changed.body, changed.delay) == (False, b"text", None)
+    assert (await done(schedule.configure(body=b"\xff"))).body == b"\xff"
+    assert await done(schedule.next(2)) == [
+        (await done(schedule.state())).next,
+        pytest.approx(time.time() + 1.5 * 86_400, abs=86_400),
+    ]
+    with pytest.raises(InvalidValue, match="catch_up"):
+        await done(schedule.configure(catch_up="never"))
+    with pytest.raises(InvalidValue, match="cron"):
+        await done(schedule.define("whenever", queue))
+    await done(schedule.configure(body="text"))
+    message_id = await done(schedule.put_now())
+    [message] = await done(place.queue(queue).claim(wait=WAIT_S))
+    assert (message.id, message.body, message.priority) == (message_id, b"text", 4)
+    assert (message.content_type, message.attributes) == ("text/x", {"a": "ä"})
+    await done(schedule.delete())
 
 
 async def put_ready(work: Any, *messages: Any) -> list[str]:

@@ -72,6 +72,7 @@ class Stock:
         self._stored.fill(self._root, read_side(queue), self._each)
         (self._root / "queues" / write_side(queue)).mkdir()
         names = {"queue": queue, "topic": "t", "id": message_id, "number": "1000", "zone": "z"}
+        names["schedule"] = "none"
         if "{log}" in self._requests(defaultdict(str))[number].pattern:
             names |= self._fill_log()
         return self._requests(defaultdict(str, names | dict.fromkeys(("ref", "reference"), "00")))[

@@ -30,6 +30,7 @@ from tests.http.keyfile import add_key
 LATE = [
     *("move", "purge", "remove", "unsubscribe", "delete_queue", "delete_topic"),
     *("create_queue", "create_topic"),
+    *("delete_schedule", "define_schedule"),
     *("done_one", "done", "seek", "delete_channel", "delete_log", "create_channel", "create_log"),
 ]
 OTHERS = ("EmoDB", "Dynamiq")
@@ -49,6 +50,8 @@ GOOD = {
     "act_by_id": ("", b'{"do": "find", "ids": ["m"]}'),
     "publish_to_log": ("", b"x"),
     "publish_many_to_log": ("", b'[{"body": "x"}]'),
+    "define_schedule": ("", b'{"cron": "@daily", "queue": "q"}'),
+    "configure_schedule": ("", b"{}"),
     "configure_log": ("", b"{}"),
     "configure_channel": ("", b"{}"),
     "seek": ("to=1", b""),
@@ -57,10 +60,11 @@ GOOD = {
 _REF = {"ref": "01900000-0000-7000-8000-000000000000"}
 # What stands for the names in paths; all of it is there, but for the move. MISSING: one is not.
 NAMES = {"queue": "q", "topic": "t", "id": "m", "zone": "z", **_REF}
-NAMES |= {"log": "l", "channel": "c", "offset": "0"}
+NAMES |= {"schedule": "s", "log": "l", "channel": "c", "offset": "0"}
 MISSING = ({"queue": "none"}, {"topic": "none"}, {"id": "none"}, {"ref": "none"})
+MISSING += ({"schedule": "none"}, {"schedule": "lost"})
 MISSING += ({"log": "none"}, {"channel": "none"}, {"offset": "7"})
-FULL = {"queue": "full", "topic": "full", "log": "full"}
+FULL = {"schedule": "full", "queue": "full", "topic": "full", "log": "full"}
 # What only another host can bring about; tests/http/test_logs.py does.
 ELSEWHERE = {"publish_to_log": {"other-writer"}, "publish_many_to_log": {"other-writer"}}
 # Bodies that cannot be taken: the headers, and what follows them at once and a little later.
@@ -162,6 +166,11 @@ class Asked:
         writer.close()
 
 
+def _make_schedules(spool: Spool) -> None:
+    for schedule, queue in (("s", "q"), ("full", "full"), ("lost", "lost")):
+        spool.schedule(schedule).define("@daily", queue)
+
+
 def _make_logs(spool: Spool) -> None:
     """A log with a claimed message, a full one, and one whose first messages are gone."""
     log = spool.log("l", create=True)
@@ -216,6 +225,7 @@ async def test_each_operation_names_the_errors_that_it_answers(
         for topic in ("t", "full"):
             spool.create_topic(topic)
         spool.subscribe("full", "full")
+        _make_schedules(spool)
         _make_logs(spool)
 
         def service(limits: Limits) -> Service:

@@ -10,7 +10,7 @@ Rights: ``send`` puts messages into a queue; ``look`` shows them; ``receive`` do
 claims, renews, releases and removes them; ``admin`` creates, configures and deletes the queue.
 Who has any right on a queue may see it: its name in listings, its counts and its settings. Topics
 are named ``topics/<name>``, logs ``logs/<name>``, and the channels of a log
-``logs/<name>/<channel>``.
+``logs/<name>/<channel>``. A schedule is ruled by the rights on its queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..problems import Forbidden, Unauthorized
 from .keys import Grants, Key, KeyRing, Right
 
-__all__ = ["Access", "Identity", "Right", "bearer", "channel", "log", "topic"]
+__all__ = ["Access", "Identity", "Right", "bearer", "channel", "log", "schedule", "topic"]
 
 _ANONYMOUS = "anonymous"
 
@@ -29,6 +29,11 @@ _ANONYMOUS = "anonymous"
 def topic(name: str) -> str:
     """A topic's name as rights are granted on it."""
     return f"topics/{name}"
+
+
+def schedule(name: str) -> str:
+    """A schedule's name as rights are granted on it, where its queue is not known."""
+    return f"schedules/{name}"
 
 
 def log(name: str) -> str:

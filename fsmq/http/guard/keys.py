@@ -37,7 +37,9 @@ MAX_TOKEN_CHARACTERS = 1024
 _SELECTOR_BYTES = 8
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
-_PATTERN = re.compile(r"(topics/|logs/([A-Za-z0-9._:@*?-]{1,200}/)?)?[A-Za-z0-9._:@*?-]{1,200}")
+_PATTERN = re.compile(
+    r"(topics/|schedules/|logs/([A-Za-z0-9._:@*?-]{1,200}/)?)?[A-Za-z0-9._:@*?-]{1,200}"
+)
 _KEY_FIELDS = {"hash", "not_after", "note", *RIGHTS}
 
 
@@ -194,7 +196,7 @@ def check_pattern(pattern: object) -> str:
             f"{str(pattern)[:100]!r} is not a pattern: expected a queue's name, in"
             " which * matches any"
             " characters and ? one, or topics/ and a topic's name, or logs/ and a log's name, or"
-            " logs/, a log's name, / and a channel's"
+            " logs/, a log's name, / and a channel's, or schedules/ and a schedule's name"
         )
     return pattern
 

@@ -17,6 +17,7 @@ from .looks import Looks
 from .messages import Messages
 from .moves import Moves
 from .queues import Queues
+from .schedules import Schedules
 from .topics import Topics
 
 
@@ -27,7 +28,10 @@ class NativeDialect(Dialect):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        for part in (Queues, Messages, Batches, Looks, ById, Topics, Moves, Logs, Channels):
+        for part in (
+            *(Queues, Messages, Batches, Looks, ById, Topics, Moves, Logs, Channels),
+            Schedules,
+        ):
             part(service).add_routes(self.router)
 
     def problem(self, error: FsmqError) -> Response:

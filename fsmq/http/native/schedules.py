@@ -1,0 +1,322 @@
+"""Schedules in the native dialect: ``/_schedules``; docs/http.md is the specification."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_args
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.errors import (
+    NoSuchQueue,
+    NoSuchSchedule,
+    QueueFull,
+    Unavailable,
+)
+from fsmq.spool.layout.names import MAX_PRIORITY
+from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S
+from fsmq.spool.schedules.crontab import MAX_LINE
+from fsmq.spool.schedules.schedule import MAX_NEXT, Schedule
+from fsmq.spool.schedules.schedule_settings import (
+    MAX_NAME_BYTES,
+    MAX_SCHEDULE_BYTES,
+    CatchUp,
+    ScheduleSettings,
+    ScheduleState,
+    check_schedule,
+)
+
+from ...wire import moment, quote_id
+from ..answers import json_answer
+from ..connection.pieces import listed
+from ..describe import (
+    JSON,
+    MESSAGE_ID,
+    QUEUE_NAME,
+    Answer,
+    Body,
+    Component,
+    Header,
+    Operation,
+    Parameter,
+    array,
+    integer,
+    json_object,
+    number,
+    or_null,
+    query,
+    record,
+    text,
+    whole,
+)
+from ..dialect import Handlers
+from ..guard.access import Identity
+from ..guard.access import schedule as named
+from ..problem_answers import OF_BODIES, guarded, keyed
+from ..routing.call import Call
+from ..routing.router import Router
+from .forms import MOMENT
+from .queues import changes_in
+
+_NAME = {**QUEUE_NAME, "maxLength": MAX_NAME_BYTES}
+_SCHEDULE = Parameter(
+    "schedule",
+    f"the schedule's name; the rules are those of a queue's name, with at most {MAX_NAME_BYTES}"
+    " characters",
+    _NAME,
+    "path",
+)
+_MEMBERS = {
+    "cron": text(
+        minLength=1,
+        maxLength=MAX_LINE,
+        description="minute, hour, day of month, month, day of week; six fields begin with the"
+        " second; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`",
+    ),
+    "timezone": text(description="such as `Europe/Berlin`", default="UTC"),
+    "queue": QUEUE_NAME,
+    "body": text(description="the body, if it is UTF-8", default=""),
+    "body_base64": text(contentEncoding="base64", description="the body, if it is not UTF-8"),
+    "catch_up": text(
+        enum=list(get_args(CatchUp)),
+        default="last",
+        description="which moments get their message that were missed by more than a minute",
+    ),
+    "paused": {"type": "boolean", "default": False},
+    "delay": or_null(number(0, MAX_DELAY_S, description="seconds behind the moment")),
+    "priority": integer(0, MAX_PRIORITY, default=0),
+    "ttl": or_null(number(0, MAX_TTL_S, description="seconds from the moment")),
+    "content_type": or_null(text()),
+    "attributes": {"type": "object", "additionalProperties": text()},
+}
+SETTINGS = Component("ScheduleSettings", record(_MEMBERS, required=["cron", "queue"]))
+_CHANGE = Component("ScheduleChange", record(_MEMBERS, required=[], additionalProperties=False))
+_STATE = Component(
+    "ScheduleState",
+    record(
+        {
+            "schedule": _NAME,
+            "settings": {
+                "oneOf": [SETTINGS, {"type": "null"}],
+                "description": "null if its file cannot be read",
+            },
+            "last": or_null({**MOMENT, "description": "the moment of its newest message"}),
+            "next": or_null({**MOMENT, "description": "null while it is paused"}),
+            "problem": or_null(text(description="why it puts nothing")),
+        }
+    ),
+)
+_COUNT = query("count", "how many moments", whole(1, MAX_NEXT), 5)
+
+
+class Schedules(Handlers):
+    """What is put at the moments of crontab lines."""
+
+    def add_routes(self, router: Router) -> None:
+        one = "/_schedules/{schedule}"
+        router.add("GET", "/_schedules", self.list_schedules, self.LIST)
+        router.add("GET", one, self.show, self.SHOW)
+        router.add("PUT", one, self.define, self.DEFINE)
+        router.add("PATCH", one, self.configure, self.CONFIGURE)
+        router.add("DELETE", one, self.delete, self.DELETE)
+        router.add("GET", f"{one}/next", self.next, self.NEXT)
+        router.add("POST", f"{one}/run", self.run, self.RUN)
+
+    LIST = Operation(
+        id="list_schedules",
+        tag="Schedules",
+        summary="All schedules, sorted by name",
+        answers={
+            200: json_object(
+                "Those of queues of which one is an admin", {"schedules": array(_STATE)}
+            ),
+            **keyed(Unavailable),
+        },
+    )
+
+    async def list_schedules(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        identity.visible(())  # refuses who has no key where one is needed
+        call.read()
+        call.admit()
+        states = await self._service.listing(self._spool.schedules)
+        seen = [as_json(state) for state in states if identity.may("admin", _ruled_by(state))]
+        return listed('{"schedules": [', seen, "]}\n")
+
+    SHOW = Operation(
+        id="show_schedule",
+        tag="Schedules",
+        summary="A schedule as it stands",
+        parameters=(_SCHEDULE,),
+        answers={
+            200: Answer("The schedule", {JSON: _STATE}),
+            **guarded(NoSuchSchedule, Unavailable),
+        },
+    )
+
+    async def show(self, call: Call) -> StreamResponse:
+        identity, schedule = self._named(call)
+        call.read()
+        state = await self._service.in_thread(schedule.state)
+        identity.require("admin", _ruled_by(state))
+        return json_answer(200, as_json(state))
+
+    DEFINE = Operation(
+        id="define_schedule",
+        tag="Schedules",
+        summary="Create a schedule, or replace it",
+        description="It begins now; with the same line and zone as before it goes on.",
+        parameters=(_SCHEDULE,),
+        body=Body(
+            f"the schedule, at most {MAX_SCHEDULE_BYTES} bytes", {JSON: SETTINGS}, required=True
+        ),
+        answers={
+            200: Answer("It was replaced", {JSON: _STATE}),
+            201: Answer(
+                "It was created, durably",
+                {JSON: _STATE},
+                {"Location": Header("its URL", text(), always=True)},
+            ),
+            **guarded(*OF_BODIES, Unavailable),
+        },
+    )
+
+    async def define(self, call: Call) -> StreamResponse:
+        identity, schedule = self._named(call)
+        call.read()
+        content = ScheduleSettings.parse(await self._members(call))
+        identity.require("admin", content.queue)
+        await self._require_admin(identity, schedule)
+        given = {one.name: getattr(content, one.name) for one in fields(ScheduleSettings)}
+        created = await self._service.in_thread(lambda: schedule.define(**given))
+        state = await self._service.in_thread(schedule.state)
+        answer = json_answer(201 if created else 200, as_json(state))
+        if created:
+            answer.headers["Location"] = f"/_schedules/{schedule.name}"
+        return answer
+
+    CONFIGURE = Operation(
+        id="configure_schedule",
+        tag="Schedules",
+        summary="Change some of a schedule",
+        description="All changes are made, or none. `null` restores a default.",
+        parameters=(_SCHEDULE,),
+        body=Body(
+            f"what is to be changed, at most {MAX_SCHEDULE_BYTES} bytes",
+            {JSON: _CHANGE},
+            required=True,
+        ),
+        answers={
+            200: Answer("The schedule as it stands", {JSON: _STATE}),
+            **guarded(NoSuchSchedule, *OF_BODIES, Unavailable),
+        },
+    )
+
+    async def configure(self, call: Call) -> StreamResponse:
+        identity, schedule = self._named(call)
+        call.read()
+        changes = await self._members(call)
+        if isinstance(queue := changes.get("queue"), str):
+            identity.require("admin", queue)
+        await self._require_admin(identity, schedule)
+        await self._service.in_thread(lambda: schedule.configure(**changes))
+        state = await self._service.in_thread(schedule.state)
+        return json_answer(200, as_json(state))
+
+    DELETE = Operation(
+        id="delete_schedule",
+        tag="Schedules",
+        summary="Delete a schedule; messages that it has put stay",
+        parameters=(_SCHEDULE,),
+        answers={
+            200: json_object("It was deleted", {"schedule": _NAME, "deleted": {"const": True}}),
+            **guarded(NoSuchSchedule, Unavailable),
+        },
+    )
+
+    async def delete(self, call: Call) -> StreamResponse:
+        identity, schedule = self._named(call)
+        call.read()
+        await self._require_admin(identity, schedule)
+        await self._service.in_thread(schedule.delete)
+        return json_answer(200, {"schedule": schedule.name, "deleted": True})
+
+    NEXT = Operation(
+        id="next_of_schedule",
+        tag="Schedules",
+        summary="The next moments of a schedule, as if it were not paused",
+        parameters=(_SCHEDULE, _COUNT),
+        answers={
+            200: json_object("The moments", {"schedule": _NAME, "next": array(MOMENT)}),
+            **guarded(NoSuchSchedule, Unavailable),
+        },
+    )
+
+    async def next(self, call: Call) -> StreamResponse:
+        identity, schedule = self._named(call)
+        count = call.read()[_COUNT]
+        state = await self._service.in_thread(schedule.state)
+        identity.require("admin", _ruled_by(state))
+        moments = await self._service.in_thread(schedule.next, count)
+        shown = [moment(one) for one in moments]
+        return json_answer(200, {"schedule": schedule.name, "next": shown})
+
+    RUN = Operation(
+        id="run_schedule",
+        tag="Schedules",
+        summary="Put the message of a schedule now, beside those of its moments",
+        parameters=(_SCHEDULE,),
+        answers={
+            201: Answer(
+                "It is on stable media",
+                {JSON: record({"id": MESSAGE_ID})},
+                {"Location": Header("the URL of the message", text(), always=True)},
+            ),
+            **guarded(NoSuchSchedule, NoSuchQueue, QueueFull, Unavailable),
+        },
+    )
+
+    async def run(self, call: Call) -> StreamResponse:
+        identity, schedule = self._named(call)
+        call.read()
+        state = await self._require_admin(identity, schedule)
+        if state is None:
+            raise NoSuchSchedule(schedule.name)
+        message_id = await self._service.listing(schedule.put_now)
+        answer = json_answer(201, {"id": quote_id(message_id)})
+        answer.headers["Location"] = f"/{_ruled_by(state)}/messages/{quote_id(message_id)}"
+        return answer
+
+    def _named(self, call: Call) -> tuple[Identity, Schedule]:
+        identity = call.identify_bearer()
+        identity.visible(())  # refuses who has no key where one is needed
+        return identity, self._spool.schedule(check_schedule(call.names["schedule"]))
+
+    async def _members(self, call: Call) -> dict[str, Any]:
+        body = await call.json_body(MAX_SCHEDULE_BYTES, self._service.read_timeout)
+        return await self._service.beside(len(body), changes_in, body)
+
+    async def _require_admin(self, identity: Identity, schedule: Schedule) -> ScheduleState | None:
+        """Make sure that the sender may change it: its state; None if there is none."""
+        try:
+            state = await self._service.in_thread(schedule.state)
+        except NoSuchSchedule:
+            return None
+        identity.require("admin", _ruled_by(state))
+        return state
+
+
+def as_json(state: ScheduleState) -> dict[str, Any]:
+    """A schedule as it stands, for an answer."""
+    return {
+        "schedule": state.name,
+        "settings": None if state.settings is None else state.settings.as_json(),
+        "last": None if state.last is None else moment(state.last),
+        "next": None if state.next is None else moment(state.next),
+        "problem": state.problem,
+    }
+
+
+def _ruled_by(state: ScheduleState) -> str:
+    """On what rights are asked for: the queue; the schedule's own name if none is known."""
+    return named(state.name) if state.settings is None else state.settings.queue

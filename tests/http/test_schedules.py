@@ -1,0 +1,153 @@
+"""Schedules over real HTTP, and what real movers put."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import aiohttp
+import pytest
+
+from fsmq.spool import Spool
+from tests.faults.test_clock import HOUR_S, Host, host  # noqa: F401  # a fixture
+from tests.harness.suite import Suite, arbitrary_moment, eventually
+from tests.http.helpers import PROBLEM, ask, fetch
+
+LINE = "30 3 * * *"
+
+
+@pytest.fixture
+def path(queue: str) -> str:
+    return f"/_schedules/{queue}"
+
+
+async def test_the_life_of_a_schedule(client: aiohttp.ClientSession, path: str, queue: str) -> None:
+    given = {"cron": LINE, "queue": queue, "body": "x", "timezone": "Europe/Berlin", "priority": 3}
+    created = await ask(client, "PUT", path, json=given)
+    assert (created.status, created.headers["Location"]) == (201, path)
+    assert created.json["settings"] == {**given, "catch_up": "last"}
+    assert (created.json["last"], created.json["problem"]) == (None, None)
+    assert created.json["next"][13:] in (":30:00.000Z",)
+    shown = await ask(client, "GET", path)
+    assert shown.json == created.json
+    assert created.json in (await ask(client, "GET", "/_schedules")).json["schedules"]
+    again = await ask(client, "PUT", path, json=shown.json["settings"] | {"body": "y"})
+    assert (again.status, again.json["settings"]["body"]) == (200, "y")
+    paused = await ask(client, "PATCH", path, json={"paused": True, "priority": None})
+    assert paused.json["settings"]["paused"] is True
+    assert "priority" not in paused.json["settings"]
+    assert paused.json["next"] is None
+    upcoming = await ask(client, "GET", f"{path}/next?count=3")
+    assert len(upcoming.json["next"]) == 3
+    ran = await ask(client, "POST", f"{path}/run")
+    assert (ran.status, ran.headers["Location"]) == (201, f"/{queue}/messages/{ran.json['id']}")
+    fetched = await fetch(client, queue)
+    assert (fetched.id, fetched.body) == (ran.json["id"], b"y")
+    assert (await ask(client, "DELETE", path)).json == {"schedule": queue, "deleted": True}
+    assert (await ask(client, "GET", path)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "body", "field"),
+    [
+        ("PUT", "", b"[]", None),
+        ("PUT", "", b"{", None),
+        ("PUT", "", b'{"queue": "q"}', "cron"),
+        ("PUT", "", b'{"cron": "1 2 3", "queue": "q"}', "cron"),
+        ("PUT", "", b'{"cron": "@daily", "queue": "q", "timezone": "X"}', "timezone"),
+        ("PUT", "", b'{"cron": "@daily", "queue": "q", "other": 1}', "other"),
+        ("PUT", "", b'{"cron": "@daily", "queue": "q", "catch_up": "some"}', "catch_up"),
+        ("PUT", "", b'{"cron": "@daily", "queue": "q", "priority": 100}', "priority"),
+        ("PATCH", "", b'{"cron": null}', "cron"),
+        ("PATCH", "", b'{"paused": 1}', "paused"),
+        ("GET", "/next?count=0", b"", "count"),
+        ("GET", "/next?count=101", b"", "count"),
+    ],
+)
+async def test_errors(
+    client: aiohttp.ClientSession, path: str, queue: str, method: str, more: str,
+    body: bytes, field: str | None,
+) -> None:  # fmt: skip
+    await ask(client, "PUT", path, json={"cron": LINE, "queue": queue})
+    refused = await ask(client, method, path + more, data=body)
+    assert (refused.status, refused.headers["Content-Type"]) == (400, PROBLEM)
+    assert refused.json.get("field") == field
+    assert (await ask(client, "DELETE", path)).status == 200
+    for method, more in (("GET", ""), ("DELETE", ""), ("GET", "/next"), ("POST", "/run")):
+        missing = await ask(client, method, path + more)
+        assert missing.json["type"] == "urn:fsmq:problem:no-such-schedule"
+        assert missing.json["schedule"] == queue
+
+
+@pytest.fixture
+def movers(tmp_path: Path) -> Iterator[Suite]:
+    """A suite of three movers on one tree."""
+    suite = Suite(tmp_path / "mq", reaper=False)
+    for name in ("mover two", "mover three"):
+        suite.add(name, "mover", [f"--root={suite.root}", f"--node={name.replace(' ', '-')}"])
+    with suite:
+        yield suite
+
+
+def test_several_movers_that_are_killed_put_one_message_for_each_moment(movers: Suite) -> None:
+    chance, found = Random(20), Counter[float]()
+    names = ("mover", "mover two", "mover three")
+    with Spool(movers.root, delivers=False) as spool:
+        queue = spool.queue("jobs", create=True)
+        schedule = spool.schedule("ticks")
+        schedule.define("* * * * * *", "jobs", "tick", catch_up="all")
+        begin = schedule.next(1)[0]
+
+        def consume() -> bool:
+            messages = queue.claim(100)
+            found.update(message.created_at or 0.0 for message in messages)
+            queue.ack(*messages)
+            return time.time() > begin + 1
+
+        eventually(consume)
+        for name in (*names, *names):
+            movers.kill(name)
+            arbitrary_moment(chance, 0.0, 0.4)
+            consume()
+            movers.start(name)
+            arbitrary_moment(chance, 0.0, 0.8)
+        schedule.configure(paused=True)
+        end = int(time.time())
+        eventually(lambda: consume() and len(found) >= end - begin)
+        assert set(found.values()) == {1}
+        assert sorted(found)[0] == begin
+        assert max(found) - begin == len(found) - 1  # without a gap
+    for name in names:
+        logged = [e for e in movers.logs(name) if e.get("level") in ("error", "warning")]
+        assert [e for e in logged if e["event"] != "probe"] == []
+
+
+def test_a_clock_that_is_set_forward_and_back(host: Host) -> None:  # noqa: F811
+    wire, root = host.wire, host.suite.root
+    schedule = b'{"cron": "*/10 * * * *", "queue": "q", "body": "x", "catch_up": "all"}'
+    assert wire.ask("PUT", "/_schedules/s", {}, schedule).status == 201
+    host.set_clock(HOUR_S)
+    with Spool(root, delivers=False) as spool:
+        queue = spool.queue("q")
+        moments: list[float] = []
+
+        def consume() -> int:
+            messages = queue.claim(100)
+            moments.extend(message.created_at or 0.0 for message in messages)
+            queue.ack(*messages)
+            return len(moments)
+
+        eventually(lambda: consume() >= 6)
+        host.set_clock(0)
+        host.set_clock(HOUR_S)  # it comes again: the moments are done
+        host.post("after")
+        eventually(lambda: queue.find("after") is None or consume() >= 7)
+        consume()
+        host.set_clock(2 * HOUR_S)
+        eventually(lambda: consume() >= 13)
+    real = sorted(m for m in moments if m)
+    assert len(set(real)) == len(real)
+    assert real == [real[0] + 600 * n for n in range(len(real))]
