@@ -25,7 +25,9 @@ from ..problems import (
 from ..problems import problem as api_problem
 from ..routing.call import Call
 from ..service.service import Service
+from .acts import Acts
 from .looking import Looking
+from .queue_acts import QueueActs
 from .rendering import HEADERS, Rendering
 from .session import Sessions
 from .streams import Streams
@@ -79,6 +81,8 @@ class Ui(Dialect):
         self.page("POST", "login", self._login, "Log in", is_open=True)
         self.page("POST", "logout", self._logout, "Log out", is_open=True)
         Looking(Streams(), bodies=options.bodies).add_pages(self.page)
+        if options.may_act:
+            QueueActs(Acts()).add_pages(self.page)
 
     def page(
         self, method: str, path: str, handler: Handler, summary: str, *, is_open: bool = False

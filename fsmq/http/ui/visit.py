@@ -25,7 +25,20 @@ _PREFIX = "/_ui/"
 # The pages in the head of each page: their address, and what they are called.
 _PLACES = (((), "Queues"),)
 # What the page says at its top after something was done; the address can say no other.
-NOTICES: Mapping[str, str] = {}
+NOTICES: Mapping[str, str] = {
+    "buried": "Buried: {n}.",
+    "configured": "Settings changed: {n}.",
+    "created": "The queue was created.",
+    "deleted": "The queue was deleted.",
+    "held": "Held longer: {n}.",
+    "paused": "Paused: nothing is claimed from the queue until it is resumed.",
+    "purged": "Purged: about {n}.",
+    "released": "Released: {n}.",
+    "removed": "Deleted: {n}.",
+    "resumed": "Resumed.",
+    "sent": "Sent: {n}.",
+    "there": "There was such a queue already.",
+}
 
 
 class Visit:
@@ -51,6 +64,7 @@ class Visit:
         self.query = dict(parse_qsl(call.raw_query, errors="replace", max_num_fields=100))
         self.may_act = may_act
         self._rendering = rendering
+        self._form: dict[str, list[str]] | None = None
         path = call.request.raw_path.partition("?")[0]
         # All links are relative: the pages work wherever a proxy puts them.
         self._up = "../" * (path.count("/") - _PREFIX.count("/")) or "./"
@@ -86,6 +100,13 @@ class Visit:
         """Whether a button for this is shown."""
         return self.may_act and self.identity.may(right, queue)
 
+    @property
+    def may_create(self) -> bool:
+        """Whether there is any queue that it might create."""
+        key = self.identity.key
+        granted = key is None and self.identity.account is None
+        return self.may_act and (granted or (key is not None and "admin" in key.grants.names))
+
     def require(self, right: Right, queue: str) -> None:
         """Make sure of a right before something is done.
 
@@ -105,11 +126,21 @@ class Visit:
         tail = "?" + urlencode(given, errors="surrogateescape") if given else ""
         return f"{self._up}{path}{tail}"
 
+    @property
+    def here(self) -> str:
+        """The address of this page without its parameters."""
+        return self.call.request.raw_path.partition("?")[0].rpartition("/")[2] or "./"
+
+    @staticmethod
+    def with_notice(address: str, word: str, number: int) -> str:
+        """An address whose page says what was done, with a word of `NOTICES` and a number."""
+        return f"{address}{'&' if '?' in address else '?'}did={word}&n={number}"
+
     def again(self, **changes: object) -> str:
         """The address of this page with some parameters changed, or taken away (None)."""
-        path = self.call.request.raw_path.partition("?")[0].rpartition("/")[2]
-        given = {n: v for n, v in {**self.query, **changes}.items() if v not in (None, "")}
-        return (path or "./") + ("?" + urlencode(given, errors="replace") if given else "")
+        query = {n: v for n, v in self.query.items() if n not in ("did", "n")}
+        given = {n: v for n, v in {**query, **changes}.items() if v not in (None, "")}
+        return self.here + ("?" + urlencode(given, errors="replace") if given else "")
 
     def api(self, *segments: str) -> str:
         """The address of something of the API, from this page."""
@@ -123,6 +154,8 @@ class Visit:
         Raises:
             UnreadableBody, MessageTooLarge, SlowBody
         """
+        if self._form is not None:
+            return self._form
         kind = self.call.request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip()
         if kind.lower() != _FORM:
             raise UnreadableBody(f"expected a form, {_FORM}")
@@ -132,6 +165,7 @@ class Visit:
             body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=5000
         ):
             fields.setdefault(name, []).append(value)
+        self._form = fields
         return fields
 
     def number(self, name: str, default: int, most: int) -> int:

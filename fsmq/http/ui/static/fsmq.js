@@ -61,22 +61,37 @@
     }
   }
 
+  // -- all of a page
+  document.addEventListener("change", (event) => {
+    if (!event.target.matches?.("[data-all]")) return;
+    for (const box of event.target.form.querySelectorAll("[name=id]")) box.checked = event.target.checked;
+  });
+
   // -- questions before something is done: the page that asks, as a dialog
   const ask = document.getElementById("ask");
-  document.addEventListener("click", async (event) => {
-    const link = event.target.closest?.("a[data-ask]");
-    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!form.matches("form[data-ask]")) return;
     event.preventDefault();
-    const answer = await fetch(link.href, { headers: { "X-Part": "dialog" } });
-    const text = await answer.text();
-    const found = new DOMParser().parseFromString(text, "text/html").getElementById("question");
-    if (!answer.ok || !found) {
-      location.assign(link.href);
-      return;
+    const fields = new URLSearchParams(new FormData(form, event.submitter));
+    const answer = await fetch(form.action, { method: "POST", body: fields });
+    const found = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const question = found.getElementById("question");
+    if (answer.redirected) return location.assign(answer.url);
+    if (question) {
+      question.querySelector("form").action = form.action;
+      ask.replaceChildren(document.adoptNode(question));
+    } else {
+      // It cannot be done: the page that says why, with a way back.
+      const why = document.createElement("article");
+      const back = document.createElement("button");
+      back.textContent = "Close";
+      back.dataset.cancel = back.dataset.first = "";
+      why.append(...found.querySelectorAll("main > h1, main > p:first-of-type"), back);
+      ask.replaceChildren(why);
     }
-    ask.replaceChildren(found);
-    ask.showModal();
-    (ask.querySelector("[data-first]") || ask.querySelector("button")).focus();
+    if (!ask.open) ask.showModal();
+    (ask.querySelector("[name=typed]") || ask.querySelector("[data-first]")).focus();
   });
   ask.addEventListener("click", (event) => {
     if (event.target === ask || event.target.closest("[data-cancel]")) {

@@ -1,0 +1,176 @@
+"""Acts: what a button of a page does, what right it needs, and what is asked before it is done.
+
+One form, one route for each kind of page: the field ``do`` names the act. An act that can do harm
+answers first with a question, which is a page of its own (a script shows it as a dialog), and is
+done when the form comes back with ``sure``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.errors import FsmqError, InvalidValue
+
+from ..guard.keys import Right
+from .visit import Visit
+
+log = logging.getLogger(__name__)
+# So many messages at most in one act; more is a move.
+MOST_IDS = 1000
+_REMEMBERED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What was sent: on what, which messages, and all fields."""
+
+    queue: str
+    ids: Sequence[str]
+    fields: Mapping[str, Sequence[str]]
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.fields.get(name, [default])[0]
+
+    def number(self, name: str, default: float, most: float) -> float:
+        """A number of a field, from 0 to ``most``. Raises InvalidValue."""
+        given = self.text(name).strip()
+        try:
+            value = float(given) if given else default
+        except ValueError:
+            raise InvalidValue(name, f"{given[:50]!r} is not a number") from None
+        if not 0 <= value <= most:
+            raise InvalidValue(name, f"must be a number from 0 to {most:.12g}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked before something is done.
+
+    lines: what it does, how many it concerns, and what cannot be taken back.
+    button: the verb and the number. command: the same at a shell.
+    typed: what has to be typed; empty where a click is enough.
+    template: what stands between the lines and the buttons.
+    """
+
+    title: str
+    lines: Sequence[str]
+    button: str
+    command: str = ""
+    typed: str = ""
+    template: str = ""
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+class Done(NamedTuple):
+    """What was done: the word that the next page says it with, to how many, and where it leads."""
+
+    word: str
+    number: int
+    place: str
+
+
+Do = Callable[[Visit, Form], Awaitable[Done]]
+Ask = Callable[[Visit, Form], Awaitable[Question]]
+
+
+class Act(NamedTuple):
+    """One act. ask: None for one that harms nothing."""
+
+    right: Right
+    do: Do
+    ask: Ask | None = None
+
+
+class Note(NamedTuple):
+    """A line for the page of what people did last."""
+
+    at: float
+    key: str
+    act: str
+    queue: str
+    number: int
+
+
+class Acts:
+    """Does acts, and remembers the last of this process."""
+
+    def __init__(self) -> None:
+        self.last: deque[Note] = deque(maxlen=_REMEMBERED)
+
+    async def answer(
+        self, visit: Visit, acts: Mapping[str, Act], queue: str, right_on: str | None = None
+    ) -> StreamResponse:
+        """Do what a form says, or ask first.
+
+        right_on: what the right is needed on, if that is not the queue.
+
+        Raises what the act raises.
+        """
+        fields = await visit.form()
+        name = fields.get("do", [""])[0]
+        act = acts.get(name)
+        if act is None:
+            raise InvalidValue("do", f"expected one of: {', '.join(acts)}")
+        visit.require(act.right, queue if right_on is None else right_on)
+        ids = fields.get("id", [])
+        if len(ids) > MOST_IDS:
+            raise InvalidValue("id", f"are more than {MOST_IDS}: move the queue instead")
+        form = Form(queue, ids, fields)
+        if act.ask is not None and not form.text("sure"):
+            return await self._ask(visit, form, await act.ask(visit, form))
+        if act.ask is not None:
+            question = await act.ask(visit, form)
+            if question.typed and form.text("typed") != question.typed:
+                wrong = "That is not its name. Nothing was done."
+                return await self._ask(visit, form, question, wrong)
+        done = await act.do(visit, form)
+        self._note(visit, name, queue, done)
+        return visit.go(visit.with_notice(done.place, done.word, done.number))
+
+    async def _ask(
+        self, visit: Visit, form: Form, question: Question, problem: str = ""
+    ) -> StreamResponse:
+        kept = [
+            (name, value)
+            for name, values in form.fields.items()
+            if name not in ("sure", "typed")
+            for value in values
+        ]
+        values = {"question": question, "kept": kept, "problem": problem, **question.values}
+        return await visit.page("question.html", values)
+
+    def _note(self, visit: Visit, act: str, queue: str, done: Done) -> None:
+        key = visit.identity.name
+        self.last.appendleft(Note(time.time(), key, act, queue, done.number))
+        log.info("ui action=%s key=%s queue=%s count=%d", act, key, queue, done.number)
+
+
+async def each(things: Sequence[str], do: Callable[[str], Awaitable[object]]) -> int:
+    """Do something with each; how many it was done to, where others may be gone meanwhile.
+
+    Raises the error of the last where it was done to none.
+    """
+    number = 0
+    problem: FsmqError | None = None
+    for thing in things:
+        try:
+            await do(thing)
+            number += 1
+        except FsmqError as error:
+            problem = error
+    if problem is not None and not number:
+        raise problem
+    return number
+
+
+def messages(number: int) -> str:
+    """So many messages, in words."""
+    return "1 message" if number == 1 else f"{number:,} messages".replace(",", "\u202f")

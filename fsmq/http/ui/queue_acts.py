@@ -1,0 +1,318 @@
+"""What may be done with a queue and its messages."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.names import MAX_PRIORITY, check_queue
+from fsmq.spool.layout.settings import (
+    DEFAULTS,
+    MAX_DELAY_S,
+    MAX_TTL_S,
+    MAX_VISIBILITY_S,
+    SETTINGS,
+)
+
+from .acts import Act, Acts, Done, Form, Question, each, messages
+from .visit import Visit
+
+MOST_COPIES = 100
+_PAUSES = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+
+
+class QueueActs:
+    """The handlers."""
+
+    def __init__(self, acts: Acts) -> None:
+        self._acts = acts
+        self._of_queue: Mapping[str, Act] = {
+            "release": Act("receive", _release),
+            "hold": Act("receive", _hold),
+            "bury": Act("receive", _bury, _ask_bury),
+            "remove": Act("receive", _remove, _ask_remove),
+            "pause": Act("admin", _pause),
+            "resume": Act("admin", _resume),
+            "configure": Act("admin", _configure, _ask_configure),
+            "send": Act("send", _send),
+            "purge": Act("receive", _purge, _ask_purge),
+            "delete": Act("admin", _delete, _ask_delete),
+        }
+        self._of_all: Mapping[str, Act] = {"create": Act("admin", _create)}
+
+    def add_pages(self, add: Any) -> None:
+        add("POST", "", self.on_all, "Create a queue")
+        add("POST", "q/{queue}", self.on_queue, "Do something with a queue or its messages")
+        add("GET", "q/{queue}/settings", self.settings, "The settings of a queue, to be changed")
+        add("GET", "q/{queue}/send", self.sending, "A message to be sent")
+
+    async def on_all(self, visit: Visit) -> StreamResponse:
+        form = await visit.form()
+        queue = check_queue(form.get("queue", [""])[0].strip())
+        return await self._acts.answer(visit, self._of_all, queue)
+
+    async def on_queue(self, visit: Visit) -> StreamResponse:
+        queue = check_queue(visit.call.names["queue"])
+        visit.identity.require_sight(queue)
+        return await self._acts.answer(visit, self._of_queue, queue)
+
+    async def settings(self, visit: Visit) -> StreamResponse:
+        queue = check_queue(visit.call.names["queue"])
+        visit.require("admin", queue)
+        settings = await visit.service.in_thread(visit.spool.settings, queue)
+        values = {
+            "queue": queue,
+            "values": {n: _shown(v) for n, v in settings.as_dict().items()},
+            "kinds": SETTINGS,
+            "defaults": {n: _shown(v) for n, v in DEFAULTS.as_dict().items()},
+        }
+        return await visit.page("settings.html", values)
+
+    async def sending(self, visit: Visit) -> StreamResponse:
+        queue = check_queue(visit.call.names["queue"])
+        visit.require("send", queue)
+        settings = await visit.service.in_thread(visit.spool.settings, queue)
+        values = {"queue": queue, "settings": settings, "again": None, "most": MOST_COPIES}
+        again = visit.query.get("again")
+        if again:
+            visit.identity.require("look", queue)
+            values["again"] = await visit.service.receiver.find(visit.call, queue, again)
+        return await visit.page("send.html", values)
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def _chosen(form: Form) -> Sequence[str]:
+    if not form.ids:
+        raise InvalidValue("id", "choose at least one message")
+    return form.ids
+
+
+def _back(visit: Visit, form: Form) -> str:
+    """The page that the form was on: the message's own may be gone with it."""
+    return visit.url("q", form.queue, state=form.text("state"))
+
+
+async def _release(visit: Visit, form: Form) -> Done:
+    delay = form.number("delay", 0.0, MAX_DELAY_S)
+    unsynced, complete = visit.spool.unsynced, visit.service.complete
+    number = await each(
+        _chosen(form), lambda one: complete(unsynced.release(form.queue, one, delay))
+    )
+    return Done("released", number, _back(visit, form))
+
+
+async def _hold(visit: Visit, form: Form) -> Done:
+    seconds = form.number("seconds", 300.0, MAX_VISIBILITY_S)
+    unsynced, complete = visit.spool.unsynced, visit.service.complete
+    number = await each(
+        _chosen(form), lambda one: complete(unsynced.renew(form.queue, one, seconds))
+    )
+    return Done("held", number, _back(visit, form))
+
+
+async def _ask_bury(visit: Visit, form: Form) -> Question:
+    settings = await visit.service.in_thread(visit.spool.settings, form.queue)
+    if settings.dead_letter_queue is None:
+        raise InvalidValue("do", "the queue has no dead-letter queue: set one first")
+    what = messages(len(_chosen(form)))
+    return Question(
+        f"Bury {what}?",
+        (
+            f"They go from {form.queue} to {settings.dead_letter_queue}.",
+            "A redrive brings them back.",
+        ),
+        f"Bury {what}",
+        template="reason.html",
+    )
+
+
+async def _bury(visit: Visit, form: Form) -> Done:
+    reason = form.text("reason").strip() or f"buried by {visit.identity.name}"
+    unsynced, complete = visit.spool.unsynced, visit.service.complete
+    number = await each(_chosen(form), lambda one: complete(unsynced.bury(form.queue, one, reason)))
+    return Done("buried", number, _back(visit, form))
+
+
+async def _ask_remove(visit: Visit, form: Form) -> Question:
+    ids = _chosen(form)
+    what = messages(len(ids))
+    return Question(
+        f"Delete {what}?",
+        (
+            f"They are taken out of {form.queue}, in whatever state they are.",
+            "This cannot be undone.",
+        ),
+        f"Delete {what}",
+        command=" ".join(["fsmq", "rm", _word(form.queue), *map(_word, ids[:3])])
+        + (" …" if len(ids) > 3 else ""),
+    )
+
+
+async def _remove(visit: Visit, form: Form) -> Done:
+    found = await visit.service.remove(form.queue, _chosen(form))
+    return Done("removed", sum(found), _back(visit, form))
+
+
+async def _send(visit: Visit, form: Form) -> Done:
+    body = form.text("body").replace("\r\n", "\n").encode()
+    copies = int(form.number("copies", 1, MOST_COPIES)) or 1
+    attributes = {}
+    for line in filter(None, map(str.strip, form.text("attributes").splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise InvalidValue("attributes", f"{line[:50]!r} is not NAME: VALUE")
+        attributes[name.strip()] = value.strip()
+    own = form.text("own_id").strip() or None
+    if own is not None and copies > 1:
+        raise InvalidValue("own_id", "is one message's: send one")
+    message = NewMessage(
+        body,
+        delay=form.number("delay", 0.0, MAX_DELAY_S) if form.text("delay") else None,
+        priority=int(form.number("priority", 0, MAX_PRIORITY)),
+        ttl=form.number("ttl", 0.0, MAX_TTL_S) if form.text("ttl") else None,
+        id=own,
+        content_type=form.text("content_type").strip() or None,
+        attributes=attributes,
+    )
+    settings = await visit.service.in_thread(visit.spool.settings, form.queue)
+    ids = await visit.service.put(form.queue, [message] * copies, settings)
+    place = visit.url("q", form.queue, "m", ids[0]) if copies == 1 else visit.url("q", form.queue)
+    return Done("sent", copies, place)
+
+
+# -- the queue -------------------------------------------------------------------------------------
+
+
+async def _create(visit: Visit, form: Form) -> Done:
+    created = await visit.service.in_thread(visit.spool.create_queue, form.queue)
+    return Done("created" if created else "there", 1, visit.url("q", form.queue))
+
+
+async def _pause(visit: Visit, form: Form) -> Done:
+    until: bool | str = True
+    length = _PAUSES.get(form.text("for"))
+    if length is not None:
+        until = (datetime.now(UTC) + length).strftime("%Y-%m-%dT%H:%M:%SZ")
+    elif moment := form.text("until").strip():
+        until = moment if moment.endswith("Z") or "+" in moment else moment + ":00Z"
+    await visit.service.in_thread(visit.spool.configure, form.queue, {"paused": until})
+    return Done("paused", 1, visit.url("q", form.queue))
+
+
+async def _resume(visit: Visit, form: Form) -> Done:
+    await visit.service.in_thread(visit.spool.configure, form.queue, {"paused": None})
+    return Done("resumed", 1, visit.url("q", form.queue))
+
+
+def _changes(visit: Visit, form: Form) -> dict[str, Any]:
+    """The settings that the form has otherwise than the queue. Raises InvalidValue."""
+    old = visit.spool.settings(form.queue).as_dict()
+    changes: dict[str, Any] = {}
+    for name, setting in SETTINGS.items():
+        if name not in form.fields:
+            continue
+        text = form.text(name).strip()
+        if text == _shown(old[name]):
+            continue
+        if not text and setting.null:
+            changes[name] = None
+            continue
+        try:
+            changes[name] = json.loads(text) if setting.kind.native != (str,) else text
+        except ValueError:
+            changes[name] = text
+    visit.spool.settings(form.queue).changed(changes)
+    target = changes.get("dead_letter_queue")
+    if isinstance(target, str):
+        # Else an admin of one queue could put messages into any other.
+        visit.identity.require("admin", check_queue(target, "dead_letter_queue"))
+    return changes
+
+
+async def _ask_configure(visit: Visit, form: Form) -> Question:
+    changes = await visit.service.in_thread(_changes, visit, form)
+    if not changes:
+        raise InvalidValue("settings", "nothing was changed")
+    old = visit.spool.settings(form.queue).as_dict()
+    given = " ".join(f"{name}={_word(_shown(value) or 'null')}" for name, value in changes.items())
+    return Question(
+        f"Change {len(changes)} {'setting' if len(changes) == 1 else 'settings'} of {form.queue}?",
+        [
+            f"{name}: {_shown(old[name]) or none} → {_shown(value) or none}"
+            for name, value in changes.items()
+            for none in (SETTINGS[name].null,)
+        ],
+        "Change settings",
+        command=f"fsmq config {_word(form.queue)} {given}",
+    )
+
+
+async def _configure(visit: Visit, form: Form) -> Done:
+    changes = await visit.service.in_thread(_changes, visit, form)
+    await visit.service.in_thread(visit.spool.configure, form.queue, changes)
+    return Done("configured", len(changes), visit.url("q", form.queue))
+
+
+async def _ask_purge(visit: Visit, form: Form) -> Question:
+    counts = await visit.service.sizes.counts(form.queue)
+    what = messages(counts.total)
+    return Question(
+        f"Purge {form.queue}?",
+        (
+            f"About {what} in it are deleted: ready, in flight, delayed and new alike.",
+            "This cannot be undone.",
+        ),
+        f"Delete {what}",
+        command=f"fsmq purge {_word(form.queue)}",
+        typed=form.queue,
+    )
+
+
+async def _purge(visit: Visit, form: Form) -> Done:
+    counts = await visit.service.sizes.counts(form.queue)
+    await visit.service.listing(visit.spool.queue(form.queue).purge)
+    return Done("purged", counts.total, visit.url("q", form.queue))
+
+
+async def _ask_delete(visit: Visit, form: Form) -> Question:
+    counts = await visit.service.sizes.counts(form.queue)
+    return Question(
+        f"Delete the queue {form.queue}?",
+        (
+            f"Its settings go, and about {messages(counts.total)} in it.",
+            "Producers that create it again begin an empty one. This cannot be undone.",
+        ),
+        f"Delete {form.queue}",
+        command=f"fsmq rmqueue {_word(form.queue)}",
+        typed=form.queue,
+    )
+
+
+async def _delete(visit: Visit, form: Form) -> Done:
+    await visit.service.listing(visit.spool.delete_queue, form.queue)
+    return Done("deleted", 1, visit.url())
+
+
+def _word(text: str) -> str:
+    return shlex.quote(text.encode("utf-8", "replace").decode())
+
+
+def _shown(value: object) -> str:
+    """A setting as a form has it: a number without needless digits, empty for none."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:.12g}"
+    return str(value)
