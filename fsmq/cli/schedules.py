@@ -16,6 +16,7 @@ from fsmq.cli.params import (
     SCHEDULE,
     SPAN,
     attribute_option,
+    attributes_of,
     body_bytes,
     body_option,
     content_type_option,
@@ -24,7 +25,7 @@ from fsmq.cli.params import (
     ttl_option,
 )
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.cli.put import attributes_of, opened
+from fsmq.cli.put import opened
 from fsmq.spool.fsck import printable
 from fsmq.spool.schedules.schedule_settings import ScheduleState, shown
 
