@@ -33,6 +33,7 @@ COMMANDS = {
         "resume": "fsmq.cli.pause:resume",
         "delete": "fsmq.cli.queues:delete",
         "top": "fsmq.cli.top:top",
+        "history": "fsmq.cli.history:history",
     },
     "Topics": {
         "topic": "fsmq.cli.topics:topic",

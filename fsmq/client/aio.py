@@ -12,6 +12,7 @@ import aiohttp
 from yarl import URL
 
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.records.history import Moment
 from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.views.places import Place
 
@@ -175,6 +176,16 @@ class AsyncClient:
     async def find(self, message_id: str) -> list[Place]:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""
         return await self.run(LookVerbs(self.verbs).find(message_id))
+
+    async def history(
+        self, queue: str | None = None, *, since: float | None = None, step: float | None = None
+    ) -> dict[str, list[Moment]]:
+        """How many messages queues had, and how many came and went, from the history.
+
+        queue: None is all. since: Unix seconds; None is three hours ago. step: seconds, at least
+        60; None is a minute, or ten where it is about more than six hours.
+        """
+        return await self.run(LookVerbs(self.verbs).history(queue, since, step))
 
     # -- schedules -------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from urllib3.exceptions import (
 )
 
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.records.history import Moment
 from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.views.places import Place
 
@@ -171,6 +172,16 @@ class Client:
     def find(self, message_id: str) -> list[Place]:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""
         return self.run(LookVerbs(self.verbs).find(message_id))
+
+    def history(
+        self, queue: str | None = None, *, since: float | None = None, step: float | None = None
+    ) -> dict[str, list[Moment]]:
+        """How many messages queues had, and how many came and went, from the history.
+
+        queue: None is all. since: Unix seconds; None is three hours ago. step: seconds, at least
+        60; None is a minute, or ten where it is about more than six hours.
+        """
+        return self.run(LookVerbs(self.verbs).history(queue, since, step))
 
     # -- schedules -------------------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.records.history import Figures, Moment
 from fsmq.spool.records.life import Life, LifeStep
 from fsmq.spool.views.places import Place
 from fsmq.spool.views.wanted import Found
-from fsmq.wire import quote_id, seconds, unquote_id
+from fsmq.wire import moment, quote_id, seconds, unquote_id
 
 from . import incoming as answers
 from .errors import UnexpectedAnswer
@@ -61,6 +62,23 @@ class LookVerbs:
             return [_place(found) for found in answers.member(answer, "places")]
         except (KeyError, TypeError, ValueError) as error:
             raise UnexpectedAnswer(answer.status, f"no places of fsmq: {error!r}") from error
+
+    def history(
+        self, queue: str | None, since: float | None, step: float | None
+    ) -> Verb[dict[str, list[Moment]]]:
+        parameters = {
+            "queue": None if queue is None else check_queue(queue),
+            "from": None if since is None else moment(since),
+            "step": None if step is None else round(step),
+        }
+        answer = yield from self._verbs.done("GET", "/_history", parameters)
+        try:
+            return {
+                name: [Moment(at / 1000, Figures.from_json(row)) for at, *row in rows]
+                for name, rows in answers.member(answer, "queues").items()
+            }
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UnexpectedAnswer(answer.status, f"no history of fsmq: {error!r}") from error
 
     def life(self, queue: str, message_id: str, after: str, budget: float) -> Verb[Life]:
         quoted = quote_id(check_id(queue, message_id))

@@ -122,6 +122,7 @@ class _Daemon:
             node=options.node,
             process=_name(options),
             processes=options.processes,
+            history=options.history == "on" and not options.process_index,
         )
         ui = None
         if options.ui != "off":

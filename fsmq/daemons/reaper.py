@@ -17,6 +17,7 @@ from fsmq.spool.layout.filesystem import is_network, kind_of
 from fsmq.spool.layout.transitions import REAPED, REMOVE
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper
+from fsmq.spool.records import thinning
 from fsmq.spool.records.journal import NoJournal, close_abandoned, expire
 from fsmq.spool.records.metrics import Metrics
 from fsmq.spool.records.reports import Reports
@@ -28,6 +29,8 @@ _GATHER_S = 0.05
 _DISTRUST_S = 5.0
 # How often the journal is looked after.
 _KEEP_EVERY_S = 30.0
+# How often the history is.
+_THIN_EVERY_S = 600.0
 
 
 @program("reaper", ReaperOptions)
@@ -71,7 +74,7 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
         return loop.stopping
 
     metrics, reports = Metrics(), Reports(tree, options.node, "reaper")
-    keeper = _JournalKeeper(options, tree) if options.root is not None else None
+    keeper = _Keeper(options, tree) if options.root is not None else None
     journal = NoJournal()
     if keeper is not None:
         journal = open_journal(tree, metrics, options.journal, "reaper", options.node)
@@ -105,13 +108,17 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
     return EXIT_CLEAN
 
 
-class _JournalKeeper:
-    """Closes the segments of writers that died, and unlinks those whose time is over."""
+class _Keeper:
+    """Looks after the journal and the history.
+
+    Closes the segments of writers that died, makes larger steps of old hours, and unlinks what has
+    had its time.
+    """
 
     def __init__(self, options: ReaperOptions, tree: Tree) -> None:
         self._options = options
         self._tree = tree
-        self._due = 0.0
+        self._due = self._thin_due = 0.0
         self._told: dict[str, str] = {}
 
     def step(self) -> None:
@@ -120,6 +127,9 @@ class _JournalKeeper:
         self._due = time.monotonic() + _KEEP_EVERY_S
         self._try("close", lambda: close_abandoned(self._tree))
         self._try("expire", self._expire)
+        if time.monotonic() >= self._thin_due:
+            self._thin_due = time.monotonic() + _THIN_EVERY_S
+            self._try("thin", self._thin)
 
     def _try(self, what: str, work: Callable[[], object]) -> None:
         try:
@@ -127,13 +137,20 @@ class _JournalKeeper:
         except OSError as error:
             if self._told.get(what) != str(error):
                 self._told[what] = str(error)
-                log.warning("cannot look after the journal", error=error)
+                log.warning("cannot look after the records", work=what, error=error)
 
     def _expire(self) -> None:
         options = self._options
         removed = expire(self._tree, options.journal_retention, options.journal_bytes, time.time())
         if removed:
             log.debug("removed segments of the journal", segments=removed)
+
+    def _thin(self) -> None:
+        options, now = self._options, time.time()
+        thinned = thinning.thin(self._tree, now)
+        removed = thinning.expire(self._tree, options.history_retention, options.history_bytes, now)
+        if thinned or removed:
+            log.debug("thinned the history", thinned=thinned, removed=removed)
 
 
 if __name__ == "__main__":

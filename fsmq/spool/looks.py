@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from .context import Context
+from .errors import as_unavailable
+from .layout.names import check_queue
+from .layout.settings import check_number
 from .log.of_spool import LogsOfSpool
+from .records.history import EVERY_S, HISTORY_S, MAX_STEP_S, Moment, read_history, step_of
 from .views.places import Place, places
 
 
@@ -15,3 +19,20 @@ class LooksOfSpool(LogsOfSpool):
     def find(self, message_id: str) -> list[Place]:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""
         return places(self.context, message_id)
+
+    def history(
+        self, queue: str | None = None, *, since: float | None = None, step: float | None = None
+    ) -> dict[str, list[Moment]]:
+        """How many messages queues had, and how many came and went, from the history.
+
+        queue: None is all. since: Unix seconds; None is three hours ago. step: seconds, at least
+        60; None is a minute, or ten where it is about more than six hours.
+        """
+        now = self.context.clock()
+        since = now - HISTORY_S if since is None else since
+        if step is not None:
+            check_number("step", round(step), round(EVERY_S), round(MAX_STEP_S))
+        with as_unavailable("cannot read the history"):
+            queues = self.context.tree.queues() if queue is None else [check_queue(queue)]
+            step = step_of(since, now, len(queues), step)
+            return read_history(self.context.tree, queues, since, now, step)

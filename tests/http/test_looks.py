@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
 
-from tests.harness.suite import Suite, eventually_on_loop
-from tests.http.helpers import ARRIVAL_S, ask, fetch, post
+from tests.harness.suite import Suite, eventually, eventually_on_loop
+from tests.http.helpers import ARRIVAL_S, Wire, ask, fetch, post
 from tests.http.keyfile import add_key, bearer
 
 
@@ -162,3 +163,46 @@ async def test_a_key_sees_only_what_it_may_look_into(tmp_path: Path) -> None:
                 assert refused.status == 403
             refused = await ask(session, "GET", "/mine/peek", headers=bearer(sender))
             assert refused.status == 403
+
+
+async def test_the_history_of_queues(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    viewer = add_key(file, "viewer", "--look=mine*")
+    with Suite(tmp_path / "mq", mq_options=[f"--keys={file}"], mover=False) as suite:
+        for queue in ("mine", "secret"):
+            (suite.root / "queues" / queue).mkdir()
+        history = suite.root / "history"
+        now = time.time()
+        eventually(lambda: list(history.glob("*.jsonl")))  # the first line comes at once
+        [written] = history.glob("*.jsonl")
+        line = {"v": 1, "at": round(now * 1000), "queues": {}}
+        line["queues"] = {queue: [1, 2, 3, 4, 5.5, 6, 7, 8, 9, 10] for queue in ("mine", "secret")}
+        with written.open("a") as opened:
+            opened.write(json.dumps(line) + "\n")
+        async with aiohttp.ClientSession(suite.url) as session:
+            answer = await ask(session, "GET", "/_history", headers=bearer(viewer))
+            assert (answer.json["step"], list(answer.json["queues"])) == (60, ["mine"])
+            [*_, row] = answer.json["queues"]["mine"]
+            assert answer.json["figures"][:3] == ["at", "new", "ready"]
+            assert row == [round(now // 60 * 60_000), 1, 2, 3, 4, 5.5, 6, 7, 8, 9, 10]
+            path = f"/_history?queue=mine&from={quote('2000-01-01T00:00:00Z')}&step=3600"
+            answer = await ask(session, "GET", path, headers=bearer(viewer))
+            assert len(answer.json["queues"]["mine"]) in (1, 2)
+            assert answer.json["step"] >= 3600
+            for query, status in (
+                ("", 401),
+                ("?queue=secret", 403),
+                ("?from=yesterday", 400),
+                ("?from=2000-01-01T00:00:00", 400),
+            ):
+                headers = bearer(viewer) if query else {}
+                refused = await ask(session, "GET", f"/_history{query}", headers=headers)
+                assert refused.status == status, query
+    assert not list((tmp_path / "mq" / "history").glob("*.tmp"))
+
+
+def test_without_a_history_there_is_none(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq", mq_options=["--history=off"], mover=False) as suite:
+        with Wire(suite.url) as wire:
+            assert wire.ask("GET", "/_history").json["queues"] == {}
+        assert not (suite.root / "history").exists()

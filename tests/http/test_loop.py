@@ -34,7 +34,8 @@ SLOWLY = f"getdents64:delay_enter={LISTING_S * 1e6:.0f}"
 @pytest.fixture
 def quiet(root: Path) -> Iterator[Suite]:
     """mq alone, with queues that nobody has looked at."""
-    with Suite(root, mq_options=["--sync=none"], mover=False, reaper=False) as suite:
+    options = ["--sync=none", "--history=off"]  # which lists folders, too
+    with Suite(root, mq_options=options, mover=False, reaper=False) as suite:
         for queue in ("big", "other"):
             (root / "queues" / queue).mkdir()
         yield suite

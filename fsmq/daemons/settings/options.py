@@ -79,6 +79,7 @@ class MqOptions(OfDaemon):
     max_requests_per_key: int
     max_waiters_per_key: int
     max_body_memory_per_key: int
+    history: OnOff
     stats: Literal["none", "statsd"]
     stats_address: str
     stats_prefix: str
@@ -128,6 +129,8 @@ class ReaperOptions(OfDaemon):
     source: Path
     journal_retention: float
     journal_bytes: int
+    history_retention: float
+    history_bytes: int
 
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
@@ -153,6 +156,7 @@ class UpOptions(OfEvery):
     host_names: str | None
     let_anyone_in: Literal["no", "yes"]
     shutdown_timeout: float
+    history: OnOff
     root_is_given: bool
     """Whether somebody has chosen the root."""
     given: frozenset[str]

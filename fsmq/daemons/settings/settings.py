@@ -36,6 +36,7 @@ _DAEMONS = ("mq", *_LOOPS)
 
 _SPOOL, _NETWORK, _ACCESS = "The spool", "The network", "Who gets in"
 _JOURNAL = "The lifecycle journal"
+_HISTORY = "The history of queues"
 _EVENTS, _LOGS = "Noticing new files", "Logs and configuration"
 _STATS = "Metrics"
 
@@ -339,6 +340,30 @@ SETTINGS: tuple[Setting, ...] = (
         2**30,
         "The largest size of the journal; its oldest segments are removed first.",
         _JOURNAL,
+        ("reaper",),
+    ),
+    Setting(
+        "history",
+        Switch("off", "on"),
+        "on",
+        "Whether to note each minute how many messages each queue has, and how many come and go.",
+        _HISTORY,
+        ("mq", "up"),
+    ),
+    Setting(
+        "history-retention",
+        Number(3600, 3_162_240_000, "seconds"),
+        72 * 3600.0,
+        "How long the history is kept; after six hours in steps of ten minutes.",
+        _HISTORY,
+        ("reaper",),
+    ),
+    Setting(
+        "history-bytes",
+        Whole(2**20, 2**50, "bytes"),
+        64 * 2**20,
+        "The largest size of the history of one host; its oldest hours are removed first.",
+        _HISTORY,
         ("reaper",),
     ),
     Setting(

@@ -12,6 +12,7 @@ from ..service.service import Service
 from .batch import Batches
 from .by_id import ById
 from .channels import Channels
+from .history import HistoryOfQueues
 from .logs import Logs
 from .looks import Looks
 from .messages import Messages
@@ -29,8 +30,8 @@ class NativeDialect(Dialect):
     def __init__(self, service: Service) -> None:
         super().__init__(service)
         for part in (
-            *(Queues, Messages, Batches, Looks, ById, Topics, Moves, Logs, Channels),
-            Schedules,
+            *(Queues, Messages, Batches, Looks, HistoryOfQueues, ById, Topics, Moves, Logs),
+            *(Channels, Schedules),
         ):
             part(service).add_routes(self.router)
 

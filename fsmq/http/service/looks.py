@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.transitions import State
+from fsmq.spool.records.history import Moment, read_history
 from fsmq.spool.records.life import LifeReader, LifeStep
 from fsmq.spool.spool import Spool
 from fsmq.spool.views import browse
@@ -64,6 +65,18 @@ class Looks:
     ) -> list[Place]:
         """Where messages of an id are, of the queues of which ``may_look`` gives some."""
         return await self._threads.run(places, self._spool.context, message_id, may_look, _FIND_S)
+
+    async def history(
+        self, queues: Sequence[str], since: float, until: float, step: float
+    ) -> dict[str, list[Moment]]:
+        """What the history has of some queues; see :func:`read_history`."""
+        return await self._threads.run(self._history, queues, since, until, step)
+
+    def _history(
+        self, queues: Sequence[str], since: float, until: float, step: float
+    ) -> dict[str, list[Moment]]:
+        with as_unavailable("cannot read the history"):
+            return read_history(self._spool.tree, queues, since, until, step)
 
     async def life(
         self, reader: LifeReader, budget: float = LIFE_S

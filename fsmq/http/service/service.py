@@ -28,6 +28,7 @@ from .logs import OpenLogs
 from .looks import Looks
 from .move_thread import MoveThread
 from .receiver import Receiver
+from .recording import Recording
 from .sizes import Sizes
 from .surveys import Surveys
 
@@ -46,6 +47,7 @@ class Service(Runner):
     read_timeout: seconds that a client may take to send a body.
     access: who may do what; without it everybody may do everything.
     admission: how much may go on at a time.
+    history: whether this process notes how many messages there are, minute by minute.
     node, process, processes: the name of this host among its peers, that of this process on it, and
         how many serve on it.
     """
@@ -63,6 +65,7 @@ class Service(Runner):
         node: str = "localhost",
         process: str = "mq",
         processes: int = 1,
+        history: bool = False,
     ) -> None:
         super().__init__(spool.syncer, workers)
         self.spool = spool
@@ -81,24 +84,32 @@ class Service(Runner):
         self.receiver = Receiver(spool, self, self.admission, max_waiters, poll_interval)
         self.logs = OpenLogs(spool, self.admission, max_waiters, poll_interval)
         self._reporting: asyncio.Task[None] | None = None
+        self._recording = Recording(spool, self, self.surveys, self.reports) if history else None
+        self._noting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to notice arrivals; call it on the loop."""
         listings.forbid()
         self.receiver.start()
         self._reporting = asyncio.create_task(self._report())
+        if self._recording is not None:
+            self._noting = asyncio.create_task(self._recording.run())
         self.moves.start()
 
     async def stop(self) -> None:
         """Give threads and watches back; nothing may be in progress any more."""
         if self._reporting is not None:
             self._reporting.cancel()
+        if self._noting is not None:
+            self._noting.cancel()
         await self.in_thread(self.reports.leave)
         self.receiver.stop()
         await self.moves.stop()
         self.logs.close()
         self.looks.close()
         self.close()
+        if self._recording is not None:
+            self._recording.close()
         listings.allow()
 
     def begin_stop(self) -> None:
