@@ -27,6 +27,7 @@ from ..routing.call import Call
 from ..service.service import Service
 from .acts import Acts
 from .looking import Looking
+from .message_pages import MessagePages
 from .queue_acts import QueueActs
 from .rendering import HEADERS, Rendering
 from .session import Sessions
@@ -81,6 +82,7 @@ class Ui(Dialect):
         self.page("POST", "login", self._login, "Log in", is_open=True)
         self.page("POST", "logout", self._logout, "Log out", is_open=True)
         Looking(Streams(), bodies=options.bodies).add_pages(self.page)
+        MessagePages(bodies=options.bodies).add_pages(self.page)
         if options.may_act:
             QueueActs(Acts()).add_pages(self.page)
 

@@ -1,4 +1,4 @@
-"""Pages that only look: all queues, one queue, one message."""
+"""Pages that only look: all queues, and one queue with its messages."""
 
 from __future__ import annotations
 
@@ -8,28 +8,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from aiohttp import hdrs
-from aiohttp.web import Response, StreamResponse
+from aiohttp.web import StreamResponse
 
-from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.layout.message import Message
-from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.settings import SETTINGS, QueueSettings
-from fsmq.spool.views import browse
 from fsmq.spool.views.counts import Counts, Overview
+from fsmq.spool.views.wanted import Found, Wanted, wanted
 
+from ..service.looks import Search
 from ..service.rates import Rate
-from .rendering import HEADERS
+from .message_pages import find
 from .streams import Streams
 from .visit import Visit
 
 ROWS, MESSAGES = 100, 50
 # A queue is called late when its oldest message has waited for so many visibility timeouts.
 LATE_AFTER = 10
-_BODY_BYTES = 64 * 1024
-# What the messages of one page may hold in memory while it is made.
-_PAGE_BYTES = 16 * 1024 * 1024
 STATES = ("ready", "in_flight", "delayed", "new")
+SEARCHES = ("attribute", "contains", "older_than")
 FILTERS = ("all", "waiting", "late", "empty")
 Values = dict[str, Any]
 
@@ -79,9 +76,6 @@ class Looking:
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "", self.queues, "All queues")
         add("GET", "q/{queue}", self.queue, "One queue")
-        add("GET", "q/{queue}/m/{id}", self.message, "One message")
-        if self._bodies:
-            add("GET", "q/{queue}/m/{id}/body", self.body, "The body of a message, as a file")
 
     async def live(
         self, visit: Visit, page: str, region: str, values: Callable[[], Awaitable[Values]]
@@ -100,20 +94,11 @@ class Looking:
 
     async def queues(self, visit: Visit) -> StreamResponse:
         wanted = visit.query.get("find", "").strip()
-        if wanted and (place := await self._find(visit, wanted)) is not None:
+        if wanted and (place := await find(visit, wanted)) is not None:
             return visit.go(place)
         return await self.live(
             visit, "queues.html", "queues_live.html", lambda: self._queues(visit)
         )
-
-    async def _find(self, visit: Visit, wanted: str) -> str | None:
-        """The page of what somebody looks for: a queue of this very name."""
-        try:
-            queue = check_queue(wanted)
-        except InvalidValue:
-            return None
-        found = await visit.service.in_thread(visit.spool.has_queue, queue)
-        return visit.url("q", queue) if found and visit.identity.may_see(queue) else None
 
     async def _queues(self, visit: Visit) -> Values:
         order = _choice(visit, "sort", _ORDERS, "worst")
@@ -157,10 +142,12 @@ class Looking:
         settings = await visit.service.in_thread(visit.spool.settings, queue)
         counts = await visit.service.sizes.counts(queue)
         rates = await visit.service.surveys.rates() or {}
-        messages: Sequence[Message] = ()
         may_look = visit.identity.may("look", queue)
+        filtered = _wanted(visit)
+        found = Found([], None)
         if may_look:
-            messages = await visit.service.listing(_messages, visit, queue, state, after)
+            search = Search(queue, state, MESSAGES, after, filtered)
+            found = await visit.service.looks.peek(search)
         oldest = surveyed[queue].oldest if queue in surveyed else None
         return {
             "queue": queue,
@@ -175,51 +162,12 @@ class Looking:
             "states": STATES,
             "may_look": may_look,
             "bodies": self._bodies,
-            "messages": messages[:MESSAGES],
+            "messages": found.messages,
+            "searched": {n: visit.query[n] for n in SEARCHES if visit.query.get(n)},
             "after": after,
-            "more": messages[MESSAGES - 1].id if len(messages) > MESSAGES else None,
+            "more": found.next,
             "now": time.time(),
         }
-
-    # -- one message -----------------------------------------------------------------------------
-
-    async def message(self, visit: Visit) -> StreamResponse:
-        message = await _message(visit)
-        queue = message.queue
-        values = {
-            "queue": queue,
-            "message": message,
-            "place": _place(message),
-            "settings": await visit.service.in_thread(visit.spool.settings, queue),
-            "bodies": self._bodies,
-            "body": message.body[:_BODY_BYTES],
-            "is_cut": len(message.body) > _BODY_BYTES,
-            "now": time.time(),
-        }
-        return await visit.page("message.html", values)
-
-    async def body(self, visit: Visit) -> StreamResponse:
-        message = await _message(visit)
-        # Never as what its type says: a page among messages would be a page of ours.
-        headers = {
-            **HEADERS,
-            "Content-Security-Policy": "sandbox; default-src 'none'",
-            hdrs.CONTENT_TYPE: "application/octet-stream",
-            hdrs.CONTENT_DISPOSITION: "attachment; filename=body",
-        }
-        return Response(body=message.body, headers=headers)
-
-
-async def _message(visit: Visit) -> Message:
-    """The message of the address. Raises what looking for one raises, and NoSuchMessage."""
-    queue = check_queue(visit.call.names["queue"])
-    visit.identity.require("look", queue)
-    message_id = visit.call.names["id"]
-    check_id(queue, message_id)
-    message = await visit.service.receiver.find(visit.call, queue, message_id)
-    if message is None:
-        raise NoSuchMessage(queue, message_id, "in any state")
-    return message
 
 
 def _rows(
@@ -271,8 +219,20 @@ def _choice(visit: Visit, name: str, choices: Mapping[str, Any] | Sequence[str],
     return given
 
 
-def _messages(visit: Visit, queue: str, state: str, after: str) -> list[Message]:
-    return browse.peek(visit.spool.context, queue, state, MESSAGES + 1, after, _PAGE_BYTES)
+def _wanted(visit: Visit) -> Wanted | None:
+    """What the filter above the messages asks for. Raises InvalidValue."""
+    attribute = visit.query.get("attribute", "")
+    name, equals, value = attribute.partition("=")
+    if attribute and not equals:
+        raise InvalidValue("attribute", "expected NAME=VALUE")
+    older = visit.query.get("older_than", "")
+    try:
+        older_than = float(older) if older else None
+    except ValueError:
+        raise InvalidValue("older_than", "must be a number of seconds") from None
+    contains = visit.query.get("contains") or None
+    attributes = {name.strip(): value.strip()} if attribute else None
+    return wanted(visit.spool.context.clock(), attributes, contains, older_than)
 
 
 def _changed(settings: QueueSettings) -> dict[str, Any]:
@@ -294,10 +254,3 @@ def _feeders(visit: Visit, queue: str, queues: Sequence[str]) -> dict[str, list[
     topics = visit.identity.visible_topics(visit.spool.topics())
     feeding = [topic for topic in topics if queue in visit.spool.subscriptions(topic)]
     return {"queues": buries, "topics": feeding}
-
-
-def _place(message: Message) -> str:
-    """Where a message stands in the tree."""
-    folder = {"ready": "queues", "new": "new"}.get(message.state, "delay")
-    sign = "/" if folder == "queues" else ":"
-    return f"{folder}/{message.queue}{sign}{message.id}"

@@ -1,0 +1,165 @@
+"""One message: what it is, what is in it, and its life as the journal has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from aiohttp import hdrs
+from aiohttp.web import Response, StreamResponse
+
+from fsmq.spool.errors import InvalidValue, NoSuchMessage
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.records.life import LifeReader, LifeStep
+
+from .rendering import HEADERS
+from .visit import Visit
+
+_BODY_BYTES = 64 * 1024
+# A gap in a life that nothing explains: steps that must have been noted where they happened.
+_BEGINNINGS = ("accepted", "moved", "delivered", "deferred")
+# What a message does between a step and the next one.
+_PHASES = {
+    "accepted": "is delivered",
+    "deferred": "is hidden",
+    "delivered": "waits",
+    "released": "waits",
+    "redelivered": "waits",
+    "buried": "waits",
+    "moved": "waits",
+    "claimed": "is worked on",
+    "renewed": "is worked on",
+}
+
+
+class Shown(NamedTuple):
+    """A step of a life. after: seconds since the one before; share: of the whole time, 0 to 100."""
+
+    step: LifeStep
+    after: float | None
+    phase: str
+    share: float
+
+
+class MessagePages:
+    """The handlers. bodies: whether they show what is in messages."""
+
+    def __init__(self, *, bodies: bool) -> None:
+        self._bodies = bodies
+
+    def add_pages(self, add: Callable[..., None]) -> None:
+        add("GET", "q/{queue}/m/{id}", self.message, "One message")
+        if self._bodies:
+            add("GET", "q/{queue}/m/{id}/body", self.body, "The body of a message, as a file")
+
+    async def message(self, visit: Visit) -> StreamResponse:
+        queue, message_id = _target(visit)
+        message = await visit.service.receiver.find(visit.call, queue, message_id)
+        reader, steps = await _life(visit, queue, message_id)
+        if message is None and not steps:
+            raise NoSuchMessage(
+                queue, message_id, "in any state, and the journal has no step of it"
+            )
+        values = {
+            "queue": queue,
+            "id": message_id,
+            "message": message,
+            "place": None if message is None else _place(message),
+            "settings": await visit.service.in_thread(visit.spool.settings, queue),
+            "bodies": self._bodies,
+            "body": b"" if message is None else message.body[:_BODY_BYTES],
+            "is_cut": message is not None and len(message.body) > _BODY_BYTES,
+            "steps": _shown(steps),
+            "gap": _gap(steps),
+            "next": reader.next,
+            "last": steps[-1] if steps else None,
+            "now": time.time(),
+        }
+        status = 200 if message is not None else 404
+        return await visit.page("message.html", values, status)
+
+    async def body(self, visit: Visit) -> StreamResponse:
+        queue, message_id = _target(visit)
+        message = await visit.service.receiver.find(visit.call, queue, message_id)
+        if message is None:
+            raise NoSuchMessage(queue, message_id, "in any state")
+        # Never as what its type says: a page among messages would be a page of ours.
+        headers = {
+            **HEADERS,
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+            hdrs.CONTENT_TYPE: "application/octet-stream",
+            hdrs.CONTENT_DISPOSITION: "attachment; filename=body",
+        }
+        return Response(body=message.body, headers=headers)
+
+
+async def find(visit: Visit, wanted: str) -> str | None:
+    """The page of what somebody looks for: a queue of this very name, or a message of this id."""
+    try:
+        queue = check_queue(wanted)
+    except InvalidValue:
+        queue = ""
+    is_seen = bool(queue) and visit.identity.may_see(queue)
+    if is_seen and await visit.service.in_thread(visit.spool.has_queue, queue):
+        return visit.url("q", queue)
+    try:
+        check_id("", wanted)
+    except InvalidValue:
+        return None
+
+    def may_look(queues: object) -> list[str]:
+        assert isinstance(queues, Sequence)
+        return [name for name in queues if visit.identity.may("look", name)]
+
+    found = await visit.service.looks.find(wanted, may_look)
+    return visit.url("q", found[0].queue, "m", wanted) if found else None
+
+
+def _target(visit: Visit) -> tuple[str, str]:
+    queue = check_queue(visit.call.names["queue"])
+    visit.identity.require("look", queue)
+    return queue, check_id(queue, visit.call.names["id"])
+
+
+async def _life(visit: Visit, queue: str, message_id: str) -> tuple[LifeReader, list[LifeStep]]:
+    """What the journal has of a message, of queues that the visitor may look into."""
+    reader = LifeReader(visit.spool.tree, queue, message_id, visit.query.get("after", ""))
+    steps: list[LifeStep] = []
+    async for found in visit.service.looks.life(reader):
+        steps += [step for step in found if visit.identity.may("look", step.queue)]
+    return reader, steps
+
+
+def _shown(steps: Sequence[LifeStep]) -> list[Shown]:
+    shown = []
+    whole = (steps[-1].at - steps[0].at if steps else 0.0) or 1.0
+    for number, step in enumerate(steps):
+        after = step.at - steps[number - 1].at if number else None
+        following = steps[number + 1].at if number + 1 < len(steps) else step.at
+        share = round(100 * max(0.0, following - step.at) / whole, 1)
+        shown.append(Shown(step, after, _PHASES.get(step.event, ""), share))
+    return shown
+
+
+def _gap(steps: Sequence[LifeStep]) -> str:
+    """Why the life may be short of steps; empty if it begins where lives begin."""
+    if not steps:
+        return (
+            "The journal has no step of it: it was off, its segments have expired, lines were"
+            " dropped, or somebody used mv."
+        )
+    if steps[0].event not in _BEGINNINGS:
+        return (
+            "The beginning is missing: the journal was off then, its segment has expired, or lines"
+            " were dropped."
+        )
+    return ""
+
+
+def _place(message: Message) -> str:
+    """Where a message stands in the tree."""
+    folder = {"ready": "queues", "new": "new"}.get(message.state, "delay")
+    sign = "/" if folder == "queues" else ":"
+    return f"{folder}/{message.queue}{sign}{message.id}"
