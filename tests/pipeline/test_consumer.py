@@ -93,6 +93,8 @@ def test_a_queue_is_drained_in_order_and_acknowledged(spark: SparkSession, spool
     assert query.sources[0].metrics["messagesBehind"] == "4"
     assert query.sources[0].metrics["bytesBehind"] == "40"
     assert float(query.sources[0].metrics["oldestBehindSeconds"]) >= 0
+    # Who reads them reads numbers: where nothing waits nothing is old.
+    assert query.sources[-1].metrics == {"messagesBehind": "0", "bytesBehind": "0"}
     assert json.loads(query.sources[0].latestOffset)["queues"]["jobs"]["messagesBehind"] == 4
     assert visible(spool.tree.root) == []
     assert query.drain() == []

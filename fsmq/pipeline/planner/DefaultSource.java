@@ -318,7 +318,7 @@ class Consuming extends PythonMicroBatchStreamWithTriggerAvailableNow
                 Iterator names = all.fieldNames();
                 while (names.hasNext()) {
                     String name = (String) names.next();
-                    if (all.get(name).isValueNode()) {
+                    if (all.get(name).isValueNode() && !all.get(name).isNull()) {
                         found.put(name, all.get(name).asText());
                     }
                 }
