@@ -51,6 +51,11 @@ class Context:
     def __post_init__(self) -> None:
         self.gates = Gates(self)
 
+    def close(self) -> None:
+        """Give the descriptors of the journal and the limits back."""
+        self.journal.close()
+        self.gates.close()
+
     @property
     def max_plain_bytes(self) -> int:
         """The most bytes that a compressed body may unpack to, so that no bomb fills the memory."""

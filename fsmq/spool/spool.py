@@ -145,7 +145,7 @@ class Spool(LooksOfSpool, SchedulesOfSpool):
 
     def close(self) -> None:
         """Give the descriptors and threads back. What was acknowledged needs no closing."""
-        self.context.journal.close()
+        self.context.close()
         if self._delivery is not None:
             self._delivery.close()
         if self._events is not None:

@@ -31,6 +31,9 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
         "max_partition_age",
         "index",
         "paused",
+        "max_in_flight",
+        "max_rate",
+        "max_burst",
     }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TypeAlias
 
 from fsmq.spool.context import Pending
@@ -14,6 +15,7 @@ from fsmq.spool.index.coming import Coming
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, Steps
+from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
@@ -146,25 +148,40 @@ class Receiver:
     def pause_of(self, queue: str, at_most: float) -> float:
         """How long a request waits that got nothing, unless it is woken; ``at_most`` seconds."""
         gates = self._spool.context.gates
-        if not (gates.shut and gates.is_shut(queue)):
-            return self._spool.context.pause_of(queue, at_most)
-        if queue not in self._looks:
-            # One look for all of them.
-            loop = asyncio.get_running_loop()
-            self._looks[queue] = loop.call_later(gates.look_in(queue), self._look_again, queue)
-        return at_most
+        if gates.shut and gates.is_shut(queue):
+            self._attend(queue)
+            return at_most
+        return self._spool.context.pause_of(queue, at_most)
 
     def _look_again(self, queue: str) -> None:
         del self._looks[queue]
+        self._look((queue,))
         if self.waiters.has(queue):
-            self._look((queue,))
-            self.pause_of(queue, 0.0)
+            self._attend(queue)
 
-    def _look(self, queues: Iterable[str]) -> None:
+    def _attend(self, queue: str) -> None:
+        """See to it that somebody looks whether a queue that is shut has opened."""
+        gates = self._spool.context.gates
+        if queue in gates.shut and queue not in self._looks and self._loop is not None:
+            # One look for all who wait.
+            self._looks[queue] = self._loop.call_later(
+                gates.look_in(queue), self._look_again, queue
+            )
+
+    def _look(self, queues: Sequence[str]) -> None:
+        if self._spool.context.ready.polls:
+            self._runner.listings.submit(partial(self._look_now, queues))
+            return
+        try:
+            self._look_now(queues)
+        except Unlisted:
+            self._runner.listings.submit(partial(self._look_now, queues))
+
+    def _look_now(self, queues: Sequence[str]) -> None:
         try:
             self._spool.context.gates.look(queues)
         except OSError:
-            return  # a fetch will tell it to its client
+            return  # a claim will tell it to its client
 
     async def _delivery(self, queues: Sequence[str], count: int) -> None:
         """Wait for what this process has stored, and a mover is about to deliver: 50 ms at most.
@@ -191,7 +208,11 @@ class Receiver:
             for one in queues:
                 await self.load(one)
             call.admit()
-            claimed = await self._runner.run(claim())
+            try:
+                claimed = await self._runner.run(claim())
+            except Unlisted as error:
+                await self._runner.listings.share(self._learn, error.queue)
+                continue
             few = len(claimed.work.files) <= FEW
             messages = await self._runner.complete(claimed, light=few)
             # An event may have dropped what was listed: the folder was made, or replaced, just now.
@@ -235,11 +256,18 @@ class Receiver:
         if self._spool.context.ready.is_due(queue):
             await self._runner.listings.share(self._load_blocking, queue)
 
+    def _learn(self, queue: str) -> None:
+        with as_unavailable(f"cannot count the claims of queue {queue!r}"):
+            self._spool.context.gates.learn(queue)
+
     def _load_blocking(self, queue: str) -> None:
         with as_unavailable(f"cannot list queue {queue!r}"):
             ready = self._spool.context.ready
-            ready.set_partitions(queue, self._spool.context.settings_of(queue))
+            settings = self._spool.context.settings_of(queue)
+            ready.set_partitions(queue, settings)
             ready.load(queue)
+            if not settings.is_open:
+                self._spool.context.gates.learn(queue)
 
     # -- arrivals --------------------------------------------------------------------------------
 
@@ -270,6 +298,8 @@ class Receiver:
         metrics = self._spool.context.metrics
         metrics.observe(("batch_fill", queue), got / asked)
         metrics.set(("fill", queue), got / asked)
+        if not got and self._spool.context.gates.shut:
+            self._attend(queue)
 
     async def _poll(self) -> None:
         """Where events do not arrive: list the queues that someone waits for."""

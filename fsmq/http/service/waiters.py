@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from typing import TypeAlias
 
@@ -44,7 +44,7 @@ class Waiters:
     def __len__(self) -> int:
         return self._count
 
-    def queues(self) -> Iterable[str]:
+    def queues(self) -> list[str]:
         """The queues that someone waits for."""
         return list(self._queues)
 

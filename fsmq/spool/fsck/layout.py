@@ -76,6 +76,8 @@ class LayoutRules:
         path = self._tree.folder(CONFIG, name)
         if _draft.fullmatch(name):
             return left_draft(self._scene, path, found)
+        if name[0] == "." and self._tree.has_queue(name[1:].removesuffix(".limits")):
+            return None  # what its processes share
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         queue = name.removesuffix(".json")

@@ -20,6 +20,7 @@ from ..layout.transitions import QUEUES
 from ..layout.tree import Tree
 from . import listings
 from .events import Event, Events, Kind
+from .listeners import Listeners
 from .ready_index import ReadyIndex
 from .share import USUAL, WHOLE, Partitions, Share
 
@@ -72,10 +73,11 @@ class Ready:
         self._tree = tree
         self.share = share  # what this process prefers
         self._events = events
+        self.poll_interval = poll_interval
         self._polling = Throttle(_DISTRUST.share, poll_interval)
         self._entries: dict[str, _Entry] = {}
         self._partitions: dict[str, Partitions] = {}  # where a queue's is not the usual one
-        self._listeners: dict[str, tuple[Callable[[Event], None], Callable[[], None]]] = {}
+        self._listeners = Listeners()
         self._lock = threading.RLock()
         self._idle_checked = time.monotonic()
         if events is not None:
@@ -219,20 +221,19 @@ class Ready:
         on_loss: Callable[[], None] = lambda: None,
         *,
         changes: bool = False,
+        of: object = None,
     ) -> None:
         """Call ``on_event`` for events of another folder, in one order with all; None ends that.
 
-        on_loss: called when events were lost. changes: report times that were set, too.
-        Raises OSError.
+        on_loss: called when events were lost. changes: report times that were set, too. of: who
+        listens, where there are several. Raises OSError.
         """
         if self._events is None:
             return
         with self._lock:
-            if on_event is None:
-                self._listeners.pop(folder, None)
+            if not self._listeners.set(folder, of, on_event, on_loss):
                 self._events.unwatch(folder)
-            else:
-                self._listeners[folder] = on_event, on_loss
+            elif on_event is not None:
                 self._events.watch(folder, departures=True, changes=changes, lasting=True)
 
     def refresh(self) -> int:
@@ -246,8 +247,7 @@ class Ready:
                     lost |= event.kind is Kind.LOST
                     self._apply(event)
         if lost:
-            for _, on_loss in list(self._listeners.values()):
-                on_loss()
+            self._listeners.report_loss()
             self.on_lost()
         self._forget_idle()
         return len(events)
@@ -347,10 +347,9 @@ class Ready:
                 self._announce(queue, len(entry.index) - before)
 
     def _apply(self, event: Event) -> None:
-        listener = self._listeners.get(event.folder)
-        if listener is not None:
-            listener[0](event)
-        elif event.folder == QUEUES:
+        if self._listeners.report(event):
+            return
+        if event.folder == QUEUES:
             # A folder of this name came or went: what is known about the old one is void.
             self.forget(event.name)
             self._announce(event.name, EVERYONE)

@@ -27,7 +27,12 @@ _MAX_SETTINGS_BYTES = 64 * 1024
 _METHODS = Choice(*METHODS)
 # What came after the first programs, which take a file with such a member for one that cannot be
 # understood: it is written where it is not the default.
-_LATER = frozenset({"paused"})
+_LATER = frozenset({"paused", "max_in_flight", "max_rate", "max_burst"})
+
+
+def limits_name(queue: str) -> str:
+    """The file of ``config/`` that those share who keep a queue's limits."""
+    return f".{queue}.limits"
 
 
 class Setting(NamedTuple):
@@ -152,10 +157,40 @@ class QueueSettings:
         ),
     )
 
+    max_in_flight: int | None = field(
+        default=None,
+        metadata=_about(
+            Whole(1, 2**40, "messages"),
+            "how many may be claimed at one time, by all processes of all hosts",
+            null="any number",
+        ),
+    )
+    max_rate: float | None = field(
+        default=None,
+        metadata=_about(
+            Number(0.001, 1_000_000, "messages a second"),
+            "how many may be claimed in a second, by all processes of all hosts",
+            null="any number",
+        ),
+    )
+    max_burst: int | None = field(
+        default=None,
+        metadata=_about(
+            Whole(1, 1_000_000, "messages"),
+            "how many of `max_rate` may be claimed at once after a rest",
+            null="those of one second",
+        ),
+    )
+
     @property
     def is_open(self) -> bool:
         """Whether nothing but a want of messages keeps a claim from one."""
-        return self.paused is None
+        return self.paused is None and self.max_in_flight is None and self.max_rate is None
+
+    @property
+    def burst(self) -> float:
+        """How many messages of ``max_rate`` may be claimed at once."""
+        return self.max_burst or max(1.0, self.max_rate or 0.0)
 
     @property
     def paused_until(self) -> float:
@@ -316,6 +351,7 @@ class SettingsStore:
     def forget(self, queue: str) -> None:
         """Remove a queue's file. Raises OSError."""
         if self._tree.unlink(self.path(queue)):
+            self._tree.unlink(self._tree.folder(CONFIG, limits_name(queue)))
             self._tree.sync_folder(self._tree.folder(CONFIG))
 
     def path(self, queue: str) -> str:

@@ -8,54 +8,28 @@ it open; only meanwhile the file of settings is watched, and those who wait are 
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import TypeVar
 
 from ..index.events import Event
 from ..index.ready import EVERYONE, Ready
-from ..layout.settings import DEFAULTS, QueueSettings, SettingsStore
+from ..layout.settings import QueueSettings
 from ..layout.transitions import CONFIG
-from ..layout.tree import Tree
+from .gate import STEP_S, Gate, Scene, Turn
+from .in_flight import InFlight, Unlisted
 
+T = TypeVar("T")
 _LOOK_S = 1.0
-
-
-class Scene(Protocol):
-    """What gates need to know of a spool."""
-
-    @property
-    def tree(self) -> Tree: ...
-    @property
-    def settings(self) -> SettingsStore: ...
-    @property
-    def ready(self) -> Ready: ...
-    @property
-    def clock(self) -> Callable[[], float]: ...
-
-
-class Gate:
-    """What keeps claims of one queue back, by its settings."""
-
-    __slots__ = ("_opens_at", "settings")
-
-    def __init__(self, settings: QueueSettings) -> None:
-        self.settings = settings
-        self._opens_at = settings.paused_until
-
-    def opens_in(self, now: float) -> float:
-        """Seconds until a message can be claimed; infinite where only a change can open it."""
-        return max(0.0, self._opens_at - now)
-
-
-_OPEN = Gate(DEFAULTS)
 
 
 class Gates:
     """The gates of all queues that have one, as one process sees them. Safe in threads.
 
-    shut: those that have kept a claim back and were not seen open since. While it is empty, nobody
-        has to ask.
+    shut: those that have kept a claim back, and have not let all pass since. While it is empty,
+        nobody has to ask.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -64,20 +38,67 @@ class Gates:
         self._gates: dict[str, Gate] = {}
         self._opened: dict[str, float] = {}  # since (monotonic)
         self._watching: Ready | None = None
+        self._in_flight: InFlight | None = None
+        self._lock = threading.Lock()
 
-    def admit(self, queue: str, settings: QueueSettings, ids: Iterator[str]) -> Iterator[str]:
-        """Those of the ids that may be claimed. None is taken that may not."""
+    def close(self) -> None:
+        """Give descriptors back."""
+        for gate in self._gates.values():
+            gate.close()
+        self._gates.clear()
+
+    @contextmanager
+    def turn(self, queue: str, settings: QueueSettings) -> Iterator[Turn]:
+        """The claims of one call; at its end it is known whether one was kept back."""
         gate = self._gate(queue, settings)
-        if gate.opens_in(self._scene.clock()):
-            self._keep_shut(queue, gate)
-            return
-        if queue in self.shut:
-            self._open(queue)
-        yield from ids
+        turn = Turn(gate, lambda: self._keep_shut(queue, gate))
+        try:
+            yield turn
+        finally:
+            turn.pause()
 
-    def lets(self, queue: str, settings: QueueSettings) -> bool:
-        """Whether one message may be claimed that is chosen by its id."""
-        return settings.is_open or any(True for _ in self.admit(queue, settings, iter(("",))))
+    def one(self, queue: str, settings: QueueSettings, claim: Callable[[], T | None]) -> T | None:
+        """Claim one message that is chosen by its id; None if there is none, or it may not be.
+
+        Raises Unlisted, OSError, and what ``claim`` raises.
+        """
+        if settings.is_open and not self.shut:
+            return claim()
+        with self.turn(queue, settings) as turn:
+            found = claim() if turn.begin() else None
+            if found is not None:
+                turn.claimed()
+            return found
+
+    def limited(
+        self,
+        queue: str,
+        settings: QueueSettings,
+        ids: Iterator[str],
+        claims: Callable[[Iterator[str]], Generator[T | None, None, None]],
+    ) -> Generator[T | None, None, None]:
+        """As many of the claims of these ids as the settings let pass.
+
+        claims: makes them, as they are asked for; None is a rest. Raises Unlisted, and what they
+        raise.
+        """
+        with self.turn(queue, settings) as turn, closing(claims(turn.ids(ids))) as found:
+            for claim in found:
+                if claim is None:
+                    turn.pause()
+                else:
+                    turn.claimed()
+                yield claim
+        if not turn.is_kept_back:
+            self._let_pass(queue)
+
+    def _let_pass(self, queue: str) -> None:
+        """Note that a claim was not kept back, and that there was nothing more for it."""
+        gate = self.shut.get(queue)
+        if gate is not None and gate.settings.paused is not None:
+            self._open(queue)
+        elif gate is not None:
+            self.shut.pop(queue, None)
 
     def is_shut(self, queue: str) -> bool:
         """Whether a claim was kept back, and would be now."""
@@ -90,7 +111,8 @@ class Gates:
         No more than one: clocks are set, and events can be lost.
         """
         gate = self.shut.get(queue)
-        return 0.0 if gate is None else min(_LOOK_S, gate.opens_in(self._scene.clock()))
+        seconds = 0.0 if gate is None else gate.opens_in(self._scene.clock())
+        return max(STEP_S, min(_LOOK_S, seconds))
 
     def has_just_opened(self, queue: str) -> bool:
         """Whether a claim may have been kept back that was not waiting yet when it opened."""
@@ -102,13 +124,19 @@ class Gates:
         return False
 
     def look(self, queues: Iterable[str]) -> None:
-        """Read the settings of those that are shut again, and announce which are open.
+        """Read the settings of those that are shut again, and announce what may be claimed.
 
-        Where events do not arrive, it is to be called now and then. Raises OSError.
+        Where events do not arrive, it is to be called now and then. Raises Unlisted, OSError.
         """
         for queue in queues:
             if queue in self.shut:
                 self._look(queue)
+
+    def learn(self, queue: str) -> None:
+        """Count the claims of a queue, in a thread that may list folders. Raises OSError."""
+        settings = self._scene.settings.get(queue)
+        if settings.max_in_flight is not None:
+            self._gate(queue, settings).permits()
 
     def _look(self, queue: str) -> None:
         scene = self._scene
@@ -116,27 +144,57 @@ class Gates:
             self._open(queue)
             return
         gate = self._gate(queue, scene.settings.get(queue))
-        if gate.opens_in(scene.clock()):
-            self.shut[queue] = gate
-        else:
-            self._open(queue)
+        if not gate.is_limited:
+            if gate.opens_in(scene.clock()):
+                self.shut[queue] = gate
+            else:
+                self._open(queue)
+            return
+        self.shut[queue] = gate
+        if permits := gate.permits():
+            # It stays among the shut until a claim finds no more messages: who waits beyond these
+            # has to be woken, too.
+            gate.open()
+            self._announce(queue, permits)
 
     def _open(self, queue: str) -> None:
         self.shut.pop(queue, None)
-        self._gates.pop(queue, None)
         self._opened[queue] = time.monotonic()
+        self._announce(queue, EVERYONE)
+
+    def _announce(self, queue: str, count: int) -> None:
         announce = self._scene.ready.on_arrival
         if announce is not None:
-            announce(queue, EVERYONE, 0.0)
+            announce(queue, count, 0.0)
 
     def _gate(self, queue: str, settings: QueueSettings) -> Gate:
-        if settings.is_open:
-            self._gates.pop(queue, None)
-            return _OPEN
         gate = self._gates.get(queue)
-        if gate is None or gate.settings is not settings:
-            gate = self._gates[queue] = Gate(settings)
-        return gate
+        if gate is not None and gate.settings is settings:
+            return gate
+        with self._lock:
+            gate = self._gates.pop(queue, None)
+            if gate is not None and gate.settings == settings:
+                gate.settings = settings
+            else:
+                if gate is not None:
+                    gate.close()
+                gate = Gate(self._scene, queue, settings, self._counted())
+            if not settings.is_open:
+                self._gates[queue] = gate
+            return gate
+
+    def _counted(self) -> InFlight:
+        scene = self._scene
+        if self._in_flight is None:
+            self._in_flight = InFlight(scene.tree, scene.stamps, scene.ready, self._on_end)
+        return self._in_flight
+
+    def _on_end(self, queue: str) -> None:
+        """A claim has ended: one who waits because there were too many may try."""
+        gate = self.shut.get(queue)
+        if gate is not None and gate.settings.max_in_flight is not None:
+            gate.open()
+            self._announce(queue, 1)
 
     def _keep_shut(self, queue: str, gate: Gate) -> None:
         ready = self._scene.ready
@@ -144,7 +202,7 @@ class Gates:
         if self._watching is not ready:
             self._watching = ready
             try:
-                ready.listen(CONFIG, self._on_event, self._on_loss)
+                ready.listen(CONFIG, self._on_event, self._on_loss, of=self)
             except OSError:
                 pass  # no watches are left: who waits looks now and then, too
             # What was changed before the watch began was no event.
@@ -160,5 +218,5 @@ class Gates:
     def _on_loss(self, queues: Iterable[str] | None = None) -> None:
         try:
             self.look(list(self.shut) if queues is None else queues)
-        except OSError:
+        except (OSError, Unlisted):
             return  # the next claim reports it, or the next look finds out

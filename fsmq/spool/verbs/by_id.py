@@ -126,9 +126,8 @@ def find_id(context: Context, queue: str, given_id: str) -> Message | None:
 def claim_id(
     context: Context, queue: str, given_id: str, visibility: float | None
 ) -> Pending[Message | None]:
-    """Claim the message of an id, also if it is delayed; None if there is none, or it is claimed.
-
-    None, too, while the queue is paused.
+    """Claim the message of an id, also if it is delayed; None if there is none, or it is claimed,
+    and while the queue is paused or at a limit.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -138,22 +137,10 @@ def claim_id(
     try:
         with at_index(context, queue, given_id, "claim from"):
             settings = context.settings.get(queue)
-            if not context.gates.lets(queue, settings):
-                return Pending(Work(), lambda: None)
             deadline_ms = deadline_of(context, settings, visibility)
-            taken = None
-            for _ in range(ROUNDS):
-                found = standing(context, queue, given_id)
-                if found is None:
-                    break
-                taken = _claim(context, queue, found, deadline_ms, work)
-                if taken is not None or _is_claimed(context, queue, found):
-                    break
-            else:
-                raise Unavailable(f"the message of the id {given_id!r} keeps moving")
-            message = None
-            if taken is not None:
-                message = _message(context, queue, taken, deadline_ms)
+            take = partial(_take, context, queue, given_id, deadline_ms, work)
+            taken = context.gates.one(queue, settings, take)
+            message = taken and _message(context, queue, taken, deadline_ms)
     except BaseException:
         work.close()
         raise
@@ -177,6 +164,19 @@ class _Taken(NamedTuple):
     deliveries: int
     mtime_ns: int
     before: int | None
+
+
+def _take(
+    context: Context, queue: str, given_id: str, deadline_ms: int, work: Work
+) -> _Taken | None:
+    for _ in range(ROUNDS):
+        found = standing(context, queue, given_id)
+        if found is None:
+            return None
+        taken = _claim(context, queue, found, deadline_ms, work)
+        if taken is not None or _is_claimed(context, queue, found):
+            return taken
+    raise Unavailable(f"the message of the id {given_id!r} keeps moving")
 
 
 def _claim(

@@ -66,6 +66,8 @@ def claims_of(
 
     Yields None after every few ids that it has tried, for callers that may not run for long.
 
+    Here is asked, for all who claim, whether the queue is paused or at a limit.
+
     The caller has just seen that the queue is there.
 
     ids: what may be ready, in the order in which it is tried. is_wanted: see `claim_one`.
@@ -73,8 +75,26 @@ def claims_of(
     Raises:
         InvalidValue
         NoRoom: if ``is_wanted`` does; that message is left where it was.
+        Unlisted: the claims have to be counted first, in a thread that may list folders.
         OSError: nothing was claimed, and the reason was a fault, not a lost race.
     """
+    if settings.is_open and not context.gates.shut:
+        return _claims_of(context, queue, settings, ids, visibility, is_wanted)
+
+    def claims(some: Iterator[str]) -> Generator[Claim | None, None, None]:
+        return _claims_of(context, queue, settings, some, visibility, is_wanted)
+
+    return context.gates.limited(queue, settings, ids, claims)
+
+
+def _claims_of(
+    context: Context,
+    queue: str,
+    settings: QueueSettings,
+    ids: Iterator[str],
+    visibility: float | None,
+    is_wanted: IsWanted,
+) -> Generator[Claim | None, None, None]:
     deadline_ms = deadline_of(context, settings, visibility)
     faults: dict[str, OSError] = {}
     busy: list[str] = []
@@ -241,9 +261,7 @@ def too_large() -> OSError:
 def _alive(
     context: Context, settings: QueueSettings, queue: str, ids: Iterator[str]
 ) -> Iterator[str | None]:
-    """Those of the ids that may be claimed and have not expired, and None after every few."""
-    if context.gates.shut or not settings.is_open:
-        ids = context.gates.admit(queue, settings, ids)
+    """Those of the ids that have not expired, and None after every few."""
     expired = 0
     for number, message_id in enumerate(ids, 1):
         can_expire = settings.retention is not None or ".x" in message_id

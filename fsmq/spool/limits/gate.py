@@ -1,0 +1,256 @@
+"""The gate of one queue: its pause and its limits, as its settings were read."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from ..index.ready import Ready
+from ..layout.settings import QueueSettings, SettingsStore
+from ..layout.stamps import Stamps
+from ..layout.tree import Tree
+from .in_flight import InFlight, Unlisted
+from .shared import Line, Shared
+
+# A rate is kept in steps of this time: who waits for a message need not wake for each.
+STEP_S = 0.02
+# When it is worth another try where another process holds the lock of the limits.
+_BUSY_S = 0.01
+# How long the loop of a server may be held up by a thread of its own that counts claims.
+_PATIENCE_S = 0.005
+# What sums of fractions may lack of a whole.
+_GRAIN = 1e-4
+# Clocks of hosts differ by less.
+_SKEW_S = 10.0
+
+
+class Scene(Protocol):
+    """What gates need to know of a spool."""
+
+    @property
+    def tree(self) -> Tree: ...
+    @property
+    def settings(self) -> SettingsStore: ...
+    @property
+    def stamps(self) -> Stamps: ...
+    @property
+    def ready(self) -> Ready: ...
+    @property
+    def clock(self) -> Callable[[], float]: ...
+
+
+class Gate:
+    """What keeps claims of one queue back. Safe in threads.
+
+    A limit is kept by all processes together: who claims holds the lock of a small file, in which
+    stand the messages that may still be claimed by the rate. A process takes some of them at a
+    time. Where there are no locks each process keeps its share of the rate.
+    """
+
+    def __init__(
+        self, scene: Scene, queue: str, settings: QueueSettings, in_flight: InFlight
+    ) -> None:
+        self.settings = settings
+        self._scene = scene
+        self._queue = queue
+        self._in_flight = in_flight
+        self._shared = Shared(scene.tree, queue)
+        self._lock = threading.Lock()
+        self._line = Line()
+        self._lease = 0.0  # of the rate: messages that this process may claim
+        self._limited_until = 0.0  # in monotonic seconds, for those who wait
+
+    @property
+    def is_limited(self) -> bool:
+        return self.settings.max_in_flight is not None or self.settings.max_rate is not None
+
+    def opens_in(self, now: float) -> float:
+        """Seconds until it is worth a try to claim; infinite where only a change can open it."""
+        limited = self._limited_until - time.monotonic() if self._limited_until else 0.0
+        return max(0.0, self.settings.paused_until - now, limited)
+
+    def open(self) -> None:
+        """Note that it is worth a try: a claim has ended."""
+        self._limited_until = 0.0
+
+    def close(self) -> None:
+        with self._lock:
+            self._shared.close()
+        if self.settings.max_in_flight is not None:
+            self._in_flight.forget(self._queue)
+
+    def permits(self) -> int:
+        """About how many messages may be claimed now; tries of others are not seen. OSError."""
+        now = self._scene.clock()
+        if self.settings.paused_until > now:
+            return 0
+        most = math.inf
+        if self.settings.max_rate is not None:
+            most = self._lease + self._tokens(self._line, now)
+        if self.settings.max_in_flight is not None:
+            if not self._enter():
+                self._limited_until = time.monotonic() + _BUSY_S
+                return 0
+            try:
+                most = min(most, self._room(now))
+            finally:
+                self.leave()
+        if most < 1 - _GRAIN:
+            self._keep_back(now)
+        return int(min(most + _GRAIN, 1 << 20))
+
+    def enter(self) -> bool:
+        """Begin the claim of one message; False if none may be claimed now.
+
+        Until `leave` no other process claims one, if there is a limit. Raises Unlisted, OSError.
+        """
+        now = self._scene.clock()
+        if not self.is_limited or self.settings.paused_until > now:
+            return self.settings.paused_until <= now
+        if not self._enter():
+            self._limited_until = time.monotonic() + _BUSY_S
+            return False
+        entered = False
+        try:
+            entered = self._has_room(now) and self._has_lease(now)
+        finally:
+            if not entered:
+                self._keep_back(now)
+                self.leave()
+        return entered
+
+    def claimed(self) -> None:
+        """A message was claimed. Raises OSError."""
+        if self.settings.max_rate is not None:
+            self._lease -= 1
+        if self.settings.max_in_flight is not None:
+            self._line = self._line._replace(granted=self._line.granted + 1)
+            self._shared.write(self._line)
+
+    def leave(self) -> None:
+        """End what `enter` began."""
+        if self._lock.locked():
+            if self._has_file:
+                self._shared.unlock()
+                self._has_file = False
+            self._lock.release()
+
+    _has_file = False  # whether the file is locked
+
+    def _enter(self) -> bool:
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            return False
+        if self.settings.max_in_flight is None and self._lease >= 1:
+            return True  # a part of the rate is its own
+        try:
+            if self._shared.lock():
+                self._has_file = True
+                self._line = self._shared.read()
+                return True
+        except BaseException:
+            self._lock.release()
+            raise
+        self._lock.release()
+        return False
+
+    def _has_room(self, now: float) -> bool:
+        return self.settings.max_in_flight is None or self._room(now) >= 1
+
+    def _room(self, now: float) -> int:
+        """How many more may be claimed at one time."""
+        limit = self.settings.max_in_flight or 0
+        return limit - self._in_flight.count(self._queue, int(now * 1000), self._line.granted)
+
+    def _has_lease(self, now: float) -> bool:
+        """Take some messages of the rate, if there is none left; whether there is one."""
+        if self.settings.max_rate is None or self._lease >= 1:
+            return True
+        tokens = self._lease + self._tokens(self._line, now)
+        take = min(tokens, max(1.0, self._rate * STEP_S))
+        take = math.floor(take + _GRAIN)
+        # The time of another process, which has been here since our look at the clock, stays.
+        at = self._line.at if 0 < self._line.at - now < _SKEW_S else now
+        self._lease = float(max(0, take))
+        self._line = self._line._replace(tokens=tokens - self._lease, at=at)
+        if self._shared.has_locks:
+            self._shared.write(self._line)
+        return take >= 1
+
+    def _tokens(self, line: Line, now: float) -> float:
+        """What may be claimed by the rate, beside what processes have taken."""
+        burst = self.settings.burst
+        if line.tokens is None:
+            return burst
+        age = now - line.at
+        # A clock a little behind another host's gives nothing; one that was set begins anew.
+        more = 0.0 if age < 0 else age * self._rate
+        return min(burst, line.tokens + more) if age > -_SKEW_S else 0.0
+
+    @property
+    def _rate(self) -> float:
+        rate = self.settings.max_rate or 0.0
+        return rate if self._shared.has_locks else rate / self._scene.ready.share.of
+
+    def _keep_back(self, now: float) -> None:
+        """Let nobody try before it can help."""
+        waits = [0.0]
+        if self.settings.max_rate is not None and self._lease < 1:
+            lack = 1 - _GRAIN - self._tokens(self._line, now)
+            if lack > 0:
+                step = min(STEP_S, self.settings.burst / self._rate / 2)
+                waits.append(max(step, lack / self._rate))
+        if self.settings.max_in_flight is not None and len(waits) == 1:
+            ready, next_ms = self._scene.ready, self._in_flight.next_ms(self._queue)
+            ends = math.inf if next_ms is None else max(0.001, next_ms / 1000 - now)
+            waits.append(min(ends, ready.poll_interval) if ready.polls else ends)
+        self._limited_until = time.monotonic() + max(waits)
+
+
+class Turn:
+    """The claims of one call, each asked of the gate before its id is taken."""
+
+    def __init__(self, gate: Gate, keep_shut: Callable[[], None]) -> None:
+        self._gate = gate
+        self._keep_shut = keep_shut
+        self._entered = False
+        self._claimed = 0
+        self.is_kept_back = False
+
+    def ids(self, ids: Iterator[str]) -> Iterator[str]:
+        """Ids as long as one may be claimed. Raises Unlisted, OSError."""
+        while self.begin():
+            message_id = next(ids, None)
+            if message_id is None:
+                self.pause()
+                return
+            yield message_id
+
+    def begin(self) -> bool:
+        """Be sure that a message may be claimed. Raises OSError, Unlisted before the first."""
+        if not self._entered:
+            try:
+                self._entered = self._gate.enter()
+            except Unlisted:
+                if not self._claimed:
+                    raise
+            if not self._entered:
+                self.is_kept_back = True
+                self._keep_shut()
+        return self._entered
+
+    def claimed(self) -> None:
+        """A message was claimed; others may claim the next. Raises OSError."""
+        self._claimed += 1
+        try:
+            self._gate.claimed()
+        finally:
+            self.pause()
+
+    def pause(self) -> None:
+        """Let others claim."""
+        if self._entered:
+            self._entered = False
+            self._gate.leave()

@@ -1,0 +1,148 @@
+"""How many claims of a queue hold, for the queues that limit them.
+
+File events keep the count where they arrive: each rename is reported before it returns, so who
+comes after it, behind the lock that all claims of such a queue need, counts it. Without events
+``delay/`` is listed now and then; what was claimed since is added, and what ended since is not
+known: the count is never too small.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from ..errors import Unavailable
+from ..index import listings
+from ..index.events import Event, Kind
+from ..index.ready import Ready
+from ..index.timers import Timers
+from ..layout.names import split_entry
+from ..layout.stamps import Stamps
+from ..layout.throttle import Throttle
+from ..layout.transitions import DELAY
+from ..layout.tree import Tree
+
+_SHARE = 0.05
+
+
+class Unlisted(Unavailable):
+    """The claims of a queue have to be counted first, in a thread that may list folders."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the claims of queue {queue!r} have to be counted", 1)
+        self.queue = queue
+
+
+class _Claims:
+    """The claims of one queue. unknown: ids in ``delay/`` that are to be looked at."""
+
+    def __init__(self) -> None:
+        self.timers = Timers()
+        self.unknown: set[str] = set()
+        self.is_listed = False
+        self.due = 0.0  # the next listing, where no events arrive
+        self.granted = 0  # claims ever made, when it was listed
+
+
+class InFlight:
+    """Counts the claims of some queues. Safe in threads.
+
+    on_end: called with a queue when one of its claims has ended, as far as events tell.
+    """
+
+    def __init__(
+        self, tree: Tree, stamps: Stamps, ready: Ready, on_end: Callable[[str], None]
+    ) -> None:
+        self._tree = tree
+        self._stamps = stamps
+        self._ready = ready
+        self._on_end = on_end
+        self._folder = tree.folder(DELAY)
+        self._lock = threading.RLock()
+        self._queues: dict[str, _Claims] = {}
+        self._polling = Throttle(_SHARE, ready.poll_interval)
+
+    def count(self, queue: str, now_ms: int, granted: int) -> int:
+        """How many claims of a queue hold, while the lock of its limits is held.
+
+        granted: how many claims were ever made. Raises Unlisted, OSError.
+        """
+        claims = self._queues.get(queue)
+        if claims is None or not claims.is_listed:
+            claims = self._list(queue, granted)
+        elif self._ready.polls:
+            if time.monotonic() >= claims.due and listings.are_allowed():
+                claims = self._list(queue, granted)
+        else:
+            self._ready.refresh()
+        with self._lock:
+            self._look_up(queue, claims)
+            while claims.timers.pop_due(now_ms) is not None:
+                pass
+            more = max(0, granted - claims.granted) if self._ready.polls else 0
+            return len(claims.timers) + more
+
+    def next_ms(self, queue: str) -> int | None:
+        """When the next claim ends, in Unix milliseconds."""
+        with self._lock:
+            claims = self._queues.get(queue)
+            return None if claims is None else claims.timers.next_ms()
+
+    def forget(self, queue: str) -> None:
+        """Count a queue no more."""
+        with self._lock:
+            self._queues.pop(queue, None)
+            is_last = not self._queues
+        if is_last:
+            self._ready.listen(self._folder, None, of=self)
+
+    def _list(self, queue: str, granted: int) -> _Claims:
+        if not listings.are_allowed():
+            raise Unlisted(queue)
+        started = time.monotonic()
+        claims = _Claims()
+        claims.granted = granted
+        with self._lock:
+            self._queues[queue] = claims
+        # Watch first, list afterwards: what comes in between is seen twice, never missed.
+        # (Without our lock: events are handed over under a lock of their own.)
+        self._ready.listen(self._folder, self._on_event, self._on_loss, changes=True, of=self)
+        prefix = queue + ":"
+        names = [n for n in self._tree.names(self._folder) if n.startswith(prefix)]
+        with self._lock:
+            claims.unknown.update(p[1] for p in map(split_entry, names) if p and p[0] == queue)
+            self._look_up(queue, claims)
+            claims.is_listed = True
+        claims.due = time.monotonic() + self._polling.pause(time.monotonic() - started)
+        return claims
+
+    def _look_up(self, queue: str, claims: _Claims) -> None:
+        while claims.unknown:
+            message_id = claims.unknown.pop()
+            found = self._tree.stat(self._tree.folder(DELAY, f"{queue}:{message_id}"))
+            stamp = found and self._stamps.decode(message_id, found.st_mtime_ns)
+            # Where times are coarse no count is known, and a delay counts as a claim.
+            if stamp and stamp.deliveries != 0:
+                claims.timers.start(message_id, stamp.deadline_ms)
+            else:
+                claims.timers.cancel(message_id)
+
+    def _on_event(self, event: Event) -> None:
+        parts = split_entry(event.name)
+        with self._lock:
+            claims = self._queues.get(parts[0]) if parts is not None else None
+            if parts is None or claims is None:
+                return
+            queue, message_id = parts
+            if event.kind is not Kind.LEFT:
+                claims.unknown.add(message_id)
+                return
+            claims.unknown.discard(message_id)
+            claims.timers.cancel(message_id)
+        self._on_end(queue)
+
+    def _on_loss(self) -> None:
+        with self._lock:
+            for claims in self._queues.values():
+                claims.is_listed = False

@@ -1,0 +1,260 @@
+"""Limits of claims: how many at a time, how many in a second, kept by all processes together."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, Queue, Spool
+from fsmq.spool.consumers.claims import claim_ids
+from fsmq.spool.consumers.window import Window
+from fsmq.spool.fsck import check
+from tests.spool.helpers import Clock
+
+
+def put(queue: Queue, number: int) -> None:
+    queue.put_many([b"%d" % n for n in range(number)])
+
+
+# -- at one time ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("watch", ["events", "poll"])
+def test_no_more_are_in_flight_than_allowed(root: Path, clock: Clock, watch: str) -> None:
+    one = Spool(root, sync="none", clock=clock, watch=watch, poll_interval=0.01)
+    with one as spool, Spool(root, sync="none", clock=clock) as other:
+        jobs, theirs = spool.queue("jobs", create=True), other.queue("jobs")
+        put(jobs, 10)
+        jobs.configure(max_in_flight=3)
+        held = jobs.claim(2)
+        assert (len(held), len(theirs.claim(5)), len(jobs.claim(5))) == (2, 1, 0)
+        theirs.ack(held[0])
+        assert len(jobs.claim(5, wait=30)) == 1
+        held[1].release()
+        assert len(theirs.claim(5)) == 1
+        assert jobs.claim(5) == []
+        clock.advance(31)  # the claims have ended, whether a mover has noticed or not
+        ended: list[object] = []
+        while len(ended) < 3:  # without events some are noticed later
+            ended += jobs.claim(5, wait=30)
+        assert len(ended) == 3
+        assert theirs.claim() == []
+
+
+def test_delayed_messages_are_not_in_flight(jobs: Queue) -> None:
+    jobs.put_many([NewMessage(b"x", delay=60)] * 3)
+    put(jobs, 2)
+    jobs.configure(max_in_flight=1)
+    assert len(jobs.claim(2)) == 1
+    assert jobs.claim() == []
+
+
+def test_a_renewed_claim_counts_as_long_as_it_holds(jobs: Queue, clock: Clock) -> None:
+    put(jobs, 2)
+    jobs.configure(max_in_flight=1)
+    [held] = jobs.claim()
+    clock.advance(29)
+    held.renew(60)
+    clock.advance(10)
+    assert jobs.claim() == []
+    held.renew(1)
+    clock.advance(2)
+    assert len(jobs.claim()) == 1
+
+
+def test_an_ack_wakes_who_waits_in_another_process(root: Path) -> None:
+    with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
+        jobs = spool.queue("jobs", create=True)
+        put(jobs, 2)
+        jobs.configure(max_in_flight=1)
+        [held] = jobs.claim()
+        found = after_it_is_shut(spool, jobs, lambda: other.queue("jobs").ack(held))
+        assert len(found) == 1
+
+
+def test_a_higher_limit_wakes_who_waits(root: Path) -> None:
+    with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
+        jobs = spool.queue("jobs", create=True)
+        put(jobs, 2)
+        jobs.configure(max_in_flight=1)
+        jobs.claim()
+        found = after_it_is_shut(
+            spool, jobs, lambda: other.queue("jobs").configure(max_in_flight=2)
+        )
+        assert len(found) == 1
+
+
+def after_it_is_shut(spool: Spool, jobs: Queue, then: object) -> list[object]:
+    """What one gets who waits for a message and is kept back, when something is done."""
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.extend(jobs.claim(wait=60)))
+    thread.start()
+    while "jobs" not in spool.context.gates.shut:
+        time.sleep(0.001)
+    started = time.monotonic()
+    then()  # type: ignore[operator]
+    thread.join()
+    assert time.monotonic() - started < 30
+    return found
+
+
+def test_who_waits_at_a_limit_rests(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs", create=True)
+        put(jobs, 3)
+        jobs.configure(max_in_flight=1, max_rate=0.5)
+        jobs.claim(visibility=600)
+        before = time.thread_time()
+        assert jobs.claim(wait=1.5) == []
+        assert time.thread_time() - before < 0.2
+
+
+def test_a_killed_holder_leaks_nothing(root: Path, spool: Spool) -> None:
+    jobs = spool.queue("jobs", create=True)
+    put(jobs, 4)
+    jobs.configure(max_in_flight=2)
+
+    child = os.fork()
+    if not child:
+        opened = Spool(root, sync="none")
+        with opened.context.gates.turn("jobs", opened.settings("jobs")) as turn:
+            turn.begin()
+            os.kill(os.getpid(), 9)
+    assert os.waitpid(child, 0)[1] == 9
+    assert len(jobs.claim(4)) == 2
+
+
+def test_a_consumer_keeps_the_limits(jobs: Queue) -> None:
+    put(jobs, 10)
+    jobs.spool.deliver()
+    jobs.configure(max_in_flight=4)
+    window = Window(jobs.spool.tree, "jobs")
+    assert len(jobs.spool.complete(claim_ids(jobs.spool.context, window, 10))) == 4
+    assert jobs.claim() == []
+
+
+def test_a_claim_by_id_keeps_the_limits(spool: Spool) -> None:
+    spool.create_queue("tasks", index=True)
+    tasks = spool.indexed("tasks")
+    tasks.upsert([NewMessage(b"x", id=i) for i in "abc"])
+    spool.configure("tasks", {"max_in_flight": 1})
+    assert tasks.claim("b") is not None
+    assert tasks.claim("a") is None
+    tasks.ack("b")
+    assert tasks.claim("a") is not None
+
+
+# -- in a second ----------------------------------------------------------------------------------
+
+
+def test_no_more_in_a_second_than_allowed(root: Path, clock: Clock) -> None:
+    with (
+        Spool(root, sync="none", clock=clock) as spool,
+        Spool(root, sync="none", clock=clock) as other,
+    ):
+        queues = spool.queue("jobs", create=True), other.queue("jobs")
+        put(queues[0], 300)
+        queues[0].configure(max_rate=20, max_burst=5)
+
+        def claimed() -> int:
+            return sum(len(queue.claim(3)) for _ in range(10) for queue in queues)
+
+        assert claimed() == 5
+        for _ in range(10):
+            clock.advance(0.1)
+            assert claimed() == 2
+        clock.advance(60)
+        assert claimed() == 5
+
+
+def test_a_slow_rate(jobs: Queue, clock: Clock) -> None:
+    put(jobs, 5)
+    jobs.configure(max_rate=0.1)
+    assert len(jobs.claim(5)) == 1
+    clock.advance(9.9)
+    assert jobs.claim(5) == []
+    clock.advance(0.2)
+    assert len(jobs.claim(5)) == 1
+
+
+def test_an_empty_queue_uses_nothing_up(jobs: Queue) -> None:
+    jobs.configure(max_rate=1, max_burst=2)
+    for _ in range(10):
+        assert jobs.claim() == []
+    put(jobs, 3)
+    assert len(jobs.claim(3)) == 2
+
+
+def test_a_clock_that_is_set_back_begins_anew(jobs: Queue, clock: Clock) -> None:
+    put(jobs, 9)
+    jobs.configure(max_rate=1, max_burst=2)
+    assert len(jobs.claim(9)) == 2
+    clock.advance(-3600)
+    assert jobs.claim(9) == []
+    clock.advance(1.1)
+    assert len(jobs.claim(9)) == 1
+
+
+def test_who_waits_gets_the_next_in_time(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs", create=True)
+        put(jobs, 4)
+        jobs.configure(max_rate=5, max_burst=1)
+        started = time.monotonic()
+        for _ in range(4):
+            assert len(jobs.claim(wait=30)) == 1
+        assert time.monotonic() - started >= 0.55
+
+
+# -- the settings, and what lies on disk ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"max_in_flight": 0}, "max_in_flight: must be a whole number from 1 to 1099511627776"),
+        ({"max_in_flight": True}, "max_in_flight: must be a whole number"),
+        ({"max_rate": 0}, "max_rate: must be a number of messages a second from 0.001 to 1000000"),
+        ({"max_rate": float("inf")}, "max_rate: must be a number of messages a second"),
+        ({"max_burst": 0}, "max_burst: must be a whole number from 1 to 1000000"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(jobs: Queue, wrong: dict[str, object], told: str) -> None:
+    with pytest.raises(InvalidValue, match=told):
+        jobs.configure(**wrong)
+
+
+def test_nothing_is_made_without_a_limit(jobs: Queue, root: Path) -> None:
+    put(jobs, 2)
+    jobs.configure(max_depth=5)
+    jobs.claim(2)
+    assert os.listdir(root / "config") == ["jobs.json"]
+    assert not jobs.spool.context.gates._gates
+
+
+def test_the_file_of_the_limits_goes_with_the_queue(jobs: Queue, root: Path) -> None:
+    put(jobs, 2)
+    jobs.configure(max_rate=5, max_in_flight=1)
+    jobs.claim(2)
+    assert sorted(os.listdir(root / "config")) == [".jobs.limits", "jobs.json"]
+    assert check(root, clock=lambda: time.time() + 1000).findings == []
+    jobs.delete()
+    assert os.listdir(root / "config") == []
+    jobs.create()
+    put(jobs, 2)
+    jobs.configure(max_in_flight=1)
+    assert len(jobs.claim(2)) == 1
+
+
+def test_a_torn_file_begins_anew(jobs: Queue, root: Path) -> None:
+    put(jobs, 5)
+    jobs.configure(max_in_flight=2, max_rate=50)
+    jobs.claim()
+    (root / "config" / ".jobs.limits").write_bytes(b"\0" * 80)
+    assert len(jobs.claim(5)) == 1
+    assert json.loads((root / "config" / "jobs.json").read_text())["max_in_flight"] == 2
