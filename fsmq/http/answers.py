@@ -12,3 +12,11 @@ from aiohttp.web import Response
 def json_answer(status: int, content: Mapping[str, Any]) -> Response:
     body = json.dumps(content) + "\n"
     return Response(status=status, body=body.encode(), content_type="application/json")
+
+
+def made(is_new: bool, content: Mapping[str, Any], path: str) -> Response:
+    """The answer to what makes something where it is missing: 201 with its path, or 200."""
+    answer = json_answer(201 if is_new else 200, content)
+    if is_new:
+        answer.headers["Location"] = path
+    return answer

@@ -29,6 +29,7 @@ from .native.dialect import NativeDialect
 from .native.quick import Quick
 from .problems import (
     InternalError,
+    MethodNotAllowed,
     Overloaded,
     SlowBody,
     Unauthorized,
@@ -181,6 +182,9 @@ class Server:
             call.operation = endpoint.operation
             return await endpoint.handler(call)
         except FsmqError as error:
+            if isinstance(error, MethodNotAllowed) and request.method == hdrs.METH_OPTIONS:
+                allowed = sorted({*error.allowed, hdrs.METH_OPTIONS})
+                return Response(status=204, headers={hdrs.ALLOW: ", ".join(allowed)})
             response = dialect.problem(error)
             if isinstance(error, _BODY_LEFT) and not (
                 isinstance(error, Overloaded) and request.content.is_eof()

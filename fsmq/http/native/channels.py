@@ -23,10 +23,11 @@ from fsmq.spool.log.record import LogMessage
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ...wire import moment
-from ..answers import json_answer
+from ..answers import json_answer, made
 from ..describe import (
     BYTES,
     JSON,
+    LOCATION,
     MAX_SETTINGS_BYTES,
     QUEUE_NAME,
     Answer,
@@ -147,7 +148,7 @@ class Channels(Handlers):
         body=Body(f"{_SETTINGS_BODY}; empty: the defaults", {JSON: CHANGE}),
         answers={
             200: Answer("It existed already, and is as it was", _CREATED),
-            201: Answer("It was created, durably", _CREATED),
+            201: Answer("It was created, durably", _CREATED, LOCATION),
             **guarded(NoSuchLog, *OF_BODIES, Unavailable),
         },
     )
@@ -160,7 +161,7 @@ class Channels(Handlers):
         opened = self._spool.log(log).channel(channel)
         created = await self._service.logs.run(partial(opened.create, start, **settings))
         answer = {"log": log, "channel": channel, "created": created}
-        return json_answer(201 if created else 200, answer)
+        return made(created, answer, f"/_logs/{log}/channels/{channel}")
 
     CONFIGURE = Operation(
         id="configure_channel",

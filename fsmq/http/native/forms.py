@@ -21,6 +21,7 @@ from fsmq.spool.layout.names import (
     MAX_FILE_NAME_BYTES,
     MAX_OWN_ID_BYTES,
     MAX_PRIORITY,
+    can_carry,
 )
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
 from fsmq.spool.layout.stamps import MAX_COUNT
@@ -48,7 +49,7 @@ from ..describe import (
     whole,
 )
 from ..routing import bodies
-from ..routing.headers import ATTRIBUTE
+from ..routing.headers import ATTRIBUTE, TRACE, own_headers
 
 # What stands around messages in JSON.
 MESSAGES = (b'{"messages": [', b", ", b"]}\n")
@@ -159,7 +160,8 @@ MESSAGE_HEADERS = {
 }
 ATTRIBUTES = (
     "Each attribute is a header `X-Message-Attribute-{name}`; a name has 1 to 128 characters of"
-    " `A-Z a-z 0-9 _ . -` and does not begin with one of the last three."
+    " `A-Z a-z 0-9 _ . -` and does not begin with one of the last three. `traceparent`,"
+    " `tracestate` and CloudEvents' `ce-*` are attributes under their own names, too."
 )
 
 
@@ -169,6 +171,9 @@ ATTRIBUTES = (
 def new_message(body: bytes, given: Values, kept: tuple[str | None, dict[str, str]]) -> NewMessage:
     """The message of a POST: its body, its query, and what it keeps of its headers."""
     content_type, attributes = kept
+    if attributes and not can_carry(given[OWN_ID]):
+        # Programs send these with every request, whoever their user is: no reason to refuse it.
+        attributes = {name: v for name, v in attributes.items() if name not in TRACE}
     return NewMessage(
         body, given[DELAY], given[PRIORITY], given[TTL], given[OWN_ID], content_type, attributes
     )
@@ -238,6 +243,9 @@ def headers_of(message: Message) -> dict[str, str]:
         headers["X-Message-Priority"] = str(message.priority)
     for name, value in message.attributes.items():
         headers[ATTRIBUTE + name] = one_line(value)
+    if message.attributes:
+        for name, value in own_headers(message.attributes).items():
+            headers[name] = one_line(value)
     headers[hdrs.CONTENT_TYPE] = one_line(message.content_type or "application/octet-stream")
     return headers
 

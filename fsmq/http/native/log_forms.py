@@ -40,7 +40,7 @@ from ..describe import (
     whole,
 )
 from ..routing import bodies
-from ..routing.headers import ATTRIBUTE
+from ..routing.headers import ATTRIBUTE, own_headers
 from .forms import MOMENT, one_line
 from .queues import setting_schema
 
@@ -194,6 +194,9 @@ def headers_of(message: LogMessage) -> dict[str, str]:
             headers[name] = one_line(value)
     for name, value in message.attributes.items():
         headers[ATTRIBUTE + name] = one_line(value)
+    if message.attributes:
+        for name, value in own_headers(message.attributes).items():
+            headers[name] = one_line(value)
     headers[hdrs.CONTENT_TYPE] = one_line(message.content_type or "application/octet-stream")
     return headers
 

@@ -18,11 +18,12 @@ from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ...wire import MAX_BATCH_BYTES, exact_moment
-from ..answers import json_answer
+from ..answers import json_answer, made
 from ..connection.pieces import listed
 from ..describe import (
     BYTES,
     JSON,
+    LOCATION,
     MAX_SETTINGS_BYTES,
     QUEUE_NAME,
     Answer,
@@ -140,7 +141,7 @@ class Logs(Handlers):
         body=Body(f"{_SETTINGS_BODY}; empty: the defaults", {JSON: CHANGE}),
         answers={
             200: Answer("It existed already, and is as it was", _CREATED),
-            201: Answer("It was created, durably", _CREATED),
+            201: Answer("It was created, durably", _CREATED, LOCATION),
             **guarded(*OF_BODIES, Unavailable),
         },
     )
@@ -152,7 +153,7 @@ class Logs(Handlers):
         settings = changes_in(body) if body else {}
         create = partial(self._spool.open_logs.create, log, settings)
         created = await self._service.logs.run(create)
-        return json_answer(201 if created else 200, {"log": log, "created": created})
+        return made(created, {"log": log, "created": created}, f"/_logs/{log}")
 
     CONFIGURE = Operation(
         id="configure_log",

@@ -16,10 +16,11 @@ from fsmq.spool.layout.names import check_queue, split_shard
 from fsmq.spool.layout.settings import DEFAULTS, Setting
 from fsmq.spool.views.counts import Counts
 
-from ..answers import json_answer
+from ..answers import json_answer, made
 from ..connection.pieces import listed
 from ..describe import (
     JSON,
+    LOCATION,
     MAX_SETTINGS_BYTES,
     QUEUE,
     QUEUE_NAME,
@@ -177,7 +178,7 @@ class Queues(Handlers):
         parameters=(QUEUE, INDEX),
         answers={
             200: Answer("It existed already", _CREATED),
-            201: Answer("It was created, durably", _CREATED),
+            201: Answer("It was created, durably", _CREATED, LOCATION),
             **guarded(UnreadableBody, SlowBody, Unavailable),
         },
     )
@@ -188,7 +189,7 @@ class Queues(Handlers):
         await call.discard_body(self._service.read_timeout)
         create = partial(self._spool.create_queue, queue, index=index is not None)
         created = await self._service.in_thread(create)
-        return json_answer(201 if created else 200, {"queue": queue, "created": created})
+        return made(created, {"queue": queue, "created": created}, f"/{queue}")
 
     CONFIGURE = Operation(
         id="configure_queue",

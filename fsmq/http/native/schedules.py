@@ -27,10 +27,11 @@ from fsmq.spool.schedules.schedule_settings import (
 )
 
 from ...wire import moment, quote_id
-from ..answers import json_answer
+from ..answers import json_answer, made
 from ..connection.pieces import listed
 from ..describe import (
     JSON,
+    LOCATION,
     MESSAGE_ID,
     QUEUE_NAME,
     Answer,
@@ -175,7 +176,7 @@ class Schedules(Handlers):
             201: Answer(
                 "It was created, durably",
                 {JSON: _STATE},
-                {"Location": Header("its URL", text(), always=True)},
+                LOCATION,
             ),
             **guarded(*OF_BODIES, Unavailable),
         },
@@ -190,10 +191,7 @@ class Schedules(Handlers):
         given = {one.name: getattr(content, one.name) for one in fields(ScheduleSettings)}
         created = await self._service.in_thread(lambda: schedule.define(**given))
         state = await self._service.in_thread(schedule.state)
-        answer = json_answer(201 if created else 200, as_json(state))
-        if created:
-            answer.headers["Location"] = f"/_schedules/{schedule.name}"
-        return answer
+        return made(created, as_json(state), f"/_schedules/{schedule.name}")
 
     CONFIGURE = Operation(
         id="configure_schedule",

@@ -16,11 +16,12 @@ from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.topics import as_json
 
 from ...wire import quote_id
-from ..answers import json_answer
+from ..answers import json_answer, made
 from ..connection.pieces import listed
 from ..describe import (
     BYTES,
     JSON,
+    LOCATION,
     MESSAGE_ID,
     QUEUE,
     QUEUE_NAME,
@@ -133,7 +134,7 @@ class Topics(Handlers):
         parameters=(_TOPIC,),
         answers={
             200: Answer("It existed already", _CREATED),
-            201: Answer("It was created, durably", _CREATED),
+            201: Answer("It was created, durably", _CREATED, LOCATION),
             **guarded(UnreadableBody, SlowBody, Unavailable),
         },
     )
@@ -143,7 +144,7 @@ class Topics(Handlers):
         call.read()
         await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_topic, topic)
-        return json_answer(201 if created else 200, {"topic": topic, "created": created})
+        return made(created, {"topic": topic, "created": created}, f"/_topics/{topic}")
 
     DELETE = Operation(
         id="delete_topic",
@@ -172,7 +173,7 @@ class Topics(Handlers):
         ),
         answers={
             200: Answer("It was subscribed already; the new filter is in force", _SUBSCRIBED),
-            201: Answer("It is subscribed, durably", _SUBSCRIBED),
+            201: Answer("It is subscribed, durably", _SUBSCRIBED, LOCATION),
             **guarded(NoSuchTopic, NoSuchQueue, Unavailable, *OF_BODIES),
         },
     )
@@ -184,7 +185,7 @@ class Topics(Handlers):
         filter = Filter.parse(body)
         added = await self._service.in_thread(self._spool.subscribe, topic, queue, filter)
         answer = {"topic": topic, **as_json({queue: filter})[0], "created": added}
-        return json_answer(201 if added else 200, answer)
+        return made(added, answer, f"/_topics/{topic}/queues/{queue}")
 
     UNSUBSCRIBE = Operation(
         id="unsubscribe",

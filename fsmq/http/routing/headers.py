@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from aiohttp import hdrs
@@ -9,6 +10,12 @@ from aiohttp import hdrs
 from fsmq.spool.errors import InvalidValue
 
 ATTRIBUTE = "X-Message-Attribute-"
+# Headers that stand for an attribute of their own name: those of W3C's Trace Context, and those of
+# CloudEvents in the binary mode.
+TRACE = frozenset(("traceparent", "tracestate"))
+EVENT = "ce-"
+_event = re.compile(r"ce-[a-z0-9]{1,64}")
+_ATTRIBUTE = ATTRIBUTE.lower()
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
 _NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
 
@@ -19,13 +26,37 @@ def kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]
     attributes: dict[str, str] = {}
     seen = set()
     for header, value in headers.items():
-        if header[: len(ATTRIBUTE)].lower() == ATTRIBUTE.lower():
+        lower = header.lower()
+        if lower.startswith(_ATTRIBUTE):
             name = header[len(ATTRIBUTE) :]
-            if name.lower() in seen:
+        elif lower in TRACE or lower.startswith(EVENT):
+            name = _checked(lower)
+        else:
+            continue
+        if name.lower() in seen:
+            if lower != "tracestate":
                 raise InvalidValue("attributes", f"{name[:200]!r} is given twice")
-            seen.add(name.lower())
-            attributes[name] = value
+            value = f"{attributes[name]},{value}"  # a list, which may be on several lines
+        seen.add(name.lower())
+        attributes[name] = value
     return (None if content_type.lower() in _NO_TYPE else content_type), attributes
+
+
+def own_headers(attributes: Mapping[str, str]) -> dict[str, str]:
+    """The attributes that an answer has under their own names, too."""
+    return {
+        name: value
+        for name, value in attributes.items()
+        if name in TRACE or (name[:3] == EVENT and _event.fullmatch(name) is not None)
+    }
+
+
+def _checked(name: str) -> str:
+    if name in TRACE or _event.fullmatch(name) is not None:
+        return name
+    raise InvalidValue(
+        "attributes", f"{name[:100]!r} is unknown; expected ce- and 1 to 64 letters and digits"
+    )
 
 
 def prefers_json(accept: str | None) -> bool:
