@@ -12,6 +12,7 @@ import click
 from fsmq.cli import output
 from fsmq.cli.config import parsed, shown
 from fsmq.cli.failures import Exit, report
+from fsmq.cli.feed import Feeding, verified
 from fsmq.cli.output import json_option, span
 from fsmq.cli.params import LOG, Completed, channel_argument, log_argument
 from fsmq.cli.place.place import Place, at_option, open_place
@@ -129,6 +130,13 @@ def _described(name: str, stats: Any) -> dict[str, Any]:
 @click.option("--create", is_flag=True, help="Create the log; and the folder.")
 @_set_option(LOG_SETTINGS)
 @click.option("--delete", is_flag=True, help="Delete the log with all messages and channels.")
+@click.option("--to", "queue", metavar="QUEUE", help="Put its messages into a queue; below.")
+@click.option("--channel", metavar="NAME", help="With --to: the channel.  [as the queue]")
+@click.option(
+    "--from", "start", metavar="PLACE", help="With --to: where a new one begins.  [first]"
+)
+@click.option("--follow", "-f", is_flag=True, help="With --to: go on until Ctrl-C.")
+@click.option("--verify", "verifies", is_flag=True, help="Read and check all of it.")
 @_yes
 @json_option
 def log(
@@ -137,21 +145,35 @@ def log(
     create: bool,
     changes: Sequence[str],
     delete: bool,
+    queue: str | None,
+    channel: str | None,
+    start: str | None,
+    follow: bool,
+    verifies: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Show one LOG and its settings; create, change or delete it.
+    """Show one LOG and its settings; create, change or delete it; let it feed a queue.
 
     \b
     fsmq log users --create --set retain_for=7d
     fsmq log users --set max_bytes=10G --set when_full=refuse
+    fsmq log users --to mails --follow
     fsmq log users --delete
 
     docs/logs.md has the settings. Spans of time take units (10m, 2h, 7d), bytes too (64K, 1M);
     "default" restores the default. Of a log that exists --create changes the settings alone.
+
+    With --to each message is put into the queue, at least once, and then done in a channel, which
+    is created if it is missing. With --verify it exits with 1 if something is wrong.
     """
-    if delete and (create or changes):
-        raise click.UsageError("--delete goes without --create and --set.")
+    _check_wishes(create or bool(changes), delete, queue, verifies, (channel, start, follow))
+    if queue is not None or verifies:
+        with open_place(at) as place:
+            if queue is None:
+                sys.exit(verified(place, log, as_json))
+            Feeding(queue, channel, place_of(start or "first"), follow).run(place, log, as_json)
+        return
     wanted = parsed(changes, *_OF_LOG)
     with open_place(at, create=create) as place:
         opened = place.log(log)
@@ -180,6 +202,15 @@ def log(
             [(name, str(value)) for name, value in told.items()]
             + [(name, shown(name, value, LOG_SETTINGS)) for name, value in settings]
         )
+
+
+def _check_wishes(
+    changes: bool, delete: bool, queue: str | None, verifies: bool, of_feeding: tuple[object, ...]
+) -> None:
+    if sum((delete, changes, queue is not None, verifies)) > 1:
+        raise click.UsageError("Give --delete, --to, --verify, or --create with --set: one.")
+    if queue is None and any(of_feeding):
+        raise click.UsageError("--channel, --from and --follow go with --to.")
 
 
 @click.command("channel")

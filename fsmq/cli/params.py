@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fsmq.spool import FsmqError
+from fsmq.spool.layout.topics import subscriber_of
 
 _OFFERED = 50  # ids that a shell completes
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|min|h|d|w|)")
@@ -112,6 +113,7 @@ LOG = Completed("log", _logs)
 SCHEDULE = Completed("schedule", _schedules)
 CHANNEL = Completed("channel", _channels)
 QUEUE = Completed("queue", _queues)
+SUBSCRIBER = Completed("queue", lambda ctx: [*_queues(ctx), *map(subscriber_of, _logs(ctx))])
 ID = Completed("id", _ids_in_flight)
 CONSUMER = Completed("consumer", _consumers)
 

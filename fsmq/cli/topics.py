@@ -16,19 +16,20 @@ from fsmq.cli.output import json_option
 from fsmq.cli.params import (
     LOG,
     SPAN,
+    SUBSCRIBER,
     attribute_option,
     attributes_of,
     body_bytes,
     body_option,
     content_type_option,
     priority_option,
-    queue_argument,
     ttl_option,
 )
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.cli.publish_log import Publishing
 from fsmq.cli.put import opened
 from fsmq.spool import InvalidValue
+from fsmq.spool.layout.topics import log_of, named_subscriber
 
 _TOPIC = {
     "Topics": {
@@ -116,7 +117,10 @@ def topics(
 
 def _show(topic: str, found: dict[str, dict[str, list[object]] | None], as_json: bool) -> None:
     if as_json:
-        listed = [{"queue": queue, "filter": filter} for queue, filter in found.items()]
+        listed = [
+            {**named_subscriber(subscriber), "filter": filter}
+            for subscriber, filter in found.items()
+        ]
         output.document({"topic": topic, "subscriptions": listed})
     elif not found:
         report(f"no queue is subscribed to {topic}: fsmq subscribe {topic} QUEUE")
@@ -126,7 +130,7 @@ def _show(topic: str, found: dict[str, dict[str, list[object]] | None], as_json:
 
 @click.command("subscribe")
 @click.argument("topic")
-@queue_argument
+@click.argument("queue", type=SUBSCRIBER, metavar="QUEUE|logs/LOG")
 @at_option
 @click.option(
     "--filter", "policy", metavar="JSON", help='Which messages: \'{"type": ["order"]}\'.  [all]'
@@ -145,7 +149,7 @@ def subscribe(
     end: bool,
     as_json: bool,
 ) -> None:
-    """Subscribe a QUEUE to a TOPIC, or change its filter.
+    """Subscribe a QUEUE or a LOG to a TOPIC, or change its filter.
 
     A filter has for each attribute a list of conditions, one of which must hold: a text,
     {"prefix": …}, {"anything-but": […]}, {"exists": true}.
@@ -164,23 +168,28 @@ def subscribe(
     with open_place(at, create=create) as place:
         if create:
             place.create_topic(topic)
-            place.create_queue(queue)
+            log = log_of(queue)
+            if log is None:
+                place.create_queue(queue)
+            else:
+                place.log(log).create()
         created = place.topic(topic).subscribe(queue, filter)
     if as_json:
-        output.document({"topic": topic, "queue": queue, "filter": filter, "created": created})
+        about = {"topic": topic, **named_subscriber(queue), "filter": filter, "created": created}
+        output.document(about)
 
 
 @click.command("unsubscribe")
 @click.argument("topic")
-@queue_argument
+@click.argument("queue", type=SUBSCRIBER, metavar="QUEUE|logs/LOG")
 @at_option
 @json_option
 def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
-    """End the subscription of a QUEUE to a TOPIC; the queue and its messages stay."""
+    """End the subscription of a QUEUE or LOG to a TOPIC; it stays, and its messages."""
     with open_place(at) as place:
         ended = place.topic(topic).unsubscribe(queue)
     if as_json:
-        output.document({"topic": topic, "queue": queue, "ended": ended})
+        output.document({"topic": topic, **named_subscriber(queue), "ended": ended})
     elif not ended:
         report(f"{queue} is not subscribed to {topic}")
 

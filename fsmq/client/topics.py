@@ -10,6 +10,7 @@ from fsmq.spool.errors import NoSuchSubscription, NoSuchTopic
 from fsmq.spool.given import Body, Delay, new_message
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.topics import log_of, subscriber_of
 from fsmq.wire import unquote_id
 
 from .errors import error_of
@@ -48,16 +49,19 @@ class TopicVerbs:
 
     def subscriptions(self, topic: str) -> Verb[dict[str, dict[str, list[Any]] | None]]:
         answer = yield from self._verbs.done("GET", _path(topic))
-        return {found["queue"]: found["filter"] for found in member(answer, "subscriptions")}
+        return {
+            found["queue"] if "queue" in found else subscriber_of(found["log"]): found["filter"]
+            for found in member(answer, "subscriptions")
+        }
 
     def subscribe(self, topic: str, queue: str, filter: Mapping[str, Any] | None) -> Verb[bool]:
         body = b"" if filter is None else json.dumps(dict(filter)).encode()
-        path = f"{_path(topic)}/queues/{check_queue(queue)}"
+        path = _subscription(topic, queue)
         answer = yield from self._verbs.done("PUT", path, body=body)
         return bool(member(answer, "created"))
 
     def unsubscribe(self, topic: str, queue: str) -> Verb[bool]:
-        path = f"{_path(topic)}/queues/{check_queue(queue)}"
+        path = _subscription(topic, queue)
         outcome = yield from self._verbs.outcome("DELETE", path)
         if outcome.answer.status == 200:
             return True
@@ -82,6 +86,12 @@ def _path(topic: str) -> str:
     return f"/_topics/{check_queue(topic, 'topic')}"
 
 
+def _subscription(topic: str, subscriber: str) -> str:
+    log = log_of(subscriber)
+    what = f"queues/{check_queue(subscriber)}" if log is None else f"logs/{log}"
+    return f"{_path(topic)}/{what}"
+
+
 class ClientTopic:
     """One topic of a server; every verb is durable when it returns."""
 
@@ -101,9 +111,10 @@ class ClientTopic:
     def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
         """Subscribe a queue, or replace its filter; False if it was subscribed already.
 
+        queue: a queue, or ``logs/<log>``.
         filter: which messages it takes by their attributes, as docs/topics.md describes; None: all.
 
-        Raises NoSuchTopic, NoSuchQueue.
+        Raises NoSuchTopic, NoSuchQueue, NoSuchLog.
         """
         return self._run(self._verbs.subscribe(self.name, queue, filter))
 
@@ -127,9 +138,9 @@ class ClientTopic:
     ) -> dict[str, str]:
         """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
 
-        See :class:`~fsmq.NewMessage` for the arguments.
+        Of a log, ``logs/<log>``, it is the offset. See :class:`~fsmq.NewMessage` for the arguments.
 
-        Raises NoSuchTopic; MessageTooLarge or QueueFull if one of the queues does not take it.
+        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it.
         """
         message = new_message(body, delay, priority, ttl, None, content_type, attributes)
         return self._run(self._verbs.publish(self.name, message))
@@ -161,9 +172,10 @@ class AsyncClientTopic:
     async def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
         """Subscribe a queue, or replace its filter; False if it was subscribed already.
 
+        queue: a queue, or ``logs/<log>``.
         filter: which messages it takes by their attributes, as docs/topics.md describes; None: all.
 
-        Raises NoSuchTopic, NoSuchQueue.
+        Raises NoSuchTopic, NoSuchQueue, NoSuchLog.
         """
         return await self._run(self._verbs.subscribe(self.name, queue, filter))
 
@@ -187,9 +199,9 @@ class AsyncClientTopic:
     ) -> dict[str, str]:
         """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
 
-        See :class:`~fsmq.NewMessage` for the arguments.
+        Of a log, ``logs/<log>``, it is the offset. See :class:`~fsmq.NewMessage` for the arguments.
 
-        Raises NoSuchTopic; MessageTooLarge or QueueFull if one of the queues does not take it.
+        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it.
         """
         message = new_message(body, delay, priority, ttl, None, content_type, attributes)
         return await self._run(self._verbs.publish(self.name, message))

@@ -129,7 +129,7 @@ class Spool(LooksOfSpool, SchedulesOfSpool):
         self.unsynced = Unsynced(self.context, self.depths)
         self.census = Census(self.context)
         self.open_logs = Logs(self)
-        self.open_logs.worker = _channel_worker
+        self.open_logs.worker, self.unsynced.to_log = _channel_worker, self._taking
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
         if delivers:

@@ -33,9 +33,10 @@ class Topic:
     def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
         """Subscribe a queue, or replace its filter; False if it was subscribed already.
 
+        queue: a queue, or ``logs/<log>``.
         filter: which messages it takes by their attributes, as docs/topics.md describes; None: all.
 
-        Raises NoSuchTopic, NoSuchQueue.
+        Raises NoSuchTopic, NoSuchQueue, NoSuchLog.
         """
         checked = None if filter is None else Filter(dict(filter))
         return self.spool.subscribe(self.name, queue, checked)
@@ -61,9 +62,9 @@ class Topic:
     ) -> dict[str, str]:
         """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
 
-        See :class:`~fsmq.NewMessage` for the arguments.
+        Of a log, ``logs/<log>``, it is the offset. See :class:`~fsmq.NewMessage` for the arguments.
 
-        Raises NoSuchTopic; MessageTooLarge or QueueFull if one of the queues does not take it.
+        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it.
         """
         message = new_message(body, delay, priority, ttl, None, content_type, attributes)
         return self.spool.complete(self.spool.unsynced.publish(self.name, message))

@@ -11,6 +11,7 @@ from .layout.settings import QueueSettings
 from .layout.steps import finish
 from .verbs import by_id, claim, dedup, put, receive, release, removal, upsert
 from .verbs import publish as publishing
+from .verbs.publish import ToLog
 from .verbs.put import Batch
 from .verbs.upsert import Stored
 from .views.counts import Depths
@@ -27,6 +28,7 @@ class Unsynced:
     def __init__(self, context: Context, depths: Depths) -> None:
         self.context = context
         self.depths = depths
+        self.to_log: ToLog | None = None  # logs stand on a higher floor
 
     def put(
         self,
@@ -48,7 +50,9 @@ class Unsynced:
         have just been read."""
         if to is None:
             to = self.context.topics.subscriptions(topic)
-        return publishing.publish(self.context, self.depths, to, message, settings)
+        return publishing.publish(
+            self.context, self.depths, to, message, settings, to_log=self.to_log
+        )
 
     def dedup_send(
         self, name: str, bodies: Sequence[bytes], batch: Batch | None = None

@@ -12,7 +12,7 @@ from subprocess import DEVNULL, Popen
 
 from fsmq.spool import Spool
 from fsmq.spool.fsck import check
-from tests.harness.suite import HOME
+from tests.harness.suite import HOME, PATIENCE_S
 
 ORDERS = ("none", "key", "strict")
 KINDS = ("publish", "publish", "none", "none", "key", "strict", "keep")
@@ -20,14 +20,15 @@ KINDS = ("publish", "publish", "none", "none", "key", "strict", "keep")
 PROGRAM = """
 import sys, time
 from time import monotonic as now
-from fsmq.spool import Spool
+from fsmq.spool import Spool, Unavailable
 what, root, told = sys.argv[1:]
 with Spool(root, delivers=False) as spool, open(told, "a", buffering=1) as file:
     log = spool.log("users")
     number = 0
-    while True:
+
+
+    def work():
         if what == "publish":
-            number += 1
             bodies = [f"{told} {time.time_ns()} {number} {n}" for n in range(number % 4 + 1)]
             print(now(), "begin", *[body.replace(" ", "/") for body in bodies], file=file)
             offsets = log.publish_many(bodies)
@@ -39,6 +40,14 @@ with Spool(root, delivers=False) as spool, open(told, "a", buffering=1) as file:
             for message in messages:
                 message.done()
                 print(now(), "done", message.offset, file=file)
+
+    while True:
+        number += 1
+        try:
+            work()
+        except Unavailable as error:
+            print(now(), "refused", error, file=file)
+            time.sleep(0.1)
 """
 
 
@@ -68,6 +77,7 @@ class Told:
         self.answered: dict[int, str] = {}
         self.begun: list[list[str]] = []
         self.done: dict[str, set[int]] = {}
+        self.refused: list[str] = []
 
     def read(self, until: float = math.inf) -> None:
         """Take what is new. What was told after a moment (monotonic) does not count."""
@@ -75,7 +85,9 @@ class Told:
             lines = file.read_text().splitlines() if file.exists() else []
             for line in lines[self._read.get(file, 0) :]:
                 at, kind, *words = line.split(" ")
-                if kind == "begin":
+                if kind == "refused":
+                    self.refused.append(" ".join(words))
+                elif kind == "begin":
                     self.begun.append(words)
                 elif float(at) >= until:
                     continue
@@ -102,9 +114,11 @@ class Told:
                 assert at == [None] * len(at) or at == list(range(first, first + len(at)))
             for name, offsets in self.done.items():
                 channel = log.channel(name)
-                time.sleep(0.6)  # the claims of the dead end
                 again: set[int] = set()
-                while messages := channel.claim(1000):
+                end = time.monotonic() + PATIENCE_S
+                # The claims of the dead end, and then all that is left is handed out.
+                while channel.state().position < log.end() and time.monotonic() < end:
+                    messages = channel.claim(1000, wait=1.0)
                     again |= {message.offset for message in messages}
                     channel.done(*messages)
                 assert not again & offsets

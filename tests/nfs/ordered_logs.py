@@ -1,7 +1,10 @@
-"""Two hosts on real NFS that publish to one log, claim from its channels and merge, stopped and
-killed: `python -m tests.nfs.ordered_logs --seconds 60 --options vers=4.2,hard`.
+"""Two hosts on real NFS that publish to one log, claim from its channels and merge.
 
-A reader on each host compares what it sees with what was there before: no offset means two things.
+    python -m tests.nfs.ordered_logs --seconds 60 --options vers=4.2,hard
+
+First a writer is stopped until the name for which it tries is free again. Then programs are stopped
+and killed, and answers lost while the server is started again. A reader on each host compares what
+it sees with what was there before: no offset means two things.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ import click
 
 from tests.harness.hosts import Host, Hosts
 from tests.harness.log_load import PROGRAM, Told, prepare
-from tests.harness.suite import HOME
+from tests.harness.suite import HOME, PATIENCE_S, eventually
+from tests.nfs import freed_names
 from tests.nfs.export import Export
+from tests.nfs.rivals import Rivals
 from tests.power.kills import HOSTS
 
 _EXPORTED = Path("/srv/export")
@@ -30,16 +35,19 @@ _EXPORTED = Path("/srv/export")
 _QUICK = "import fsmq.spool.log.linking as l, fsmq.spool.log.merging as m\nl.TRUST_S = 1.0\n"
 _QUICK += "m.Merger.__init__.__kwdefaults__.update(after_s=6.0, kept=20)\n"
 READER = """
-import sys
-from fsmq.spool import Spool
+import sys, time
+from fsmq.spool import Spool, Unavailable
 root, told = sys.argv[2:4]
 seen = {}
 with Spool(root, delivers=False) as spool, open(told, "w", buffering=1) as file:
     log = spool.log("users")
     while True:
-        for message in log.read(max(0, len(seen) - 200)):
-            if seen.setdefault(message.offset, message.body) != message.body:
-                print("two things", message.offset, seen[message.offset], message.body, file=file)
+        try:
+            for message in log.read(max(0, len(seen) - 200)):
+                if seen.setdefault(message.offset, message.body) != message.body:
+                    print("two", message.offset, seen[message.offset], message.body, file=file)
+        except Unavailable:
+            time.sleep(0.1)
 """
 KINDS = ("publish", "none", "key", "keep", "read")
 
@@ -71,35 +79,53 @@ def main(seconds: int, options: str) -> None:
         for host in hosts.others:
             export.mount(host, mounted, options)
         print("mounted", flush=True)
+        with Rivals(*hosts.others, mounted / "freed") as rivals:
+            findings = freed_names.check(*rivals)
+        for finding in findings:
+            print(f"{finding.kind}: {finding.text}")
         prepare(_EXPORTED / "spool", "hosts")
         work = [(host, kind) for host in hosts.others for kind in KINDS]
         files = [folder / f"{n}-{kind}" for n, (_, kind) in enumerate(work)]
-        strike(work, files, mounted / "spool", seconds)
+        strike(work, files, mounted / "spool", seconds, export)
         told = Told([file for file in files if not file.name.endswith("read")])
         told.read()
         print(f"answered {len(told.answered)}, done {sum(map(len, told.done.values()))}")
         for file in files:
             if file.name.endswith("read"):
                 assert file.read_text() == "", file.read_text()
+        print(f"refused: {sorted(set(told.refused))}")
         assert len(told.answered) > 20
         names = sorted(path.name for path in (_EXPORTED / "spool/logs/users/log").iterdir())
         print(f"{len(names)} names, merged: {[name for name in names if '-' in name]}")
         told.judge(_EXPORTED / "spool")
+        assert not findings
     print("results: nothing lost, no offset means two things")
 
 
-def strike(work: list[tuple[Host, str]], files: list[Path], root: Path, seconds: int) -> None:
-    """Let them work, stop some for a while, kill and start others."""
+def strike(
+    work: list[tuple[Host, str]], files: list[Path], root: Path, seconds: int, export: Export
+) -> None:
+    """Let them work, stop some for a while, kill and start others, lose answers of the server."""
     rng = random.Random(seconds)
     running = [
         start(host, kind, root, file) for (host, kind), file in zip(work, files, strict=True)
     ]
     stopped: dict[int, float] = {}
-    counts = {"stopped": 0, "killed": 0}
+    counts = {"stopped": 0, "killed": 0, "answers lost": 0}
     try:
+        eventually(lambda: all(file.exists() for file in files), PATIENCE_S)
         end = time.monotonic() + seconds
+        next_loss = time.monotonic() + seconds / 4
         while time.monotonic() < end:
             time.sleep(0.5)
+            for process, (_, kind) in zip(running, work, strict=True):
+                assert process.poll() is None, f"a program ended by itself: {kind}"
+            if time.monotonic() > next_loss:
+                next_loss += seconds / 3
+                with export.losing_answers(rng.choice(work)[0]):
+                    time.sleep(2)
+                    export.restart()
+                counts["answers lost"] += 1
             for number in [n for n, until in stopped.items() if time.monotonic() > until]:
                 send(running[number], signal.SIGCONT)
                 del stopped[number]

@@ -17,6 +17,9 @@ from typing import Any
 
 from fsmq.spool import FsmqError, NewMessage, Spool
 from fsmq.spool.durability.locks import Lock, reserve
+from fsmq.spool.layout.tree import Tree
+from fsmq.spool.log import linking
+from fsmq.spool.log.merging import Merger
 from tests.harness.suite import PATIENCE_S
 
 
@@ -29,6 +32,7 @@ class Rival:
         self._root = root
         self._held: Lock | None = None
         self._lock = fcntl.flock
+        self._link = Tree.link
         self._waits = threading.Event()
         self._answers: list[Any] = []
 
@@ -111,6 +115,46 @@ class Rival:
             os.listdir(f"{self._root}/{folder}")
         return [os.path.lexists(f"{self._root}/{path}") for path in paths]
 
+    # -- logs ------------------------------------------------------------------------------------
+
+    def make_log(self, log: str) -> bool:
+        return self._spool.log(log).create(writers="hosts")
+
+    def append(self, log: str, *bodies: str) -> list[int]:
+        """Publish one after the other; their offsets."""
+        return [self._spool.log(log).publish(body) for body in bodies]
+
+    def read_log(self, log: str) -> dict[str, str]:
+        return {str(m.offset): m.body.decode() for m in self._spool.log(log).read()}
+
+    def merge(self, log: str, kept: int) -> int:
+        """Merge all groups but the newest at once, which frees their names; how many went."""
+        merger = Merger(self._spool.log(log)._store.disk, after_s=0.0, kept=kept)
+        went = 0
+        while freed := merger.step(1 << 20):
+            went += freed
+        return went
+
+    def stop_at_link(self, seconds: float, *step: Any) -> bool:
+        """Begin a step, and stop it before the first link that it makes; whether it came there.
+
+        seconds: for how long a writer believes what it knows.
+        """
+        came, link, tree = threading.Event(), self._link, self._spool.tree
+
+        def stop_once(of: Tree, path: str, name: str) -> None:
+            if of is tree and not came.is_set():
+                came.set()
+                self._waits.wait(PATIENCE_S)
+            link(of, path, name)
+
+        linking.TRUST_S = seconds
+        Tree.link = stop_once  # type: ignore[method-assign]
+        self._waits.clear()
+        self._stopped = threading.Thread(target=lambda: self._answers.append(self.do(*step)))
+        self._stopped.start()
+        return came.wait(PATIENCE_S)
+
     # -- locks -----------------------------------------------------------------------------------
 
     def reserve(self, id: str) -> bool:
@@ -167,6 +211,7 @@ class Rival:
         self._waits.set()
         self._stopped.join()
         fcntl.flock = self._lock
+        Tree.link = self._link  # type: ignore[method-assign]
         return self._answers.pop()
 
     def do(self, what: str, *arguments: Any) -> Any:

@@ -9,6 +9,7 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.errors import NoSuchQueue, NoSuchTopic
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.topics import log_of
 
 from ...wire import quote_id
 from ..dialect import Handlers
@@ -84,4 +85,6 @@ class Topics(Handlers):
 
     async def _queues(self, topic: str) -> StreamResponse:
         subscriptions = await self._service.listing(self._spool.subscriptions, topic)
-        return answer_list('{"Queues":[', list(subscriptions), "]}")
+        return answer_list(
+            '{"Queues":[', [one for one in subscriptions if log_of(one) is None], "]}"
+        )

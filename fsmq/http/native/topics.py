@@ -9,11 +9,20 @@ import json
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool.errors import NoSuchQueue, NoSuchSubscription, NoSuchTopic, QueueFull, Unavailable
+from fsmq.spool.errors import (
+    LogFull,
+    NoSuchLog,
+    NoSuchQueue,
+    NoSuchSubscription,
+    NoSuchTopic,
+    OtherWriter,
+    QueueFull,
+    Unavailable,
+)
 from fsmq.spool.layout.filters import MAX_FILTER_BYTES, Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.topics import as_json
+from fsmq.spool.layout.topics import as_json, subscriber_of
 
 from ...wire import quote_id
 from ..answers import json_answer, made
@@ -62,13 +71,32 @@ _FILTER = {
     "description": "for each attribute, at least one of its conditions must hold",
     "additionalProperties": array(_CONDITION, minItems=1),
 }
-_SUBSCRIPTION = Component("Subscription", record({"queue": QUEUE_NAME, "filter": or_null(_FILTER)}))
+_LOG = Parameter("log", "the log's name; the rules are those of a queue's name", QUEUE_NAME, "path")
+_SUBSCRIPTION = Component(
+    "Subscription",
+    {
+        "oneOf": [
+            record({"queue": QUEUE_NAME, "filter": or_null(_FILTER)}),
+            record({"log": QUEUE_NAME, "filter": or_null(_FILTER)}),
+        ]
+    },
+)
 _CREATED = {JSON: record({"topic": QUEUE_NAME, "created": {"type": "boolean"}})}
 _SUBSCRIBED = {
     JSON: record(
         {
             "topic": QUEUE_NAME,
             "queue": QUEUE_NAME,
+            "filter": or_null(_FILTER),
+            "created": {"type": "boolean"},
+        }
+    )
+}
+_SUBSCRIBED_LOG = {
+    JSON: record(
+        {
+            "topic": QUEUE_NAME,
+            "log": QUEUE_NAME,
             "filter": or_null(_FILTER),
             "created": {"type": "boolean"},
         }
@@ -86,6 +114,10 @@ class Topics(Handlers):
         router.add("DELETE", "/_topics/{topic}", self.delete, self.DELETE)
         router.add("PUT", "/_topics/{topic}/queues/{queue}", self.subscribe, self.SUBSCRIBE)
         router.add("DELETE", "/_topics/{topic}/queues/{queue}", self.unsubscribe, self.UNSUBSCRIBE)
+        router.add("PUT", "/_topics/{topic}/logs/{log}", self.subscribe_log, self.SUBSCRIBE_LOG)
+        router.add(
+            "DELETE", "/_topics/{topic}/logs/{log}", self.unsubscribe_log, self.UNSUBSCRIBE_LOG
+        )
         router.add("POST", "/_topics/{topic}/messages", self.publish, self.PUBLISH)
 
     LIST = Operation(
@@ -111,7 +143,7 @@ class Topics(Handlers):
         parameters=(_TOPIC,),
         answers={
             200: json_object(
-                "The subscribed queues, sorted",
+                "The subscribed queues, sorted, and then logs",
                 {"topic": QUEUE_NAME, "subscriptions": array(_SUBSCRIPTION)},
             ),
             **guarded(NoSuchTopic, Unavailable),
@@ -179,7 +211,25 @@ class Topics(Handlers):
     )
 
     async def subscribe(self, call: Call) -> StreamResponse:
-        topic, queue = call.topic("admin"), call.queue("admin")
+        return await self._subscribe(call, call.topic("admin"), call.queue("admin"))
+
+    SUBSCRIBE_LOG = Operation(
+        id="subscribe_log",
+        tag="Topics",
+        summary="Subscribe a log, or replace its filter",
+        parameters=(_TOPIC, _LOG),
+        body=SUBSCRIBE.body,
+        answers={
+            200: Answer("It was subscribed already; the new filter is in force", _SUBSCRIBED_LOG),
+            201: Answer("It is subscribed, durably", _SUBSCRIBED_LOG),
+            **guarded(NoSuchTopic, NoSuchLog, Unavailable, *OF_BODIES),
+        },
+    )
+
+    async def subscribe_log(self, call: Call) -> StreamResponse:
+        return await self._subscribe(call, call.topic("admin"), subscriber_of(call.log("admin")))
+
+    async def _subscribe(self, call: Call, topic: str, queue: str) -> StreamResponse:
         call.read()
         body = await call.body(MAX_FILTER_BYTES, self._service.read_timeout)
         filter = Filter.parse(body)
@@ -208,22 +258,43 @@ class Topics(Handlers):
             raise NoSuchSubscription(topic, queue)
         return json_answer(200, {"topic": topic, "queue": queue, "deleted": True})
 
+    UNSUBSCRIBE_LOG = Operation(
+        id="unsubscribe_log",
+        tag="Topics",
+        summary="End the subscription of a log",
+        parameters=(_TOPIC, _LOG),
+        answers={
+            200: json_object(
+                "It has ended",
+                {"topic": QUEUE_NAME, "log": QUEUE_NAME, "deleted": {"const": True}},
+            ),
+            **guarded(NoSuchTopic, NoSuchSubscription, Unavailable),
+        },
+    )
+
+    async def unsubscribe_log(self, call: Call) -> StreamResponse:
+        topic, log = call.topic("admin"), check_queue(call.names["log"], "log")
+        call.read()
+        if not await self._service.in_thread(self._spool.unsubscribe, topic, subscriber_of(log)):
+            raise NoSuchSubscription(topic, subscriber_of(log))
+        return json_answer(200, {"topic": topic, "log": log, "deleted": True})
+
     PUBLISH = Operation(
         id="publish",
         tag="Topics",
-        summary="Store a copy of a message in every subscribed queue",
+        summary="Store a copy of a message in every subscribed queue, and publish it to logs",
         description="All of them or none. Attributes are headers `X-Message-Attribute-{name}`.",
         parameters=(_TOPIC, DELAY, PRIORITY, TTL),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
         answers={
             201: json_object(
-                "The copies are on stable media; their ids by queue",
+                "The copies are on stable media; their ids by queue, and offsets by `logs/{log}`",
                 {
                     "topic": QUEUE_NAME,
                     "messages": {"type": "object", "additionalProperties": MESSAGE_ID},
                 },
             ),
-            **guarded(NoSuchTopic, QueueFull, Unavailable, *OF_BODIES),
+            **guarded(NoSuchTopic, QueueFull, LogFull, OtherWriter, Unavailable, *OF_BODIES),
         },
     )
 

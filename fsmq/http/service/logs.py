@@ -109,13 +109,14 @@ class OpenLogs:
         Raises what :meth:`Log.publish_many` raises.
         """
         first = await self._publishing.ask(log, messages)
-        self._published(log, len(messages))
+        self.published(log, len(messages))
         return first
 
     async def _publish(self, log: str, batches: list[list[LogEntry]]) -> Sequence[int | FsmqError]:
         return await self.run(self._spool.log(log).publish_each, batches)
 
-    def _published(self, log: str, number: int) -> None:
+    def published(self, log: str, number: int) -> None:
+        """Wake who waits for messages of a log."""
         for line in list(self._waited.get(log, ())):
             self._news[line] += 1
             # All readers get what is new, and of those at a channel one for each message.
@@ -294,7 +295,7 @@ class OpenLogs:
             cost = time.monotonic() - started
             for log, of_log in lines.items():
                 if grown := _grown(self._seen.get(log), stamps[log]):
-                    self._published(log, grown)
+                    self.published(log, grown)
                 for line in of_log:
                     if self._seen.get(line) != stamps[line] or stamps[line] is None:
                         self.changed((log, line.partition("/")[2]), 1)

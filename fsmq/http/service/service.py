@@ -13,6 +13,7 @@ from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
+from fsmq.spool.layout.topics import log_of
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.put import Batch
@@ -146,7 +147,7 @@ class Service(Runner):
         return await self.complete(pending, light=few)
 
     async def publish(self, topic: str, message: NewMessage) -> dict[str, str]:
-        """Store a copy in every subscribed queue; their ids by queue.
+        """Store a copy in every subscribed queue, and in logs; their ids by queue.
 
         Raises what :func:`fsmq.spool.verbs.publish.publish` raises.
         """
@@ -159,7 +160,11 @@ class Service(Runner):
                 pending = await self.in_thread(self._publish, topic, message)
         except Uncounted:
             pending = await self.listing(self._publish, topic, message)
-        return await self.complete(pending, light=light)
+        found = await self.complete(pending, light=light)
+        for subscriber in () if light else found:
+            if (log := log_of(subscriber)) is not None:
+                self.logs.published(log, 1)
+        return found
 
     def _publish(
         self, topic: str, message: NewMessage, to: Mapping[str, Filter | None] | None = None
@@ -168,7 +173,8 @@ class Service(Runner):
         if to is None:
             to = spool.subscriptions(topic)
         with as_unavailable(f"cannot read the settings of the queues of {topic!r}"):
-            settings = {queue: spool.context.settings.get(queue) for queue in to}
+            queues = [subscriber for subscriber in to if log_of(subscriber) is None]
+            settings = {queue: spool.context.settings.get(queue) for queue in queues}
         return spool.unsynced.publish(topic, message, to, settings)
 
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:

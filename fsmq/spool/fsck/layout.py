@@ -11,8 +11,8 @@ from ..errors import FsmqError
 from ..layout.filesystem import mounts_below
 from ..layout.names import UUID7, is_queue
 from ..layout.settings import SettingsStore
-from ..layout.topics import Topics
-from ..layout.transitions import CONFIG, QUEUES, TOPICS
+from ..layout.topics import Topics, log_of_entry
+from ..layout.transitions import CONFIG, LOGS, QUEUES, TOPICS
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 
@@ -113,11 +113,15 @@ class LayoutRules:
             return left_draft(self._scene, path, found)
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
-        if not is_queue(name) or not stat.S_ISREG(found.st_mode):
+        log = log_of_entry(name)
+        if (log is None and not is_queue(name)) or not stat.S_ISREG(found.st_mode):
             return stray(
                 path, "is not a file named after a queue, so nobody reads it: move it away"
             )
-        if not self._tree.has_queue(name):
+        if log is not None and not self._tree.is_folder(self._tree.folder(LOGS, log)):
+            reason = f"subscribes log {log!r}, which does not exist: it gets nothing"
+            return Fault(Finding(Kind.SUBSCRIPTION_WITHOUT_QUEUE, Severity.WARNING, path, reason))
+        if log is None and not self._tree.has_queue(name):
             reason = f"subscribes queue {name!r}, which does not exist: it gets nothing"
             return Fault(Finding(Kind.SUBSCRIPTION_WITHOUT_QUEUE, Severity.WARNING, path, reason))
         problem = topics.problem(path)

@@ -45,19 +45,24 @@ class LogRules:
             if not is_queue(name):
                 yield partial(self._other, path, "a log")
                 continue
-            yield partial(self._log, name)
-            yield partial(self._settings, f"{path}/{LOG_FILE}", Document.parse)
-            for inner in self._names(f"{path}/{SEGMENTS}"):
-                yield partial(self._segment, f"{path}/{SEGMENTS}", inner)
-            yield partial(self._holes, name)
-            if self._scene.bodies:
-                yield partial(self._records, name)
-            for channel in self._names(f"{path}/{CHANNELS}"):
-                folder = f"{path}/{CHANNELS}/{channel}"
-                if not is_queue(channel):
-                    yield partial(self._other, folder, "a channel")
-                    continue
-                yield partial(self._settings, f"{folder}/channel.json", _channel_settings)
+            yield from self.looks_at(name)
+
+    def looks_at(self, name: str) -> Iterator[Look]:
+        """What is to be looked at, of one log."""
+        path = self._tree.folder(LOGS, name)
+        yield partial(self._log, name)
+        yield partial(self._settings, f"{path}/{LOG_FILE}", Document.parse)
+        for inner in self._names(f"{path}/{SEGMENTS}"):
+            yield partial(self._segment, f"{path}/{SEGMENTS}", inner)
+        yield partial(self._holes, name)
+        if self._scene.bodies:
+            yield partial(self._records, name)
+        for channel in self._names(f"{path}/{CHANNELS}"):
+            folder = f"{path}/{CHANNELS}/{channel}"
+            if not is_queue(channel):
+                yield partial(self._other, folder, "a channel")
+                continue
+            yield partial(self._settings, f"{folder}/channel.json", _channel_settings)
 
     def _names(self, folder: str) -> list[str]:
         try:

@@ -14,6 +14,7 @@ from typing import Any
 from .tree import STRAY, Tree
 
 _CHUNK_BYTES = 1024 * 1024
+_TRIES = 3
 
 
 def read(tree: Tree, path: str, limit: int) -> dict[str, Any]:
@@ -28,6 +29,17 @@ def read(tree: Tree, path: str, limit: int) -> dict[str, Any]:
 
 def read_bytes(tree: Tree, path: str, limit: int) -> bytes:
     """A file's bytes. Raises as :func:`read` does."""
+    for _ in range(_TRIES):
+        try:
+            return _read_bytes(tree, path, limit)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            tree.refresh(path.rpartition("/")[0])  # another host has replaced the file just now
+    return _read_bytes(tree, path, limit)
+
+
+def _read_bytes(tree: Tree, path: str, limit: int) -> bytes:
     try:
         fd = tree.open(path)
     except OSError as error:

@@ -1,7 +1,8 @@
 """Topics: ``topics/<topic>/<queue>``, an entry for each subscribed queue.
 
 The entry is an empty file, or holds the subscription's filter as JSON. Each publish looks at the
-folder, so ``touch`` subscribes a queue and ``rm`` ends that.
+folder, so ``touch`` subscribes a queue and ``rm`` ends that. A log is subscribed by an entry
+``_log:<log>``; as a subscriber it is called ``logs/<log>``.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from ..errors import NoSuchQueue, NoSuchTopic, Unavailable, as_unavailable
+from ..errors import NoSuchLog, NoSuchQueue, NoSuchTopic, Unavailable, as_unavailable
 from . import documents
 from .filters import MAX_FILTER_BYTES, Filter
 from .names import check_queue, entry, is_queue
-from .transitions import REMOVE, TOPICS
+from .transitions import LOGS, REMOVE, TOPICS
 from .tree import Tree
 from .uuids import uuid7
 
@@ -28,6 +29,32 @@ _TICK_S = 0.05
 FRESH_S = 1.0
 # Only a person can put this right, so a client should not try again at once.
 _BY_HAND_S = 60
+_LOG_ENTRY = "_log:"  # no queue's name begins like this
+_LOG_SUBSCRIBER = f"{LOGS}/"
+
+
+def log_of(subscriber: str) -> str | None:
+    """The log that a subscriber is; None for a queue."""
+    if not subscriber.startswith(_LOG_SUBSCRIBER):
+        return None
+    return check_queue(subscriber[len(_LOG_SUBSCRIBER) :], "log")
+
+
+def subscriber_of(log: str) -> str:
+    """How a log is called as a subscriber."""
+    return _LOG_SUBSCRIBER + log
+
+
+def entry_of(subscriber: str) -> str:
+    """The name of a subscriber's entries. Raises InvalidValue."""
+    log = log_of(subscriber)
+    return check_queue(subscriber) if log is None else _LOG_ENTRY + log
+
+
+def log_of_entry(name: str) -> str | None:
+    """The log that an entry subscribes; None if it is none of a log."""
+    log = name[len(_LOG_ENTRY) :]
+    return log if name.startswith(_LOG_ENTRY) and is_queue(log) else None
 
 
 @dataclass(slots=True)
@@ -37,7 +64,8 @@ class _Listing:
     version: tuple[int, int]  # mtime in nanoseconds, inode
     until: float  # monotonic seconds
     queues: list[str]
-    # By queue: the mtime, inode and size of an entry, and its filter then; None is no filter.
+    logs: list[str]
+    # By entry: the mtime, inode and size of an entry, and its filter then; None is no filter.
     filters: dict[str, tuple[tuple[int, int, int], Filter | None]] = field(default_factory=dict)
 
 
@@ -88,7 +116,7 @@ class Topics:
     # -- subscriptions ---------------------------------------------------------------------------
 
     def subscriptions(self, topic: str) -> dict[str, Filter | None]:
-        """The subscribed queues that exist, sorted, each with its filter.
+        """The subscribed queues that exist, sorted, each with its filter; then ``logs/<log>``.
 
         If an entry's filter does not parse, the last valid version stays in force, so that a typo
         loses no message. A process that never read a valid version applies no filter.
@@ -100,10 +128,11 @@ class Topics:
             return self._read_all(topic, self._listing(topic))
 
     def known(self, topic: str, most: int) -> dict[str, Filter | None] | None:
-        """The same without a listing; None where one is due, or there are more than ``most``."""
+        """The same without a listing; None where one is due, there are more than ``most``, or one
+        is a log, which takes longer."""
         with _cannot_read(topic):
             _, listing = self._known_listing(topic)
-            if listing is None or len(listing.queues) > most:
+            if listing is None or len(listing.queues) > most or listing.logs:
                 return None
             return self._read_all(topic, listing)
 
@@ -114,19 +143,36 @@ class Topics:
             if found is None or not stat.S_ISREG(found.st_mode) or not self._tree.has_queue(queue):
                 continue
             result[queue] = self._filter(listing, topic, queue, found)
+        for log in listing.logs:
+            found = self._tree.stat(f"{self.folder(topic)}/{_LOG_ENTRY}{log}")
+            if found is not None and stat.S_ISREG(found.st_mode) and self._has(subscriber_of(log)):
+                filter = self._filter(listing, topic, _LOG_ENTRY + log, found)
+                result[subscriber_of(log)] = filter
         return result
+
+    def _has(self, subscriber: str) -> bool:
+        """Whether a queue or a log exists."""
+        log = log_of(subscriber)
+        if log is None:
+            return self._tree.has_queue(subscriber)
+        return self._tree.is_folder(self._tree.folder(LOGS, log))
+
+    def _check(self, subscriber: str) -> None:
+        if not self._has(subscriber):
+            log = log_of(subscriber)
+            raise NoSuchQueue(subscriber) if log is None else NoSuchLog(log)
 
     def subscribe(
         self, topic: str, queue: str, filter: Filter | None = None, *, keep: bool = False
     ) -> bool:
         """Subscribe a queue durably, or replace its filter; False if it was subscribed.
 
-        keep: leave one that is subscribed as it is.
+        queue: or ``logs/<log>``. keep: leave one that is subscribed as it is.
 
         Raises:
-            InvalidValue, NoSuchTopic, NoSuchQueue, Unavailable
+            InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable
         """
-        check_queue(queue)
+        entry_of(queue)
         check_queue(topic, "topic")
         with as_unavailable(f"cannot subscribe {queue!r} to {topic!r}"):
             return self._subscribe(topic, queue, filter, keep=keep)
@@ -134,9 +180,8 @@ class Topics:
     def _subscribe(self, topic: str, queue: str, filter: Filter | None, *, keep: bool) -> bool:
         if not self.has(topic):
             raise NoSuchTopic(topic)
-        if not self._tree.has_queue(queue):
-            raise NoSuchQueue(queue)
-        path = f"{self.folder(topic)}/{queue}"
+        self._check(queue)
+        path = f"{self.folder(topic)}/{entry_of(queue)}"
         self._remove_folder(path)
         is_new = self._tree.look(path) is None
         if keep and not is_new:
@@ -148,10 +193,12 @@ class Topics:
             raise NoSuchTopic(topic) from None  # it was deleted at the same time
         finally:
             self._known.pop(topic, None)
-        if not self._tree.has_queue(queue):
+        try:
+            self._check(queue)
+        except LookupError:
             # It was deleted at the same time, and may not have seen this subscription.
             self._tree.unlink(path)
-            raise NoSuchQueue(queue)
+            raise
         return is_new
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
@@ -160,13 +207,13 @@ class Topics:
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
         """
-        check_queue(queue)
+        entry_of(queue)
         check_queue(topic, "topic")
         with as_unavailable(f"cannot end the subscription of {queue!r} to {topic!r}"):
             if not self.has(topic):
                 raise NoSuchTopic(topic)
             self._known.pop(topic, None)
-            path = f"{self.folder(topic)}/{queue}"
+            path = f"{self.folder(topic)}/{entry_of(queue)}"
             self._remove_folder(path)
             was_there = self._tree.unlink(path)
             # Also where it was gone: the process that ended it may not have synced that yet.
@@ -201,9 +248,9 @@ class Topics:
         ]
 
     def entries_of(self, queue: str) -> Iterator[str]:
-        """The paths of a queue's subscriptions."""
+        """The paths of a subscriber's entries."""
         for folder in self.folders():
-            path = f"{folder}/{queue}"
+            path = f"{folder}/{entry_of(queue)}"
             found = self._tree.stat(path)
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 yield path
@@ -243,10 +290,12 @@ class Topics:
         known = self._known.get(topic)
         # The mtime of a network filesystem is remembered; a listing asks, and costs not much more.
         settled = time.time() - folder.st_mtime > _TICK_S and not self._tree.network
+        names = self._tree.names(self.folder(topic))
         listing = _Listing(
             version=(folder.st_mtime_ns, folder.st_ino),
             until=time.monotonic() + FRESH_S if settled else 0.0,
-            queues=sorted(filter(is_queue, self._tree.names(self.folder(topic)))),
+            queues=sorted(filter(is_queue, names)),
+            logs=sorted(filter(None, map(log_of_entry, names))),
             filters=known.filters if known is not None else {},
         )
         self._known[topic] = listing
@@ -279,6 +328,12 @@ def _cannot_read(topic: str) -> AbstractContextManager[None]:
 def as_json(subscriptions: Mapping[str, Filter | None]) -> list[dict[str, object]]:
     """Subscriptions as JSON can hold them."""
     return [
-        {"queue": queue, "filter": None if filter is None else filter.policy}
-        for queue, filter in subscriptions.items()
+        {**named_subscriber(subscriber), "filter": None if filter is None else filter.policy}
+        for subscriber, filter in subscriptions.items()
     ]
+
+
+def named_subscriber(subscriber: str) -> dict[str, object]:
+    """A subscriber as a member of JSON."""
+    log = log_of(subscriber)
+    return {"queue": subscriber} if log is None else {"log": log}

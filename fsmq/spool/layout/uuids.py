@@ -57,10 +57,15 @@ def later_uuid7(ms: int) -> str:
     return f"{at[:8]}-{at[8:12]}-7{at[12:]}{now[18:]}"
 
 
-def derived_uuid7(time_ns: int, seed: bytes) -> str:
-    """The UUIDv7 of a time (Unix nanoseconds) and of a seed: the same for the same, each time."""
+def derived_uuid7(time_ns: int, seed: bytes, rank: int | None = None) -> str:
+    """The UUIDv7 of a time (Unix nanoseconds) and of a seed: the same for the same, each time.
+
+    rank: those of one time sort by it, as far as its last 20 bits do.
+    """
     tick = max(0, time_ns) * _TICKS_PER_MS // _NS_PER_MS
     drawn = hashlib.sha256(seed).hexdigest()[:_RANDOM_DIGITS]
+    if rank is not None:
+        drawn = f"0{rank % (1 << 20):05x}{drawn[6:]}"
     at = f"{tick:015x}"
     return f"{at[:8]}-{at[8:12]}-7{at[12:]}-{_VARIANT[drawn[0]]}{drawn[1:4]}-{drawn[4:]}"
 

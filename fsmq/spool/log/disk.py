@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..layout.transitions import LOGS, REMOVE
-from ..layout.tree import Tree
+from ..layout.tree import STRAY, Tree
 from ..layout.uuids import uuid7
 
 LOG_FILE = "log.json"
 SEGMENTS, CHANNELS = "log", "channels"
+# errno values of what is done with a file that another host may have removed meanwhile.
+GONE = (*STRAY, errno.ESTALE)
 REFUSES = "full"  # while it exists, publishes are refused
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 
 from ..durability.sync import Work
 from ..layout.files import read_all, write_all
-from ..layout.tree import STRAY, Tree
+from ..layout.tree import Tree
 from ..layout.uuids import uuid7
+from .disk import GONE
 from .ranges import Range, Ranges
 
 DONE = "done"
@@ -125,14 +126,14 @@ class Finished:
     def _bits(self, name: str, start: int, end: int) -> list[Range]:
         try:
             fd = self._tree.open(f"{self.folder}/{name}")
+            try:
+                data = read_all(fd, (end - start + 7) // 8)
+            finally:
+                os.close(fd)
         except OSError as error:
-            if error.errno in STRAY:
+            if error.errno in GONE:
                 return []
             raise
-        try:
-            data = read_all(fd, (end - start + 7) // 8)
-        finally:
-            os.close(fd)
         return runs_of(int.from_bytes(data, "little"), start, end)
 
 

@@ -17,8 +17,9 @@ import re
 from typing import NamedTuple
 
 from ..layout.files import read_all, write_all
-from ..layout.tree import STRAY, Tree
+from ..layout.tree import Tree
 from ..layout.uuids import uuid7
+from .disk import GONE
 from .ranges import Range, Ranges
 
 CLAIMS, RETRY = "claims", "retry"
@@ -143,15 +144,15 @@ class HoldFiles:
             return None
         try:
             fd = self._tree.open(f"{self._folder}/{folder}/{name}")
+            try:
+                stat = os.fstat(fd)
+                content = read_all(fd, stat.st_size) if stat.st_size <= _MAX_FILE_BYTES else b"?"
+            finally:
+                os.close(fd)
         except OSError as error:
-            if error.errno in STRAY:
+            if error.errno in GONE:
                 return None
             raise
-        try:
-            stat = os.fstat(fd)
-            content = read_all(fd, stat.st_size) if stat.st_size <= _MAX_FILE_BYTES else b"?"
-        finally:
-            os.close(fd)
         ranges = Ranges([(parsed.start, parsed.end)])
         if content:
             listed = _decode(content)

@@ -12,6 +12,7 @@ that has needed more lists the folder, and begins again if its name does not cou
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -171,6 +172,10 @@ class LinkedTail:
                 return self._follow()
             except Stale:
                 self.pieces = []
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+                self.pieces = []  # another host has merged what was being read
 
     def _write(self, draft: str, batches: Sequence[Sequence[Entry]], time_us: int) -> list[int]:
         """Write the group, durably; where each batch begins in it, and at last how many it has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from ..errors import (
     OffsetGone,
     as_unavailable,
 )
+from ..layout.message import NewMessage
 from ..layout.names import is_queue
 from ..layout.settings import check_number
 from .channel import Channel
@@ -220,6 +221,19 @@ class Log:
         if len(body) > most:
             raise MessageTooLarge(len(body), most)
         return entry(body, given.key, given.id, given.content_type, given.attributes)
+
+    def _taking(self, message: NewMessage) -> Callable[[], int]:
+        """What publishes a message of a topic; its attribute ``key`` is its key.
+
+        Raises what a publish would, before anything is stored.
+        """
+        attributes = {name: v for name, v in message.attributes.items() if name.lower() != "key"}
+        key = next((v for name, v in message.attributes.items() if name.lower() == "key"), None)
+        given = LogEntry(message.body, key, None, message.content_type, attributes)
+        found = self._entry(given, self._largest())
+        with as_unavailable(f"cannot publish to log {self.name!r}"):
+            self._store.check_open()
+        return lambda: self._published([found])
 
     # -- read ------------------------------------------------------------------------------------
 

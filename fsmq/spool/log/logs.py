@@ -11,6 +11,7 @@ from typing import Any
 from ..context import OpenSpool
 from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable
 from ..layout.names import check_queue, is_queue
+from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from ..records.peers import host_name
@@ -181,6 +182,9 @@ class Logs:
         with as_unavailable(f"cannot delete log {name!r}"):
             if not disk.trash_durably(disk.folder):
                 raise NoSuchLog(name)
+            for path in self.context.topics.entries_of(subscriber_of(name)):
+                self.context.tree.unlink(path)
+                self.context.tree.sync_folder(path.rpartition("/")[0])
         with self._lock:
             self._open.pop(name, None)
             for key in [key for key in self._channels if key[0] == name]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ..layout.message import NewMessage
 from .log import Log
 from .logs import Logs, check_log
 from .upkeep import Upkeep
@@ -21,6 +24,10 @@ class LogsOfSpool:
         if create:
             log.create()
         return log
+
+    def _taking(self, log: str, message: NewMessage) -> Callable[[], int]:
+        """What publishes a message of a topic in a log. Raises what a publish there would."""
+        return self.log(log)._taking(message)
 
     def logs(self) -> list[str]:
         """The names of all logs, sorted."""

@@ -14,7 +14,7 @@ from .disk import Disk
 from .hints import End, read_hint
 from .ranges import Range
 from .record import HEAD, LINE_BYTES, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, find_mark
-from .segments import File, Piece, arrange, find, open_file
+from .segments import File, Piece, arrange, find, none_if_gone, open_file
 from .stretch import Stretch, read_stretch, start_of, walk
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
@@ -103,6 +103,7 @@ class Reader:
 
     # -- blocks ----------------------------------------------------------------------------------
 
+    @none_if_gone
     def _block(self, piece: Piece, offset: int, limit: int | None) -> Block | None:
         """The block with an offset of a piece; None if the file is gone."""
         assert piece.end is not None
@@ -212,7 +213,8 @@ class Reader:
         if not low:
             return known.first
         piece = pieces[low - 1]
-        offset = self._offset_in(piece, time_us, known.limit if low == len(pieces) else None)
+        found = self._offset_in(piece, time_us, known.limit if low == len(pieces) else None)
+        offset = piece.start if found is None else found
         while offset < (piece.end or 0):
             page = self.page(offset, 1000)
             for message in page.messages:
@@ -223,10 +225,11 @@ class Reader:
             offset = page.next
         return min(offset, known.end)
 
-    def _offset_in(self, piece: Piece, time_us: int, limit: int | None) -> int:
+    @none_if_gone
+    def _offset_in(self, piece: Piece, time_us: int, limit: int | None) -> int | None:
         file = open_file(self._disk.tree, self._disk.segments, piece.name)
         if file is None:
-            return piece.start
+            return None
         try:
             offset, _ = self._search(
                 file, piece, limit, lambda _, position: _time_at(file, position) < time_us
@@ -235,6 +238,18 @@ class Reader:
             file.close()
         return max(offset, piece.start)
 
+    @none_if_gone
+    def _position(self, piece: Piece, offset: int, limit: int) -> int | None:
+        """Where an offset is in the file of a piece, about; None if the file is gone."""
+        file = open_file(self._disk.tree, self._disk.segments, piece.name)
+        if file is None:
+            return None
+        try:
+            return self._place(file, piece, offset, limit)[1]
+        finally:
+            file.close()
+
+    @none_if_gone
     def first_time(self, piece: Piece) -> int | None:
         """The time of a piece's first message, µs; 0 if it has none, None if the file is gone."""
         file = open_file(self._disk.tree, self._disk.segments, piece.name)
@@ -279,13 +294,7 @@ class Reader:
                 size = known.limit
             total += max(0, size - LINE_BYTES)
             if number == at and offset > piece.start:
-                file = open_file(self._disk.tree, self._disk.segments, piece.name)
-                if file is not None:
-                    try:
-                        _, position = self._place(file, piece, offset, size)
-                    finally:
-                        file.close()
-                    total -= position - LINE_BYTES
+                total -= (self._position(piece, offset, size) or LINE_BYTES) - LINE_BYTES
         return total if offset < known.end else 0
 
 

@@ -9,15 +9,19 @@ without an end ends at its last good record, and at the next name in any case.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, ParamSpec, TypeVar
 
-from ..layout.tree import STRAY, Tree
+from ..layout.tree import Tree
+from .disk import GONE
 from .record import LINE_BYTES, Line, parse_line
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _name = re.compile(r"([0-9]{20})(?:-([0-9]{20}))?")
 MAX_OFFSET = 10**19
 
@@ -133,13 +137,27 @@ def open_file(tree: Tree, folder: str, name: str, access: int = os.O_RDONLY) -> 
     """Open a segment; None if it is not there. Raises OSError."""
     try:
         fd = tree.open(f"{folder}/{name}", access)
+        try:
+            line = parse_line(os.pread(fd, LINE_BYTES, 0))
+            return File(fd, name, line, os.fstat(fd).st_ino)
+        except BaseException:
+            os.close(fd)
+            raise
     except OSError as error:
-        if error.errno in STRAY:
+        if error.errno in GONE:
             return None
         raise
-    try:
-        line = parse_line(os.pread(fd, LINE_BYTES, 0))
-        return File(fd, name, line, os.fstat(fd).st_ino)
-    except BaseException:
-        os.close(fd)
-        raise
+
+
+def none_if_gone(read: Callable[P, T]) -> Callable[P, T | None]:
+    """Of a file that another host removes while it is read, give what is given of a missing one."""
+
+    def give(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return read(*args, **kwargs)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return None
+            raise
+
+    return give

@@ -136,17 +136,22 @@ class Store:
         finally:
             self.used_at = time.monotonic()
 
-    def _publish(self, group: list[Batch]) -> None:
+    def check_open(self) -> Document:
+        """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter. Raises OSError."""
         document = self.about()
         if not self.is_current():
             raise NoSuchLog(self.disk.name)
         if self.disk.tree.stat(f"{self.disk.folder}/{REFUSES}") is not None:
             raise LogFull(self.disk.name)
+        if document.settings.writers != "hosts" and not self.is_ours(document):
+            raise OtherWriter(self.disk.name, document.host)
+        return document
+
+    def _publish(self, group: list[Batch]) -> None:
+        document = self.check_open()
         if document.settings.writers == "hosts":
             self._publish_linked(group, document.settings)
             return
-        if not self.is_ours(document):
-            raise OtherWriter(self.disk.name, document.host)
         tail = self._tail()
         with tail.locked() as end:
             if not tail.is_current():

@@ -1,16 +1,24 @@
-"""Publish: one message for each subscribed queue, and one sync for all of them."""
+"""Publish: one message for each subscribed queue, and one sync for all of them.
+
+A log that is subscribed has the message before any queue shows it: what cannot be published there
+reaches nobody.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..context import Context, Pending
-from ..errors import FsmqError, NoSuchQueue
+from ..errors import FsmqError, NoSuchLog, NoSuchQueue
 from ..layout.filters import Filter
 from ..layout.message import NewMessage
 from ..layout.settings import QueueSettings
+from ..layout.topics import log_of, subscriber_of
 from ..views.counts import Depths
 from .put import Batch, put
+
+ToLog = Callable[[str, NewMessage], Callable[[], int]]
+"""Checks whether a log takes a message; what it returns publishes it, and gives its offset."""
 
 
 def publish(
@@ -19,23 +27,29 @@ def publish(
     to: Mapping[str, Filter | None],
     message: NewMessage,
     settings: Mapping[str, QueueSettings] | None = None,
+    to_log: ToLog | None = None,
 ) -> Pending[dict[str, str]]:
     """Write a copy into every subscribed queue whose filter it passes; all or none.
 
     to: the topic's subscriptions. settings: those of their queues, if they have just been read.
 
-    ``finish`` gives the id of the copy for each queue. A queue that is deleted during
-    the publish is left out: its subscription has ended.
+    ``finish`` gives the id of the copy for each queue, the offset for each log; it is not short
+    where there are logs. A queue or a log that is deleted during the publish is left out: its
+    subscription has ended.
 
     Raises:
         InvalidValue, Unavailable
-        MessageTooLarge, QueueFull: one of the queues does not take it; then none has got it.
+        MessageTooLarge, QueueFull, LogFull: one does not take it; then none has got it.
     """
     copies = _Copies(context, depths, message)
     try:
         for queue, filter in to.items():
             if filter is None or filter.matches(message.attributes):
-                copies.write(queue, settings[queue] if settings is not None else None)
+                if "/" in queue:
+                    assert to_log is not None
+                    copies.feed(queue, to_log)
+                else:
+                    copies.write(queue, settings[queue] if settings is not None else None)
     except FsmqError:
         copies.work.close()
         copies.abandon()
@@ -53,6 +67,16 @@ class _Copies:
         self._depths = depths
         self._message = message
         self._puts: dict[str, Pending[list[str]]] = {}
+        self._feeds: dict[str, Callable[[], int]] = {}
+
+    def feed(self, subscriber: str, to_log: ToLog) -> None:
+        """Check that a log takes it; raises what a publish there raises."""
+        log = log_of(subscriber)
+        assert log is not None
+        try:
+            self._feeds[log] = to_log(log, self._message)
+        except NoSuchLog:
+            return
 
     def write(self, queue: str, settings: QueueSettings | None) -> None:
         """Write one copy; raises what a put raises, but for a queue that is gone."""
@@ -65,7 +89,13 @@ class _Copies:
 
     def finish(self) -> dict[str, str]:
         ids = {}
+        offsets = {}
         try:
+            for log, publish in self._feeds.items():
+                try:
+                    offsets[subscriber_of(log)] = str(publish())
+                except NoSuchLog:
+                    continue
             for queue, copy in self._puts.items():
                 try:
                     [ids[queue]] = copy.finish()
@@ -75,7 +105,7 @@ class _Copies:
             self.abandon()  # visible copies too: the publish has failed
             raise
         self._context.metrics.count(("publish",))
-        return ids
+        return {**ids, **offsets}
 
     def abandon(self) -> None:
         for copy in self._puts.values():

@@ -1,0 +1,121 @@
+"""A channel that feeds a queue: each message is put there, and then it is done.
+
+It works on a log of the library, and on one of a client. A message has an id in the queue that its
+log and offset determine: what is put again after a crash is found there, and not stored twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ..errors import DuplicateMessage, InvalidValue, MessageTooLarge
+from ..layout.message import NewMessage
+from ..layout.uuids import derived_uuid7
+from .handed import Given
+from .record import LogMessage
+
+# At most so many messages are put with one sync.
+_AT_A_TIME = 1000
+# What the queue refuses comes back after this time.
+_REFUSED_S = 1.0
+
+
+class Source(Protocol):
+    """A channel, as far as this needs one."""
+
+    name: str
+
+    def claim(self, count: int, visibility: float | None, wait: float) -> Sequence[Any]: ...
+    def done(self, *messages: Given) -> int: ...
+    def release(self, *messages: Given, delay: float = 0.0) -> None: ...
+
+
+class Target(Protocol):
+    """A queue, as far as this needs one."""
+
+    def put(
+        self,
+        body: bytes,
+        *,
+        id: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str: ...
+    def put_many(self, messages: Sequence[NewMessage]) -> list[str]: ...
+
+
+class Feed:
+    """Brings the messages of a channel to a queue, at least once. log, uuid: whose messages.
+
+    A second copy of a message is stored only if it was removed from the queue before a crash
+    between the put and the done was made good.
+    """
+
+    def __init__(self, channel: Source, queue: Target, log: str, uuid: str) -> None:
+        self._channel = channel
+        self._queue = queue
+        self._log = log
+        self._uuid = uuid
+
+    def step(self, wait: float = 0.0) -> int:
+        """Bring what can be claimed now, 1000 messages at most; how many were claimed.
+
+        wait: seconds to wait for a first one. What the queue refuses is released, and counts as a
+        delivery: the channel's max_deliveries and on_poison say what becomes of it.
+
+        Raises what a claim and a put raise; then the rest is released.
+        """
+        messages = list(self._channel.claim(_AT_A_TIME, None, wait))
+        if not messages:
+            return 0
+        try:
+            self._queue.put_many([self._copy(one.message) for one in messages])
+        except (DuplicateMessage, InvalidValue, MessageTooLarge):
+            self._one_by_one(messages)
+        except BaseException:
+            self._channel.release(*messages)
+            raise
+        else:
+            self._channel.done(*messages)
+        return len(messages)
+
+    def _one_by_one(self, messages: list[Any]) -> None:
+        stored: list[Any] = []
+        refused: list[Any] = []
+        try:
+            for one in messages:
+                copy = self._copy(one.message)
+                try:
+                    self._queue.put(
+                        copy.body,
+                        id=copy.id,
+                        content_type=copy.content_type,
+                        attributes=copy.attributes,
+                    )
+                except DuplicateMessage:
+                    pass  # it was put before a crash
+                except (InvalidValue, MessageTooLarge):
+                    refused.append(one)
+                    continue
+                stored.append(one)
+        finally:
+            if stored:
+                self._channel.done(*stored)
+            if refused:
+                self._channel.release(*refused, delay=_REFUSED_S)
+            rest = messages[len(stored) + len(refused) :]
+            if rest:
+                self._channel.release(*rest)
+
+    def _copy(self, message: LogMessage) -> NewMessage:
+        about = {"log": self._log, "offset": str(message.offset)}
+        if message.key is not None:
+            about["key"] = message.key
+        seed = f"{self._uuid} {message.offset}".encode()
+        return NewMessage(
+            message.body,
+            id=derived_uuid7(message.time_us * 1000, seed, message.offset),
+            content_type=message.content_type,
+            attributes={**about, **message.attributes},
+        )
