@@ -18,7 +18,8 @@ from fsmq.spool.layout.transitions import REAPED, REMOVE
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper
 from fsmq.spool.records import thinning
-from fsmq.spool.records.journal import NoJournal, close_abandoned, expire
+from fsmq.spool.records.journal import NoJournal
+from fsmq.spool.records.journal_files import close_abandoned, expire
 from fsmq.spool.records.metrics import Metrics
 from fsmq.spool.records.reports import Reports
 

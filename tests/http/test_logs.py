@@ -308,11 +308,17 @@ def test_another_host_may_be_the_one_that_writes(tmp_path: Path) -> None:
     """On a network filesystem a log whose writers are one host takes messages there alone."""
     with Inside(tmp_path / "mq") as inside, Wire(inside.url) as wire:
         inside.spool.log("l").create(writers="host")
+        inside.spool.create_topic("t")
+        inside.spool.subscribe("t", "logs/l")
         document = tmp_path / "mq" / "logs" / "l" / "log.json"
         document.write_text(json.dumps({**json.loads(document.read_text()), "host": "elsewhere"}))
         inside.spool.tree.network = True
-        for path, body in (("messages", b"x"), ("batch", b'[{"body": "x"}]')):
-            refused = wire.ask("POST", f"/_logs/l/{path}", {}, body)
+        for path, body in (
+            ("_logs/l/messages", b"x"),
+            ("_logs/l/batch", b'[{"body": "x"}]'),
+            ("_topics/t/messages", b"x"),
+        ):
+            refused = wire.ask("POST", f"/{path}", {}, body)
             assert (refused.status, kind(refused)) == (409, "other-writer")
             assert refused.json["host"] == "elsewhere"
 

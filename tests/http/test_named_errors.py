@@ -65,8 +65,9 @@ MISSING = ({"queue": "none"}, {"topic": "none"}, {"id": "none"}, {"ref": "none"}
 MISSING += ({"schedule": "none"}, {"schedule": "lost"})
 MISSING += ({"log": "none"}, {"channel": "none"}, {"offset": "7"})
 FULL = {"schedule": "full", "queue": "full", "topic": "full", "log": "full"}
+FULL_LOG = {"topic": "full-log"}
 # What only another host can bring about; tests/http/test_logs.py does.
-ELSEWHERE = {"publish_to_log": {"other-writer"}, "publish_many_to_log": {"other-writer"}}
+ELSEWHERE = {one: {"other-writer"} for one in ("publish", "publish_to_log", "publish_many_to_log")}
 # Bodies that cannot be taken: the headers, and what follows them at once and a little later.
 BODIES = (
     (f"Content-Length: {2**40}\r\n", b"", b""),
@@ -222,11 +223,12 @@ async def test_each_operation_names_the_errors_that_it_answers(
         spool.create_queue("full", index=True)
         spool.queue("full").configure(max_depth=1)
         spool.queue("full").put(b"x")
-        for topic in ("t", "full"):
+        for topic in ("t", "full", "full-log"):
             spool.create_topic(topic)
         spool.subscribe("full", "full")
         _make_schedules(spool)
         _make_logs(spool)
+        spool.subscribe("full-log", "logs/full")
 
         def service(limits: Limits) -> Service:
             access = Access(load(file))
@@ -240,7 +242,7 @@ async def test_each_operation_names_the_errors_that_it_answers(
                 await asked.ask(one, token="")
                 await asked.ask(one, token=other)
                 await asked.ask(one, one.target("no-such-parameter=1"))
-                for names in (*MISSING, FULL):
+                for names in (*MISSING, FULL, FULL_LOG):
                     await asked.ask(one, one.target(**names))
                 await asked.ask_more(one)
                 await asyncio.gather(*(asked.ask(one, rest=rest) for rest in BODIES))

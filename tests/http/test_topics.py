@@ -136,3 +136,24 @@ async def test_a_killed_server_leaves_each_queue_with_a_whole_copy_or_none(root:
                 ids = {m["id"]: m["body"] for m in found.json["messages"]}
                 assert {a[f"q{n}"] for a in acknowledged} <= set(ids)
                 assert set(ids.values()) <= {"x" * 5000, "y" * 5000}
+
+
+async def test_a_topic_feeds_a_log(client: aiohttp.ClientSession, topic: str) -> None:
+    log = f"log-of-{topic}"
+    assert (await client.put(f"/_topics/{topic}/logs/{log}")).status == 404
+    assert (await client.put(f"/_logs/{log}")).status == 201
+    assert (await client.put(f"/_topics/{topic}/logs/{log}")).status == 201
+    shown = await (await client.get(f"/_topics/{topic}")).json()
+    assert {"log": log, "filter": None} in shown["subscriptions"]
+    assert (await client.put(f"/_logs/{log}/channels/c?from=first")).status == 201
+    waiting = asyncio.create_task(client.get(f"/_logs/{log}/channels/c/messages?wait=20"))
+    answer = await client.post(
+        f"/_topics/{topic}/messages", data=b"x", headers={"X-Message-Attribute-Key": "ann"}
+    )
+    assert answer.status == 201
+    assert (await answer.json())["messages"][f"logs/{log}"] == "0"
+    claimed = await waiting
+    assert (claimed.status, await claimed.read()) == (200, b"x")
+    assert claimed.headers["X-Message-Key"] == "ann"
+    assert (await client.delete(f"/_topics/{topic}/logs/{log}")).status == 200
+    assert (await client.delete(f"/_topics/{topic}/logs/{log}")).status == 404

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from fsmq.cli import main
 from fsmq.pipeline.journal.tables import Tables
 from fsmq.spool import Spool
-from fsmq.spool.records.journal import close_abandoned
+from fsmq.spool.records.journal_files import close_abandoned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,9 @@
 
 First they act step by step on what the other changes, and put, claim and delete the same ids at
 once. Then both run mq, mover and reaper, and clients of every verb; programs are killed, cables
-pulled, answers lost while the server is started again. Exit code 1 and the findings if a promise
-was broken. As root, with qemu and mmdebstrap; the processor is emulated, so all of it is slow.
+pulled, answers lost while the server is started again. At last both work on an ordered log. Exit
+code 1 and the findings if a promise was broken. As root, with qemu and mmdebstrap; the processor is
+emulated, so all of it is slow.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ MOUNTS = {
 @click.command(help=__doc__)
 @click.option("--rounds", default=30, show_default=True, help="Of each version.")
 @click.option("--lives", default=60, show_default=True, help="Of ids that both hosts put at once.")
+@click.option("--seconds", default=120, show_default=True, help="Of work on an ordered log.")
 @click.option("--version", type=click.Choice(list(MOUNTS)), help="Only this one.")
 @click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
 @click.option(
@@ -40,7 +42,9 @@ MOUNTS = {
     default=HOME / "build" / "nfs",
     help="Where the machine is kept.  [default: build/nfs]",
 )
-def main(rounds: int, lives: int, version: str | None, seed: int | None, image: Path) -> None:
+def main(
+    rounds: int, lives: int, seconds: int, version: str | None, seed: int | None, image: Path
+) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # ends the machine, too
@@ -54,18 +58,21 @@ def main(rounds: int, lives: int, version: str | None, seed: int | None, image: 
     for each in MOUNTS if version is None else (version,):
         print(f"NFS {each}", flush=True)
         with tempfile.TemporaryDirectory(prefix="fsmq-nfs-") as folder:
-            words = (
-                f"--rounds={rounds}",
-                f"--options={MOUNTS[each]}",
-                f"--seed={seed}",
-                f"--lives={lives}",
-            )
-            try:
-                for line in run(disk, Path(folder), "tests.nfs.guest", *words):
-                    print(f"  {line}", flush=True)
-            except RuntimeError as error:
-                print(error)
-                is_right = False
+            mount = f"--options={MOUNTS[each]}"
+            of_queues = (f"--rounds={rounds}", mount, f"--seed={seed}", f"--lives={lives}")
+            of_logs = (f"--seconds={seconds}", mount)
+            for module, words in (
+                ("tests.nfs.guest", of_queues),
+                ("tests.nfs.ordered_logs", of_logs),
+            ):
+                place = Path(folder, module)
+                place.mkdir()
+                try:
+                    for line in run(disk, place, module, *words):
+                        print(f"  {line}", flush=True)
+                except RuntimeError as error:
+                    print(error)
+                    is_right = False
     sys.exit(not is_right)
 
 

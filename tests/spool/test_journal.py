@@ -18,7 +18,8 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.records.alive import look
-from fsmq.spool.records.journal import Journal, close_abandoned, expire, via
+from fsmq.spool.records.journal import Journal, via
+from fsmq.spool.records.journal_files import close_abandoned, expire
 from fsmq.spool.records.metrics import Metrics
 from fsmq.spool.records.reports import Reports
 from fsmq.spool.verbs import dedup

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyspark.sql.datasource import (
     DataSource,
@@ -35,7 +36,7 @@ from pyspark.sql.types import StructType
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue
 from fsmq.spool.layout.transitions import JOURNAL
-from fsmq.spool.records.journal import created_ms
+from fsmq.spool.records.journal_files import created_ms
 
 NAME = "fsmq_journal"
 COLUMNS = (
@@ -185,7 +186,9 @@ def _read(root: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         except FileNotFoundError:
             continue  # its retention was over
         if data:
-            yield from _columns(_parse(data)).to_batches()
+            found = _parse(data)
+            of_queues = found.filter(pc.is_valid(found["queue"]))  # others are about logs
+            yield from _columns(of_queues).to_batches()
 
 
 def _parse(data: bytes) -> pa.Table:

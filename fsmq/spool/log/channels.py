@@ -74,6 +74,8 @@ class ChannelStore(OpenChannel):
             offsets.sort()
             hold = progress.hand_out(offsets, deliveries + 1, CLAIMS, deadline_ns)
             handed += [(chosen.messages[offset], hold) for offset in offsets]
+            if self.note is not None:
+                self.note("claimed", ranges_of(offsets), deliveries=deliveries + 1)
         if len(chosen.offsets) > 1:
             handed.sort(key=lambda one: one[0].offset)
         return handed
@@ -116,7 +118,7 @@ class ChannelStore(OpenChannel):
         else:
             tally.skipped += ranges.count()
         write_tally(self._tree, self.folder, tally)
-        self._finish(progress, list(ranges))
+        self._finish(progress, list(ranges), "buried" if buries else "skipped")
 
     def _messages(self, start: int, end: int) -> Iterator[LogMessage]:
         while start < end:
@@ -150,19 +152,31 @@ class ChannelStore(OpenChannel):
             tally.first_lost = start if tally.first_lost is None else tally.first_lost
             tally.lost_through = max(tally.lost_through, new.end)
             write_tally(self._tree, self.folder, tally)
-        self._finish(progress, ranges)
+        self._finish(progress, ranges, "lost")
         return lost
 
     # -- done ------------------------------------------------------------------------------------
 
-    def _finish(self, progress: Progress, ranges: list[Range]) -> None:
-        """Write down what is done, durably, under the lock."""
+    def _finish(self, progress: Progress, ranges: list[Range], event: str) -> None:
+        """Write down what is done, durably, under the lock. event: what has become of it."""
         self._announce()
         work, old = progress.finished.add(ranges)
         for hold in progress.forget(ranges):
             old.append(progress.files.path(hold))
+        self._settled(progress, work, old, ranges, event)
+
+    def _settled(
+        self,
+        progress: Progress,
+        work: Work,
+        old: list[str],
+        ranges: list[Range],
+        event: str = "done",
+    ) -> None:
         self._sync(work)
         progress.finished.unlink(old)
+        if self.note is not None:
+            self.note(event, ranges)
 
     def done(self, ranges: list[Range], generation: int | None) -> int:
         """Finish messages that were handed out, durably; how many had not been done yet.
@@ -181,8 +195,7 @@ class ChannelStore(OpenChannel):
             else:
                 # The process that did it may not have synced it yet.
                 work, old = Work(folders={progress.finished.folder}), []
-        self._sync(work)
-        progress.finished.unlink(old)
+        self._settled(progress, work, old, new)
         return sum(end - start for start, end in new)
 
     def done_each(
@@ -211,8 +224,7 @@ class ChannelStore(OpenChannel):
             elif 0 in found:
                 # The process that did it may not have synced it yet.
                 work = Work(folders={progress.finished.folder})
-        self._sync(work)
-        progress.finished.unlink(old)
+        self._settled(progress, work, old, list(new))
         return found
 
     def _unfinished(self, progress: Progress, ranges: list[Range]) -> list[Range]:
@@ -236,8 +248,7 @@ class ChannelStore(OpenChannel):
             self._announce()
             work, old = progress.finished.add(new)
             old += [progress.files.path(hold) for hold in progress.forget(new)]
-        self._sync(work)
-        progress.finished.unlink(old)
+        self._settled(progress, work, old, new)
         return sum(end - start for start, end in new)
 
     def _check(self, generation: int | None) -> None:
@@ -253,6 +264,8 @@ class ChannelStore(OpenChannel):
             for group in self._claimed(progress, offsets, generation):
                 self._announce()
                 progress.renew(group, int(deadline * 1e9))
+        if self.note is not None:
+            self.note("renewed", ranges_of(sorted(set(offsets))))
         return deadline
 
     def release(self, offsets: list[int], delay: float, generation: int | None) -> None:
@@ -267,7 +280,13 @@ class ChannelStore(OpenChannel):
                 with suppress(FileNotFoundError):
                     work.files.append(self._tree.open(path))
                 work.folders.add(path.rpartition("/")[0])
+            if self._tree.network:
+                # Without the lock another host may claim them: the file would be gone.
+                self._sync(work)
+                work = Work()
         self._sync(work)
+        if self.note is not None:
+            self.note("released", ranges_of(sorted(set(offsets))))
 
     def bury(
         self,
@@ -320,6 +339,8 @@ class ChannelStore(OpenChannel):
             with suppress(OSError):
                 self.store.disk.trash(old)
             self._progress = None
+        if self.note is not None:
+            self.note("sought", [(to, to)])
 
     def touch(self) -> None:
         """Note that the channel is in use."""

@@ -155,7 +155,6 @@ class Log:
             else:
                 found.append(-1)
         stored = iter(self._published_each(entries))
-        number = 0
         for at, batch in enumerate(batches):
             if found[at] != -1:
                 continue
@@ -163,8 +162,8 @@ class Log:
             if not isinstance(outcome, int | FsmqError):
                 raise outcome
             found[at] = outcome
-            number += len(batch) if isinstance(outcome, int) else 0
-        self.spool.context.metrics.count(("log_publish", self.name), number)
+            if isinstance(outcome, int):
+                self._note_published(outcome, len(batch))
         return found
 
     def _published_each(self, entries: list[list[Entry]]) -> list[int | Exception]:
@@ -200,8 +199,14 @@ class Log:
             if again is store:
                 raise
             first = again.publish(entries)
-        self.spool.context.metrics.count(("log_publish", self.name), len(entries))
+        self._note_published(first, len(entries))
         return first
+
+    def _note_published(self, first: int, number: int) -> None:
+        context = self.spool.context
+        context.metrics.count(("log_publish", self.name), number)
+        if context.journal.keeps:
+            context.journal.note_of_log("published", self.name, None, [(first, first + number)])
 
     def _largest(self) -> int:
         """The most bytes of a body, by the settings of the last publish."""

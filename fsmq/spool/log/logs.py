@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ..context import OpenSpool
@@ -20,6 +21,7 @@ from .channels import ChannelStore
 from .disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
 from .log_document import Document
 from .log_settings import LogSettings
+from .ranges import Range
 from .store import Store
 
 # So many logs are kept open at most; one that nobody has used for a while is closed.
@@ -83,8 +85,14 @@ class Logs:
             found = self._channels.get((log, name))
             if found is None or found.store is not store:
                 found = ChannelStore(store, name, self.syncer.sync)
+                if self.context.journal.keeps:
+                    found.note = partial(self._note, log, name)
                 self._channels[log, name] = found
             return found
+
+    def _note(self, log: str, channel: str, event: str, ranges: list[Range], **more: Any) -> None:
+        if ranges:
+            self.context.journal.note_of_log(event, log, channel, ranges, **more)
 
     def close_idle(self) -> None:
         """Close the files of logs that nobody uses."""

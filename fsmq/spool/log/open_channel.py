@@ -50,6 +50,7 @@ class OpenChannel:
         self._progress: Progress | None = None
         self._settings = ChannelSettings()
         self._version: tuple[int, ...] = ()
+        self.note: Callable[..., None] | None = None  # notes a step in the journal, if there is one
 
     # -- settings --------------------------------------------------------------------------------
 

@@ -15,15 +15,18 @@ from typing import NamedTuple
 from ..errors import NoSuchChannel
 from .channels import ChannelStore
 from .disk import REFUSES
+from .ranges import Range
 from .segments import Piece, name_of
 from .store import Store
 
 
 class Outcome(NamedTuple):
-    """What a look has done: segments that went, by name; channels that lost messages."""
+    """What a look has done: segments that went, by name, and what they had; channels that lost
+    messages."""
 
     removed: list[str]
     lost: dict[str, int]
+    ranges: list[Range]
 
 
 class Retention:
@@ -37,7 +40,7 @@ class Retention:
     def step(self) -> Outcome:
         """Remove what may go now. Raises NoSuchLog, Unavailable, OSError."""
         settings = self._store.settings
-        outcome = Outcome([], {})
+        outcome = Outcome([], {}, [])
         known = self._store.known(True)
         sizes = [self._size(piece) for piece in known.pieces]
         rest, refuses = sum(sizes), False
@@ -112,6 +115,7 @@ class Retention:
         # One after the other: a crash must not bring back an older one alone.
         if self._disk.trash_durably(f"{self._disk.segments}/{piece.name}"):
             outcome.removed.append(piece.name)
+            outcome.ranges.append((piece.start, piece.end))
 
     def _refuse(self, refuses: bool) -> None:
         path = f"{self._disk.folder}/{REFUSES}"

@@ -23,6 +23,7 @@ from .channels import ChannelStore
 from .log import Log
 from .logs import Logs
 from .merging import Merger
+from .ranges import Range
 from .retention import Retention
 from .store import Store
 
@@ -77,7 +78,12 @@ class Upkeep:
         outcome = retention.step()
         metrics = self._logs.context.metrics
         metrics.count(("log_removed", log.name), len(outcome.removed))
+        self._note("retired", log.name, None, outcome.ranges)
         metrics.count(("log_lost", log.name), sum(outcome.lost.values()))
+
+    def _note(self, event: str, log: str, channel: str | None, ranges: list[Range]) -> None:
+        if ranges:
+            self._logs.context.journal.note_of_log(event, log, channel, ranges)
 
     def _remove_left(self, folder: str) -> None:
         """Remove drafts whose writers died."""
@@ -108,6 +114,7 @@ class Upkeep:
                 age = self._logs.context.clock() - used_at
                 if settings.expires is not None and not settings.paused and age > settings.expires:
                     channel.delete()
+                    self._note("expired", log.name, name, [(0, 0)])
                 else:
                     channel.end_poison()
             except NoSuchChannel:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import threading
 import time
 from collections import deque
@@ -22,10 +21,11 @@ from typing import NamedTuple, TypedDict, Unpack
 from ..layout.names import ALIVE
 from ..layout.transitions import JOURNAL
 from ..layout.tree import Tree
+from .journal_files import is_segment, show
+from .log_steps import VERSION, StepOfLog
 from .metrics import Metrics
 from .reports import Reports
 
-VERSION = 1
 SUFFIX = ".jsonl"
 # A segment is closed when it is so old or so long, whichever comes first.
 SEGMENT_S = 10.0
@@ -33,8 +33,6 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 _PAUSE_S = 0.2
 # After a disk that refused.
 _RETRY_S = 5.0
-# A writer locks its segment right after it has made it.
-_LOCKED_AFTER_S = 60.0
 # Lines that may wait for the thread: about a second of all that one process can do.
 _MAX_WAITING = 100_000
 
@@ -52,13 +50,6 @@ via: ContextVar[str | None] = ContextVar("via", default=None)
 """Through what a step came, such as a dialect's name; None: the program's own."""
 
 _LAG = ("journal_lag",)
-_segment = re.compile(r"\.?(?P<created_ms>[0-9]{13})-.+\.jsonl")
-
-
-def created_ms(name: str) -> int | None:
-    """When the closed segment was begun, in Unix milliseconds; None for any other name."""
-    match = _segment.fullmatch(name)
-    return int(match["created_ms"]) if match is not None and name[0] != "." else None
 
 
 def is_kept(tree: Tree) -> bool:
@@ -68,7 +59,7 @@ def is_kept(tree: Tree) -> bool:
     what programs that live report, on a spool in which nothing has happened yet.
     """
     try:
-        if any(_segment.fullmatch(name) for name in tree.names(tree.folder(JOURNAL))):
+        if any(is_segment(name) for name in tree.names(tree.folder(JOURNAL))):
             return True
         return any(_LAG in report.snapshot.gauges for report in Reports(tree, "", "").read())
     except OSError:
@@ -104,12 +95,24 @@ class _Noted(NamedTuple):
 class NoJournal:
     """Keeps nothing."""
 
+    keeps = False
+
     def note(self, event: str, queue: str, message_id: str, **details: Unpack[Details]) -> None:
         """Note a step of a message; never raises and never waits."""
         self.note_all(event, queue, [(message_id, details)])
 
     def note_all(self, event: str, queue: str, messages: Sequence[tuple[str, Details]]) -> None:
         """Note the same step of several messages, each with its id and details."""
+
+    def note_of_log(
+        self,
+        event: str,
+        log: str,
+        channel: str | None,
+        ranges: Sequence[tuple[int, int]],
+        **details: int | str,
+    ) -> None:
+        """Note a step of ranges of offsets of a log; never raises and never waits."""
 
     def flush(self) -> None:
         """Write what was noted, so that nothing of it is lost if this process is killed."""
@@ -127,6 +130,8 @@ class Journal(NoJournal):
     host: this host's name among others. program: the ``via`` of a step without another.
     clock: gives Unix seconds.
     """
+
+    keeps = True
 
     def __init__(
         self,
@@ -146,7 +151,7 @@ class Journal(NoJournal):
         self._clock = clock
         self._segment_s = segment_s
         self._segment_bytes = segment_bytes
-        self._waiting: deque[_Noted] = deque()
+        self._waiting: deque[_Noted | StepOfLog] = deque()
         self._lines = 0  # that these will be
         self._counting = threading.Lock()
         self._writing = threading.Lock()
@@ -170,6 +175,23 @@ class Journal(NoJournal):
         with self._counting:
             self._lines += len(messages)
         self._waiting.append(_Noted(at_ms, event, queue, messages, through))
+
+    def note_of_log(
+        self,
+        event: str,
+        log: str,
+        channel: str | None,
+        ranges: Sequence[tuple[int, int]],
+        **details: int | str,
+    ) -> None:
+        """Note a step of ranges of offsets of a log, a line for each; never raises, never waits."""
+        if self._lines >= _MAX_WAITING:
+            self._metrics.count(("journal_dropped",), len(ranges))
+            return
+        at_ms, through = int(self._clock() * 1000), via.get() or self._program
+        with self._counting:
+            self._lines += len(ranges)
+        self._waiting.append(StepOfLog(at_ms, event, log, channel, ranges, details, through))
 
     def flush(self) -> None:
         """Write what was noted, so that nothing of it is lost if this process is killed.
@@ -225,14 +247,20 @@ class Journal(NoJournal):
         if segment is not None and segment.is_over(self._segment_s, self._segment_bytes):
             self._finish()
 
-    def _append(self, steps: list[_Noted]) -> None:
+    def _append(self, steps: list[_Noted | StepOfLog]) -> None:
         if self._behind_since is None:
             self._behind_since = steps[0].at_ms
         if self._segment is None:
             self._number += 1
             name = f"{int(self._clock() * 1000):013}-{self._host}-{os.getpid()}-{self._number}"
             self._segment = _Segment(self._tree, name + SUFFIX)
-        lines = [line for step in steps for line in self._lines_of(step)]
+        lines = [
+            line
+            for step in steps
+            for line in (
+                step.lines(self._host) if isinstance(step, StepOfLog) else self._lines_of(step)
+            )
+        ]
         self._segment.append("".join(lines).encode("ascii"))
 
     def _finish(self) -> None:
@@ -294,101 +322,6 @@ class _Segment:
     def finish(self) -> None:
         """Show the segment to readers. Raises OSError."""
         try:
-            _show(self._tree, self._fd, self._path, self._name)
+            show(self._tree, self._fd, self._path, self._name)
         finally:
             os.close(self._fd)
-
-
-def _show(tree: Tree, fd: int, path: str, name: str) -> None:
-    if os.fstat(fd).st_size == 0:
-        tree.unlink(path)
-        return
-    # A reader may meet it after a power cut: under its name it is whole.
-    os.fsync(fd)
-    tree.rename(path, tree.folder(JOURNAL, name))
-
-
-def close_abandoned(tree: Tree) -> int:
-    """Close the segments of writers that died; how many.
-
-    Raises OSError if there are any that cannot be closed, after all others.
-    """
-    closed = 0
-    first: OSError | None = None
-    for name in tree.names(tree.folder(JOURNAL)):
-        if name[0] != "." or _segment.fullmatch(name) is None:
-            continue
-        try:
-            closed += _close(tree, name)
-        except OSError as error:
-            first = first or error  # another user's, or no file: it must not keep the others
-    if first is not None:
-        raise first
-    return closed
-
-
-def _close(tree: Tree, name: str) -> bool:
-    path = tree.folder(JOURNAL, name)
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tree.fd)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = os.fstat(fd)
-        if found.st_size == 0 and time.time() - found.st_ctime < _LOCKED_AFTER_S:
-            return False  # its writer may be about to lock it
-        _cut_last_line(fd)
-        _show(tree, fd, path, name[1:])
-        return True
-    except BlockingIOError:
-        return False  # its writer lives
-    finally:
-        os.close(fd)
-
-
-def _cut_last_line(fd: int) -> None:
-    """Cut off what a writer that was killed left of its last line."""
-    size = os.fstat(fd).st_size
-    end = size
-    while end > 0:
-        start = max(0, end - 65_536)
-        newline = os.pread(fd, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            end = start + newline + 1
-            break
-        end = start
-    if end != size:
-        os.ftruncate(fd, end)
-
-
-def expire(tree: Tree, retention_s: float, max_bytes: int, now: float) -> int:
-    """Unlink closed segments that are too old, and the oldest while all are too large; how many.
-
-    retention_s: seconds that a segment stays. max_bytes: of all segments together. now: Unix
-    seconds. Raises OSError if there are any that cannot be unlinked, after all others.
-    """
-    segments = []
-    for entry in tree.walk(tree.folder(JOURNAL)):
-        created = created_ms(entry.name)
-        if created is None:
-            continue
-        try:
-            size = entry.stat(follow_symlinks=False).st_size
-        except FileNotFoundError:
-            continue
-        segments.append((created, entry.name, size))
-    total = sum(size for _, _, size in segments)
-    removed = 0
-    first: OSError | None = None
-    for begun_ms, name, size in sorted(segments):
-        if now - begun_ms / 1000 <= retention_s and total <= max_bytes:
-            break
-        try:
-            removed += tree.unlink(tree.folder(JOURNAL, name))
-            total -= size
-        except OSError as error:
-            first = first or error
-    if first is not None:
-        raise first
-    return removed
