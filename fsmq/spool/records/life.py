@@ -20,7 +20,7 @@ from ..errors import InvalidValue
 from ..layout.names import facts, split_entry
 from ..layout.transitions import BURIED, JOURNAL, MOVED, REAPED
 from ..layout.tree import STRAY, Tree
-from .journal import created_ms
+from .journal_files import created_ms
 
 # Clocks of hosts differ, and a step may be in a segment that was begun some seconds before.
 _MARGIN_MS = 60_000
