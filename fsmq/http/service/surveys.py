@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from fsmq.spool.consumers.behind import Behind, behind_by_consumer
 from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.records.history import EVERY_S as HISTORY_EVERY_S
+from fsmq.spool.records.history import Moment, read_history
 from fsmq.spool.records.reports import Reports
 from fsmq.spool.spool import Spool
 from fsmq.spool.views.counts import Overview
@@ -22,14 +24,27 @@ T = TypeVar("T")
 ByConsumer: TypeAlias = dict[str, dict[str, Behind]]
 
 # No survey takes more than this share of the time.
-_SHARE = Throttle(0.05, least_s=1.0)
+_SHARE = 0.05
+_HOUR_S = 3600.0
+
+
+class Hour(NamedTuple):
+    """The history of queues between two moments, in Unix seconds."""
+
+    since: float
+    until: float
+    queues: dict[str, list[Moment]]
 
 
 class Kept(Generic[T]):
-    """What one look found, for all who ask within a second, or longer where looking takes long."""
+    """What one look found, for all who ask soon after.
 
-    def __init__(self, look: Callable[[], Awaitable[T]]) -> None:
+    least_s: seconds for which it holds; longer where looking takes long.
+    """
+
+    def __init__(self, look: Callable[[], Awaitable[T]], least_s: float = 1.0) -> None:
         self._look = look
+        self._share = Throttle(_SHARE, least_s=least_s)
         self._found: T | None = None
         self._until = 0.0
         self._looking: asyncio.Lock = asyncio.Lock()
@@ -41,7 +56,7 @@ class Kept(Generic[T]):
             if self._found is None or started >= self._until:
                 self._found = await self._look()
                 ended = time.monotonic()
-                self._until = ended + _SHARE.pause(ended - started)
+                self._until = ended + self._share.pause(ended - started)
             return self._found
 
 
@@ -51,11 +66,13 @@ class Surveys:
     def __init__(self, spool: Spool, runner: Runner, reports: Reports) -> None:
         self._spool = spool
         self._reports = reports
+        self._runner = runner
         self._counters = Rates()
         self._queues = Kept(lambda: runner.listing(spool.survey))
         self._consumers = Kept(lambda: runner.listing(behind_by_consumer, spool.context))
         self._logs = Kept(lambda: runner.listing(survey_logs, spool))
         self._rates = Kept(lambda: runner.listing(self._sample))
+        self._hour = Kept(self._last_hour, least_s=30.0)
 
     async def queues(self) -> dict[str, Overview]:
         """Counts of all queues."""
@@ -72,6 +89,20 @@ class Surveys:
     async def rates(self) -> dict[str, Rate] | None:
         """Messages a second of all queues; None before there has been a second look."""
         return await self._rates.get()
+
+    async def hour(self) -> Hour:
+        """The history of all queues over the last hour, as old as half a minute."""
+        return await self._hour.get()
+
+    async def _last_hour(self) -> Hour:
+        names = list(await self._queues.get())
+        return await self._runner.listing(self._read_hour, names)
+
+    def _read_hour(self, names: list[str]) -> Hour:
+        now = self._spool.context.clock()
+        with as_unavailable("cannot read the history"):
+            found = read_history(self._spool.tree, names, now - _HOUR_S, now, HISTORY_EVERY_S)
+        return Hour(now - _HOUR_S, now, found)
 
     def _sample(self) -> dict[str, Rate] | None:
         with as_unavailable("cannot read what other processes report"):

@@ -18,6 +18,8 @@ from fsmq.spool.views.wanted import Found, Wanted, wanted
 
 from ..service.looks import Search
 from ..service.rates import Rate
+from ..service.surveys import Hour
+from .charts import Spark, charts_of, spark
 from .message_pages import find
 from .streams import Streams
 from .visit import Visit
@@ -41,6 +43,7 @@ class Row(NamedTuple):
     dead_letter_queue: str | None
     holds_dead: bool
     rate: Rate | None
+    spark: Spark | None
 
     @property
     def is_late(self) -> bool:
@@ -62,6 +65,8 @@ _ORDERS: Mapping[str, Callable[[Row], Any]] = {
     "new": lambda row: -row.counts.new,
     "oldest": lambda row: -(row.oldest_s or -1.0),
     "sent": lambda row: -(row.rate.sent if row.rate else 0.0),
+    "redelivered": lambda row: -(row.spark.redelivered if row.spark else 0),
+    "buried": lambda row: -(row.spark.buried if row.spark else 0),
     "removed": lambda row: -(row.rate.removed if row.rate else 0.0),
 }
 
@@ -78,11 +83,20 @@ class Looking:
         add("GET", "q/{queue}", self.queue, "One queue")
 
     async def live(
-        self, visit: Visit, page: str, region: str, values: Callable[[], Awaitable[Values]]
+        self,
+        visit: Visit,
+        page: str,
+        region: str,
+        values: Callable[[], Awaitable[Values]],
+        more: Callable[[], Awaitable[Values]] | None = None,
     ) -> StreamResponse:
-        """A page, or the stream of what changes in it: the template ``region``."""
+        """A page, or the stream of what changes in it: the template ``region``.
+
+        more: values of what does not change.
+        """
         if not self._streams.wanted(visit):
-            return await visit.page(page, {**await values(), "region": region})
+            rest = {} if more is None else await more()
+            return await visit.page(page, {**await values(), **rest, "region": region})
 
         async def render() -> str:
             found = await values()
@@ -106,7 +120,8 @@ class Looking:
         pattern = visit.query.get("match") or visit.query.get("find", "")
         surveyed = await visit.service.surveys.queues()
         rates = await visit.service.surveys.rates()
-        rows = await visit.service.listing(_rows, visit, surveyed, rates)
+        hour = await visit.service.surveys.hour()
+        rows = await visit.service.listing(_rows, visit, surveyed, rates, hour)
         total = Counts(*(sum(numbers) for numbers in zip(*(r.counts for r in rows), strict=True)))
         shown = [row for row in rows if _matches(row.name, pattern) and _is(row, state)]
         shown.sort(key=lambda row: (_ORDERS[order](row), row.name))
@@ -132,7 +147,11 @@ class Looking:
         queue = check_queue(visit.call.names["queue"])
         visit.identity.require_sight(queue)
         return await self.live(
-            visit, "queue.html", "queue_live.html", lambda: self._queue(visit, queue)
+            visit,
+            "queue.html",
+            "queue_live.html",
+            lambda: self._queue(visit, queue),
+            lambda: charts_of(visit, queue),
         )
 
     async def _queue(self, visit: Visit, queue: str) -> Values:
@@ -171,7 +190,10 @@ class Looking:
 
 
 def _rows(
-    visit: Visit, surveyed: Mapping[str, Overview], rates: Mapping[str, Rate] | None
+    visit: Visit,
+    surveyed: Mapping[str, Overview],
+    rates: Mapping[str, Rate] | None,
+    hour: Hour,
 ) -> list[Row]:
     now = visit.spool.context.clock()
     settings = {}
@@ -190,6 +212,7 @@ def _rows(
             one.dead_letter_queue,
             name in dead,
             None if rates is None else rates.get(name, Rate(0.0, 0.0)),
+            spark(moments, hour.since, hour.until) if (moments := hour.queues.get(name)) else None,
         )
         for name, one in settings.items()
     ]

@@ -1,0 +1,57 @@
+"""Charts: what the history has of queues, as figures for a script and as small lines in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.records.history import Figures, Moment, step_of
+
+from .visit import Visit
+
+SPANS: Mapping[str, float] = {"15min": 900.0, "3h": 10_800.0, "24h": 86_400.0, "72h": 259_200.0}
+_SPAN = "3h"
+# The size of a small line, in the units of its drawing.
+_WIDE, _HIGH = 60.0, 16.0
+
+
+class Spark(NamedTuple):
+    """The last hour of a queue: the points of a line of its ready messages, and what happened."""
+
+    points: str
+    most: int
+    redelivered: int
+    buried: int
+
+
+async def charts_of(visit: Visit, queue: str) -> dict[str, Any]:
+    """What the charts of a queue show. Raises InvalidValue, Unavailable."""
+    span = visit.query.get("span", _SPAN)
+    if span not in SPANS:
+        raise InvalidValue("span", f"expected one of: {', '.join(SPANS)}")
+    now = visit.spool.context.clock()
+    since = now - SPANS[span]
+    step = step_of(since, now, 1)
+    found = await visit.service.looks.history([queue], since, now, step)
+    return {
+        "span": span,
+        "spans": tuple(SPANS),
+        "step": step,
+        "moments": found[queue],
+        "figures": Figures._fields,
+    }
+
+
+def spark(moments: Sequence[Moment], since: float, until: float) -> Spark:
+    """The small line of a queue between two moments, in Unix seconds."""
+    figures = [moment.figures for moment in moments]
+    most = max((one.ready for one in figures), default=0)
+    points = " ".join(
+        f"{_WIDE * (moment.at - since) / (until - since):.1f},"
+        f"{_HIGH - 1 - (_HIGH - 2) * (moment.figures.ready / most if most else 0):.1f}"
+        for moment in moments
+        if since <= moment.at <= until
+    )
+    redelivered = sum(one.redelivered for one in figures)
+    return Spark(points, most, redelivered, sum(one.buried for one in figures))
