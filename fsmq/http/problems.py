@@ -88,6 +88,22 @@ class MethodNotAllowed(HttpError):
         self.allowed = allowed
 
 
+class KeyReused(HttpError):
+    """An idempotency key was used before, for another message."""
+
+    status = 422
+    kind = "idempotency-key-reused"
+    title = "The idempotency key was used for another message"
+
+    def __init__(self, queue: str, message_id: str) -> None:
+        super().__init__(
+            f"the message {message_id!r} of this Idempotency-Key has another body or content type:"
+            " take a new key for a new message"
+        )
+        self.queue = queue
+        self.message_id = message_id
+
+
 class UnreadableBody(HttpError):
     """The body ended too early, is not encoded as it says, or is not what the route needs."""
 

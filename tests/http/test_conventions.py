@@ -101,6 +101,53 @@ async def test_a_topic_and_a_log_keep_them_too(client: aiohttp.ClientSession, qu
     assert EVENT.items() <= read.json["messages"][0]["attributes"].items()
 
 
+async def test_a_replay_is_answered_as_the_first_time(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    path = f"/{queue}/messages"
+
+    async def post(body: bytes, key: str, **more: str) -> Any:
+        return await ask(client, "POST", path, data=body, headers={"Idempotency-Key": key, **more})
+
+    first = await post(b"x", "order-1")
+    assert (first.status, first.json) == (201, {"id": "order-1"})
+    for again in (await post(b"x", "order-1"), await post(b"x", '"order-1"')):
+        assert (again.status, again.json, again.id) == (201, first.json, "order-1")
+        assert again.headers["Location"] == first.headers["Location"]
+    other = await post(b"y", "order-1")
+    assert (other.status, other.json["message_id"]) == (422, "order-1")
+    assert other.json["type"] == "urn:fsmq:problem:idempotency-key-reused"
+    rich = {"Content-Type": "text/x", "traceparent": PARENT}
+    told = await post(b"x", UUID, **rich)
+    again = await post(b"x", UUID, **{**rich, "traceparent": PARENT.replace("4b", "4c")})
+    assert (told.status, again.status, again.id) == (201, 201, told.id)
+    assert (await post(b"x", UUID, **{"Content-Type": "text/y"})).status == 422
+    assert (await fetch(client, queue)).body == b"x"
+    assert (await post(b"x", UUID, **rich)).id == told.id  # in flight, it stands
+    for message_id in ("order-1", told.id):
+        assert (await ask(client, "DELETE", f"{path}/{message_id}")).status == 202
+    assert (await post(b"y", "order-1")).status == 201
+
+
+@pytest.mark.parametrize(
+    ("key", "query", "field"),
+    [
+        ("", "", "Idempotency-Key"),
+        ('""', "", "Idempotency-Key"),
+        ("a", "?id=b", "Idempotency-Key"),
+        ("a b", "", "id"),
+        ("x" * 65, "", "id"),
+        ("not-a-uuid7", "?priority=1", "id"),
+    ],
+)
+async def test_keys_that_are_none(
+    client: aiohttp.ClientSession, queue: str, key: str, query: str, field: str
+) -> None:
+    headers = {"Idempotency-Key": key}
+    refused = await ask(client, "POST", f"/{queue}/messages{query}", data=b"x", headers=headers)
+    assert (refused.status, refused.json["field"]) == (400, field)
+
+
 async def test_whatever_is_made_has_its_path(client: aiohttp.ClientSession, queue: str) -> None:
     schedule = {"cron": "@daily", "queue": queue}
     for path, body in (

@@ -138,6 +138,9 @@ class Asked:
             await self.ask(one, one.target("from=0", log="gone"))
         if one.id in ("done_one", "change_of_channel"):
             await self.ask(one, one.target("generation=9"))
+        if one.id == "post":
+            head = "Idempotency-Key: m\r\nContent-Length: 2\r\n"
+            await self.ask(one, rest=(head, b"xy", b""))
         for body in (VOID, NOT_IN_FLIGHT) if one.id == "done" else ():
             await self.ask(one, rest=(f"Content-Length: {len(body)}\r\n", body, b""))
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from aiohttp import hdrs
 from aiohttp.web import Response
+from multidict import CIMultiDictProxy
 
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import (
@@ -76,6 +77,13 @@ OWN_ID = query(
     as_it_is(
         text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES)
     ),
+)
+
+IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key",
+    "as `id`; the same message sent again is answered with 201 and the same id, while it stands",
+    text(minLength=1),
+    "header",
 )
 
 VISIBILITY = query(
@@ -177,6 +185,24 @@ def new_message(body: bytes, given: Values, kept: tuple[str | None, dict[str, st
     return NewMessage(
         body, given[DELAY], given[PRIORITY], given[TTL], given[OWN_ID], content_type, attributes
     )
+
+
+def idempotency_key(headers: CIMultiDictProxy[str], given: str | None) -> str | None:
+    """The key of a POST, without the quotes of a structured field; ``given``: its own id.
+
+    Raises InvalidValue.
+    """
+    values = headers.getall(IDEMPOTENCY_KEY.name, ())
+    if not values:
+        return None
+    key = values[0].strip()
+    if len(key) > 1 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    if len(values) > 1 or not key or given not in (None, key):
+        raise InvalidValue(
+            IDEMPOTENCY_KEY.name, "is given twice, or is empty, or is not the id that is given, too"
+        )
+    return key
 
 
 def stored(queue: str, message_id: str) -> tuple[dict[str, str], bytes]:

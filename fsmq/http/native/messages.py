@@ -11,6 +11,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
+from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import (
     check_id,
 )
@@ -25,6 +26,7 @@ from ..describe import (
     Body,
     Header,
     Operation,
+    Values,
     array,
     record,
     text,
@@ -32,7 +34,7 @@ from ..describe import (
 from ..dialect import Handlers
 from ..guard.keys import Right
 from ..problem_answers import OF_BODIES, guarded
-from ..problems import SlowBody, UnreadableBody
+from ..problems import KeyReused, SlowBody, UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.headers import kept_headers
@@ -43,6 +45,7 @@ from .forms import (
     COUNT,
     DELAY,
     ID,
+    IDEMPOTENCY_KEY,
     IN_JSON,
     MESSAGE,
     MESSAGE_HEADERS,
@@ -60,6 +63,7 @@ from .forms import (
     begin_change,
     changed,
     headers_of,
+    idempotency_key,
     in_json,
     new_message,
     nowhere,
@@ -83,7 +87,7 @@ class Messages(Handlers):
         tag="Messages",
         summary="Store a message",
         description=f"{ATTRIBUTES} `Content-Encoding` may be gzip or deflate.",
-        parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID),
+        parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID, IDEMPOTENCY_KEY),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
         answers={
             201: Answer(
@@ -94,19 +98,46 @@ class Messages(Handlers):
                     "Location": Header("the path of the message", text(), always=True),
                 },
             ),
-            **guarded(NoSuchQueue, *OF_BODIES, DuplicateMessage, QueueFull, Unavailable),
+            **guarded(
+                *(NoSuchQueue, *OF_BODIES, DuplicateMessage, KeyReused, QueueFull, Unavailable)
+            ),
         },
     )
 
     async def post(self, call: Call) -> StreamResponse:
         queue = call.queue("send")
         given = call.read()
+        headers = call.request.headers
         settings = self._spool.settings(queue)
+        key = idempotency_key(headers, given[OWN_ID]) if IDEMPOTENCY_KEY.name in headers else None
+        if key is not None:
+            given = Values({**given, OWN_ID: key})
         body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
-        message = new_message(body, given, kept_headers(call.request.headers))
-        [message_id] = await self._service.put(queue, [message], settings)
-        headers, answer = stored(queue, message_id)
-        return Response(status=201, body=answer, headers=headers)
+        message = new_message(body, given, kept_headers(headers))
+        try:
+            [message_id] = await self._service.put(queue, [message], settings)
+        except DuplicateMessage as error:
+            if key is None:
+                raise
+            message_id = await self._of_before(call, queue, message, error)
+        told, answer = stored(queue, message_id)
+        return Response(status=201, body=answer, headers=told)
+
+    async def _of_before(
+        self, call: Call, queue: str, message: NewMessage, error: DuplicateMessage
+    ) -> str:
+        """The id of the message that an earlier try has stored.
+
+        Raises:
+            KeyReused: it is another message.
+            DuplicateMessage: it was removed just now.
+        """
+        found = await self._service.receiver.find(call, queue, error.message_id)
+        if found is None:
+            raise error
+        if (found.body, found.content_type) != (message.body, message.content_type):
+            raise KeyReused(queue, error.message_id)
+        return error.message_id
 
     CLAIM = Operation(
         id="claim",
