@@ -133,9 +133,10 @@ class Folder:
     def deliver(self) -> None:
         self.spool.deliver()
 
-    def wait(self, queues: Sequence[str], seconds: float) -> None:
+    def wait(self, queues: Sequence[str], count: int, seconds: float) -> list[Message]:
         pause_of = self.spool.context.pause_of
         self.spool.wait(min([seconds, *(pause_of(queue, seconds) for queue in queues)]))
+        return []
 
     def move(self, source: str, target: str, count: int) -> int:
         ref = self.spool.begin_move(source, target, in_flight=False, delayed=True, count=count).ref

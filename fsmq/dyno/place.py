@@ -77,8 +77,11 @@ class Place(Protocol):
     def deliver(self) -> None:
         """Return what is due now; where another program does so, nothing."""
 
-    def wait(self, queues: Sequence[str], seconds: float) -> None:
-        """Return when something may have come to one of the queues, or when the time is over."""
+    def wait(self, queues: Sequence[str], count: int, seconds: float) -> list[Message]:
+        """Return when something may have come to one of the queues, or when the time is over.
+
+        Up to ``count`` messages of the first queue may be claimed on the way.
+        """
 
     def move(self, source: str, target: str, count: int) -> int:
         """Move so many messages with their ids and timers, none in flight; how many moved."""

@@ -19,8 +19,6 @@ from .strategies import Strategy
 
 MAX_UNACK_MS = 7 * 86_400_000
 MAX_TIMEOUT_MS = 366 * 86_400_000
-# A consumer that waits looks into other shards as often as this.
-_LOOK_S = 0.25
 _COUNTED_S = 1.0
 _ALL = 2**31
 
@@ -117,14 +115,13 @@ class DynoQueue:
         cross = self._cross if cross is None else check_cross(cross)
         end = time.monotonic() + in_ms(wait, unit) / 1000
         popped: list[Message] = []
-        while count > 0:
+        while len(popped) < count:
             self._place.deliver()
             popped += self._reader.pop(count - len(popped), cross)
             left = end - time.monotonic()
             if len(popped) >= count or left <= 0 or (first and popped):
                 break
-            pause = left if cross == "never" else min(left, _LOOK_S)
-            self._place.wait(self._reader.read_by(cross), pause)
+            popped += self._reader.wait(count - len(popped), cross, left)
         return popped
 
     bulk_pop = pop

@@ -18,6 +18,9 @@ Cross = Literal["never", "orphans", "empty", "all"]
 # Claims and acknowledgements in parts of this size; and how many popped ids are remembered.
 PART = 1000
 _REMEMBERED = 100_000
+# A consumer that waits looks into other shards as often as this, and for other ones.
+_LOOK_S = 0.25
+_NEW_SHARDS_S = 1.0
 _ALL = 2**31
 
 
@@ -64,10 +67,16 @@ class Reader:
                     return popped
         return popped
 
-    def read_by(self, cross: Cross) -> list[str]:
-        """The queues from which a pop may take."""
-        shards = [shard for one in self._rounds(cross) for shard in one.shards]
-        return [self._shards.queue(shard) for shard in (self._shards.local, *shards)]
+    def wait(self, count: int, cross: Cross, seconds: float) -> list[Message]:
+        """Wait until something may have come, at most so long; what was popped on the way."""
+        local = self._shards.local
+        others = [shard for one in self._rounds(cross) for shard in one.shards]
+        if others:
+            seconds = min(seconds, _LOOK_S)
+        elif cross != "never":
+            seconds = min(seconds, _NEW_SHARDS_S)
+        queues = [self._shards.queue(shard) for shard in (local, *others)]
+        return self._taken(local, self._place.wait(queues, min(count, PART), seconds))
 
     def pop_id(self, shard: str, message_id: str) -> Message | None:
         """Pop the message of an id from a shard."""

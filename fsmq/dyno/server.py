@@ -17,8 +17,8 @@ from .place import Sizes
 
 STATES = ("new", "ready", "delayed", "in_flight")
 _PAGE = 200
-# With one queue the server itself waits; several are asked again after this time.
 _ASK_AGAIN_S = 0.1
+_LONGEST_WAIT_S = 60.0
 
 
 class Server:
@@ -60,9 +60,9 @@ class Server:
     def ensure(self, queue: str, message: NewMessage, among: Sequence[str]) -> bool:
         return self._indexed(queue).ensure(message, among=[q for q in among if q != queue])
 
-    def claim(self, queue: str, count: int) -> list[Message]:
+    def claim(self, queue: str, count: int, wait: float = 0.0) -> list[Message]:
         with suppress(NoSuchQueue):  # it was retired just now
-            return list(self.client.queue(queue).claim(count))
+            return list(self.client.queue(queue).claim(count, wait=wait))
         return []
 
     def claim_id(self, queue: str, given_id: str) -> Message | None:
@@ -132,9 +132,13 @@ class Server:
     def deliver(self) -> None:
         """The server's mover does so."""
 
-    def wait(self, queues: Sequence[str], seconds: float) -> None:
-        """A claim that waits would take what it is told of: so ask again soon."""
-        time.sleep(min(seconds, _ASK_AGAIN_S))
+    def wait(self, queues: Sequence[str], count: int, seconds: float) -> list[Message]:
+        """The server waits, for what comes to the first queue."""
+        began = time.monotonic()
+        claimed = self.claim(queues[0], count, min(seconds, _LONGEST_WAIT_S))
+        if not claimed and time.monotonic() - began < min(seconds / 2, _ASK_AGAIN_S):
+            time.sleep(min(seconds / 2, _ASK_AGAIN_S))  # there is no such queue any more
+        return claimed
 
     def move(self, source: str, target: str, count: int) -> int:
         verbs = MoveVerbs(self.client.verbs)

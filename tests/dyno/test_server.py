@@ -14,6 +14,7 @@ import pytest
 from fsmq import Client, InvalidValue, NoSuchQueue
 from fsmq.client.by_id import ClientIndexed
 from fsmq.dyno import DynoQueue, DynoQueues, Message
+from fsmq.dyno.server import Server
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.uuids import uuid7
 from tests.harness.suite import Suite
@@ -95,6 +96,24 @@ def test_what_arrives_during_the_wait_is_seen(make: Callable[..., DynoQueue]) ->
     assert ids(queue.pop(1, WAIT_MS)) == ["x"]
     assert time.monotonic() - began < WAIT_MS / 1000
     timer.join()
+
+
+@pytest.mark.parametrize("cross", ["never", "orphans"])
+def test_a_pop_that_waits_leaves_the_wait_to_the_server(
+    make: Callable[..., DynoQueue], monkeypatch: pytest.MonkeyPatch, cross: Any
+) -> None:
+    queue = make()
+    asked: list[float] = []
+    claim = Server.claim
+
+    def count(self: Server, queue: str, count: int, wait: float = 0.0) -> list[Any]:
+        asked.append(wait)
+        return claim(self, queue, count, wait)
+
+    monkeypatch.setattr(Server, "claim", count)
+    assert queue.pop(1, 1500, cross=cross) == []
+    assert sum(asked) > 1.3
+    assert len(asked) <= 6
 
 
 def test_timeouts_are_set_by_id(make: Callable[..., DynoQueue]) -> None:
