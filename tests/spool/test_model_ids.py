@@ -1,6 +1,7 @@
 """A queue with an index against a dictionary: any sequence of verbs by id leaves what it predicts.
 
-Two opened spools take turns on one tree, as two processes would.
+Its messages move to another queue and back. Two opened spools take turns on one tree, as two
+processes would.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class Fact:
     def is_claimed(self) -> bool:
         return self.until is not None and self.count > 0
 
+    @property
+    def state(self) -> str:
+        return "ready" if self.until is None else "in_flight" if self.count else "delayed"
+
 
 class IdMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
@@ -46,12 +51,14 @@ class IdMachine(RuleBasedStateMachine):
         self.clock = Clock()
         self.spools: list[Spool] = []
         self.facts: dict[str, Fact] = {}
+        self.elsewhere: dict[str, Fact] = {}  # in the other queue
         self.turn = self.posted = 0
 
     @initialize()
     def open(self) -> None:
         self.spools = [Spool(self.root, sync="none", clock=self.clock) for _ in range(2)]
-        self.spools[0].create_queue("jobs", index=True)
+        for queue in ("jobs", "other"):
+            self.spools[0].create_queue(queue, index=True)
 
     def teardown(self) -> None:
         for spool in self.spools:
@@ -64,7 +71,7 @@ class IdMachine(RuleBasedStateMachine):
         self.turn = 1 - self.turn
         self.clock.advance(TICK_S)
         self.spools[self.turn].deliver()
-        for fact in self.facts.values():
+        for fact in (*self.facts.values(), *self.elsewhere.values()):
             if fact.until is not None and fact.until <= self.clock():
                 fact.until = None
         return self.spools[self.turn]
@@ -144,6 +151,39 @@ class IdMachine(RuleBasedStateMachine):
         if fact is not None and postponed:
             fact.until, fact.count = self.clock() + delay if delay else None, 0
 
+    @rule(back=st.booleans(), count=st.sampled_from((1, 2, 9)))
+    def move(self, back: bool, count: int) -> None:
+        spool = self.spool
+        source, target = ("other", "jobs") if back else ("jobs", "other")
+        here, there = (self.elsewhere, self.facts) if back else (self.facts, self.elsewhere)
+        # What is claimed stays, and what has an id that the target has.
+        may = {one for one, fact in here.items() if not fact.is_claimed and one not in there}
+        ref = spool.begin_move(source, target, in_flight=False, delayed=True, count=count).ref
+        spool.make_moves()
+        gone = {one for one in may if spool.indexed(source).find(one) is None}
+        assert len(gone) == min(count, len(may))
+        move = spool.find_move(ref)
+        assert move is not None
+        assert move.moved == len(gone)
+        for one in gone:
+            there[one] = here.pop(one)
+
+    @rule(state=st.sampled_from(("ready", "in_flight", "delayed")))
+    def scan(self, state: str) -> None:
+        spool = self.spool
+        found = spool.indexed("jobs").scan(state, sorted_by_name=True)
+        names = {message.id: message.body for message in found}
+        assert [*names] == sorted(names)
+        wanted = {fact.body for fact in self.facts.values() if fact.state == state}
+        assert {*names.values()} == wanted
+
+    @rule(limit=st.sampled_from((1, 2)))
+    def scan_some(self, limit: int) -> None:
+        spool = self.spool
+        left = [False] * limit
+        found = [*spool.indexed("jobs").scan(is_over=lambda: not left or left.pop())]
+        assert len(found) == min(limit, len(self.facts))
+
     @rule(seconds=st.sampled_from((1.0, DELAY_S, HOLD_S)))
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -162,18 +202,18 @@ class IdMachine(RuleBasedStateMachine):
         if not self.spools:
             return
         spool = self.spool
-        for one in IDS:
-            found, fact = spool.indexed("jobs").find(one), self.facts.get(one)
-            assert (found is None) == (fact is None)
-            if found is not None and fact is not None:
-                state = "ready" if fact.until is None else "in_flight" if fact.count else "delayed"
-                assert (found.body, found.state, found.deliveries, found.priority) == (
-                    fact.body,
-                    state,
-                    fact.count,
-                    fact.priority,
-                )
-        assert spool.counts("jobs").total == len(self.facts)
+        for queue, facts in (("jobs", self.facts), ("other", self.elsewhere)):
+            for one in IDS:
+                found, fact = spool.indexed(queue).find(one), facts.get(one)
+                assert (found is None) == (fact is None)
+                if found is not None and fact is not None:
+                    assert (found.body, found.state, found.deliveries, found.priority) == (
+                        fact.body,
+                        fact.state,
+                        fact.count,
+                        fact.priority,
+                    )
+            assert spool.counts(queue).total == len(facts)
         report = check(self.root, offline=True, clock=self.clock)
         assert [f for f in report.findings if f.kind.value != "stale-link"] == []
 
