@@ -196,19 +196,22 @@ class MoveRunner:
         found = self._found(pairs, move)
         if move.total is None:
             youngest = max((_age(i) for _, _, i in found), default="")
-            move = replace(move, total=len(found), youngest=youngest)
+            total = len(found) if move.count is None else min(len(found), move.count)
+            move = replace(move, total=total, youngest=youngest)
             _save(self._tree, move)
         saved = time.monotonic()
         work = self._work(pairs)
         so_far = _Part(move.moved if move.count is not None else 0)
-        size = PART if is_indexed else 1
-        for at in range(0, len(found), size):
+        at = 0
+        # What stays, since its id is there already, does not count: the next one goes.
+        while at < len(found) and (size := so_far.next_size(move, PART if is_indexed else 1)):
             if self._stop():
                 return move
             self._make_part(found[at : at + size], move, so_far)
             if so_far.is_gone:
                 break
-            if at // _SYNC_EVERY < (at + size) // _SYNC_EVERY:
+            at += size
+            if (at - size) // _SYNC_EVERY < at // _SYNC_EVERY:
                 self._syncer.sync(work)
                 work = self._work(pairs)
             if time.monotonic() - saved >= _SAVE_EVERY_S:
@@ -218,7 +221,7 @@ class MoveRunner:
         return _outcome(so_far.of(move), so_far.is_gone)
 
     def _found(self, pairs: list[tuple[str, str]], move: Move) -> list[tuple[str, str, str]]:
-        """What is to be moved: source, target, id."""
+        """What is to be moved: source, target, id. Of a number what is claimed last comes first."""
         found = [
             (source, target, message_id)
             for source, target in pairs
@@ -226,9 +229,7 @@ class MoveRunner:
         ]
         if move.count is None:
             return found
-        # What was moved before a crash counts, as far as it was stored.
-        left = max(0, move.count - move.moved)
-        return sorted(found, key=lambda one: one[2])[max(0, len(found) - left) :]
+        return sorted(found, key=lambda one: one[2], reverse=True)
 
     def _make_part(self, part: list[tuple[str, str, str]], move: Move, so_far: _Part) -> None:
         """Move some messages; of several all are from one queue to one other."""
@@ -334,6 +335,11 @@ class _Part:
     moved: int
     conflicts: int = 0
     is_gone: bool = False
+
+    def next_size(self, move: Move, size: int) -> int:
+        """How many to move next, at most ``size``. What was moved before a crash counts, as far as
+        it was stored."""
+        return size if move.count is None else max(0, min(size, move.count - self.moved))
 
     def of(self, move: Move) -> Move:
         return replace(move, moved=self.moved, conflicts=self.conflicts)

@@ -265,6 +265,21 @@ def test_messages_move_with_their_ids_and_timers(
     assert_clean(jobs)
 
 
+def test_what_has_to_stay_does_not_count_as_moved(jobs: Indexed) -> None:
+    spool = jobs.spool
+    spool.create_queue("more", index=True)
+    put(jobs, "a", "b", "c")
+    put(spool.indexed("more"), "c")
+    spool.deliver()
+    ref = spool.begin_move("jobs", "more", in_flight=False, delayed=True, count=1).ref
+    spool.make_moves()
+    move = spool.find_move(ref)
+    assert move is not None
+    assert (move.moved, move.conflicts) == (1, 1)
+    assert [_state(jobs, one) for one in "abc"] == ["ready", None, "ready"]
+    assert_clean(jobs)
+
+
 def test_so_many_are_moved_those_that_would_come_last(jobs: Indexed) -> None:
     spool = jobs.spool
     spool.create_queue("more", index=True)
