@@ -171,6 +171,17 @@ async def each(things: Sequence[str], do: Callable[[str], Awaitable[object]]) ->
     return number
 
 
+def attributes_of(form: Form) -> dict[str, str]:
+    """The attributes that a form has, one a line. Raises InvalidValue."""
+    attributes = {}
+    for line in filter(None, map(str.strip, form.text("attributes").splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise InvalidValue("attributes", f"{line[:50]!r} is not NAME: VALUE")
+        attributes[name.strip()] = value.strip()
+    return attributes
+
+
 def messages(number: int) -> str:
     """So many messages, in words."""
     return "1 message" if number == 1 else f"{number:,} messages".replace(",", "\u202f")

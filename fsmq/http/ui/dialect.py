@@ -26,12 +26,15 @@ from ..problems import problem as api_problem
 from ..routing.call import Call
 from ..service.service import Service
 from .acts import Acts
+from .dead_pages import DeadPages
 from .looking import Looking
 from .message_pages import MessagePages
 from .queue_acts import QueueActs
 from .rendering import HEADERS, Rendering
+from .schedule_pages import SchedulePages
 from .session import Sessions
 from .streams import Streams
+from .topic_pages import TopicPages
 from .visit import Visit
 
 UiMode: TypeAlias = Literal["on", "read-only", "off"]
@@ -83,8 +86,12 @@ class Ui(Dialect):
         self.page("POST", "logout", self._logout, "Log out", is_open=True)
         Looking(Streams(), bodies=options.bodies).add_pages(self.page)
         MessagePages(bodies=options.bodies).add_pages(self.page)
+        DeadPages(bodies=options.bodies).add_pages(self.page)
+        acts = Acts()
+        TopicPages(acts, may_act=options.may_act).add_pages(self.page)
+        SchedulePages(acts, may_act=options.may_act).add_pages(self.page)
         if options.may_act:
-            QueueActs(Acts()).add_pages(self.page)
+            QueueActs(acts).add_pages(self.page)
 
     def page(
         self, method: str, path: str, handler: Handler, summary: str, *, is_open: bool = False

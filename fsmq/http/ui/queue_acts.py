@@ -21,7 +21,7 @@ from fsmq.spool.layout.settings import (
     SETTINGS,
 )
 
-from .acts import Act, Acts, Done, Form, Question, each, messages
+from .acts import Act, Acts, Done, Form, Question, attributes_of, each, messages
 from .visit import Visit
 
 MOST_COPIES = 100
@@ -165,12 +165,6 @@ async def _remove(visit: Visit, form: Form) -> Done:
 async def _send(visit: Visit, form: Form) -> Done:
     body = form.text("body").replace("\r\n", "\n").encode()
     copies = int(form.number("copies", 1, MOST_COPIES)) or 1
-    attributes = {}
-    for line in filter(None, map(str.strip, form.text("attributes").splitlines())):
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise InvalidValue("attributes", f"{line[:50]!r} is not NAME: VALUE")
-        attributes[name.strip()] = value.strip()
     own = form.text("own_id").strip() or None
     if own is not None and copies > 1:
         raise InvalidValue("own_id", "is one message's: send one")
@@ -181,7 +175,7 @@ async def _send(visit: Visit, form: Form) -> Done:
         ttl=form.number("ttl", 0.0, MAX_TTL_S) if form.text("ttl") else None,
         id=own,
         content_type=form.text("content_type").strip() or None,
-        attributes=attributes,
+        attributes=attributes_of(form),
     )
     settings = await visit.service.in_thread(visit.spool.settings, form.queue)
     ids = await visit.service.put(form.queue, [message] * copies, settings)

@@ -23,7 +23,12 @@ FORM_BYTES = 256 * 1024
 _FORM = "application/x-www-form-urlencoded"
 _PREFIX = "/_ui/"
 # The pages in the head of each page: their address, and what they are called.
-_PLACES = (((), "Queues"),)
+_PLACES = (
+    ((), "Queues"),
+    (("dead",), "Dead letters"),
+    (("topics",), "Topics"),
+    (("schedules",), "Schedules"),
+)
 # What the page says at its top after something was done; the address can say no other.
 NOTICES: Mapping[str, str] = {
     "buried": "Buried: {n}.",
@@ -37,6 +42,15 @@ NOTICES: Mapping[str, str] = {
     "removed": "Deleted: {n}.",
     "resumed": "Resumed.",
     "sent": "Sent: {n}.",
+    "published": "Published to {n}.",
+    "schedule_deleted": "The schedule was deleted.",
+    "scheduled": "The schedule is defined.",
+    "started": "The schedule puts messages again.",
+    "stopped": "The schedule puts nothing until it is resumed.",
+    "subscribed": "Subscribed.",
+    "topic_created": "The topic is there.",
+    "topic_deleted": "The topic was deleted.",
+    "unsubscribed": "The subscription has ended.",
     "there": "There was such a queue already.",
 }
 

@@ -1,0 +1,100 @@
+"""Dead letters: where they are, where they came from, and why; equal failures in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.layout.message import Message
+from fsmq.spool.views.counts import Overview
+
+from ..service.looks import Search
+from .visit import Visit
+from .words import first
+
+# So many messages of a queue are looked at for its groups, and so much of a body tells them apart.
+MOST = 1000
+_SIGNS = 60
+
+
+class Group(NamedTuple):
+    """Dead letters that look alike. origin, reason: None where the message does not know."""
+
+    origin: str | None
+    reason: str | None
+    body: str
+    number: int
+    since: float | None
+    deliveries: int
+    example: str
+    ids: tuple[str, ...]
+
+
+class Grave(NamedTuple):
+    """A queue of dead letters, and those that bury into it. more: whether some were not looked at."""
+
+    queue: str
+    total: int
+    sources: list[str]
+    groups: list[Group]
+    more: bool
+
+
+class DeadPages:
+    """The handlers. bodies: whether they show what is in messages."""
+
+    def __init__(self, *, bodies: bool) -> None:
+        self._bodies = bodies
+
+    def add_pages(self, add: Callable[..., None]) -> None:
+        add("GET", "dead", self.dead, "All dead letters")
+
+    async def dead(self, visit: Visit) -> StreamResponse:
+        surveyed = await visit.service.surveys.queues()
+        sources = await visit.service.in_thread(_sources, visit, surveyed)
+        graves = [await self._grave(visit, q, of, surveyed) for q, of in sources.items()]
+        graves.sort(key=lambda grave: (-grave.total, grave.queue))
+        return await visit.page("dead.html", {"graves": graves, "bodies": self._bodies})
+
+    async def _grave(
+        self, visit: Visit, queue: str, sources: list[str], surveyed: Mapping[str, Overview]
+    ) -> Grave:
+        total = surveyed[queue].counts.total if queue in surveyed else 0
+        if not total or not visit.identity.may("look", queue):
+            return Grave(queue, total, sources, [], more=False)
+        found = await visit.service.looks.peek(Search(queue, count=MOST))
+        groups = await visit.service.in_thread(_groups, visit, found.messages, self._bodies)
+        return Grave(queue, total, sources, groups, found.next is not None)
+
+
+def _sources(visit: Visit, surveyed: Mapping[str, Overview]) -> dict[str, list[str]]:
+    """The queues that hold dead letters, each with those that bury into it."""
+    found: dict[str, list[str]] = {}
+    for name in visit.identity.visible(surveyed):
+        try:
+            to = visit.spool.context.settings.get(name).dead_letter_queue
+        except OSError:
+            continue  # fsck names it; it must not hide the others
+        if to is not None and visit.identity.may_see(to):
+            found.setdefault(to, []).append(name)
+    return found
+
+
+def _groups(visit: Visit, messages: list[Message], bodies: bool) -> list[Group]:
+    alike: dict[tuple[str | None, str | None, str], list[Message]] = {}
+    for message in messages:
+        dead = message.dead_letter
+        origin = dead.queue if dead and visit.identity.may_see(dead.queue) else None
+        reason = dead.reason if dead else None
+        body = first(message.body, _SIGNS) if bodies else ""
+        alike.setdefault((origin, reason, body), []).append(message)
+    groups = []
+    for (origin, reason, body), of in alike.items():
+        moments = [one.dead_letter.at for one in of if one.dead_letter]
+        tried = max((one.dead_letter.deliveries or 0 for one in of if one.dead_letter), default=0)
+        ids = tuple(one.id for one in of)
+        since = min(moments, default=None)
+        groups.append(Group(origin, reason, body, len(of), since, tried, ids[0], ids))
+    return sorted(groups, key=lambda group: -group.number)

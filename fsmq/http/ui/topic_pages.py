@@ -1,0 +1,172 @@
+"""Topics: what they are, which queues are subscribed, and a message to try them with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.errors import NoSuchTopic
+from fsmq.spool.layout.filters import Filter
+from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.names import check_queue
+
+from ..guard import access
+from .acts import Act, Acts, Done, Form, Question, attributes_of
+from .visit import Visit
+
+
+class TopicPages:
+    """The handlers."""
+
+    def __init__(self, acts: Acts, *, may_act: bool) -> None:
+        self._acts = acts
+        self._may_act = may_act
+        self._of_topic: Mapping[str, Act] = {
+            "subscribe": Act("admin", _subscribe),
+            "unsubscribe": Act("admin", _unsubscribe, _ask_unsubscribe),
+            "publish": Act("send", _publish, _ask_publish),
+            "delete": Act("admin", _delete, _ask_delete),
+        }
+        self._of_all: Mapping[str, Act] = {"create": Act("admin", _create)}
+
+    def add_pages(self, add: Callable[..., None]) -> None:
+        add("GET", "topics", self.topics, "All topics")
+        add("GET", "topics/{topic}", self.topic, "One topic")
+        if self._may_act:
+            add("POST", "topics", self.on_all, "Create a topic")
+            add("POST", "topics/{topic}", self.on_topic, "Do something with a topic")
+
+    async def topics(self, visit: Visit) -> StreamResponse:
+        names = await visit.service.listing(
+            lambda: visit.identity.visible_topics(visit.spool.topics())
+        )
+        counts = await visit.service.listing(_sizes, visit, names)
+        return await visit.page("topics.html", {"topics": counts})
+
+    async def topic(self, visit: Visit) -> StreamResponse:
+        topic = _name(visit)
+        visit.identity.require_sight(access.topic(topic))
+        found = await visit.service.listing(visit.spool.subscriptions, topic)
+        shown = {
+            queue: None if one is None else json.dumps(one.policy)
+            for queue, one in found.items()
+            if visit.identity.may_see(queue)
+        }
+        values = {
+            "topic": topic,
+            "subscriptions": shown,
+            "hidden": len(found) - len(shown),
+            "queues": await visit.service.listing(
+                lambda: visit.identity.visible(visit.spool.queues())
+            ),
+            "on": access.topic(topic),
+        }
+        return await visit.page("topic.html", values)
+
+    async def on_all(self, visit: Visit) -> StreamResponse:
+        form = await visit.form()
+        topic = check_queue(form.get("topic", [""])[0].strip(), "topic")
+        return await self._acts.answer(visit, self._of_all, topic, access.topic(topic))
+
+    async def on_topic(self, visit: Visit) -> StreamResponse:
+        topic = _name(visit)
+        visit.identity.require_sight(access.topic(topic))
+        return await self._acts.answer(visit, self._of_topic, topic, access.topic(topic))
+
+
+def _name(visit: Visit) -> str:
+    return check_queue(visit.call.names["topic"], "topic")
+
+
+def _sizes(visit: Visit, names: list[str]) -> dict[str, int]:
+    """How many are subscribed to each topic."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = len(visit.spool.subscriptions(name))
+        except NoSuchTopic:
+            continue  # it was deleted just now
+    return found
+
+
+async def _create(visit: Visit, form: Form) -> Done:
+    await visit.service.in_thread(visit.spool.create_topic, form.queue)
+    return Done("topic_created", 1, visit.url("topics", form.queue))
+
+
+def _subscriber(visit: Visit, form: Form) -> str:
+    queue = check_queue(form.text("queue").strip())
+    # Else an admin of a topic could put messages into any queue.
+    visit.require("admin", queue)
+    return queue
+
+
+async def _subscribe(visit: Visit, form: Form) -> Done:
+    queue = _subscriber(visit, form)
+    taken = Filter.parse(form.text("filter").encode())
+    await visit.service.in_thread(visit.spool.subscribe, form.queue, queue, taken)
+    return Done("subscribed", 1, visit.url("topics", form.queue))
+
+
+async def _ask_unsubscribe(visit: Visit, form: Form) -> Question:
+    queue = _subscriber(visit, form)
+    return Question(
+        f"End the subscription of {queue}?",
+        (f"What is published to {form.queue} from now on does not come to {queue}.",),
+        "End the subscription",
+        command=f"fsmq unsubscribe {form.queue} {queue}",
+    )
+
+
+async def _unsubscribe(visit: Visit, form: Form) -> Done:
+    queue = _subscriber(visit, form)
+    await visit.service.in_thread(visit.spool.unsubscribe, form.queue, queue)
+    return Done("unsubscribed", 1, visit.url("topics", form.queue))
+
+
+async def _ask_publish(visit: Visit, form: Form) -> Question:
+    """Which queues would get the message, before it is sent."""
+    attributes = attributes_of(form)
+    found = await visit.service.listing(visit.spool.subscriptions, form.queue)
+    takers = [name for name, one in found.items() if one is None or one.matches(attributes)]
+    shown = [name for name in takers if visit.identity.may_see(name)]
+    where = ", ".join(shown) or ("queues that your key may not see" if takers else "none")
+    return Question(
+        f"Publish to {form.queue}?",
+        (
+            f"By their filters {len(takers)} of {len(found)} subscriptions take it: {where}.",
+            "They get it all at once, or none does.",
+        ),
+        f"Publish to {len(takers)}",
+        command=f"echo … | fsmq publish {form.queue}",
+    )
+
+
+async def _publish(visit: Visit, form: Form) -> Done:
+    body = form.text("body").replace("\r\n", "\n").encode()
+    kind = form.text("content_type").strip() or None
+    message = NewMessage(body, content_type=kind, attributes=attributes_of(form))
+    ids: Mapping[str, Any] = await visit.service.publish(form.queue, message)
+    return Done("published", len(ids), visit.url("topics", form.queue))
+
+
+async def _ask_delete(visit: Visit, form: Form) -> Question:
+    found = await visit.service.listing(visit.spool.subscriptions, form.queue)
+    return Question(
+        f"Delete the topic {form.queue}?",
+        (
+            f"Its {len(found)} subscriptions go; the queues and their messages stay.",
+            "Who publishes to it gets an error from then on.",
+        ),
+        f"Delete {form.queue}",
+        command=f"fsmq rmtopic {form.queue}",
+        typed=form.queue,
+    )
+
+
+async def _delete(visit: Visit, form: Form) -> Done:
+    await visit.service.listing(visit.spool.delete_topic, form.queue)
+    return Done("topic_deleted", 1, visit.url("topics"))
