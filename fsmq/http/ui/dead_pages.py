@@ -32,8 +32,8 @@ class Group(NamedTuple):
     ids: tuple[str, ...]
 
 
-class Grave(NamedTuple):
-    """A queue of dead letters, and those that bury into it. more: whether some were not looked at."""
+class Dead(NamedTuple):
+    """A queue of dead letters, and those that bury into it. more: whether there are more."""
 
     queue: str
     total: int
@@ -54,19 +54,19 @@ class DeadPages:
     async def dead(self, visit: Visit) -> StreamResponse:
         surveyed = await visit.service.surveys.queues()
         sources = await visit.service.in_thread(_sources, visit, surveyed)
-        graves = [await self._grave(visit, q, of, surveyed) for q, of in sources.items()]
-        graves.sort(key=lambda grave: (-grave.total, grave.queue))
-        return await visit.page("dead.html", {"graves": graves, "bodies": self._bodies})
+        places = [await self._dead_of(visit, q, of, surveyed) for q, of in sources.items()]
+        places.sort(key=lambda place: (-place.total, place.queue))
+        return await visit.page("dead.html", {"places": places, "bodies": self._bodies})
 
-    async def _grave(
+    async def _dead_of(
         self, visit: Visit, queue: str, sources: list[str], surveyed: Mapping[str, Overview]
-    ) -> Grave:
+    ) -> Dead:
         total = surveyed[queue].counts.total if queue in surveyed else 0
         if not total or not visit.identity.may("look", queue):
-            return Grave(queue, total, sources, [], more=False)
+            return Dead(queue, total, sources, [], more=False)
         found = await visit.service.looks.peek(Search(queue, count=MOST))
         groups = await visit.service.in_thread(_groups, visit, found.messages, self._bodies)
-        return Grave(queue, total, sources, groups, found.next is not None)
+        return Dead(queue, total, sources, groups, found.next is not None)
 
 
 def _sources(visit: Visit, surveyed: Mapping[str, Overview]) -> dict[str, list[str]]:
