@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
+
 
 def many(count: int, what: str) -> str:
     """``1 message``, ``2 messages``."""
@@ -16,3 +18,13 @@ def size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" or amount >= 10 else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def span(seconds: float | None) -> str:
+    """A time span as people say it; ``-`` for none."""
+    if seconds is None:
+        return "-"
+    for unit, length in _UNITS:
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -54,6 +54,7 @@ COMMANDS = {
     "Spools and programs": {
         "up": "fsmq.cli.up:up",
         "doctor": "fsmq.cli.doctor:doctor",
+        "cluster": "fsmq.cli.cluster:cluster",
         "fsck": "fsmq.cli.fsck:fsck",
         "probe": "fsmq.cli.probe:probe",
         "bench": "fsmq.cli.bench:bench",

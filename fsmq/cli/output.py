@@ -14,8 +14,7 @@ import click
 from fsmq.spool import Message
 from fsmq.spool.fsck import printable
 from fsmq.wire import as_json
-
-_UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
+from fsmq.words import span as span
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON: for scripts, and stable."
@@ -63,16 +62,6 @@ def facts(pairs: Sequence[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         click.echo(f"{name:{width}}  {printable(value)}".rstrip())
-
-
-def span(seconds: float | None) -> str:
-    """A time span as people say it; ``-`` for none."""
-    if seconds is None:
-        return "-"
-    for unit, length in _UNITS:
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def of_message(message: Message) -> dict[str, Any]:

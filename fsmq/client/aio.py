@@ -177,6 +177,13 @@ class AsyncClient:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""
         return await self.run(LookVerbs(self.verbs).find(message_id))
 
+    async def cluster(self) -> dict[str, Any]:
+        """The hosts and programs on the spool, and what its filesystem has, for people.
+
+        ``GET /_cluster`` in docs/http.md describes it; members may come.
+        """
+        return await self.run(LookVerbs(self.verbs).cluster())
+
     async def history(
         self, queue: str | None = None, *, since: float | None = None, step: float | None = None
     ) -> dict[str, list[Moment]]:

@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import urllib3
 from urllib3.exceptions import (
@@ -172,6 +172,13 @@ class Client:
     def find(self, message_id: str) -> list[Place]:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""
         return self.run(LookVerbs(self.verbs).find(message_id))
+
+    def cluster(self) -> dict[str, Any]:
+        """The hosts and programs on the spool, and what its filesystem has, for people.
+
+        ``GET /_cluster`` in docs/http.md describes it; members may come.
+        """
+        return self.run(LookVerbs(self.verbs).cluster())
 
     def history(
         self, queue: str | None = None, *, since: float | None = None, step: float | None = None

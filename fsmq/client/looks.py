@@ -63,6 +63,17 @@ class LookVerbs:
         except (KeyError, TypeError, ValueError) as error:
             raise UnexpectedAnswer(answer.status, f"no places of fsmq: {error!r}") from error
 
+    def cluster(self) -> Verb[dict[str, Any]]:
+        answer = yield from self._verbs.done("GET", "/_cluster")
+        found = answers.parsed(answer)
+        try:
+            for program in found["programs"]:
+                since = program["since"]
+                program["since"] = None if since is None else seconds(since)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnexpectedAnswer(answer.status, f"no cluster of fsmq: {error!r}") from error
+        return dict(found)
+
     def history(
         self, queue: str | None, since: float | None, step: float | None
     ) -> Verb[dict[str, list[Moment]]]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from .cluster import look_at_cluster
 from .context import Context
+from .durability.sync import Syncer
 from .errors import as_unavailable
+from .layout.filesystem import Filesystem
 from .layout.names import check_queue
 from .layout.settings import check_number
 from .log.of_spool import LogsOfSpool
 from .records.history import EVERY_S, HISTORY_S, MAX_STEP_S, Moment, read_history, step_of
+from .records.peers import host_name
 from .views.places import Place, places
 
 
@@ -15,10 +21,20 @@ class LooksOfSpool(LogsOfSpool):
     """The methods of a spool that look at it as a whole."""
 
     context: Context
+    syncer: Syncer
+    filesystem: Filesystem
+    polls: bool
 
     def find(self, message_id: str) -> list[Place]:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""
         return places(self.context, message_id)
+
+    def cluster(self) -> dict[str, Any]:
+        """The hosts and programs on the spool, and what its filesystem has, for people.
+
+        ``GET /_cluster`` in docs/http.md describes it; members may come.
+        """
+        return look_at_cluster(self, host_name())
 
     def history(
         self, queue: str | None = None, *, since: float | None = None, step: float | None = None

@@ -61,3 +61,18 @@ def test_what_is_not_known(tmp_path: Path) -> None:
     fsmq("get", "jobs", "--count=3")
     found = fsmq("peek", "jobs", "--state=in_flight", "--contains=a", "--count=2", "--raw")
     assert (found.stdout, b"go on with --after" in found.stderr) == (b"a1a2", True)
+
+
+@pytest.mark.parametrize("where", ["root", "server"])
+def test_the_cluster_and_the_history_are_shown(both: dict[str, Command], where: str) -> None:
+    fsmq = both[where]
+    fsmq("create", "charted")
+    shown = fsmq.out("cluster")
+    for part in ("LAST BEAT", "mover", "reaper", "inodes", "history/"):
+        assert part in shown
+    assert [host["alive"] for host in fsmq.json("cluster")["hosts"]] == [True]
+    rows = eventually(lambda: fsmq.json("history", "charted", code=None)["moments"])
+    assert rows[-1]["ready"] == 0
+    assert "REDELIVERED" in fsmq.out("history", "charted", "--since=1h", "--step=2m")
+    fsmq("history", "charted", "--since=1h", "--step=1s", code=2)
+    assert "inodes" in {finding["name"] for finding in fsmq.json("doctor", code=None)["findings"]}

@@ -456,6 +456,10 @@ async def test_messages_are_searched_found_and_told_of(place: Any, work: Any) ->
     assert (at.queue, at.state, at.deliveries) == (work.name, "in_flight", 1)
     assert at.deadline == pytest.approx(time.time() + 30, abs=30)
     assert await done(place.find("nobody")) == []
+    cluster = await done(place.cluster())
+    assert {"hosts", "programs", "spool"} <= cluster.keys()
+    history = await done(place.history(work.name, since=time.time() - 60, step=60))
+    assert list(history) == [work.name]
     if isinstance(place, Spool):
         assert await done(work.life(red)) == ([], None)  # it keeps no journal
         return

@@ -29,6 +29,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "ensure": (),
     "from": (),
     "generation": (),
+    "health": (),
     "id": (),
     "in_flight": (),
     "index": (),

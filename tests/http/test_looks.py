@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from fsmq._version import __version__
 from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.helpers import ARRIVAL_S, Wire, ask, fetch, post
 from tests.http.keyfile import add_key, bearer
@@ -206,3 +207,51 @@ def test_without_a_history_there_is_none(tmp_path: Path) -> None:
         with Wire(suite.url) as wire:
             assert wire.ask("GET", "/_history").json["queues"] == {}
         assert not (suite.root / "history").exists()
+
+
+async def test_the_cluster(suite: Suite, client: aiohttp.ClientSession, queue: str) -> None:
+    await post(client, queue)
+
+    async def has_all() -> Any:
+        found = (await ask(client, "GET", "/_cluster")).json
+        names = {program["process"] for program in found["programs"]}
+        return found if names == {"mq", "mover", "reaper"} else None
+
+    found = await eventually_on_loop(has_all)
+    [host] = found["hosts"]
+    assert (host["node"], host["alive"], host["version"]) == (found["node"], True, __version__)
+    assert abs(host["clock"]) < 5
+    assert host["address"].endswith(str(suite.port))
+    by_name = {program["process"]: program for program in found["programs"]}
+    assert by_name["mq"]["syncs"] >= 1
+    assert by_name["mq"]["sync_p99"] > 0
+    assert set(by_name["mover"]["lag"]) == {"new", "timers"}
+    assert by_name["mover"]["pid"] == suite["mover"].pid
+    assert by_name["mover"]["memory"] > 2**20
+    assert by_name["mover"]["since"].endswith("Z")
+    spool = found["spool"]
+    assert spool["bytes"] > spool["free_bytes"] > 0
+    assert set(spool["folders"]) == {"remove", "journal", "history"}
+    assert spool["folders"]["history"]["files"] >= 1
+    assert "health" not in found
+    examined = (await ask(client, "GET", "/_cluster?health=true")).json["health"]
+    names = {finding["name"] for finding in examined["findings"]}
+    assert {"mq", "mover", "reaper", "inodes", "queues"} <= names
+    again = (await ask(client, "GET", "/_cluster?health=true")).json["health"]
+    assert again == examined  # not more than once a minute
+
+
+async def test_who_may_see_the_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    viewer, everything = add_key(file, "viewer", "--look=mine*"), add_key(file, "all", "--look=*")
+    options = [f"--keys={file}"]
+    with Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite:
+        for queue in ("mine", "secret"):
+            (suite.root / "queues" / queue).mkdir()
+        with Wire(suite.url) as wire:
+            assert wire.ask("GET", "/_cluster").status == 401
+            assert wire.ask("GET", "/_cluster", bearer(viewer)).status == 200
+            assert wire.ask("GET", "/_cluster?health=true", bearer(viewer)).status == 403
+            answer = wire.ask("GET", "/_cluster?health=true", bearer(everything))
+        found = {one["name"]: one["health"] for one in answer.json["health"]["findings"]}
+        assert (found["mover"], found["mq"]) == ("warning", "ok")

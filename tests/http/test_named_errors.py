@@ -41,6 +41,8 @@ OF_ALL = {"malformed-request", "internal-error"}
 # What a request of an operation has besides its path: a query and a body. The id is taken.
 GOOD = {
     "configure_queue": ("", b"{}"),
+    "cluster": ("health=true", b""),
+    "history": ("queue=q", b""),
     "batch": ("", b'[{"body": "x", "id": "m"}]'),
     "ack": ("", b'{"ids": ["none"]}'),
     "move": ("to=other", b""),

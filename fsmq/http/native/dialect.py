@@ -12,6 +12,7 @@ from ..service.service import Service
 from .batch import Batches
 from .by_id import ById
 from .channels import Channels
+from .cluster import Cluster
 from .history import HistoryOfQueues
 from .logs import Logs
 from .looks import Looks
@@ -31,7 +32,7 @@ class NativeDialect(Dialect):
         super().__init__(service)
         for part in (
             *(Queues, Messages, Batches, Looks, HistoryOfQueues, ById, Topics, Moves, Logs),
-            *(Channels, Schedules),
+            *(Channels, Schedules, Cluster),
         ):
             part(service).add_routes(self.router)
 

@@ -35,7 +35,7 @@ from ..describe import (
     whole,
 )
 from ..dialect import Handlers
-from ..problem_answers import keyed
+from ..problem_answers import guarded
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import MOMENT
@@ -97,7 +97,7 @@ class HistoryOfQueues(Handlers):
                     },
                 },
             ),
-            **keyed(Unavailable),
+            **guarded(Unavailable),
         },
     )
 

@@ -80,7 +80,7 @@ class Service(Runner):
         self.ended = asyncio.Event()  # set when the stop begins
         self.sizes = Sizes(spool, self.listings)
         self.surveys = Surveys(spool, self, self.reports)
-        self.looks = Looks(spool, self)
+        self.looks = Looks(spool, self, self.reports)
         self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, self.admission, max_waiters, poll_interval)
         self.logs = OpenLogs(spool, self.admission, max_waiters, poll_interval)
@@ -107,7 +107,6 @@ class Service(Runner):
         self.receiver.stop()
         await self.moves.stop()
         self.logs.close()
-        self.looks.close()
         self.close()
         if self._recording is not None:
             self._recording.close()

@@ -12,6 +12,8 @@ import socket
 import time
 from typing import NamedTuple
 
+from fsmq._version import __version__
+
 from ..errors import as_unavailable
 from ..index.share import Share
 from ..layout.transitions import PEERS
@@ -19,8 +21,25 @@ from ..layout.tree import Tree
 
 BEAT_S = 5.0
 DEAD_AFTER_S = 20.0
-_MAX_ADDRESS_BYTES = 300
+_MAX_BYTES = 400
 _ZONE = ".zone@"
+
+
+class Beat(NamedTuple):
+    """The last beat of a node: when, in seconds before the youngest one, and what it told.
+
+    clock: its time minus that of the filesystem, in seconds; None where it did not tell it.
+    """
+
+    node: str
+    address: str
+    age: float
+    clock: float | None = None
+    version: str | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.age < DEAD_AFTER_S
 
 
 class Host(NamedTuple):
@@ -36,17 +55,36 @@ def host_name() -> str:
 
 
 def beat(tree: Tree, node: str, address: str = "") -> None:
-    """Note that a node is alive, and the address of its mq. Raises OSError."""
+    """Note that a node is alive, the address of its mq, and its time. Raises OSError."""
     path = tree.folder(PEERS, node)
     fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
     try:
-        line = address.encode() + b"\n"
-        if os.pread(fd, _MAX_ADDRESS_BYTES, 0) != line:
-            os.pwrite(fd, line, 0)
-            os.ftruncate(fd, len(line))
+        lines = f"{address}\n{round(time.time() * 1000)} {__version__}\n".encode()
+        os.pwrite(fd, lines, 0)
+        if os.fstat(fd).st_size != len(lines):
+            os.ftruncate(fd, len(lines))
         os.utime(fd)  # the time of the server, on a network filesystem
     finally:
         os.close(fd)
+
+
+def beats(tree: Tree) -> list[Beat]:
+    """The last beats of all nodes, those too that have died, sorted by name. Raises OSError."""
+    found = []
+    for name in tree.names(tree.folder(PEERS)):
+        there = tree.stat(tree.folder(PEERS, name)) if name[0] != "." else None
+        if there is not None:
+            found.append((name, there.st_mtime, _lines_of(tree, name)))
+    # By the youngest: a clock of this host that is behind must not let the others look dead.
+    now = max([time.time(), *(at for _, at, _ in found)])
+    return sorted(_beat(name, now - at, at, lines) for name, at, lines in found)
+
+
+def _beat(node: str, age: float, at: float, lines: list[str]) -> Beat:
+    moment, _, version = (lines[1] if len(lines) > 1 else "").partition(" ")
+    is_known = moment.isascii() and moment.isdecimal() and len(moment) < 16
+    clock = round(int(moment) / 1000 - at, 3) if is_known else None
+    return Beat(node, lines[0], age, clock, version or None)
 
 
 def leave(tree: Tree, node: str) -> None:
@@ -85,16 +123,21 @@ def share(nodes: list[str], node: str, peers: int | None, process: int, processe
 
 
 def _address(tree: Tree, node: str) -> str:
+    return _lines_of(tree, node)[0]
+
+
+def _lines_of(tree: Tree, node: str) -> list[str]:
+    """What a node has told, line by line; an empty one at least."""
     try:
         fd = tree.open(tree.folder(PEERS, node))
     except OSError:
-        return ""  # it has just left
+        return [""]  # it has just left
     try:
-        written = os.read(fd, _MAX_ADDRESS_BYTES)
+        written = os.read(fd, _MAX_BYTES)
     finally:
         os.close(fd)
-    first = written.decode("utf-8", "replace").partition("\n")[0]
-    return first if first.isprintable() else ""
+    lines = written.decode("utf-8", "replace").split("\n")
+    return [line if line.isprintable() else "" for line in lines]
 
 
 def beat_zone(tree: Tree, zone: str) -> None:

@@ -33,6 +33,7 @@ class Report(NamedTuple):
     node: str
     process: str
     snapshot: Snapshot
+    pid: int | None = None
 
 
 class Reports:
@@ -94,9 +95,9 @@ class Reports:
             # Both times are the filesystem's, so the clocks of hosts do not matter.
             if there is None or (own and own.st_mtime - there.st_mtime > DEAD_AFTER_S):
                 continue
-            snapshot = self._read(path)
+            snapshot = _read(self._tree, path)
             if snapshot is not None:
-                found.append(Report(parts[0], parts[1], snapshot))
+                found.append(Report(parts[0], parts[1], snapshot, _number(parts[2])))
         return found
 
     def _replace(self, path: str, text: str) -> None:
@@ -112,12 +113,6 @@ class Reports:
             self._tree.unlink(draft)
             raise
 
-    def _read(self, path: str) -> Snapshot | None:
-        try:
-            return Snapshot.from_json(documents.read(self._tree, path, _MAX_BYTES))
-        except (OSError, ValueError):
-            return None  # its process has just ended, or it is no report
-
     def _remove_old(self) -> None:
         """Remove reports of dead processes: silent for long, or an earlier process of our name."""
         own = self._tree.stat(self._tree.folder(METRICS, self._name))
@@ -131,6 +126,34 @@ class Reports:
             ours = (node, process) == (self.node, self.process)
             if own.st_mtime - found.st_mtime > _OLD_S or (ours and not _lives(pid)):
                 self._tree.unlink(path)
+
+
+def reports_of(tree: Tree) -> list[Report]:
+    """The reports of the processes that live, for one that writes none. Raises OSError."""
+    stats = {name: tree.stat(tree.folder(METRICS, name)) for name in tree.names(METRICS)}
+    times = {name: found.st_mtime for name, found in stats.items() if found is not None}
+    # By the youngest: a clock of this host that is behind must not let the others look dead.
+    now = max([time.time(), *times.values()])
+    found = []
+    for name, at in sorted(times.items()):
+        parts = name.split(":")
+        if name[0] == "." or len(parts) != 3 or now - at > DEAD_AFTER_S:
+            continue
+        snapshot = _read(tree, tree.folder(METRICS, name))
+        if snapshot is not None:
+            found.append(Report(parts[0], parts[1], snapshot, _number(parts[2])))
+    return found
+
+
+def _read(tree: Tree, path: str) -> Snapshot | None:
+    try:
+        return Snapshot.from_json(documents.read(tree, path, _MAX_BYTES))
+    except (OSError, ValueError):
+        return None  # its process has just ended, or it is no report
+
+
+def _number(pid: str) -> int | None:
+    return int(pid) if pid.isascii() and pid.isdecimal() and len(pid) < 19 else None
 
 
 def _lives(pid: str) -> bool:

@@ -1,0 +1,142 @@
+"""The hosts and programs on a spool, for people. Part of the native dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp.web import StreamResponse
+
+from fsmq.spool.errors import Unavailable
+from fsmq.spool.probe.health import Health
+
+from ...wire import moment
+from ..answers import json_answer
+from ..describe import (
+    JSON,
+    TRUE,
+    Answer,
+    Operation,
+    array,
+    integer,
+    number,
+    or_null,
+    query,
+    record,
+    text,
+)
+from ..dialect import Handlers
+from ..problem_answers import guarded
+from ..routing.call import Call
+from ..routing.router import Router
+from .forms import MOMENT
+
+HEALTH = query(
+    "health",
+    "examine the spool, too, as `fsmq doctor` does, not more than once a minute; the key needs a"
+    " right on every queue",
+    TRUE,
+)
+_SECONDS = or_null(number(0, 1e12, description="seconds"))
+_HOST = record(
+    {
+        "node": text(),
+        "address": text(description="where its mq answers; empty if unknown"),
+        "age": number(0, 1e12, description="seconds since its last beat"),
+        "clock": or_null(
+            {"type": "number", "description": "seconds that its clock is before the filesystem's"}
+        ),
+        "version": or_null(text()),
+        "alive": {"type": "boolean"},
+    }
+)
+_PROGRAM = record(
+    {
+        "node": text(),
+        "process": text(),
+        "pid": or_null(integer(0)),
+        "since": or_null(MOMENT),
+        "memory": or_null(integer(0, description="bytes")),
+        "lag": {"type": "object", "additionalProperties": number(0, 1e12)},
+        "syncs": integer(0),
+        "sync_p50": _SECONDS,
+        "sync_p99": _SECONDS,
+        "group": or_null(number(0, 1e12, description="changes in one sync, on average")),
+        "races_lost": integer(0),
+        "journal_lag": _SECONDS,
+    },
+    description="a process, by its counters since it was started; since and memory of those of"
+    " this host",
+)
+_FOLDER = record({"files": integer(0), "bytes": integer(0), "complete": {"type": "boolean"}})
+_SPOOL = record(
+    {
+        "filesystem": text(),
+        "network": {"type": "boolean"},
+        "sync": text(),
+        "watch": text(enum=["events", "poll"]),
+        "bytes": integer(0),
+        "free_bytes": integer(0),
+        "inodes": integer(0),
+        "free_inodes": integer(0),
+        "folders": {"type": "object", "additionalProperties": _FOLDER},
+        "left_dot_names": integer(0, description="of writers that have probably died"),
+    }
+)
+_FINDING = record(
+    {
+        "name": text(),
+        "health": text(enum=[health.value for health in Health]),
+        "text": text(),
+        "advice": text(description="what to do, where something is to be done"),
+    }
+)
+
+
+class Cluster(Handlers):
+    """Who works on the spool."""
+
+    def add_routes(self, router: Router) -> None:
+        router.add("GET", "/_cluster", self.show, self.CLUSTER)
+
+    CLUSTER = Operation(
+        id="cluster",
+        tag="System",
+        summary="The hosts and programs on the spool, and its filesystem",
+        parameters=(HEALTH,),
+        answers={
+            200: Answer(
+                "What is known of them",
+                {
+                    JSON: record(
+                        {
+                            "node": text(description="the host that answers"),
+                            "waiting": integer(0, description="requests that wait in the process"),
+                            "hosts": array(_HOST),
+                            "programs": array(_PROGRAM),
+                            "spool": _SPOOL,
+                            "health": record({"at": MOMENT, "findings": array(_FINDING)}),
+                        },
+                        required=["node", "waiting", "hosts", "programs", "spool"],
+                    )
+                },
+            ),
+            **guarded(Unavailable),
+        },
+    )
+
+    async def show(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        identity.visible(())  # refuses who has no key where one is needed
+        wants_health = call.read()[HEALTH] is not None
+        if wants_health:
+            for queue in await self._service.listing(self._spool.queues):
+                identity.require_sight(queue)  # what is found names queues
+        found = await self._service.looks.cluster()
+        for program in found["programs"]:
+            program["since"] = None if program["since"] is None else moment(program["since"])
+        answer: dict[str, Any] = {**found, "waiting": len(self._service.receiver.waiters)}
+        if wants_health:
+            at, findings = await self._service.looks.health()
+            listed = [{**f._asdict(), "health": f.health.value} for f in findings]
+            answer["health"] = {"at": moment(at), "findings": listed}
+        return json_answer(200, answer)

@@ -1,0 +1,193 @@
+"""Health: is a spool well, and what should be changed? What ``fsmq doctor`` says of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from fsmq.words import many, span
+
+from ..context import Context
+from ..layout.settings import QueueSettings
+from ..records import peers
+from ..records.alive import look
+from ..views.counts import Lag, Overview, measure_lag, survey
+from . import probe
+from .finding import Level
+
+# A mover takes milliseconds; whatever waits longer than this stands still.
+_STILL_S = 5.0
+_PATIENCE_S = 3.0
+_MANY_DELIVERIES = 10
+_NEARLY_FULL = 0.9
+_ALONE = " (which is well where only the library and this command use the spool)"
+_NAMED = 5  # queues that one finding names
+
+
+# Hosts' clocks: deadlines are kept by them.
+_CLOCK_S = 1.0
+_CLOCK_SHARE = 0.1
+
+
+class Health(Enum):
+    """How bad a finding is; the value is what users see."""
+
+    OK = "ok"
+    NOTE = "note"  # worth knowing; the exit code stays 0
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def code(self) -> int:
+        """The exit code of a doctor who finds nothing worse."""
+        return {"warning": 1, "error": 2}.get(self.value, 0)
+
+
+_LEVELS = {Level.OK: Health.OK, Level.WARNING: Health.WARNING, Level.FATAL: Health.ERROR}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. ``advice``: what to do, where something is to be done."""
+
+    name: str
+    health: Health
+    text: str
+    advice: str = ""
+
+
+def examine(context: Context, where: str) -> Iterator[Finding]:
+    """Look over the spool of a folder; ``where`` is how it is named in advice.
+
+    It gives mover and reaper something to do, and waits for them up to 3 s. Raises OSError.
+    """
+    for found in probe(context.tree):
+        yield Finding(found.name, _LEVELS[found.level], found.text)
+    lag = measure_lag(context)
+    yield from _programs(context, where, lag)
+    yield from _standing_still(lag)
+    yield from _unreadable(context)
+    overviews = survey(context)
+    settings = {name: context.settings.get(name) for name in overviews}
+    yield from _clocks(context, settings)
+    yield from of_queues(overviews, settings, lag.redelivered)
+
+
+def _clocks(context: Context, settings: Mapping[str, QueueSettings]) -> Iterator[Finding]:
+    shortest = min((s.visibility_timeout for s in settings.values()), default=30.0)
+    for beat in peers.beats(context.tree):
+        if not beat.is_alive or beat.clock is None or abs(beat.clock) <= _CLOCK_S:
+            continue
+        is_bad = abs(beat.clock) > _CLOCK_SHARE * shortest
+        text = f"the clock of {beat.node} is {span(abs(beat.clock))} apart from the filesystem's"
+        health = Health.ERROR if is_bad else Health.WARNING
+        yield Finding("clock", health, text, "run a time service on all hosts")
+
+
+def _programs(context: Context, where: str, lag: Lag) -> Iterator[Finding]:
+    start = f"start it: fsmq up --root {where}, or the programs on their own"
+    try:
+        alive = look(context.tree, _PATIENCE_S)
+    except OSError as error:
+        text = f"mover and reaper cannot be tested: {error.strerror}"
+        yield Finding("programs", Health.ERROR, text, "see the findings above about the disk")
+        return
+    if alive.nodes:
+        yield Finding("mq", Health.OK, f"runs on {', '.join(alive.nodes)}")
+    else:
+        text = f"no mq has reported for 20 s: nobody answers HTTP{_ALONE}"
+        yield Finding("mq", Health.WARNING, text, start)
+    if alive.mover is not None:
+        yield Finding("mover", Health.OK, f"answered after {1000 * alive.mover:.0f} ms")
+    else:
+        text = f"no answer within 3 s: nobody delivers messages or ends claims{_ALONE}"
+        stands = max(lag.undelivered, lag.late) > _STILL_S
+        yield Finding("mover", Health.ERROR if stands else Health.WARNING, text, start)
+    removed = f"{many(lag.removed, 'removed file')} to be unlinked"
+    if alive.reaper is not None:
+        yield Finding(
+            "reaper", Health.OK, f"answered after {1000 * alive.reaper:.0f} ms; {removed}"
+        )
+    else:
+        text = f"no answer within 3 s: removed messages keep using disk space; {removed}"
+        yield Finding("reaper", Health.WARNING, text, start)
+
+
+def _standing_still(lag: Lag) -> Iterator[Finding]:
+    see = "see the log of mq-mover, and fsmq fsck"
+    if lag.undelivered > _STILL_S:
+        text = f"a message has been in new/ for {span(lag.undelivered)}"
+        yield Finding("delivery", Health.ERROR, text, see)
+    if lag.late > _STILL_S:
+        text = f"a message in delay/ is late by {span(lag.late)}"
+        yield Finding("timers", Health.ERROR, text, see)
+    for queue, count in sorted(lag.undeliverable.items()):
+        text = f"{many(count, 'message')} wait for the queue {queue}, which does not exist"
+        yield Finding("undeliverable", Health.WARNING, text, f"fsmq create {queue}")
+
+
+def _unreadable(context: Context) -> Iterator[Finding]:
+    store = context.settings
+    for queue in context.tree.queues():
+        file = context.tree.root / store.path(queue)
+        problem = store.problem(queue)
+        if problem is not None:
+            text = f"the settings of {queue} cannot be parsed: {problem}"
+            advice = f"mend {file}, or fsmq config {queue} SETTING=VALUE"
+            yield Finding("settings", Health.ERROR, text, advice)
+        elif unknown := store.unknown(queue):
+            text = f"settings of {queue} that this version does not know: {', '.join(unknown)}"
+            yield Finding("settings", Health.NOTE, text, f"see {file}")
+
+
+def of_queues(
+    overviews: Mapping[str, Overview],
+    settings: Mapping[str, QueueSettings],
+    redelivered: Mapping[str, int],
+) -> Iterator[Finding]:
+    """What is found of queues with these counts, settings and most deliveries of a message."""
+    total = sum(overview.counts.total for overview in overviews.values())
+    text = f"{many(len(overviews), 'queue')} with {many(total, 'message')}"
+    yield Finding("queues", Health.OK, text)
+    graves = {s.dead_letter_queue for s in settings.values()} - {None}
+    for name, overview in overviews.items():
+        yield from _bites(name, settings[name], overview)
+        if name in graves and overview.counts.total:
+            text = f"{many(overview.counts.total, 'dead letter')} in {name}"
+            advice = f"look at them: fsmq peek {name}; another try: fsmq mv {name} QUEUE"
+            yield Finding("dead letters", Health.WARNING, text, advice)
+        if (
+            settings[name].dead_letter_queue is None
+            and redelivered.get(name, 0) >= _MANY_DELIVERIES
+        ):
+            text = f"a message of {name} has been delivered {redelivered[name]} times"
+            yield Finding("dead letters", Health.WARNING, text, _bury_advice(name))
+    endless = [
+        name for name, s in settings.items() if s.dead_letter_queue is None and name not in graves
+    ]
+    if endless:
+        more = f" and {len(endless) - _NAMED} more" if len(endless) > _NAMED else ""
+        text = f"a message that always fails returns forever in {', '.join(endless[:_NAMED])}"
+        yield Finding("dead letters", Health.NOTE, text + more, _bury_advice(endless[0]))
+
+
+def _bury_advice(queue: str) -> str:
+    return f"fsmq config {queue} max_deliveries=5 dead_letter_queue={queue}.dead"
+
+
+def _bites(name: str, settings: QueueSettings, overview: Overview) -> Iterator[Finding]:
+    if overview.paused is not None:
+        until = "" if overview.paused is True else f" until {overview.paused}"
+        text = f"{name} is paused{until}: nothing is claimed from it"
+        yield Finding("paused", Health.NOTE, text, f"fsmq resume {name}")
+    limit = settings.max_depth
+    if limit is not None and overview.counts.total >= _NEARLY_FULL * limit:
+        text = f"{name} holds {overview.counts.total:,} of {limit:,} messages: puts will be refused"
+        yield Finding("depth", Health.WARNING, text, "more workers, or a greater max_depth")
+    if settings.visibility_timeout < 1:
+        text = f"claims of {name} last {settings.visibility_timeout:g} s: work may take longer"
+        advice = f"fsmq config {name} visibility_timeout=30s"
+        yield Finding("visibility", Health.WARNING, text, advice)
+    if settings.retention is not None and settings.retention <= settings.default_delay:
+        text = f"messages of {name} expire before their default_delay is over"
+        yield Finding("retention", Health.WARNING, text, f"fsmq config {name} default_delay=0")
