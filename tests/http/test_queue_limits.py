@@ -131,3 +131,21 @@ def test_a_killed_process_leaks_no_permits(hosts: list[Suite]) -> None:
     for suite in hosts:
         with Wire(suite.url) as wire:
             assert wire.ask("GET", "/killed/messages?wait=20&count=1&visibility=0").status == 200
+
+
+def test_a_limit_that_is_set_while_it_is_used_is_kept_for_claims_by_id(hosts: list[Suite]) -> None:
+    """Their threads may list no folder, which the first count of claims needs."""
+    with Wire(hosts[0].url) as wire:
+        wire.ask("PUT", "/tasks?index=true")
+        ids = json.dumps([{"id": one, "body": one} for one in "abc"]).encode()
+        assert wire.ask("POST", "/tasks/ids", body=ids).status == 201
+        assert wire.ask("PATCH", "/tasks", body=b'{"max_in_flight": 1}').status == 200
+
+        def claim(one: str) -> object:
+            body = json.dumps({"do": "claim", "ids": [one]}).encode()
+            answer = wire.ask("POST", "/tasks/by-id", body=body)
+            assert answer.status in (200, 503)
+            return answer.json["results"][0] if answer.status == 200 else "later"
+
+        assert eventually(lambda: (found := claim("a")) != "later" and found)["body"] == "a"
+        assert claim("b") is None

@@ -251,10 +251,11 @@ def test_the_file_of_the_limits_goes_with_the_queue(jobs: Queue, root: Path) -> 
     assert len(jobs.claim(2)) == 1
 
 
-def test_a_torn_file_begins_anew(jobs: Queue, root: Path) -> None:
+@pytest.mark.parametrize("torn", [b"", b"\0" * 80, b"1 nan 7", b"1 -5 0", b"inf 1 1", b"\xff"])
+def test_a_torn_file_begins_anew(jobs: Queue, root: Path, torn: bytes) -> None:
     put(jobs, 5)
     jobs.configure(max_in_flight=2, max_rate=50)
     jobs.claim()
-    (root / "config" / ".jobs.limits").write_bytes(b"\0" * 80)
+    (root / "config" / ".jobs.limits").write_bytes(torn)
     assert len(jobs.claim(5)) == 1
     assert json.loads((root / "config" / "jobs.json").read_text())["max_in_flight"] == 2

@@ -60,6 +60,7 @@ class Receiver:
         ready = self._spool.context.ready
         ready.on_arrival = self._arrived
         ready.on_lost = self.rescan
+        self._spool.context.gates.on_unlisted = self._learn_beside
         fileno = self._spool.events_fileno()
         if fileno is not None:
             self._loop.add_reader(fileno, self._on_events)
@@ -255,6 +256,10 @@ class Receiver:
         """
         if self._spool.context.ready.is_due(queue):
             await self._runner.listings.share(self._load_blocking, queue)
+
+    def _learn_beside(self, queue: str) -> None:
+        # Who waits for it is woken by the look, and who does not asks again.
+        self._runner.listings.submit(partial(self._learn, queue))
 
     def _learn(self, queue: str) -> None:
         with as_unavailable(f"cannot count the claims of queue {queue!r}"):

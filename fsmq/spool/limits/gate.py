@@ -174,7 +174,7 @@ class Gate:
         # The time of another process, which has been here since our look at the clock, stays.
         at = self._line.at if 0 < self._line.at - now < _SKEW_S else now
         self._lease = float(max(0, take))
-        self._line = self._line._replace(tokens=tokens - self._lease, at=at)
+        self._line = self._line._replace(tokens=max(0.0, tokens - self._lease), at=at)
         if self._shared.has_locks:
             self._shared.write(self._line)
         return take >= 1

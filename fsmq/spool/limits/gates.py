@@ -30,9 +30,12 @@ class Gates:
 
     shut: those that have kept a claim back, and have not let all pass since. While it is empty,
         nobody has to ask.
+    on_unlisted: called with a queue that another thread has to :meth:`learn`, where this one may
+        list no folder.
     """
 
     def __init__(self, scene: Scene) -> None:
+        self.on_unlisted: Callable[[str], None] = lambda queue: None
         self.shut: dict[str, Gate] = {}
         self._scene = scene
         self._gates: dict[str, Gate] = {}
@@ -186,7 +189,13 @@ class Gates:
     def _counted(self) -> InFlight:
         scene = self._scene
         if self._in_flight is None:
-            self._in_flight = InFlight(scene.tree, scene.stamps, scene.ready, self._on_end)
+            self._in_flight = InFlight(
+                scene.tree,
+                scene.stamps,
+                scene.ready,
+                self._on_end,
+                lambda queue: self.on_unlisted(queue),
+            )
         return self._in_flight
 
     def _on_end(self, queue: str) -> None:

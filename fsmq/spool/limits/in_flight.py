@@ -49,15 +49,22 @@ class InFlight:
     """Counts the claims of some queues. Safe in threads.
 
     on_end: called with a queue when one of its claims has ended, as far as events tell.
+    on_unlisted: called with one that has to be listed, in a thread that may not list folders.
     """
 
     def __init__(
-        self, tree: Tree, stamps: Stamps, ready: Ready, on_end: Callable[[str], None]
+        self,
+        tree: Tree,
+        stamps: Stamps,
+        ready: Ready,
+        on_end: Callable[[str], None],
+        on_unlisted: Callable[[str], None],
     ) -> None:
         self._tree = tree
         self._stamps = stamps
         self._ready = ready
         self._on_end = on_end
+        self._on_unlisted = on_unlisted
         self._folder = tree.folder(DELAY)
         self._lock = threading.RLock()
         self._queues: dict[str, _Claims] = {}
@@ -99,6 +106,7 @@ class InFlight:
 
     def _list(self, queue: str, granted: int) -> _Claims:
         if not listings.are_allowed():
+            self._on_unlisted(queue)
             raise Unlisted(queue)
         started = time.monotonic()
         claims = _Claims()

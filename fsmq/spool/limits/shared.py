@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import time
 from typing import NamedTuple
@@ -73,10 +74,12 @@ class Shared:
     def read(self) -> Line:
         """The line, while it is locked; the first one where there is none that makes sense."""
         try:
-            granted, tokens, at = os.pread(self._open(), _BYTES, 0).split()
-            return Line(int(granted), float(tokens), float(at))
-        except ValueError:
-            return Line()
+            granted, tokens, at = map(float, os.pread(self._open(), _BYTES, 0).split())
+            if math.isfinite(tokens) and math.isfinite(at) and tokens >= 0:
+                return Line(int(granted), tokens, at)
+        except (ValueError, OverflowError):
+            pass
+        return Line()
 
     def write(self, line: Line) -> None:
         """Replace the line, while it is locked."""
