@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from fsmq.pipeline.datasource import FsmqDataSource, PlannedDataSource
 from fsmq.pipeline.java import find_java
+from fsmq.pipeline.logs.source import LogSource
 from fsmq.pipeline.planner import planner as pruning
 
 # Filters reach the source only where this is on; without it Spark refuses the source.
@@ -27,7 +28,7 @@ _ALONE = {
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make ``format("fsmq")`` known to a session; once more does no harm.
+    """Make ``format("fsmq")`` and ``fsmq_log`` known to a session; once more does no harm.
 
     Queries then read only the columns that they use, with their filters pushed down; not so where
     Spark Connect hides the driver, or a later Spark has other insides.
@@ -37,11 +38,12 @@ def register(spark: SparkSession) -> SparkSession:
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is not None:  # Spark looks for sources of the same name in the session that is active
         jvm.SparkSession.setActiveSession(spark._jsparkSession)
-    try:
-        spark.dataSource.register(PlannedDataSource if planned else FsmqDataSource)
-    except AnalysisException as error:
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
+    for source in (PlannedDataSource if planned else FsmqDataSource, LogSource):
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
     return spark
 
 

@@ -1,0 +1,121 @@
+"""Writing to a log: a job's rows are published behind one another, all or none, and once.
+
+Tasks hand their rows to the driver, which publishes them in the order of the partitions. A
+micro-batch of a stream has the query's id and the batch's number; one that is committed again after
+a crash is found in the log, and not published a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from fsmq.pipeline.logs.log_columns import check_written, entries
+from fsmq.pipeline.options import Options
+from fsmq.spool import InvalidValue, Spool
+from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.log.log import LogEntry
+from fsmq.spool.log.once import publish_once
+
+OPTIONS = ("root", "log", "job")
+# Spark's own, which it hands on.
+_OF_SPARK = ("checkpointlocation", "queryname")
+_QUERY = "sql.streaming.queryId"
+
+
+@dataclass
+class Rows(WriterCommitMessage):
+    """What a task was given."""
+
+    partition: int
+    query: str | None
+    messages: list[LogEntry]
+
+
+class _Target:
+    def __init__(
+        self, schema: StructType, given: Mapping[str, str], overwrite: bool, refused: str
+    ) -> None:
+        options = Options(given, OPTIONS)
+        if overwrite:
+            raise InvalidValue("mode", f"{refused}: a log is only added to")
+        check_written(schema)
+        self.root = options.root()
+        self.log = check_queue(options.required("log", "orders"), "option log")
+        self.job = options.text("job")
+        if self.job is not None:
+            check_queue(self.job, "option job")
+
+    def publish(
+        self, writer: str, number: int, parts: Sequence[WriterCommitMessage | None]
+    ) -> None:
+        """Raises NoSuchLog, MessageTooLarge, Unavailable."""
+        rows = sorted((one for one in parts if isinstance(one, Rows)), key=lambda r: r.partition)
+        messages = [message for one in rows for message in one.messages]
+        with Spool(self.root, create=False, delivers=False, watch="poll", program="spark") as spool:
+            publish_once(spool.log(self.log), writer, number, messages)
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Rows:
+    context = TaskContext.get()
+    messages = [message for batch in batches for message in entries(batch)]
+    partition = context.partitionId() if context is not None else 0
+    query = context.getLocalProperty(_QUERY) if context is not None else None
+    return Rows(partition, query, messages)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """``df.write``. job: of this name, once."""
+
+    def __init__(self, target: _Target) -> None:
+        self._target = target
+        self._job = target.job or uuid7()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Rows:
+        """In a task."""
+        return _rows(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver."""
+        self._target.publish(self._job, 0, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """``writeStream``."""
+
+    def __init__(self, target: _Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Rows:
+        """In a task."""
+        return _rows(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver."""
+        queries = {one.query for one in messages if isinstance(one, Rows) and one.query}
+        for query in queries:
+            self._target.publish(self._target.job or query, batchId, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing was published."""
+
+
+def writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> BatchWriter:
+    """What ``df.write`` writes with. Raises InvalidValue."""
+    return BatchWriter(_Target(schema, given, overwrite, 'mode "overwrite"'))
+
+
+def stream_writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> StreamWriter:
+    """What ``writeStream`` writes with. Raises InvalidValue."""
+    ours = {name: value for name, value in given.items() if name.lower() not in _OF_SPARK}
+    return StreamWriter(_Target(schema, ours, overwrite, 'output mode "complete"'))

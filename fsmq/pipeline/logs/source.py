@@ -1,0 +1,255 @@
+"""Reading a log: a snapshot of a range of offsets, and a stream whose progress is an offset.
+
+The same range gives the same rows for ever, so a batch that Spark runs again is the same batch. The
+offsets that it keeps carry the log's uuid: another log of the same name is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from fsmq.pipeline.logs import sink
+from fsmq.pipeline.logs.log_columns import batch_of, schema_of
+from fsmq.pipeline.options import Options
+from fsmq.spool import InvalidValue, OffsetGone, Spool, Unavailable
+from fsmq.spool.layout.names import check_queue
+from fsmq.spool.log.log import From, Log
+from fsmq.spool.log.segments import Piece
+
+NAME = "fsmq_log"
+_BOTH = ("root", "log", "columns", "startingOffsets", "minPartitions", "failOnDataLoss")
+OPTIONS = (*_BOTH, "endingOffsets")
+STREAM_OPTIONS = (*_BOTH, "maxMessagesPerBatch", "consumer")
+_MESSAGES = 100_000
+_PAGE, _PAGE_BYTES = 2000, 16 << 20
+
+Offset = dict[str, Any]
+
+
+@dataclass
+class Part(InputPartition):
+    """One task's share: half-open."""
+
+    start: int
+    end: int
+
+
+def place(name: str, text: str) -> From:
+    """What startingOffsets and endingOffsets take. Raises InvalidValue."""
+    if text in ("first", "last"):
+        return text
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        expected = "first, last, an offset, or a moment with a time zone"
+        raise InvalidValue(f"option {name}", f"{text!r} is not a place; expected {expected}")
+    return moment
+
+
+class Reading:
+    """What a snapshot and a stream have in common. Raises InvalidValue."""
+
+    def __init__(self, schema: StructType, given: Options, start: str) -> None:
+        self.schema = schema
+        self.root = given.root()
+        self.log = check_queue(given.required("log", "orders"), "option log")
+        self.start = place("startingOffsets", given.text("startingOffsets", start) or start)
+        self.fails = given.flag("failOnDataLoss", True)
+        self.parts = given.integer("minPartitions", os.cpu_count() or 1)
+
+    @contextmanager
+    def opened(self) -> Iterator[Log]:
+        """The log. Raises UnusableSpool, NoSuchLog."""
+        with Spool(self.root, create=False, delivers=False, watch="poll", program="spark") as spool:
+            log = spool.log(self.log)
+            log.settings()
+            yield log
+
+    def split(self, log: Log, start: int, end: int) -> list[Part]:
+        """Shares of a range, cut where segments begin, and within them as often as asked for.
+
+        Raises Unavailable if retention has taken some of it, unless that may be.
+        """
+        first = log.first()
+        if start < first:
+            if self.fails:
+                raise Unavailable(
+                    f"retention has removed messages {start} to {first - 1} of log {self.log!r};"
+                    " with failOnDataLoss=false they are passed over"
+                )
+            start = min(first, end)
+        if start >= end:
+            return []
+        cuts = _cuts(log._store.known().pieces, start, end)
+        step = max(1, -(-(end - start) // self.parts))
+        found: list[Part] = []
+        for low, high in zip(cuts, [*cuts[1:], end], strict=True):
+            found += [Part(at, min(at + step, high)) for at in range(low, high, step)]
+        return _joined(found, step)
+
+    def rows(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """In a task: the messages of a share, in order."""
+        with self.opened() as log:
+            offset = part.start
+            while offset < part.end:
+                try:
+                    page = log.page(offset, min(_PAGE, part.end - offset), _PAGE_BYTES)
+                except OffsetGone as error:
+                    if self.fails:
+                        raise
+                    offset = error.first
+                    continue
+                messages = [message for message in page.messages if message.offset < part.end]
+                if messages:
+                    yield batch_of(self.log, messages, self.schema)
+                if page.next <= offset:
+                    return
+                offset = page.next
+
+
+def _cuts(pieces: list[Piece], start: int, end: int) -> list[int]:
+    return sorted({start, *(piece.start for piece in pieces if start < piece.start < end)})
+
+
+def _joined(parts: list[Part], step: int) -> list[Part]:
+    """Neighbours together, as long as they are no more than a share."""
+    found: list[Part] = []
+    for part in parts:
+        if found and part.end - found[-1].start <= step:
+            found[-1].end = part.end
+        else:
+            found.append(part)
+    return found
+
+
+class LogSource(DataSource):
+    """``format("fsmq_log")`` with the options root and log."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name that ``format`` takes."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """All columns, or those of the option ``columns``."""
+        return schema_of(self.options.get("columns"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A range of offsets, as it is for ever."""
+        return _Reader(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """What is published, in order."""
+        return _StreamReader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """All rows are published behind one another, or none."""
+        return sink.writer(schema, self.options, overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Each micro-batch is published once."""
+        return sink.stream_writer(schema, self.options, overwrite)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        given = Options(options, OPTIONS)
+        self._reading = Reading(schema, given, "first")
+        self._end = place("endingOffsets", given.text("endingOffsets", "last") or "last")
+
+    def partitions(self) -> Sequence[Part]:
+        with self._reading.opened() as log:
+            start, end = log.offset_of(self._reading.start), log.offset_of(self._end)
+            return self._reading.split(log, start, min(end, log.end())) or [Part(0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        return self._reading.rows(partition)
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        given = Options(options, STREAM_OPTIONS)
+        self._reading = Reading(schema, given, "last")
+        self._most = given.integer("maxMessagesPerBatch", _MESSAGES)
+        self._consumer = given.text("consumer")
+        if self._consumer is not None:
+            check_queue(self._consumer, "option consumer")
+        self._until: int | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        with self._reading.opened() as log:
+            start = min(max(log.offset_of(self._reading.start), log.first()), log.end())
+            if self._consumer is not None:
+                log.channel(self._consumer).create(start)
+            return {"offset": start, "log": log.stats().uuid}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with self._reading.opened() as log:
+            self._until = log.end()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        with self._reading.opened() as log:
+            self._check(log, start)
+            end = log.end() if self._until is None else self._until
+            if not isinstance(limit, ReadAllAvailable):
+                end = min(end, max(start["offset"], log.first()) + self._most)
+            return {**start, "offset": max(end, start["offset"])}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[Part]:
+        with self._reading.opened() as log:
+            self._check(log, end)
+            return self._reading.split(log, start["offset"], end["offset"])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        return self._reading.rows(partition)
+
+    def commit(self, end: Offset) -> None:
+        """What is before an offset needs not be kept for this stream any more."""
+        if self._consumer is None:
+            return
+        with self._reading.opened() as log:
+            channel = log.channel(self._consumer)
+            channel.create(end["offset"])
+            if channel.state().position < end["offset"]:
+                channel.seek(end["offset"])
+
+    def _check(self, log: Log, offset: Offset) -> None:
+        uuid = log.stats().uuid
+        if offset["log"] != uuid:
+            raise InvalidValue(
+                "option log",
+                f"log {log.name!r} was deleted and made anew: begin with another checkpoint",
+            )

@@ -1,0 +1,138 @@
+"""Ordered logs in Spark: ranges, streams that go on where they were, and what they write."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fsmq.pipeline.logs.source import Part, _joined, place
+from fsmq.spool import InvalidValue, Spool
+from fsmq.spool.log.log import LogEntry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "mq"
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(segment_bytes=4096)
+        for number in range(5):
+            log.publish_many([b"%d" % n for n in range(number * 100, number * 100 + 100)])
+        log.publish_many([LogEntry(b"last", key="ann", content_type="t/x", attributes={"a": "b"})])
+    return root
+
+
+def read(spark: SparkSession, root: Path, **more: str) -> DataFrame:
+    return spark.read.format("fsmq_log").options(root=str(root), log="users", **more).load()
+
+
+def test_a_range_is_read_in_parts(spark: SparkSession, root: Path) -> None:
+    table = read(spark, root, minPartitions="7")
+    assert table.rdd.getNumPartitions() >= 7
+    rows = table.collect()
+    assert [row.offset for row in rows] == list(range(501))
+    assert [bytes(row.body) for row in rows[:3]] == [b"0", b"1", b"2"]
+    last = rows[-1]
+    assert (last.log, last.key, last.content_type, last.attributes) == (
+        *("users", "ann", "t/x"),
+        {"a": "b"},
+    )
+    assert last.published_at is not None
+    some = read(spark, root, startingOffsets="10", endingOffsets="13", columns="body,offset")
+    assert some.columns == ["body", "offset"]
+    assert [row.offset for row in some.collect()] == [10, 11, 12]
+    with pytest.raises(Exception, match="unknown column"):
+        read(spark, root, columns="state")
+
+
+def test_a_stream_goes_on_where_it_was_and_writes_once(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    with Spool(root) as spool:
+        copies, log = spool.log("copies", create=True), spool.log("users")
+
+        def run(**more: str) -> None:
+            given = {"root": str(root), "log": "users", "startingOffsets": "first", **more}
+            stream = spark.readStream.format("fsmq_log").options(**given).load()
+            query: Any = (
+                stream.select("body", "key")
+                .writeStream.format("fsmq_log")
+                .options(root=str(root), log="copies")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+
+        run(maxMessagesPerBatch="200", consumer="spark", columns="body,key,offset")
+        assert copies.end() == 501
+        log.publish_many([b"more", b"and more"])
+        # The last batch is run again, as when a driver dies before it has noted its end.
+        commits = sorted(
+            (tmp_path / "checkpoint/commits").glob("[0-9]*"), key=lambda p: int(p.name)
+        )
+        commits[-1].unlink()
+        commits[-1].with_name(f".{commits[-1].name}.crc").unlink(missing_ok=True)
+        run(maxMessagesPerBatch="200", consumer="spark", columns="body,key,offset")
+        found = [message.body for message in copies.read()]
+        assert sorted(found) == sorted(message.body for message in log.read())
+        assert found[-2:] == [b"more", b"and more"]
+        assert log.channel("spark").state().position >= 501
+        log.delete()
+        log.create()
+        with pytest.raises(Exception, match="made anew"):
+            run(consumer="spark", columns="body,key,offset")
+
+
+def test_what_retention_took_fails_a_query_unless_it_may(spark: SparkSession, root: Path) -> None:
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.configure(retain_for=0)
+        spool.tend_logs()
+        first = log.first()
+    assert first > 0
+    with pytest.raises(Exception, match="retention has removed"):
+        read(spark, root, startingOffsets="0").collect()
+    rows = read(spark, root, startingOffsets="0", failOnDataLoss="false").collect()
+    assert [row.offset for row in rows] == list(range(first, 501))
+
+
+def test_a_batch_is_written_in_order_and_a_job_once(spark: SparkSession, root: Path) -> None:
+    rows = [(b"%d" % number, f"k{number % 3}", {"n": str(number)}) for number in range(50)]
+    table = spark.createDataFrame(rows, "body binary, key string, attributes map<string,string>")
+    writer = table.coalesce(1).write.format("fsmq_log").mode("append")
+    for _ in range(2):
+        writer.options(root=str(root), log="users", job="import").save()
+    with Spool(root) as spool:
+        found = list(spool.log("users").read(501))
+    assert [message.body for message in found] == [body for body, _, _ in rows]
+    assert (found[4].key, found[4].attributes) == ("k1", {"n": "4"})
+    for wrong, options in (
+        ("option root", {"root": "relative", "log": "users"}),
+        ("option log", {"root": str(root)}),
+        ("unknown option", {"root": str(root), "log": "users", "queue": "x"}),
+    ):
+        with pytest.raises(Exception, match=wrong):
+            table.write.format("fsmq_log").mode("append").options(**options).save()
+    with pytest.raises(Exception, match="only added"):
+        table.write.format("fsmq_log").mode("overwrite").options(root=str(root), log="users").save()
+    with pytest.raises(Exception, match="unknown column"):
+        table.withColumnRenamed("key", "id").write.format("fsmq_log").mode("append").options(
+            root=str(root), log="users"
+        ).save()
+
+
+def test_places_and_parts() -> None:
+    assert place("startingOffsets", "7") == 7
+    assert place("startingOffsets", "2030-01-31T12:00:00Z") == datetime(2030, 1, 31, 12, tzinfo=UTC)
+    for wrong in ("", "earliest", "-1", "2030-01-31T12:00"):
+        with pytest.raises(InvalidValue):
+            place("startingOffsets", wrong)
+    parts = [Part(0, 1), Part(1, 2), Part(2, 12), Part(12, 14)]
+    assert _joined(parts, 10) == [Part(0, 2), Part(2, 12), Part(12, 14)]

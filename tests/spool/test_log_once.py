@@ -1,0 +1,99 @@
+"""Numbered batches of a writer are in a log once, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.log.log import Log, LogEntry
+from fsmq.spool.log.once import is_published, publish_once
+from tests.harness.suite import HOME, eventually
+from tests.spool.helpers import Clock
+
+
+@pytest.fixture
+def log(spool: Spool) -> Log:
+    return spool.log("users", create=True)
+
+
+def batch(*bodies: bytes) -> list[LogEntry]:
+    return [LogEntry(body) for body in bodies]
+
+
+def bodies(log: Log) -> list[bytes]:
+    return [message.body for message in log.read()]
+
+
+def test_a_batch_is_stored_once(log: Log, clock: Clock) -> None:
+    log.publish(b"other")
+    assert not is_published(log, "job", 0)
+    assert publish_once(log, "job", 0, batch(b"a", b"b")) == range(1, 3)
+    log.publish(b"other")
+    clock.advance(100_000)  # long after the log's dedupe_window
+    assert is_published(log, "job", 0)
+    assert publish_once(log, "job", 0, batch(b"a", b"b")) == range(1, 3)
+    assert publish_once(log, "job", 1, batch(b"c")) == range(4, 5)
+    assert publish_once(log, "job", 0, batch(b"a", b"b")) is None
+    assert publish_once(log, "another", 0, batch(b"d")) == range(5, 6)
+    assert publish_once(log, "job", 2, []) == range(6, 6)
+    assert bodies(log) == [b"other", b"a", b"b", b"other", b"c", b"d"]
+    with pytest.raises(InvalidValue):
+        publish_once(log, "job", 3, [LogEntry(b"x", id="own")])
+
+
+def test_what_was_noted_and_not_published_is_published(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Log, "publish_many", lambda self, messages: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        publish_once(log, "job", 0, batch(b"a"))
+    monkeypatch.undo()
+    assert not is_published(log, "job", 0)
+    log.publish(b"other")
+    assert publish_once(log, "job", 0, batch(b"a")) == range(1, 2)
+    assert bodies(log) == [b"other", b"a"]
+
+
+PROGRAM = """
+import sys
+from fsmq.spool import Spool
+from fsmq.spool.log.log import LogEntry
+from fsmq.spool.log.once import publish_once
+with Spool(sys.argv[1], delivers=False) as spool, open(sys.argv[2], "a+", buffering=1) as told:
+    told.seek(0)
+    number = len(told.readlines())  # Spark's checkpoint
+    while True:
+        publish_once(spool.log("users"), "job", number, [LogEntry(b"%d" % number)] * 3)
+        print(number, file=told)
+        number += 1
+"""
+
+
+def test_killed_writers_publish_each_batch_once(tmp_path: Path) -> None:
+    root, told = tmp_path / "mq", tmp_path / "told"
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(dedupe_window=0)
+        size = 0
+        for round_ in range(6):
+            command = [sys.executable, "-c", PROGRAM, str(root), str(told)]
+            environment = {**os.environ, "PYTHONPATH": str(HOME)}
+            process = subprocess.Popen(command, cwd=HOME, env=environment)
+            try:
+                eventually(lambda s=size: told.exists() and told.stat().st_size > s + 30)
+                time.sleep(0.003 * round_)
+            finally:
+                process.kill()
+                process.wait()
+            size = told.stat().st_size
+        number = len(told.read_text().splitlines())
+        publish_once(log, "job", number, batch(b"%d" % number) * 3)
+        found = [int(body) for body in bodies(log)]
+        assert found == [n for n in range(number + 1) for _ in range(3)]
