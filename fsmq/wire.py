@@ -58,6 +58,7 @@ def as_json(message: Message) -> dict[str, Any]:
     result["state"] = message.state
     result["priority"] = message.priority
     result["deliveries"] = message.deliveries
+    result["claim"] = message.claim
     for name in ("deadline", "created_at", "expires_at"):
         seconds = getattr(message, name)
         result[name] = None if seconds is None else moment(seconds)
@@ -93,6 +94,7 @@ def from_json(queue: str, found: dict[str, Any]) -> Message:
         priority=found["priority"],
         state=found["state"],
         dead_letter=None if dead is None else _dead_letter(dead),
+        claim=found.get("claim"),
         **times,
     )
 

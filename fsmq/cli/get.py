@@ -64,6 +64,11 @@ _TOGETHER = 100
     default=300.0,
     help="With --exec: the longest such delay.  [5 min]",
 )
+@click.option(
+    "--stop-removed",
+    is_flag=True,
+    help="With --exec: end the command of a message that is removed meanwhile.",
+)
 @click.option("--backoff-limit", type=SPAN, hidden=True, help="As --backoff-max.")
 def get(
     queue: str,
@@ -79,6 +84,7 @@ def get(
     concurrency: int,
     backoff: float,
     backoff_max: float,
+    stop_removed: bool,
     backoff_limit: float | None,
 ) -> None:
     """Claim messages and print them, or let a command work on them.
@@ -108,9 +114,10 @@ def get(
     65     buried: moved to the dead-letter queue at once (EX_DATAERR: this input never works)
     other  released, to be claimed again after --backoff
 
-    While COMMAND runs, its claim is renewed. After a signal running commands may finish; a second
-    signal ends them and releases their messages. If the worker itself is killed, its messages
-    return when their claims end.
+    While COMMAND runs, its claim is renewed. With --stop-removed it gets SIGTERM, and 10 s later
+    SIGKILL, when its message is removed meanwhile (fsmq ack by another); else it may finish. After
+    a signal running commands may finish; a second signal ends them and releases their messages. If
+    the worker itself is killed, its messages return when their claims end.
     """
     if command is not None:
         if ack or lines or save or as_json:
@@ -125,8 +132,11 @@ def get(
                 visibility=visibility,
                 backoff=Backoff(backoff, backoff_max if backoff_limit is None else backoff_limit),
                 at=place.where,
+                stop_removed=stop_removed,
             )
             sys.exit(worker.run(count, wait))
+    if stop_removed:
+        raise click.UsageError("--stop-removed goes with --exec.")
     if save is not None and as_json:
         raise click.UsageError("Give --save or --json, not both.")
     printer: _Printer = _Json() if as_json else _Saved(save) if save else _Bodies(lines, ack)
@@ -201,10 +211,10 @@ def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, 
             given += 1
     except OSError as error:
         if ack and given:
-            queue.remove_each([message.id for message in messages[:given]])
+            _ack(queue, messages[:given])
         for message in messages[given:]:
             try:
-                queue.release(message.id)
+                queue.release(message, claim=message.claim)
             except FsmqError:
                 pass  # its timer brings it back
         if isinstance(error, BrokenPipeError):
@@ -213,4 +223,10 @@ def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, 
         problem = f"cannot print the claimed messages: {error.strerror}"
         raise Failure(problem, Exit.UNAVAILABLE, "it was released") from error
     if ack:
-        queue.remove_each([message.id for message in messages])
+        _ack(queue, messages)
+
+
+def _ack(queue: Claimable, messages: Sequence[Message]) -> None:
+    for message, what in zip(messages, queue.ack_each(messages), strict=True):
+        if what == "ended":
+            report(f"{message.id}: its claim has ended; another consumer may get it, too")

@@ -14,36 +14,46 @@ from fsmq.cli.output import json_option
 from fsmq.cli.params import ID, SPAN, claimable_argument
 from fsmq.cli.place.channel import open_claimable
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.spool import NoSuchMessage
+from fsmq.spool import ClaimEnded, NoSuchMessage
 from fsmq.wire import moment
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TOGETHER = 1000  # removals that share one sync
+_PROBLEMS = {
+    "removed": None,
+    "missing": "it is not there",
+    "ended": "this claim has ended; another consumer may have the message",
+}
 
 
 def _ids(command: F) -> F:
     command = json_option(at_option(command))
+    command = click.option(
+        "--claim", metavar="CLAIM", help="Only in this claim, as fsmq get --json told it; one ID."
+    )(command)
     command = click.argument("ids", nargs=-1, type=ID, metavar="[ID]...")(command)
     return claimable_argument(command)
 
 
 @click.command("ack")
 @_ids
-def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
+def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool, claim: str | None) -> None:
     """Acknowledge messages: the work is done, remove them.
 
-    Works in any state. Of a channel (fsmq ack users/mailer 17) the ids are offsets of messages that
-    it has handed out. Without an ID, ids are read from standard input, one a line.
+    Works in any state, but with --claim only while that claim holds. Of a channel
+    (fsmq ack users/mailer 17) the ids are offsets of messages that it has handed out. Without an
+    ID, ids are read from standard input, one a line.
     Prints nothing, or with --json a line {"queue": …, "id": …, "done": true} for each. Exits with 3
     if one of them was not there; the others are removed.
     """
     with open_place(at) as place:
         opened = open_claimable(place, queue)
         outcomes = _Outcomes(queue, as_json)
-        for part in _parts(_given(ids), _TOGETHER):
-            for message_id, found in zip(part, opened.remove_each(part), strict=True):
-                outcomes.of(message_id, None if found else "it is not there")
+        for part in _parts(_given(ids, claim), _TOGETHER):
+            told = opened.ack_each(part, [claim] * len(part))
+            for message_id, what in zip(part, told, strict=True):
+                outcomes.of(message_id, _PROBLEMS[what])
     outcomes.end()
 
 
@@ -53,20 +63,25 @@ def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
     "--visibility", type=SPAN, help="How long the claim lasts from now.  [the queue's setting]"
 )
 def renew(
-    queue: str, ids: Sequence[str], at: str | None, visibility: float | None, as_json: bool
+    queue: str,
+    ids: Sequence[str],
+    at: str | None,
+    visibility: float | None,
+    as_json: bool,
+    claim: str | None,
 ) -> None:
     """Renew claims: the work goes on.
 
     Prints the new deadline of each. A message whose claim has ended, and which nobody has claimed
-    since, is claimed again. Exits with 3 if one of them is not there.
+    since, is claimed again, but not with --claim. Exits with 3 if one of them is not there.
     """
     with open_place(at) as place:
         opened = open_claimable(place, queue)
         outcomes = _Outcomes(queue, as_json)
-        for message_id in _given(ids):
+        for message_id in _given(ids, claim):
             try:
-                deadline = moment(opened.renew(message_id, visibility))
-            except NoSuchMessage as error:
+                deadline = moment(opened.renew(message_id, visibility, claim=claim))
+            except (NoSuchMessage, ClaimEnded) as error:
                 outcomes.of(message_id, str(error))
             else:
                 outcomes.of(message_id, None, deadline=deadline)
@@ -78,37 +93,53 @@ def renew(
 @click.command("release")
 @_ids
 @click.option("--delay", type=SPAN, default=0.0, help="How long to hide it first.  [0]")
-def release(queue: str, ids: Sequence[str], at: str | None, delay: float, as_json: bool) -> None:
+def release(
+    queue: str,
+    ids: Sequence[str],
+    at: str | None,
+    delay: float,
+    as_json: bool,
+    claim: str | None,
+) -> None:
     """End claims early: the messages can be claimed again, at once or after a delay.
 
     A message delivered max_deliveries times goes to the dead-letter queue. Exits with 3 if one of
     them is not in flight.
     """
-    _each(queue, ids, at, as_json, lambda opened, i: opened.release(i, delay))
+    given = _given(ids, claim)
+    _each(queue, given, at, as_json, lambda opened, i: opened.release(i, delay, claim=claim))
 
 
 @click.command("bury")
 @_ids
 @click.option("--reason", metavar="TEXT", help="Why; peek and GET of a message tell it.")
-def bury(queue: str, ids: Sequence[str], at: str | None, reason: str | None, as_json: bool) -> None:
+def bury(
+    queue: str,
+    ids: Sequence[str],
+    at: str | None,
+    reason: str | None,
+    as_json: bool,
+    claim: str | None,
+) -> None:
     """Move claimed messages to the dead-letter queue.
 
     The queue needs a dead-letter queue: see fsmq config. Exits with 3 if one of them is not in
     flight.
     """
-    _each(queue, ids, at, as_json, lambda opened, i: opened.bury(i, reason))
+    given = _given(ids, claim)
+    _each(queue, given, at, as_json, lambda opened, i: opened.bury(i, reason, claim=claim))
 
 
 def _each(
-    queue: str, ids: Sequence[str], at: str | None, as_json: bool, do: Callable[[Any, str], None]
+    queue: str, ids: Iterable[str], at: str | None, as_json: bool, do: Callable[[Any, str], None]
 ) -> None:
     with open_place(at) as place:
         opened = open_claimable(place, queue)
         outcomes = _Outcomes(queue, as_json)
-        for message_id in _given(ids):
+        for message_id in ids:
             try:
                 do(opened, message_id)
-            except NoSuchMessage as error:
+            except (NoSuchMessage, ClaimEnded) as error:
                 outcomes.of(message_id, str(error))
             else:
                 outcomes.of(message_id, None)
@@ -137,7 +168,9 @@ class _Outcomes:
             sys.exit(Exit.NOT_FOUND)
 
 
-def _given(ids: Sequence[str]) -> Iterable[str]:
+def _given(ids: Sequence[str], claim: str | None) -> Iterable[str]:
+    if claim is not None and len(ids) != 1:
+        raise click.UsageError("--claim belongs to one ID: give that.")
     if ids:
         return ids
     if sys.stdin.isatty():

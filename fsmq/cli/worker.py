@@ -18,10 +18,18 @@ from dataclasses import dataclass
 from types import FrameType
 
 from fsmq.cli.failures import Exit, report
-from fsmq.cli.place.channel import Claimable
+from fsmq.cli.place.channel import ChannelQueue, Claimable
 from fsmq.cli.place.place import VARIABLE
 from fsmq.daemons.process.tie import tied_to
-from fsmq.spool import FsmqError, InvalidValue, Message, NoSuchMessage, NoSuchQueue, Unavailable
+from fsmq.spool import (
+    ClaimEnded,
+    FsmqError,
+    InvalidValue,
+    Message,
+    NoSuchMessage,
+    NoSuchQueue,
+    Unavailable,
+)
 from fsmq.wire import moment
 
 # How long one claim waits: a stop is noticed so late at most, where nothing comes.
@@ -31,6 +39,10 @@ _FEED_PATIENCE = 3
 # A claim is renewed when a third of its time is over, so that two renewals may fail.
 _RENEWALS = 3
 _MAX_DOUBLINGS = 30
+# A message with a longer body is not looked at to find out whether it was removed.
+_MAX_LOOK_BYTES = 64 * 1024
+# A command that is to end has this time.
+_GRACE_S = 10.0
 _STOPPING = b"fsmq: stopping when what runs has finished; a second signal ends it\n"
 
 
@@ -53,6 +65,7 @@ class Worker:
 
     visibility: seconds that a claim holds; None: the queue's setting.
     at: the queue's place, which the command finds in its environment.
+    stop_removed: whether the command of a message ends that is removed meanwhile.
     """
 
     def __init__(
@@ -64,6 +77,7 @@ class Worker:
         visibility: float | None,
         backoff: Backoff,
         at: str,
+        stop_removed: bool = False,
     ) -> None:
         self._queue = queue
         self._at = at
@@ -71,8 +85,10 @@ class Worker:
         self._concurrency = concurrency
         self._visibility = visibility
         self._backoff = backoff
+        self._stop_removed = stop_removed
         self._held: dict[str, Message] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._removed: set[str] = set()  # whose commands were ended, for nobody wants them
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(concurrency)
         self._stop = threading.Event()  # claim no more
@@ -94,6 +110,8 @@ class Worker:
             signal.signal(number, self._on_signal)
         renewing = threading.Thread(target=self._renew, daemon=True)
         renewing.start()
+        if self._stop_removed:
+            threading.Thread(target=self._look, daemon=True).start()
         with ThreadPoolExecutor(self._concurrency, "command") as pool:
             feeding = threading.Thread(target=self._feed, args=(pool, count, wait), daemon=True)
             feeding.start()
@@ -166,6 +184,7 @@ class Worker:
             with self._lock:
                 self._held.pop(message.id, None)
                 self._running.pop(message.id, None)
+                self._removed.discard(message.id)
             self._slots.release()
 
     def _run_command(self, message: Message) -> int | None:
@@ -195,25 +214,30 @@ class Worker:
 
     def _settle(self, message: Message, code: int | None) -> None:
         """Acknowledge, bury or release a message by what its command said; None: release it."""
+        if message.id in self._removed:
+            return
         try:
             if code == 0:
-                if not self._queue.remove_each([message.id])[0]:
-                    report(
-                        f"{message.id}: done, but the message was gone when it was to"
-                        " be acknowledged"
-                    )
+                self._ack(message)
             elif code == Exit.BAD_DATA and self._bury(message, f"exit code {code}"):
                 report(f"{message.id}: exit code {code}: buried: moved to the dead-letter queue")
             else:
                 self._release(message, code)
-        except NoSuchMessage:
+        except (NoSuchMessage, ClaimEnded):
             report(f"{message.id}: the claim was lost; another consumer may have it")
         except FsmqError as error:
             report(f"{message.id}: {error}; it returns when its claim ends")
 
+    def _ack(self, message: Message) -> None:
+        [what] = self._queue.ack_each([message])
+        if what == "missing":
+            report(f"{message.id}: done, but the message was gone when it was to be acknowledged")
+        elif what == "ended":
+            raise ClaimEnded(self._queue.name, message.id)
+
     def _bury(self, message: Message, reason: str) -> bool:
         try:
-            self._queue.bury(message.id, reason)
+            self._queue.bury(message, reason, claim=message.claim)
         except InvalidValue as error:
             report(f"{message.id}: cannot be buried: {error}")
             return False
@@ -221,13 +245,13 @@ class Worker:
 
     def _release(self, message: Message, code: int | None) -> None:
         if code is None:
-            self._queue.release(message.id)
+            self._queue.release(message, claim=message.claim)
             return
         limit = self._queue.settings().max_deliveries
         used_up = limit is not None and (message.deliveries or 0) >= limit
         # Without deliveries left it goes to the dead-letter queue, and has nothing to wait for.
         delay = 0.0 if used_up else self._backoff.after(message.deliveries)
-        self._queue.release(message.id, delay)
+        self._queue.release(message, delay, claim=message.claim)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         then = "its deliveries are used up" if used_up else f"again in {delay:g} s"
         report(f"{message.id}: {how}, delivery {message.deliveries or '?'}: {then}")
@@ -238,19 +262,57 @@ class Worker:
         assert self._visibility is not None
         lost: set[str] = set()
         while not self._settled.wait(self._visibility / _RENEWALS):
-            with self._lock:
-                running = [i for i in self._running if i not in lost]
-            for message_id in running:
+            for message in self._at_work():
+                if message.id in lost:
+                    continue
                 try:
-                    self._queue.renew(message_id, self._visibility)
-                except (NoSuchMessage, NoSuchQueue):
+                    self._queue.renew(message, self._visibility, claim=message.claim)
+                except (NoSuchMessage, NoSuchQueue, ClaimEnded) as error:
                     with self._lock:
-                        gone = message_id in self._running
-                    if gone:
-                        lost.add(message_id)
-                        report(f"{message_id}: it was removed while its command was running")
+                        gone = message.id in self._running
+                    if not gone:
+                        continue
+                    lost.add(message.id)
+                    if isinstance(error, ClaimEnded):
+                        report(f"{message.id}: {error}")
+                    else:
+                        self._note_removed(message.id)
                 except FsmqError as error:
-                    report(f"{message_id}: cannot renew, trying again: {error}")
+                    report(f"{message.id}: cannot renew, trying again: {error}")
+
+    def _at_work(self) -> list[Message]:
+        with self._lock:
+            return [message for i, message in self._held.items() if i in self._running]
+
+    def _look(self) -> None:
+        """Notice what is removed before its renewal would."""
+        if isinstance(self._queue, ChannelQueue):
+            return  # nothing is removed from a log; what is done elsewhere a renewal notices
+        while not self._settled.wait(_LOOK_EVERY_S):
+            for message in self._at_work():
+                if len(message.body) > _MAX_LOOK_BYTES:
+                    continue  # to look is to read; the renewals notice it, too
+                try:
+                    if self._queue.find(message.id) is None:
+                        self._note_removed(message.id)
+                except NoSuchQueue:
+                    self._note_removed(message.id)
+                except FsmqError:
+                    continue  # the renewals tell of it
+
+    def _note_removed(self, message_id: str) -> None:
+        with self._lock:
+            process = self._running.get(message_id)
+            if process is None or message_id in self._removed:
+                return
+            if self._stop_removed:
+                self._removed.add(message_id)
+        if not self._stop_removed:
+            report(f"{message_id}: it was removed while its command was running")
+            return
+        report(f"{message_id}: it was removed: its command is ended")
+        _end(process)
+        threading.Thread(target=_end_at_last, args=(process,), daemon=True).start()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._stop.is_set():
@@ -267,11 +329,18 @@ class Worker:
             _end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
     try:
-        os.killpg(process.pid, signal.SIGTERM)
+        os.killpg(process.pid, how)
     except ProcessLookupError:
         pass
+
+
+def _end_at_last(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        _end(process, signal.SIGKILL)
 
 
 def _facts(message: Message) -> Mapping[str, str]:

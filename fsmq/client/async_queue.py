@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool.claimed import AsyncClaimed, AsyncClaimsOne, id_of
+from fsmq.spool.claimed import AsyncClaimed, AsyncClaimsOne, acked, id_of, single, with_claims
 from fsmq.spool.given import (
     JSON_TYPE,
     Body,
@@ -20,6 +20,7 @@ from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.records.life import Life
 from fsmq.spool.verbs.move import Moved
+from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Counts
 from fsmq.spool.views.wanted import Found
 from fsmq.spool.worker.async_worker import AsyncWorker
@@ -127,29 +128,62 @@ class AsyncQueue(AsyncClaimsOne):
         messages = await self._run(self._verbs.claim(self.name, count, visibility, wait))
         return AsyncClaimed.all(self, messages)
 
-    async def renew(self, message: Message | str, visibility: float | None = None) -> float:
+    async def renew(
+        self, message: Message | str, visibility: float | None = None, *, claim: str | None = None
+    ) -> float:
         """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
 
-        Raises NoSuchMessage.
+        claim: the ``claim`` of the message, if no other may be renewed.
+
+        Raises NoSuchMessage; ClaimEnded if the claim that was named is over.
         """
-        return await self._run(self._verbs.renew(self.name, id_of(message), visibility))
+        verb = self._verbs.renew(self.name, id_of(message), visibility, claim)
+        return await self._run(verb)
 
-    async def release(self, message: Message | str, delay: Delay = 0.0) -> None:
-        """Make a claimed message ready again, at once or after ``delay``. Raises NoSuchMessage."""
-        await self._run(self._verbs.release(self.name, id_of(message), seconds_of(delay)))
+    async def release(
+        self, message: Message | str, delay: Delay = 0.0, *, claim: str | None = None
+    ) -> None:
+        """Make a claimed message ready again, at once or after ``delay``.
 
-    async def bury(self, message: Message | str, reason: str | None = None) -> None:
+        claim: as of :meth:`renew`. Raises NoSuchMessage, ClaimEnded.
+        """
+        verb = self._verbs.release(self.name, id_of(message), seconds_of(delay), claim)
+        await self._run(verb)
+
+    async def bury(
+        self, message: Message | str, reason: str | None = None, *, claim: str | None = None
+    ) -> None:
         """Move a claimed message to the dead-letter queue now, with its count started again.
 
         reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        claim: as of :meth:`renew`.
 
-        Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
+        Raises NoSuchMessage if it is not in flight, ClaimEnded, InvalidValue if the queue has no
+        such queue.
         """
-        await self._run(self._verbs.bury(self.name, id_of(message), reason))
+        await self._run(self._verbs.bury(self.name, id_of(message), reason, claim))
 
-    async def ack(self, *messages: Message | str) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
-        return await self.remove(*messages)
+    async def ack_each(
+        self, messages: Iterable[Message | str], claims: Sequence[str | None] | None = None
+    ) -> list[Acked]:
+        """Acknowledge messages whose claims still hold; for each what became of it.
+
+        claims: for each message the name of its claim; without them its own. A message or an id
+        without a claim is removed whoever has claimed it.
+
+        Each is "removed", or "missing", or "ended": its claim had, and it stays as it is.
+        """
+        return await self._run(self._verbs.remove_if(self.name, *with_claims(messages, claims)))
+
+    async def ack(self, *messages: Message | str, claim: str | None = None) -> int:
+        """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
+
+        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
+        message is removed whoever has claimed it.
+        """
+        if claim is None:
+            return await self.remove(*messages)
+        return acked(self.name, messages, await self.ack_each(single(messages), [claim]))
 
     async def remove(self, *messages: Message | str) -> int:
         """Remove messages, or ids of them, in whatever state they are; how many were there."""

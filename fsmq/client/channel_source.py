@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 from fsmq.spool.log.handed import Handed
-from fsmq.spool.worker.channel_source import HeldMessages
 from fsmq.spool.worker.removals import Removals
 from fsmq.wire import MAX_WAIT_S
 
@@ -20,7 +19,7 @@ _FOR_EVER_S = float("inf")
 _ASK_S = 10.0
 
 
-class RemoteChannel(HeldMessages):
+class RemoteChannel:
     """What :class:`~fsmq.spool.worker.source.Source` says; the server waits for messages.
 
     owns_client: whether the client is closed with the source.
@@ -29,7 +28,7 @@ class RemoteChannel(HeldMessages):
     def __init__(
         self, client: AsyncClient, log: str, name: str, *, owns_client: bool = False
     ) -> None:
-        super().__init__(f"{log}/{name}")
+        self.name = f"{log}/{name}"
         self._client = client
         self._owns_client = owns_client
         self._verbs = ChannelVerbs(client.verbs, log, name)
@@ -43,7 +42,7 @@ class RemoteChannel(HeldMessages):
         if await self._is_ordered():
             count = 1
         verb = self._verbs.claim(count, visibility, MAX_WAIT_S, retry_for=0.0)
-        return self.hold(Handed(*claim) for claim in await self._client.run(verb))
+        return [Handed(*claim) for claim in await self._client.run(verb)]
 
     async def _is_ordered(self) -> bool:
         now = time.monotonic()
@@ -52,25 +51,21 @@ class RemoteChannel(HeldMessages):
             self._order, self._asked_at = state.settings.order, now
         return self._order != "none"
 
-    async def renew(self, message_id: str, visibility: float, patience: float) -> object:
+    async def renew(self, message: Handed, visibility: float, patience: float) -> object:
         """Hold a message for ``visibility`` seconds from now."""
-        given = self.given([message_id])
-        return await self._client.run(self._verbs.renew(given, visibility, patience))
+        return await self._client.run(self._verbs.renew([message], visibility, patience))
 
-    async def release(self, message_id: str, delay: float, patience: float) -> None:
+    async def release(self, message: Handed, delay: float, patience: float) -> None:
         """Let a message be handed out again after ``delay`` seconds."""
-        given = self.given([message_id])
-        await self._client.run(self._verbs.release(given, delay, patience))
-        self.forget([message_id])
+        await self._client.run(self._verbs.release([message], delay, patience))
 
-    async def bury(self, message_id: str, reason: str | None, patience: float) -> None:
+    async def bury(self, message: Handed, reason: str | None, patience: float) -> None:
         """Move a message to the dead-letter queue, where it does not tell the reason."""
-        await self._client.run(self._verbs.bury(self.given([message_id]), patience))
-        self.forget([message_id])
+        await self._client.run(self._verbs.bury([message], patience))
 
-    async def remove(self, message_id: str) -> object:
+    async def remove(self, message: Handed) -> object:
         """Finish a message; tries until the server answers."""
-        return await self._removals.remove(message_id)
+        return await self._removals.remove(message)
 
     async def close(self) -> None:
         """Close the connections, if they are only for this."""
@@ -78,6 +73,5 @@ class RemoteChannel(HeldMessages):
         if self._owns_client:
             await self._client.close()
 
-    async def _remove(self, message_ids: list[str]) -> None:
-        await self._client.run(self._verbs.done(self.given(message_ids), _FOR_EVER_S))
-        self.forget(message_ids)
+    async def _remove(self, messages: list[Handed]) -> None:
+        await self._client.run(self._verbs.done(messages, _FOR_EVER_S))

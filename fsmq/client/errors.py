@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from fsmq.spool.errors import (
+    ClaimEnded,
     ClaimVoid,
     DuplicateMessage,
     FsmqError,
@@ -39,6 +40,7 @@ _KINDS: dict[str, type[FsmqError]] = {
     "no-such-log": NoSuchLog,
     "no-such-channel": NoSuchChannel,
     "not-in-flight": NotInFlight,
+    "claim-ended": ClaimEnded,
     "claim-void": ClaimVoid,
     "other-writer": OtherWriter,
     "offset-gone": OffsetGone,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool.claimed import Claimed, QueueVerbs, id_of
+from fsmq.spool.claimed import Claimed, QueueVerbs, id_of, with_claims
 from fsmq.spool.given import (
     Body,
     Delay,
@@ -19,6 +19,7 @@ from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.records.life import Life
 from fsmq.spool.verbs.move import Moved
+from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Counts
 from fsmq.spool.views.wanted import Found
 
@@ -102,25 +103,52 @@ class ClientQueue(QueueVerbs):
         messages = self._run(self._verbs.claim(self.name, count, visibility, wait))
         return Claimed.all(self, messages)
 
-    def renew(self, message: Message | str, visibility: float | None = None) -> float:
+    def renew(
+        self, message: Message | str, visibility: float | None = None, *, claim: str | None = None
+    ) -> float:
         """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
 
-        Raises NoSuchMessage.
+        claim: the ``claim`` of the message, if no other may be renewed.
+
+        Raises NoSuchMessage; ClaimEnded if the claim that was named is over.
         """
-        return self._run(self._verbs.renew(self.name, id_of(message), visibility))
+        verb = self._verbs.renew(self.name, id_of(message), visibility, claim)
+        return self._run(verb)
 
-    def release(self, message: Message | str, delay: Delay = 0.0) -> None:
-        """Make a claimed message ready again, at once or after ``delay``. Raises NoSuchMessage."""
-        self._run(self._verbs.release(self.name, id_of(message), seconds_of(delay)))
+    def release(
+        self, message: Message | str, delay: Delay = 0.0, *, claim: str | None = None
+    ) -> None:
+        """Make a claimed message ready again, at once or after ``delay``.
 
-    def bury(self, message: Message | str, reason: str | None = None) -> None:
+        claim: as of :meth:`renew`. Raises NoSuchMessage, ClaimEnded.
+        """
+        verb = self._verbs.release(self.name, id_of(message), seconds_of(delay), claim)
+        self._run(verb)
+
+    def bury(
+        self, message: Message | str, reason: str | None = None, *, claim: str | None = None
+    ) -> None:
         """Move a claimed message to the dead-letter queue now, with its count started again.
 
         reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        claim: as of :meth:`renew`.
 
-        Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
+        Raises NoSuchMessage if it is not in flight, ClaimEnded, InvalidValue if the queue has no
+        such queue.
         """
-        self._run(self._verbs.bury(self.name, id_of(message), reason))
+        self._run(self._verbs.bury(self.name, id_of(message), reason, claim))
+
+    def ack_each(
+        self, messages: Iterable[Message | str], claims: Sequence[str | None] | None = None
+    ) -> list[Acked]:
+        """Acknowledge messages whose claims still hold; for each what became of it.
+
+        claims: for each message the name of its claim; without them its own. A message or an id
+        without a claim is removed whoever has claimed it.
+
+        Each is "removed", or "missing", or "ended": its claim had, and it stays as it is.
+        """
+        return self._run(self._verbs.remove_if(self.name, *with_claims(messages, claims)))
 
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages, or ids of them; for each whether it was there."""

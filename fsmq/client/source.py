@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsmq.spool.claimed import with_claims
+from fsmq.spool.errors import ClaimEnded
 from fsmq.spool.layout.message import Message
+from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.worker.removals import Removals
 from fsmq.wire import MAX_WAIT_S
 
@@ -32,23 +35,26 @@ class RemoteSource:
         verb = self._verbs.claim(self.name, count, visibility, MAX_WAIT_S, retry_for=0.0)
         return await self._client.run(verb)
 
-    async def renew(self, message_id: str, visibility: float, patience: float) -> object:
+    async def renew(self, message: Message, visibility: float, patience: float) -> object:
         """Hold a message for ``visibility`` seconds from now."""
-        return await self._client.run(
-            self._verbs.renew(self.name, message_id, visibility, patience)
-        )
+        verb = self._verbs.renew(self.name, message.id, visibility, message.claim, patience)
+        return await self._client.run(verb)
 
-    async def release(self, message_id: str, delay: float, patience: float) -> object:
+    async def release(self, message: Message, delay: float, patience: float) -> object:
         """Make a message ready again after ``delay`` seconds."""
-        return await self._client.run(self._verbs.release(self.name, message_id, delay, patience))
+        verb = self._verbs.release(self.name, message.id, delay, message.claim, patience)
+        return await self._client.run(verb)
 
-    async def bury(self, message_id: str, reason: str | None, patience: float) -> object:
+    async def bury(self, message: Message, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue."""
-        return await self._client.run(self._verbs.bury(self.name, message_id, reason, patience))
+        verb = self._verbs.bury(self.name, message.id, reason, message.claim, patience)
+        return await self._client.run(verb)
 
-    async def remove(self, message_id: str) -> object:
-        """Remove a message; tries until the server answers."""
-        return await self._removals.remove(message_id)
+    async def remove(self, message: Message) -> object:
+        """Remove a message; tries until the server answers. Raises ClaimEnded."""
+        if await self._removals.remove(message) == "ended":
+            raise ClaimEnded(self.name, message.id)
+        return None
 
     async def close(self) -> None:
         """Close the connections, if they are only for this."""
@@ -56,5 +62,6 @@ class RemoteSource:
         if self._owns_client:
             await self._client.close()
 
-    async def _remove(self, message_ids: list[str]) -> object:
-        return await self._client.run(self._verbs.remove(self.name, message_ids, _FOR_EVER_S))
+    async def _remove(self, messages: list[Message]) -> list[Acked]:
+        ids, claims = with_claims(messages, None)
+        return await self._client.run(self._verbs.remove_if(self.name, ids, claims, _FOR_EVER_S))

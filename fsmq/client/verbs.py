@@ -9,26 +9,32 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
-from urllib.parse import urlencode
 
-from fsmq.spool.errors import DuplicateMessage, FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue
+from fsmq.spool.errors import (
+    ClaimEnded,
+    DuplicateMessage,
+    FsmqError,
+    InvalidValue,
+    NoSuchMessage,
+    NoSuchQueue,
+)
 from fsmq.spool.layout.dead_letter import check_reason
 from fsmq.spool.layout.message import Message, NewMessage
-from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.layout.names import check_id
 from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
+from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Counts
 from fsmq.spool.worker.patience import backoff
 from fsmq.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 
 from . import incoming as answers
 from . import outgoing
+from .asking import Asking, about, path_of_message, path_of_queue
 from .errors import UnexpectedAnswer, error_of
-from .exchange import Answer, Outcome, Pause, Request, Verb
-from .options import Options
-from .retry import persist
+from .exchange import Pause, Verb
 
 MAX_COUNT = 1000
 # As in the embedded library: one sync, and so many open files of the server, for each part.
@@ -38,14 +44,11 @@ _MAX_WAIT_S = 86_400.0
 _FULL_PAGE_BYTES = 64 * 1024 * 1024
 
 
-class Verbs:
+class Verbs(Asking):
     """Generators that a transport drives; see :mod:`fsmq.client.exchange`.
 
     ``retry_for`` of a verb replaces the client's own.
     """
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
 
     # -- queues ----------------------------------------------------------------------------------
 
@@ -56,11 +59,11 @@ class Verbs:
     def create_queue(self, name: str, index: bool = False) -> Verb[bool]:
         """A second try after a lost answer finds the queue there: False, though it was ours."""
         parameters = {"index": "true"} if index else None
-        answer = yield from self._done(self._request("PUT", _queue(name), parameters))
+        answer = yield from self._done(self._request("PUT", path_of_queue(name), parameters))
         return bool(answers.member(answer, "created"))
 
     def delete_queue(self, name: str) -> Verb[None]:
-        outcome = yield from self._ask(self._request("DELETE", _queue(name)))
+        outcome = yield from self._ask(self._request("DELETE", path_of_queue(name)))
         if outcome.answer.status != 200:
             error = error_of(outcome.answer)
             # A second try after a lost answer finds none.
@@ -68,7 +71,7 @@ class Verbs:
                 raise error
 
     def has_queue(self, name: str) -> Verb[bool]:
-        outcome = yield from self._ask(self._request("GET", _queue(name)))
+        outcome = yield from self._ask(self._request("GET", path_of_queue(name)))
         if outcome.answer.status == 200:
             return True
         error = error_of(outcome.answer)
@@ -77,22 +80,22 @@ class Verbs:
         raise error
 
     def counts(self, queue: str) -> Verb[Counts]:
-        answer = yield from self._done(self._request("GET", _queue(queue)))
+        answer = yield from self._done(self._request("GET", path_of_queue(queue)))
         counted = answers.member(answer, "messages")
         return Counts(**{state: counted[state] for state in Counts._fields})
 
     def settings(self, queue: str) -> Verb[QueueSettings]:
-        answer = yield from self._done(self._request("GET", _queue(queue)))
+        answer = yield from self._done(self._request("GET", path_of_queue(queue)))
         return answers.settings(answer)
 
     def configure(self, queue: str, changes: Mapping[str, Any]) -> Verb[QueueSettings]:
         body = json.dumps(dict(changes)).encode()
-        answer = yield from self._done(self._request("PATCH", _queue(queue), body=body))
+        answer = yield from self._done(self._request("PATCH", path_of_queue(queue), body=body))
         return answers.settings(answer)
 
     def purge(self, queue: str) -> Verb[None]:
         """A second try removes what came meanwhile too."""
-        yield from self._done(self._request("DELETE", f"{_queue(queue)}/messages"))
+        yield from self._done(self._request("DELETE", f"{path_of_queue(queue)}/messages"))
 
     # -- put -------------------------------------------------------------------------------------
 
@@ -104,11 +107,11 @@ class Verbs:
         named = outgoing.named(message)
         if not outgoing.fits_headers(named):
             content = b"[" + outgoing.as_json(named) + b"]"
-            request = self._request("POST", f"{_queue(queue)}/batch", body=content)
+            request = self._request("POST", f"{path_of_queue(queue)}/batch", body=content)
         else:
             request = self._request(
                 "POST",
-                f"{_queue(queue)}/messages",
+                f"{path_of_queue(queue)}/messages",
                 outgoing.parameters_of(named),
                 named.body,
                 outgoing.headers_of(named),
@@ -143,7 +146,7 @@ class Verbs:
         if len(batch) > 1:
             content = b"[" + b",".join(written for _, written in batch) + b"]"
             outcome = yield from self._ask(
-                self._request("POST", f"{_queue(queue)}/batch", body=content)
+                self._request("POST", f"{path_of_queue(queue)}/batch", body=content)
             )
             if outcome.answer.status == 201:
                 return [unquote_id(i) for i in answers.member(outcome.answer, "ids")]
@@ -179,7 +182,9 @@ class Verbs:
         while True:
             left = min(max(0.0, end - time.monotonic()), MAX_WAIT_S)
             parameters = {"count": count, "visibility": visibility, "wait": left or None}
-            request = self._request("GET", f"{_queue(queue)}/messages", parameters, wait=left)
+            request = self._request(
+                "GET", f"{path_of_queue(queue)}/messages", parameters, wait=left
+            )
             asked_at = time.monotonic()
             answer = yield from self._done(request, retry_for)
             if answer.status == 200:
@@ -197,11 +202,12 @@ class Verbs:
         queue: str,
         message_id: str,
         visibility: float | None,
+        claim: str | None = None,
         retry_for: float | None = None,
     ) -> Verb[float]:
         if visibility == 0:
             visibility = 0.001  # 0 would be a release
-        request = self._change(queue, message_id, {"visibility": visibility})
+        request = self._change(queue, message_id, {"visibility": visibility}, claim)
         answer = yield from self._done(request, retry_for)
         deadline = answer.headers.get("x-message-deadline")
         if deadline is None:
@@ -209,10 +215,15 @@ class Verbs:
         return seconds(deadline)
 
     def release(
-        self, queue: str, message_id: str, delay: float, retry_for: float | None = None
+        self,
+        queue: str,
+        message_id: str,
+        delay: float,
+        claim: str | None = None,
+        retry_for: float | None = None,
     ) -> Verb[None]:
         check_seconds("delay", delay, MAX_DELAY_S)
-        request = self._change(queue, message_id, {"release": delay})
+        request = self._change(queue, message_id, {"release": delay}, claim)
         yield from self._once(request, retry_for)
 
     def bury(
@@ -220,10 +231,11 @@ class Verbs:
         queue: str,
         message_id: str,
         reason: str | None = None,
+        claim: str | None = None,
         retry_for: float | None = None,
     ) -> Verb[None]:
         told = {"bury": "true", "reason": check_reason(reason)}
-        request = self._change(queue, message_id, told)
+        request = self._change(queue, message_id, told, claim)
         yield from self._once(request, retry_for)
 
     def remove(
@@ -235,38 +247,68 @@ class Verbs:
     def remove_each(
         self, queue: str, message_ids: Iterable[str], retry_for: float | None = None
     ) -> Verb[list[bool]]:
-        """For each whether it was there.
+        """For each whether it was there; otherwise as :meth:`remove_if`."""
+        ids = list(message_ids)
+        outcomes = yield from self.remove_if(queue, ids, [None] * len(ids), retry_for)
+        return [outcome == "removed" for outcome in outcomes]
+
+    def remove_if(
+        self,
+        queue: str,
+        message_ids: Sequence[str],
+        claims: Sequence[str | None],
+        retry_for: float | None = None,
+    ) -> Verb[list[Acked]]:
+        """For each what became of it.
 
         Those that a second try after a lost answer does not find count as removed by the first.
         """
-        path = f"{_queue(queue)}/ack"
-        waiting = iter([check_id(queue, message_id) for message_id in message_ids])
-        found: list[bool] = []
+        path = f"{path_of_queue(queue)}/ack"
+        ids = [check_id(queue, message_id) for message_id in message_ids]
+        waiting = zip(ids, claims, strict=True)
+        outcomes: list[Acked] = []
         while part := list(islice(waiting, MAX_COUNT)):
-            if len(part) == 1 and (yield from self._remove_one(queue, part[0], retry_for)):
-                found.append(True)
-                continue
-            body = json.dumps({"ids": [quote_id(message_id) for message_id in part]}).encode()
-            request = self._request("POST", path, body=body)
+            if len(part) == 1:
+                alone = yield from self._remove_one(queue, *part[0], retry_for)
+                if alone != "missing":
+                    outcomes.append(alone)
+                    continue
+            given = [
+                quote_id(i) if claim is None else {"id": quote_id(i), "claim": claim}
+                for i, claim in part
+            ]
+            request = self._request("POST", path, body=json.dumps({"ids": given}).encode())
             outcome = yield from self._ask(request, retry_for)
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
             # Of an id that is given twice the first was there, and the second was not.
+            told = answers.parsed(outcome.answer)
             removed = Counter(unquote_id(i) for i in answers.member(outcome.answer, "removed"))
-            for message_id in part:
-                found.append(outcome.again or removed[message_id] > 0)
-                removed[message_id] -= 1
-        return found
+            ended = Counter(unquote_id(i) for i in told.get("ended", ()))
+            for message_id, _ in part:
+                if removed[message_id] > 0:
+                    removed[message_id] -= 1
+                    outcomes.append("removed")
+                elif ended[message_id] > 0:
+                    ended[message_id] -= 1
+                    outcomes.append("ended")
+                else:
+                    outcomes.append("removed" if outcome.again else "missing")
+        return outcomes
 
-    def _remove_one(self, queue: str, message_id: str, retry_for: float | None) -> Verb[bool]:
-        """In the way that takes a server least. False: it is not there, or its queue is not."""
-        request = self._request("DELETE", _message(queue, message_id))
+    def _remove_one(
+        self, queue: str, message_id: str, claim: str | None, retry_for: float | None
+    ) -> Verb[Acked]:
+        """In the way that takes a server least. Missing: or its queue is."""
+        request = self._request("DELETE", path_of_message(queue, message_id), headers=about(claim))
         outcome = yield from self._ask(request, retry_for)
         if outcome.answer.status == 202:
-            return True
+            return "removed"
         error = error_of(outcome.answer)
+        if isinstance(error, ClaimEnded):
+            return "ended"
         if isinstance(error, NoSuchMessage):
-            return outcome.again
+            return "removed" if outcome.again else "missing"
         raise error
 
     # -- looking ---------------------------------------------------------------------------------
@@ -283,7 +325,7 @@ class Verbs:
                 "after": quote_id(result[-1].id if result else after) or None,
             }
             answer = yield from self._done(
-                self._request("GET", f"{_queue(queue)}/peek", parameters)
+                self._request("GET", f"{path_of_queue(queue)}/peek", parameters)
             )
             page = answers.messages(queue, answer)
             result += page
@@ -293,7 +335,7 @@ class Verbs:
 
     def find(self, queue: str, message_id: str) -> Verb[Message | None]:
         outcome = yield from self._ask(
-            self._request("GET", _message(queue, message_id), {"json": "true"})
+            self._request("GET", path_of_message(queue, message_id), {"json": "true"})
         )
         if outcome.answer.status == 200:
             return from_json(queue, answers.parsed(outcome.answer))
@@ -301,79 +343,3 @@ class Verbs:
         if isinstance(error, NoSuchMessage):
             return None
         raise error
-
-    # -- requests --------------------------------------------------------------------------------
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, Any] | None = None,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        wait: float = 0.0,
-    ) -> Request:
-        given = {n: v for n, v in (parameters or {}).items() if v is not None}
-        query = "?" + urlencode(given, errors="surrogateescape") if given else ""
-        return Request(
-            method,
-            self._options.prefix + path + query,
-            self._options.timeout + wait,
-            body,
-            headers or {},
-        )
-
-    def done(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, Any] | None = None,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        wait: float = 0.0,
-        retry_for: float | None = None,
-    ) -> Verb[Answer]:
-        """The answer to what can be asked again without harm; raises what it tells."""
-        request = self._request(method, path, parameters, body, headers, wait)
-        return self._done(request, retry_for)
-
-    def outcome(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, Any] | None = None,
-        body: bytes = b"",
-        retry_for: float | None = None,
-    ) -> Verb[Outcome]:
-        """The final answer, whatever it tells."""
-        return self._ask(self._request(method, path, parameters, body), retry_for)
-
-    def _change(self, queue: str, message_id: str, parameters: Mapping[str, Any]) -> Request:
-        return self._request("PATCH", _message(queue, message_id), parameters)
-
-    def _ask(self, request: Request, retry_for: float | None = None) -> Verb[Outcome]:
-        patience = self._options.retry_for if retry_for is None else retry_for
-        return (yield from persist(request, patience))
-
-    def _done(self, request: Request, retry_for: float | None = None) -> Verb[Answer]:
-        """The answer to what can be asked again without harm; raises what it tells."""
-        outcome = yield from self._ask(request, retry_for)
-        if not 200 <= outcome.answer.status < 300:
-            raise error_of(outcome.answer)
-        return outcome.answer
-
-    def _once(self, request: Request, retry_for: float | None) -> Verb[None]:
-        """What can be done once: a second try after a lost answer finds the message gone."""
-        outcome = yield from self._ask(request, retry_for)
-        if outcome.answer.status != 204:
-            error = error_of(outcome.answer)
-            if not (outcome.again and isinstance(error, NoSuchMessage)):
-                raise error
-
-
-def _queue(name: str) -> str:
-    return "/" + check_queue(name)
-
-
-def _message(queue: str, message_id: str) -> str:
-    return f"{_queue(queue)}/messages/{quote_id(check_id(queue, message_id))}"

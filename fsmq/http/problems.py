@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from aiohttp.web import Response
 
 from fsmq.spool.errors import (
+    ClaimEnded,
     ClaimVoid,
     DuplicateMessage,
     FsmqError,
@@ -219,6 +220,7 @@ PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
     NoSuchMessage: ProblemType(404, "no-such-message", "No such message"),
     NoSuchLog: ProblemType(404, "no-such-log", "No such log"),
     NoSuchChannel: ProblemType(404, "no-such-channel", "No such channel"),
+    ClaimEnded: ProblemType(409, "claim-ended", "The claim has ended"),
     NotInFlight: ProblemType(404, "not-in-flight", "The message is not in flight"),
     ClaimVoid: ProblemType(409, "claim-void", "The channel went elsewhere since this claim"),
     OtherWriter: ProblemType(409, "other-writer", "Another host writes this log"),

@@ -2,6 +2,7 @@
 
 from .claimed import Bury, Retry
 from .errors import (
+    ClaimEnded,
     ClaimVoid,
     ConsumerInUse,
     DuplicateMessage,
@@ -43,6 +44,7 @@ from .views.counts import Counts
 # What programs make or catch; what they are given (Queue, Topic) can be imported, too.
 __all__ = [
     "Bury",
+    "ClaimEnded",
     "ClaimVoid",
     "ConsumerInUse",
     "Counts",

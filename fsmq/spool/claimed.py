@@ -6,7 +6,7 @@ The server has no use for them: it makes a plain :class:`Message` of each claim.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -18,18 +18,25 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
-from .errors import FsmqError, InvalidValue, NoSuchMessage
+from .errors import ClaimEnded, FsmqError, InvalidValue, NoSuchMessage
 from .given import JSON_TYPE, Body, Delay, json_of, seconds_of
+from .layout.claim_names import check_claim
 from .layout.dead_letter import reason_of
 from .layout.message import Message
 from .layout.settings import MAX_DELAY_S, check_seconds
+from .verbs.remove_if import Acked
 
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound="Of")
+# The claim is over.
+_OVER = (NoSuchMessage, ClaimEnded)
 _BURIED = "message %s goes to the dead-letter queue: %s"
 _new, _set = object.__new__, object.__setattr__
 # All that a message says, in the order in which it is made.
 _values: Callable[[Message], tuple[Any, ...]] = attrgetter(*(f.name for f in fields(Message)))
+_compared: Callable[[Message], tuple[Any, ...]] = attrgetter(
+    *(f.name for f in fields(Message) if f.compare)
+)
 
 
 class Retry(FsmqError):
@@ -47,6 +54,33 @@ class Bury(FsmqError):
     """
 
 
+def single(messages: Sequence[Message | str]) -> Sequence[Message | str]:
+    """The one message to which a claim belongs. Raises InvalidValue."""
+    if len(messages) != 1:
+        raise InvalidValue("claim", "belongs to one message; ack_each takes one for each")
+    return messages
+
+
+def acked(queue: str, messages: Sequence[Message | str], outcomes: Sequence[Acked]) -> int:
+    """How many were there of a single one. Raises ClaimEnded."""
+    if outcomes[0] == "ended":
+        raise ClaimEnded(queue, id_of(messages[0]))
+    return int(outcomes[0] == "removed")
+
+
+def with_claims(
+    messages: Iterable[Message | str], claims: Sequence[str | None] | None
+) -> tuple[list[str], list[str | None]]:
+    """The ids of messages, and for each its claim: the one given, or its own. InvalidValue."""
+    given = list(messages)
+    ids = [id_of(message) for message in given]
+    if claims is None:
+        return ids, [message.claim if isinstance(message, Message) else None for message in given]
+    if len(claims) != len(ids):
+        raise InvalidValue("claims", "must be as many as the messages")
+    return ids, [None if claim is None else check_claim(claim) for claim in claims]
+
+
 def id_of(message: Message | str) -> str:
     """The id of a message, or what was given as an id."""
     return message.id if isinstance(message, Message) else message
@@ -54,6 +88,8 @@ def id_of(message: Message | str) -> str:
 
 class Keeper(Protocol):
     """The queue of a claimed message."""
+
+    name: str
 
     def put(
         self,
@@ -71,6 +107,9 @@ class Keeper(Protocol):
     ) -> list[Claimed]: ...
     def remove(self, *messages: Message | str) -> int: ...
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]: ...
+    def ack_each(
+        self, messages: Iterable[Message | str], claims: Sequence[str | None] | None = None
+    ) -> list[Acked]: ...
 
 
 class AsyncKeeper(Protocol):
@@ -111,7 +150,7 @@ class Of(Message):
         _set(self, "_settled", True)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Message) and _values(self) == _values(other)
+        return isinstance(other, Message) and _compared(self) == _compared(other)
 
     __hash__ = Message.__hash__
 
@@ -130,26 +169,29 @@ class Claimed(Of):
     __slots__ = ()
 
     def ack(self) -> bool:
-        """Acknowledge it: the work is done. Whether it was there."""
+        """Acknowledge it: the work is done. Whether it was there. Raises ClaimEnded."""
         self._settle()
-        return bool(self._keeper.ack(self.id))
+        return bool(self._keeper.ack(self.id, claim=self.claim))
 
     def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NoSuchMessage."""
-        deadline: float = self._keeper.renew(self.id, visibility)
+        """Hold it for ``visibility`` seconds from now; the new deadline.
+
+        Raises NoSuchMessage, ClaimEnded.
+        """
+        deadline: float = self._keeper.renew(self.id, visibility, claim=self.claim)
         return deadline
 
     def release(self, delay: Delay = 0.0) -> None:
-        """Make it ready again, at once or after ``delay`` seconds. Raises NoSuchMessage."""
+        """Make it ready again, at once or after ``delay``. Raises NoSuchMessage, ClaimEnded."""
         self._settle()
-        self._keeper.release(self.id, delay)
+        self._keeper.release(self.id, delay, claim=self.claim)
 
     def bury(self, reason: str | None = None) -> None:
-        """Move it to the dead-letter queue. Raises NoSuchMessage, InvalidValue.
+        """Move it to the dead-letter queue. Raises NoSuchMessage, ClaimEnded, InvalidValue.
 
         reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
         """
-        self._keeper.bury(self.id, reason)
+        self._keeper.bury(self.id, reason, claim=self.claim)
         self._settle()
 
     def __enter__(self) -> Claimed:
@@ -161,13 +203,13 @@ class Claimed(Of):
         if error is None:
             self.ack()
         elif isinstance(error, Retry):
-            with suppress(NoSuchMessage):  # its claim was over: another consumer tries again
+            with suppress(*_OVER):  # another consumer tries again
                 self.release(error.delay)
             return True
         elif isinstance(error, Bury):
             log.info(_BURIED, self.id, error)
             try:
-                with suppress(NoSuchMessage):
+                with suppress(*_OVER):
                     self.bury(reason_of(error))
             except InvalidValue:  # without a dead-letter queue it must not be lost
                 self.release()
@@ -185,26 +227,29 @@ class AsyncClaimed(Of):
     __slots__ = ()
 
     async def ack(self) -> bool:
-        """Acknowledge it: the work is done. Whether it was there."""
+        """Acknowledge it: the work is done. Whether it was there. Raises ClaimEnded."""
         self._settle()
-        return bool(await self._keeper.ack(self.id))
+        return bool(await self._keeper.ack(self.id, claim=self.claim))
 
     async def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NoSuchMessage."""
-        deadline: float = await self._keeper.renew(self.id, visibility)
+        """Hold it for ``visibility`` seconds from now; the new deadline.
+
+        Raises NoSuchMessage, ClaimEnded.
+        """
+        deadline: float = await self._keeper.renew(self.id, visibility, claim=self.claim)
         return deadline
 
     async def release(self, delay: Delay = 0.0) -> None:
-        """Make it ready again, at once or after ``delay`` seconds. Raises NoSuchMessage."""
+        """Make it ready again, at once or after ``delay``. Raises NoSuchMessage, ClaimEnded."""
         self._settle()
-        await self._keeper.release(self.id, delay)
+        await self._keeper.release(self.id, delay, claim=self.claim)
 
     async def bury(self, reason: str | None = None) -> None:
-        """Move it to the dead-letter queue. Raises NoSuchMessage, InvalidValue.
+        """Move it to the dead-letter queue. Raises NoSuchMessage, ClaimEnded, InvalidValue.
 
         reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
         """
-        await self._keeper.bury(self.id, reason)
+        await self._keeper.bury(self.id, reason, claim=self.claim)
         self._settle()
 
     async def __aenter__(self) -> AsyncClaimed:
@@ -216,13 +261,13 @@ class AsyncClaimed(Of):
         if error is None:
             await self.ack()
         elif isinstance(error, Retry):
-            with suppress(NoSuchMessage):  # its claim was over: another consumer tries again
+            with suppress(*_OVER):  # another consumer tries again
                 await self.release(error.delay)
             return True
         elif isinstance(error, Bury):
             log.info(_BURIED, self.id, error)
             try:
-                with suppress(NoSuchMessage):
+                with suppress(*_OVER):
                     await self.bury(reason_of(error))
             except InvalidValue:  # without a dead-letter queue it must not be lost
                 await self.release()
@@ -261,9 +306,15 @@ class QueueVerbs:
             attributes=attributes,
         )
 
-    def ack(self: Keeper, *messages: Message | str) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there."""
-        return self.remove(*messages)
+    def ack(self: Keeper, *messages: Message | str, claim: str | None = None) -> int:
+        """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
+
+        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
+        message is removed whoever has claimed it.
+        """
+        if claim is None:
+            return self.remove(*messages)
+        return acked(self.name, messages, self.ack_each(single(messages), [claim]))
 
     def remove(self: Keeper, *messages: Message | str) -> int:
         """Remove messages, or ids of them, in whatever state they are; how many were there."""

@@ -5,6 +5,7 @@ The tree, with those of the client and of other modules::
   · FsmqError (Exception)
     · AccessDenied (PermissionError)  [fsmq.client.errors]
     · Bury  [fsmq.spool.claimed]
+    · ClaimEnded
     · ClaimVoid
     · ConnectionFailed (ConnectionError)  [fsmq.client.errors]
     · ConsumerInUse
@@ -155,6 +156,18 @@ class NoSuchMessage(FsmqError, LookupError):
 
     def __init__(self, queue: str, message_id: str, where: str) -> None:
         super().__init__(f"queue {queue!r} has no message {message_id!r} {where}")
+        self.queue = queue
+        self.message_id = message_id
+
+
+class ClaimEnded(FsmqError):
+    """The claim that was named is over; nothing was done. Another consumer may have the message."""
+
+    def __init__(self, queue: str, message_id: str) -> None:
+        super().__init__(
+            f"this claim of message {message_id!r} of queue {queue!r} has ended:"
+            " another consumer may have the message"
+        )
         self.queue = queue
         self.message_id = message_id
 

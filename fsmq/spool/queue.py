@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from .claimed import Claimed, QueueVerbs, id_of
+from .claimed import Claimed, QueueVerbs, id_of, with_claims
 from .context import Pending
 from .durability.sync import Work
 from .errors import FsmqError, as_unavailable
@@ -19,6 +19,7 @@ from .layout.transitions import DELAY, NEW, QUEUES
 from .records.life import Life, read_life
 from .verbs.move import Moved, move_messages
 from .verbs.purge import purge
+from .verbs.remove_if import Acked
 from .views import browse
 from .views.counts import Counts
 from .views.wanted import Found, wanted
@@ -118,28 +119,58 @@ class Queue(QueueVerbs):
                 return Claimed.all(self, messages)
             self.spool.wait(self.spool.context.pause_of(self.name, left))
 
-    def renew(self, message: Message | str, visibility: float | None = None) -> float:
+    def renew(
+        self, message: Message | str, visibility: float | None = None, *, claim: str | None = None
+    ) -> float:
         """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
 
-        Raises NoSuchMessage.
-        """
-        renewal = self.spool.unsynced.renew(self.name, id_of(message), visibility)
-        return self.spool.complete(renewal)
+        claim: the ``claim`` of the message, if no other may be renewed.
 
-    def release(self, message: Message | str, delay: Delay = 0.0) -> None:
-        """Make a claimed message ready again, at once or after ``delay``. Raises NoSuchMessage."""
+        Raises NoSuchMessage; ClaimEnded if the claim that was named is over.
+        """
+        renewal = self.spool.unsynced.renew(self.name, id_of(message), visibility, claim)
+        return self.spool.complete(renewal).deadline
+
+    def release(
+        self, message: Message | str, delay: Delay = 0.0, *, claim: str | None = None
+    ) -> None:
+        """Make a claimed message ready again, at once or after ``delay``.
+
+        claim: as of :meth:`renew`. Raises NoSuchMessage, ClaimEnded.
+        """
         self.spool.complete(
-            self.spool.unsynced.release(self.name, id_of(message), seconds_of(delay))
+            self.spool.unsynced.release(self.name, id_of(message), seconds_of(delay), claim)
         )
 
-    def bury(self, message: Message | str, reason: str | None = None) -> None:
+    def bury(
+        self, message: Message | str, reason: str | None = None, *, claim: str | None = None
+    ) -> None:
         """Move a claimed message to the dead-letter queue now, with its count started again.
 
         reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        claim: as of :meth:`renew`.
 
-        Raises NoSuchMessage if it is not in flight, InvalidValue if the queue has no such queue.
+        Raises NoSuchMessage if it is not in flight, ClaimEnded, InvalidValue if the queue has no
+        such queue.
         """
-        self.spool.complete(self.spool.unsynced.bury(self.name, id_of(message), reason))
+        burial = self.spool.unsynced.bury(self.name, id_of(message), reason, claim)
+        self.spool.complete(burial)
+
+    def ack_each(
+        self, messages: Iterable[Message | str], claims: Sequence[str | None] | None = None
+    ) -> list[Acked]:
+        """Acknowledge messages whose claims still hold; for each what became of it.
+
+        claims: for each message the name of its claim; without them its own. A message or an id
+        without a claim is removed whoever has claimed it.
+
+        Each is "removed", or "missing", or "ended": its claim had, and it stays as it is.
+        """
+        ids, named = with_claims(messages, claims)
+        outcomes = self.spool.complete(self.spool.unsynced.remove_if(self.name, ids, named))
+        if ids and set(outcomes) == {"missing"}:
+            self.settings()  # that there is no such queue explains it
+        return outcomes
 
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages, or ids of them; for each whether it was there."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .context import Context, Pending
+from .layout.claim_names import check_claim
 from .layout.filters import Filter
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.steps import finish
-from .verbs import by_id, claim, dedup, put, receive, release, removal, upsert
+from .verbs import by_id, dedup, put, receive, release, removal, remove_if, upsert
+from .verbs import claim as claims
 from .verbs import publish as publishing
+from .verbs.claim import Renewal
 from .verbs.publish import ToLog
 from .verbs.put import Batch
+from .verbs.remove_if import Acked
 from .verbs.upsert import Stored
 from .views.counts import Depths
 
@@ -64,16 +68,20 @@ class Unsynced:
     ) -> Pending[list[Message]]:
         return finish(receive.claim_in(self.context, queue, count, visibility))
 
-    def renew(self, queue: str, message_id: str, visibility: float | None) -> Pending[float]:
-        return claim.renew(self.context, queue, message_id, visibility)
+    def renew(
+        self, queue: str, message_id: str, visibility: float | None, claim: str | None = None
+    ) -> Pending[Renewal]:
+        return claims.renew(self.context, queue, message_id, visibility, _checked(claim))
 
     def renew_at_least(
         self, queue: str, message_ids: Sequence[str], visibility: float
     ) -> Pending[list[bool]]:
-        return claim.renew_at_least(self.context, queue, message_ids, visibility)
+        return claims.renew_at_least(self.context, queue, message_ids, visibility)
 
-    def release(self, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
-        return release.release(self.context, queue, message_id, delay)
+    def release(
+        self, queue: str, message_id: str, delay: float = 0.0, claim: str | None = None
+    ) -> Pending[None]:
+        return release.release(self.context, queue, message_id, delay, _checked(claim))
 
     def release_many(self, queue: str, message_ids: Sequence[str] | None = None) -> Pending[int]:
         return release.release_many(self.context, queue, message_ids)
@@ -81,8 +89,15 @@ class Unsynced:
     def release_unseen(self, message: Message) -> Pending[None]:
         return release.release_unseen(self.context, message)
 
-    def bury(self, queue: str, message_id: str, reason: str | None = None) -> Pending[None]:
-        return release.bury_now(self.context, queue, message_id, reason)
+    def bury(
+        self,
+        queue: str,
+        message_id: str,
+        reason: str | None = None,
+        claim: str | None = None,
+    ) -> Pending[None]:
+        named = _checked(claim)
+        return release.bury_now(self.context, queue, message_id, reason, claim=named)
 
     def upsert(
         self, queue: str, messages: Sequence[NewMessage], instead_of: str | None = None
@@ -110,3 +125,12 @@ class Unsynced:
 
     def remove(self, queue: str, message_ids: Sequence[str]) -> Pending[list[bool]]:
         return removal.remove(self.context, queue, message_ids)
+
+    def remove_if(
+        self, queue: str, message_ids: Sequence[str], claims: Sequence[str | None]
+    ) -> Pending[list[Acked]]:
+        return remove_if.remove_if(self.context, queue, message_ids, claims)
+
+
+def _checked(claim: str | None) -> str | None:
+    return None if claim is None else check_claim(claim)

@@ -138,6 +138,9 @@ class Asked:
         """What a few operations of logs need beside what all are asked."""
         if one.id == "read_log":
             await self.ask(one, one.target("from=0", log="gone"))
+        if one.id in ("change", "remove"):
+            ended = ("X-Message-Claim: c9-99\r\n", b"", b"")
+            await self.ask(one, one.target(queue="other"), rest=ended)
         if one.id in ("done_one", "change_of_channel"):
             await self.ask(one, one.target("generation=9"))
         if one.id == "post":

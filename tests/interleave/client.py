@@ -9,7 +9,15 @@ from errno import ENOSPC
 from typing import TypeVar
 from unittest import mock
 
-from fsmq.spool import FsmqError, Message, NewMessage, Queue, Spool
+from fsmq.spool import (
+    ClaimEnded,
+    FsmqError,
+    Message,
+    NewMessage,
+    NoSuchMessage,
+    Queue,
+    Spool,
+)
 from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
@@ -52,6 +60,7 @@ class Client:
         self.name = name
         self.spool = spool
         self.claims: dict[str, int] = {}  # by id the number of the claim that it won last
+        self.names: dict[str, str] = {}  # and what that is called
         self.taken: Taken | None = None
         self.consumer: Consumer | None = None
         self._log = log
@@ -139,6 +148,7 @@ class Client:
             until = round((m.deadline or 0) * 1000)
             op.must.append(model.takes(op, m.queue, m.id, m.body, m.deliveries or 0, until))
             self.claims[m.id] = op.number
+            self.names[m.id] = m.claim or ""
         return messages
 
     def hang_up(self, seconds: float = SHORT_S) -> None:
@@ -170,8 +180,8 @@ class Client:
 
     def renew(self, message_id: str, seconds: float = LONG_S) -> None:
         with self.asking(f"renew {message_id} for {seconds:g} s") as op:
-            until = self.complete(self.spool.unsynced.renew(Q, message_id, seconds))
-            op.must = [model.renews(op, Q, message_id, round(until * 1000))]
+            renewed = self.complete(self.spool.unsynced.renew(Q, message_id, seconds))
+            op.must = [model.renews(op, Q, message_id, round(renewed.deadline * 1000))]
 
     def extend(self, *ids: str, seconds: float = LONG_S) -> None:
         with self.asking(f"extend {ids} to {seconds:g} s") as op:
@@ -198,6 +208,56 @@ class Client:
         with self.asking(f"bury {message_id}") as op:
             self.complete(self.spool.unsynced.bury(Q, message_id))
             op.must = [model.buries(Q, message_id)]
+
+    # -- only in its own claim -------------------------------------------------------------------
+
+    def renew_if(self, message_id: str, seconds: float = LONG_S) -> None:
+        with self._in_claim(f"renew for {seconds:g} s", message_id) as op:
+            verb = self.spool.unsynced.renew
+            renewed = self.complete(verb(Q, message_id, seconds, self.names[message_id]))
+            assert renewed.claim == self.names[message_id]
+            until = round(renewed.deadline * 1000)
+            self._must(op, message_id, model.renews(op, Q, message_id, until))
+
+    def release_if(self, message_id: str, delay: float = 0.0) -> None:
+        with self._in_claim(f"release after {delay:g} s", message_id) as op:
+            verb = self.spool.unsynced.release
+            self.complete(verb(Q, message_id, delay, self.names[message_id]))
+            effect = model.releases(op, Q, message_id, round(delay * 1000))
+            self._must(op, message_id, effect)
+
+    def bury_if(self, message_id: str) -> None:
+        with self._in_claim("bury", message_id) as op:
+            verb = self.spool.unsynced.bury
+            self.complete(verb(Q, message_id, self.names[message_id]))
+            self._must(op, message_id, model.buries(Q, message_id))
+
+    def remove_if(self, message_id: str) -> None:
+        with self._in_claim("remove", message_id) as op:
+            verb = self.spool.unsynced.remove_if
+            [op.answer] = self.complete(verb(Q, [message_id], [self.names[message_id]]))
+            if op.answer == "removed":
+                self._must(op, message_id, model.goes(Q, message_id))
+            else:
+                self._not_held(op, message_id, is_gone=op.answer == "missing")
+
+    @contextmanager
+    def _in_claim(self, what: str, message_id: str) -> Iterator[Operation]:
+        with self.asking(f"{what} {message_id} in {self.names[message_id]}") as op:
+            try:
+                yield op
+            except (ClaimEnded, NoSuchMessage) as error:
+                op.answer = str(error)
+                self._not_held(op, message_id, is_gone=isinstance(error, NoSuchMessage))
+
+    def _must(self, op: Operation, message_id: str, effect: model.Effect) -> None:
+        op.must = [model.if_held(Q, message_id, self.claims[message_id], effect)]
+
+    def _not_held(self, op: Operation, message_id: str, *, is_gone: bool) -> None:
+        if is_gone:
+            op.must = [model.absent(Q, message_id)]
+        else:
+            op.must = [model.ended(Q, message_id, self.claims[message_id])]
 
     # -- remove ----------------------------------------------------------------------------------
 

@@ -22,7 +22,8 @@ class Message(NamedTuple):
     id: "" as long as nobody has been told it. until: hidden before so many Unix milliseconds; 0 if
     not. by: the number of the operation whose claim hid it last; 0: none. count: how often it was
     claimed. put: the number of the operation that put it, moved: of that which moved it last.
-    claims: those of all that claimed it.
+    claims: those of all that claimed it. named: the number of the operation whose claim one can
+    still name; 0: none.
     """
 
     body: bytes
@@ -34,9 +35,11 @@ class Message(NamedTuple):
     put: int
     moved: int = 0
     claims: frozenset[int] = frozenset()
+    named: int = 0
 
     def claimed(self, by: int, until: int) -> Message:
-        return self._replace(until=until, by=by, count=self.count + 1, claims=self.claims | {by})
+        claims = self.claims | {by}
+        return self._replace(until=until, by=by, count=self.count + 1, claims=claims, named=by)
 
     @property
     def key(self) -> tuple[int, bytes]:
@@ -296,7 +299,7 @@ def gives_back_any(op: Operation) -> Effect:
 def gives_back(op: Operation, claim: int, message_id: str) -> Effect:
     """A claim ends as if it had not been."""
     return lambda world, now: [
-        world.changed(m, until=0, by=0, count=m.count - 1)
+        world.changed(m, until=0, by=0, count=m.count - 1, named=0)
         for m in world.messages
         if m.by == claim and m.id == message_id
     ]
@@ -370,16 +373,38 @@ def commits(queue: str, claim: int) -> Effect:
 
 
 def releases(op: Operation, queue: str, message_id: str, delay_ms: int = 0) -> Effect:
-    """A message is free, or hidden for so long, whoever has claimed it."""
+    """A message is free, or hidden for so long, whoever has claimed it.
+
+    It is hidden a millisecond longer where its claim would keep its name otherwise.
+    """
     return lambda world, now: [
-        world.changed(m, until=clock + delay_ms if delay_ms else 0)
+        world.changed(m, until=clock + delay_ms + more if delay_ms else 0, named=0)
         for m in world.named(queue, message_id)
         for clock in op.clocks
+        for more in (0, 1)
     ]
 
 
+def if_held(queue: str, message_id: str, claim: int, effect: Effect) -> Effect:
+    """An effect on a message that is in this claim."""
+    return lambda world, now: (
+        effect(world, now) if any(m.named == claim for m in world.named(queue, message_id)) else []
+    )
+
+
+def ended(queue: str, message_id: str, claim: int) -> Effect:
+    """No message of this id is hidden by this claim."""
+    return lambda world, now: (
+        [world]
+        if all(m.named != claim or m.until <= now for m in world.named(queue, message_id))
+        else []
+    )
+
+
 def frees_any(queue: str) -> Effect:
-    return lambda world, now: [world.changed(m, until=0) for m in world.within(queue) if m.until]
+    return lambda world, now: [
+        world.changed(m, until=0, named=0) for m in world.within(queue) if m.until
+    ]
 
 
 def delivers_early(op: Operation) -> Effect:
@@ -395,7 +420,7 @@ def buries(queue: str, message_id: str) -> Effect:
 
 def _buried(world: World, m: Message) -> World:
     world = world._replace(queues=world.queues | {DEAD})
-    return world.changed(m, queue=DEAD, until=0, by=0, count=0)
+    return world.changed(m, queue=DEAD, until=0, by=0, count=0, named=0)
 
 
 def buries_used_up(queue: str, most: int) -> Effect:

@@ -38,6 +38,7 @@ _LOOKING = (
     *("put own", "claim known", "claim and hang up", "renew", "release", "back off", "bury"),
     *("remove held", "purge", "delete queue", "deliver", "redeliver", "keep batch"),
     *("commit batch", "retry batch", "bury batch"),
+    *("commit batch", "renew if", "release if", "back off if", "bury if", "remove if"),
 )
 # What finds most in little time: the part that is run with the tests.
 _QUICK = ("remove, put, deliver, claim", "delete and create queue, put")

@@ -11,10 +11,19 @@ from errno import ENOSPC
 from functools import partial
 from unittest import mock
 
-from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Queue, Spool, Unavailable
+from fsmq.spool import (
+    ClaimEnded,
+    DuplicateMessage,
+    NewMessage,
+    NoSuchMessage,
+    Queue,
+    Spool,
+    Unavailable,
+)
 from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
+from fsmq.spool.layout.claim_names import claim_name
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.names import reservation, seal_of, staged_entry
 from fsmq.spool.layout.uuids import uuid7
@@ -236,6 +245,68 @@ class Doer(DoesIds):
             self.jobs.release("held", 1.5 * HOLD_S)
             deadline = self.clock() + 1.5 * HOLD_S
             self.end(lambda p: p.held.update({HELD: deadline}))
+
+    def renew_if(self) -> None:
+        def begin(p: Promised) -> None:
+            p.held.pop(HELD, None)
+            p.free.discard(HELD)
+
+        claim = self._claim_of("held")
+        self.begin(begin)
+        with suppress(NoSuchMessage, ClaimEnded):
+            deadline = self.jobs.renew("held", 2 * HOLD_S, claim=claim)
+            self.end(lambda p: p.held.update({HELD: deadline}))
+
+    def release_if(self) -> None:
+        claim = self._claim_of("held")
+        self.begin(lambda p: p.held.pop(HELD, None))
+        with suppress(NoSuchMessage, ClaimEnded):
+            self.jobs.release("held", claim=claim)
+            self.end(lambda p: p.free.add(HELD))
+
+    def back_off_if(self) -> None:
+        claim = self._claim_of("held")
+        self.begin(lambda p: p.held.pop(HELD, None))
+        with suppress(NoSuchMessage, ClaimEnded):
+            self.jobs.release("held", 1.5 * HOLD_S, claim=claim)
+            deadline = self.clock() + 1.5 * HOLD_S
+            self.end(lambda p: p.held.update({HELD: deadline}))
+
+    def bury_if(self) -> None:
+        """To the queue "side"; what is buried is no more in "jobs"."""
+        claim = self._claim_of("held")
+
+        def begin(p: Promised) -> None:
+            _forget(p, {HELD})
+            p.side_may.add(HELD)
+
+        self.jobs.configure(dead_letter_queue=SIDE, max_deliveries=99)
+        self.begin(begin)
+        with suppress(NoSuchMessage, ClaimEnded):
+            self.jobs.bury("held", claim=claim)
+
+            def end(p: Promised) -> None:
+                p.may.discard(HELD)
+                p.side_must.add(HELD)
+
+            self.end(end)
+
+    def remove_if(self) -> None:
+        claim = self._claim_of("held")
+        self.begin(lambda p: _forget(p, {HELD}))
+        if self.jobs.ack_each(["held"], [claim]) != ["ended"]:
+            self.end(lambda p: p.may.discard(HELD))
+
+    def remove_if_ended(self) -> None:
+        """A claim of another name removes nothing."""
+        assert self.jobs.ack_each(["held"], ["c9-99"]) != ["removed"]
+
+    def _claim_of(self, message_id: str) -> str:
+        found = self.jobs.find(message_id)
+        if found is None or not found.deliveries or found.deadline is None:
+            return "c9-99"
+        stamps = self.spool.context.stamps
+        return claim_name(stamps, found.deliveries, round(found.deadline * 1000))
 
     def remove_held(self) -> None:
         self._remove(HELD)
@@ -569,6 +640,12 @@ VERBS = (
     "renew_ready",
     "release",
     "back_off",
+    "renew_if",
+    "release_if",
+    "back_off_if",
+    "bury_if",
+    "remove_if",
+    "remove_if_ended",
     "remove_held",
     "remove_ready",
     "remove_new",

@@ -11,6 +11,7 @@ from fsmq.cli.place.place import Place, Queue
 from fsmq.spool import ClaimVoid, InvalidValue, Message, NoSuchMessage, NotInFlight
 from fsmq.spool.log.handed import Given, Handed
 from fsmq.spool.log.log_settings import ChannelSettings
+from fsmq.spool.verbs.remove_if import Acked
 
 if TYPE_CHECKING:
     from fsmq.client.log import ClientChannel
@@ -78,18 +79,35 @@ class ChannelQueue:
             self._held.pop(one, None)
         return [True] * len(ids)
 
-    def renew(self, message: str | Message, visibility: float | None = None) -> float:
+    def ack_each(
+        self, messages: Sequence[str | Message], claims: Sequence[str | None] | None = None
+    ) -> list[Acked]:
+        """Finish messages; for each what became of it."""
+        ids = [one if isinstance(one, str) else one.id for one in messages]
+        _check_none(*(claims or ()))
+        return ["removed" if found else "missing" for found in self.remove_each(ids)]
+
+    def renew(
+        self, message: str | Message, visibility: float | None = None, *, claim: str | None = None
+    ) -> float:
         """Hold a message from now on; the new deadline."""
+        _check_none(claim)
         with self._known(message) as given:
             return self._channel.renew(given, visibility=visibility)
 
-    def release(self, message: str | Message, delay: float = 0.0) -> None:
+    def release(
+        self, message: str | Message, delay: float = 0.0, *, claim: str | None = None
+    ) -> None:
         """Let a message be handed out again."""
+        _check_none(claim)
         with self._known(message) as given:
             self._channel.release(given, delay=delay)
 
-    def bury(self, message: str | Message, reason: str | None = None) -> None:
+    def bury(
+        self, message: str | Message, reason: str | None = None, *, claim: str | None = None
+    ) -> None:
         """Move a message to the dead-letter queue; ``reason`` is for queues only."""
+        _check_none(claim)
         with self._known(message) as given:
             self._channel.bury(given)
 
@@ -105,6 +123,11 @@ class ChannelQueue:
         if not name.isascii() or not name.isdecimal():
             raise InvalidValue("offset", f"{name[:50]!r} is not an offset")
         return self._held.get(name, int(name))
+
+
+def _check_none(*claims: str | None) -> None:
+    if any(claims):
+        raise InvalidValue("claim", "is of a message of a queue; a channel knows its own by offset")
 
 
 Claimable: TypeAlias = "Queue | ChannelQueue"

@@ -19,7 +19,7 @@ from fsmq.spool.errors import FsmqError
 from ..describe import Values
 from ..guard.access import bearer
 from ..guard.origin import Origins
-from ..routing.headers import kept_headers, prefers_json
+from ..routing.headers import CLAIM, kept_headers, named_claim, prefers_json
 
 if TYPE_CHECKING:
     from .lane import Verb
@@ -47,6 +47,7 @@ _TAKEN = frozenset(
         hdrs.CONNECTION,
         hdrs.CONTENT_LENGTH,
         hdrs.CONTENT_TYPE,
+        CLAIM,
     )
 )
 
@@ -67,13 +68,15 @@ class Fields(NamedTuple):
     """The other lines of a head.
 
     length: of the body; None where nothing says it. token: the key. in_json: whether messages are
-    wanted so. kept: the content type and the attributes that a message keeps.
+    wanted so. kept: the content type and the attributes that a message keeps. claim: the one that
+    it is about, by its name.
     """
 
     length: int | None
     token: str | None
     in_json: bool
     kept: tuple[str | None, dict[str, str]]
+    claim: str | None
 
 
 class Heads:
@@ -158,10 +161,11 @@ class Heads:
             self._origins.check(headers)
             token = bearer(headers.getall(hdrs.AUTHORIZATION, ())) if self._needs_keys else None
             kept = kept_headers(headers)
+            claim = named_claim(headers)
         except FsmqError:
             return None
         in_json = prefers_json(headers.get(hdrs.ACCEPT))
-        return Fields(None if length is None else int(length), token, in_json, kept)
+        return Fields(None if length is None else int(length), token, in_json, kept, claim)
 
 
 def _remember(known: dict[bytes, T], key: bytes, value: T) -> T:

@@ -16,6 +16,7 @@ from fsmq.spool.errors import (
     InvalidValue,
     NoSuchMessage,
 )
+from fsmq.spool.layout.claim_names import PATTERN
 from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, check_reason
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import (
@@ -27,6 +28,7 @@ from fsmq.spool.layout.names import (
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
 from fsmq.spool.layout.stamps import MAX_COUNT
 from fsmq.spool.unsynced import Unsynced
+from fsmq.spool.verbs.claim import Renewal
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ...wire import MAX_WAIT_S, moment, quote_id
@@ -50,7 +52,7 @@ from ..describe import (
     whole,
 )
 from ..routing import bodies
-from ..routing.headers import ATTRIBUTE, TRACE, own_headers
+from ..routing.headers import ATTRIBUTE, CLAIM, TRACE, own_headers
 
 # What stands around messages in JSON.
 MESSAGES = (b'{"messages": [', b", ", b"]}\n")
@@ -114,6 +116,13 @@ REASON = query(
     Kind(text(maxLength=MAX_REASON_BYTES), lambda name, value: check_reason(value) or ""),
 )
 
+CLAIM_NAME = Parameter(
+    CLAIM,
+    "the claim that is meant, as a fetch has told it: if it has ended, nothing is done",
+    text(PATTERN),
+    "header",
+)
+
 # -- what answers hold -----------------------------------------------------------------------------
 
 MOMENT = text(format="date-time", description="RFC 3339 in UTC, with milliseconds")
@@ -124,6 +133,9 @@ _FACTS = {
     "state": STATE,
     "priority": integer(0, MAX_PRIORITY),
     "deliveries": or_null(integer(0, MAX_COUNT)),
+    "claim": or_null(
+        text(PATTERN, description="the name of the claim; null if it was only looked at")
+    ),
     "deadline": or_null(MOMENT),
     "created_at": or_null(MOMENT),
     "expires_at": or_null(MOMENT),
@@ -163,8 +175,13 @@ MESSAGE_HEADERS = {
         " keep the count",
         integer(0, MAX_COUNT),
     ),
+    CLAIM: Header("the name of the claim, which renewals do not change", text(PATTERN)),
     "X-Message-Deadline": Header("when the claim or the delay ends, if there is one", MOMENT),
     "X-Message-Priority": Header("if it is not 0", integer(1, MAX_PRIORITY)),
+}
+RENEWED_HEADERS = {
+    "X-Message-Deadline": Header("the new deadline, if renewed", MOMENT),
+    CLAIM: Header("the claim that was renewed, or the new one where it was ready", text(PATTERN)),
 }
 ATTRIBUTES = (
     "Each attribute is a header `X-Message-Attribute-{name}`; a name has 1 to 128 characters of"
@@ -227,30 +244,35 @@ def as_posted(message: Message) -> Response:
 
 
 def begin_change(
-    unsynced: Unsynced, queue: str, message_id: str, given: Values
-) -> Pending[float | None]:
-    """What a PATCH asks for: a renewal, whose result is the new deadline; a release; or a burial.
+    unsynced: Unsynced, queue: str, message_id: str, given: Values, claim: str | None
+) -> Pending[Renewal | None]:
+    """What a PATCH asks for: a renewal; a release, which has no result; or a burial, without one.
 
     Raises what these verbs raise.
     """
     visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
     if sum(value is not None for value in (visibility, delay, bury)) > 1:
         raise InvalidValue("visibility", "release and bury exclude each other: give one")
-    pending: Pending[float] | Pending[None]
+    pending: Pending[Renewal] | Pending[None]
     if not bury and given[REASON] is not None:
         raise InvalidValue("reason", "goes with bury=true")
     if bury:
-        pending = unsynced.bury(queue, message_id, given[REASON])
+        pending = unsynced.bury(queue, message_id, given[REASON], claim)
     elif delay is not None or visibility == 0:
-        pending = unsynced.release(queue, message_id, delay or 0.0)
+        pending = unsynced.release(queue, message_id, delay or 0.0, claim)
     else:
-        pending = unsynced.renew(queue, message_id, visibility)
+        pending = unsynced.renew(queue, message_id, visibility, claim)
     return Pending(pending.work, pending.finish, pending.abandon)
 
 
-def changed(deadline: float | None) -> dict[str, str]:
+def changed(renewal: Renewal | None) -> dict[str, str]:
     """The headers of the answer to a PATCH."""
-    return {} if deadline is None else {"X-Message-Deadline": moment(deadline)}
+    if renewal is None:
+        return {}
+    headers = {"X-Message-Deadline": moment(renewal.deadline)}
+    if renewal.claim is not None:
+        headers[CLAIM] = renewal.claim
+    return headers
 
 
 def nowhere(queue: str, message_id: str) -> NoSuchMessage:
@@ -263,6 +285,8 @@ def headers_of(message: Message) -> dict[str, str]:
     headers = {"X-Message-Id": quote_id(message.id)}
     if message.deliveries is not None:
         headers["X-Message-Deliveries"] = str(message.deliveries)
+    if message.claim is not None:
+        headers[CLAIM] = message.claim
     if message.deadline is not None:
         headers["X-Message-Deadline"] = moment(message.deadline)
     if message.priority:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import (
+    ClaimEnded,
     DuplicateMessage,
     NoSuchMessage,
     NoSuchQueue,
@@ -37,11 +38,12 @@ from ..problem_answers import OF_BODIES, guarded
 from ..problems import KeyReused, SlowBody, UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
-from ..routing.headers import kept_headers
+from ..routing.headers import kept_headers, named_claim
 from ..routing.router import Router
 from .forms import (
     ATTRIBUTES,
     BURY,
+    CLAIM_NAME,
     COUNT,
     DELAY,
     ID,
@@ -49,12 +51,12 @@ from .forms import (
     IN_JSON,
     MESSAGE,
     MESSAGE_HEADERS,
-    MOMENT,
     OWN_ID,
     PRIORITY,
     REASON,
     RELEASE,
     RENEWAL,
+    RENEWED_HEADERS,
     STATE,
     TTL,
     VISIBILITY,
@@ -215,13 +217,15 @@ class Messages(Handlers):
         summary="Renew a claim, release it, or bury its message",
         description="Give at most one of `visibility`, `release` and `bury`; without one the claim"
         " is renewed.",
-        parameters=(QUEUE, ID, RENEWAL, RELEASE, BURY, REASON),
+        parameters=(QUEUE, ID, RENEWAL, RELEASE, BURY, REASON, CLAIM_NAME),
         answers={
             204: Answer(
                 "Done",
-                headers={"X-Message-Deadline": Header("the new deadline, if renewed", MOMENT)},
+                headers=RENEWED_HEADERS,
             ),
-            **guarded(UnreadableBody, NoSuchQueue, NoSuchMessage, SlowBody, Unavailable),
+            **guarded(
+                UnreadableBody, NoSuchQueue, NoSuchMessage, ClaimEnded, SlowBody, Unavailable
+            ),
         },
     )
 
@@ -230,25 +234,30 @@ class Messages(Handlers):
         queue, message_id = self._target(call)
         given = call.read()
         await call.discard_body(self._service.read_timeout)
-        changing = begin_change(self._spool.unsynced, queue, message_id, given)
+        claim = named_claim(call.request.headers)
+        changing = begin_change(self._spool.unsynced, queue, message_id, given, claim)
         return Response(status=204, headers=changed(await self._service.complete(changing)))
 
     REMOVE = Operation(
         id="remove",
         tag="Messages",
         summary="Remove a message in any state; acknowledges a claimed one",
-        parameters=(QUEUE, ID),
+        parameters=(QUEUE, ID, CLAIM_NAME),
         answers={
             202: Answer("It will not be delivered again"),
-            **guarded(NoSuchMessage, Unavailable),
+            **guarded(NoSuchMessage, ClaimEnded, Unavailable),
         },
     )
 
     async def remove(self, call: Call) -> StreamResponse:
         queue, message_id = self._target(call)
         call.read()
-        [found] = await self._service.complete(self._spool.unsynced.remove(queue, [message_id]))
-        if not found:
+        claim = named_claim(call.request.headers)
+        removal = self._spool.unsynced.remove_if(queue, [message_id], [claim])
+        [outcome] = await self._service.complete(removal)
+        if outcome == "ended":
+            raise ClaimEnded(queue, message_id)
+        if outcome == "missing":
             raise nowhere(queue, message_id)
         return Response(status=202)
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from aiohttp.web import Response
 
-from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.context import Pending
+from fsmq.spool.errors import ClaimEnded, FsmqError, Unavailable
 from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.verbs.claim import Renewal
+from fsmq.spool.verbs.remove_if import Acked
 
 from ..lane.groups import by_queue, each
 from ..lane.heads import Verbs
@@ -71,8 +75,7 @@ class Quick:
     def _remove(self, requests: list[Request]) -> None:
         for queue, some in by_queue(requests).items():
             try:
-                ids = [request.message_id for request in some]
-                pending = self._spool.unsynced.remove(queue, ids)
+                pending = self._removal(queue, some)
             except Unavailable as error:
                 self._fail(some, error)  # another try would not find those that are removed
                 continue
@@ -82,9 +85,19 @@ class Quick:
             done = partial(each, some, self._removed)
             self._service.then(pending, done, partial(self._fail, some))
 
-    def _removed(self, request: Request, was_there: bool) -> None:
-        if was_there:
+    def _removal(self, queue: str, requests: list[Request]) -> Pending[Any]:
+        """What removes the messages; it tells of each whether it has, see `_removed`."""
+        ids = [request.message_id for request in requests]
+        claims = [request.fields.claim for request in requests]
+        if any(claims):
+            return self._spool.unsynced.remove_if(queue, ids, claims)
+        return self._spool.unsynced.remove(queue, ids)
+
+    def _removed(self, request: Request, outcome: bool | Acked) -> None:
+        if outcome is True or outcome == "removed":
             request.answer(202, {}, b"")
+        elif outcome == "ended":
+            request.respond(self._problem(ClaimEnded(request.queue, request.message_id)))
         else:
             request.respond(self._problem(forms.nowhere(request.queue, request.message_id)))
 
@@ -95,7 +108,9 @@ class Quick:
         for request in requests:
             queue, message_id = request.queue, request.message_id
             try:
-                pending = forms.begin_change(unsynced, queue, message_id, request.values)
+                pending = forms.begin_change(
+                    unsynced, queue, message_id, request.values, request.fields.claim
+                )
             except FsmqError:
                 request.hand_over()
                 continue
@@ -122,5 +137,5 @@ def _stored(request: Request, message_id: str) -> None:
     request.answer(201, *forms.stored(request.queue, message_id))
 
 
-def _changed(request: Request, deadline: float | None) -> None:
-    request.answer(204, forms.changed(deadline), b"")
+def _changed(request: Request, renewal: Renewal | None) -> None:
+    request.answer(204, forms.changed(renewal), b"")

@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping
 
 from aiohttp import hdrs
+from multidict import MultiMapping
 
 from fsmq.spool.errors import InvalidValue
+from fsmq.spool.layout.claim_names import check_claim
 
 ATTRIBUTE = "X-Message-Attribute-"
 # Headers that stand for an attribute of their own name: those of W3C's Trace Context, and those of
@@ -16,6 +18,7 @@ TRACE = frozenset(("traceparent", "tracestate"))
 EVENT = "ce-"
 _event = re.compile(r"ce-[a-z0-9]{1,64}")
 _ATTRIBUTE = ATTRIBUTE.lower()
+CLAIM = "X-Message-Claim"
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
 _NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
 
@@ -57,6 +60,14 @@ def _checked(name: str) -> str:
     raise InvalidValue(
         "attributes", f"{name[:100]!r} is unknown; expected ce- and 1 to 64 letters and digits"
     )
+
+
+def named_claim(headers: MultiMapping[str]) -> str | None:
+    """The claim that a request is about; None if it names none. Raises InvalidValue."""
+    names = headers.getall(CLAIM, ())
+    if len(names) > 1:
+        raise InvalidValue(CLAIM, "is given twice")
+    return check_claim(names[0], CLAIM) if names else None
 
 
 def prefers_json(accept: str | None) -> bool:

@@ -18,6 +18,7 @@ from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Uncounted
 
 from ..guard.access import Access
@@ -186,6 +187,21 @@ class Service(Runner):
             pending = self.spool.unsynced.remove(queue, message_ids)
         else:
             pending = await self.in_thread(self.spool.unsynced.remove, queue, message_ids)
+        return await self.complete(pending, light=few)
+
+    async def remove_if(
+        self, queue: str, message_ids: Sequence[str], claims: Sequence[str | None]
+    ) -> list[Acked]:
+        """Remove messages in these claims, or in any; tells for each what became of it.
+
+        Raises what :func:`fsmq.spool.verbs.remove_if.remove_if` raises.
+        """
+        verb = self.spool.unsynced.remove_if
+        few = len(message_ids) <= FEW
+        if few:
+            pending = verb(queue, message_ids, claims)
+        else:
+            pending = await self.in_thread(verb, queue, message_ids, claims)
         return await self.complete(pending, light=few)
 
     async def store(

@@ -53,6 +53,7 @@ class Message:
     deadline: when the claim ends (or the delay, for a peeked message); None if no timer runs.
     created_at, expires_at: None where the id does not say.
     dead_letter: how it became a dead letter the last time; a look tells it, a claim does not.
+    claim: the name of the claim, which renewals do not change; None if it was only looked at.
     """
 
     queue: str
@@ -67,6 +68,7 @@ class Message:
     expires_at: float | None = None
     state: str = "ready"
     dead_letter: DeadLetter | None = None
+    claim: str | None = field(default=None, compare=False)
 
 
 _Open = make_dataclass(

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from ..context import Context, Pending
 from ..durability.links import show_unfinished, state_of
 from ..durability.sync import Work
-from ..errors import FsmqError, NoSuchMessage, Unavailable, as_unavailable, is_full
+from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, as_unavailable, is_full
+from ..layout.claim_names import ANY, claim_name, is_claimed, of_next_claim
 from ..layout.given_ids import check_given, link_path, read_given
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, facts
@@ -39,7 +40,7 @@ from ..layout.tree import STRAY
 from ..views.look import look
 from ..views.reading import UNLIMITED, read
 from .claim import claim_one, deadline_of, deliver_one
-from .latch import Latched, latch_patiently
+from .latch import Latched, latch_patiently, restamp
 from .release import release, release_uncounted
 from .removal import remove_from, remove_one
 from .upsert import check_index
@@ -140,7 +141,7 @@ def claim_id(
             deadline_ms = deadline_of(context, settings, visibility)
             take = partial(_take, context, queue, given_id, deadline_ms, work)
             taken = context.gates.one(queue, settings, take)
-            message = taken and _message(context, queue, taken, deadline_ms)
+            message = taken and _message(context, queue, taken)
     except BaseException:
         work.close()
         raise
@@ -149,7 +150,7 @@ def claim_id(
     claimed = message
 
     def finish_claim() -> Message:
-        claim_ms = deadline_ms - context.now_ms()
+        claim_ms = taken.deadline_ms - context.now_ms()
         context.record(CLAIMED, queue, claimed.id, deliveries=claimed.deliveries, claim_ms=claim_ms)
         return claimed
 
@@ -162,6 +163,7 @@ class _Taken(NamedTuple):
     name: str
     fd: int
     deliveries: int
+    deadline_ms: int
     mtime_ns: int
     before: int | None
 
@@ -195,19 +197,20 @@ def _claim(
         if claim is None:
             return None
         work.files.append(claim.fd)
-        return _Taken(name, claim.fd, claim.deliveries, claim.mtime_ns, None)
+        return _Taken(name, claim.fd, claim.deliveries, claim.deadline_ms, claim.mtime_ns, None)
     path = context.tree.path(State.DELAY, queue, name)
     latched = latch_patiently(context, path)
     if latched is None:
         return None
     before = latched.found.st_mtime_ns
+    deadline_ms = of_next_claim(stamps.decode(name, before), 1, deadline_ms)
     mtime = stamps.encode(name, deadline_ms, 1)
     if not is_delayed(context, name, latched) or not latched.stamp(context, path, mtime):
         latched.close()
         return None
     latched.unlatch()
     work.files.append(latched.fd)
-    return _Taken(name, latched.fd, 1, mtime, before)
+    return _Taken(name, latched.fd, 1, deadline_ms, mtime, before)
 
 
 def _is_claimed(context: Context, queue: str, found: Standing) -> bool:
@@ -218,7 +221,7 @@ def _is_claimed(context: Context, queue: str, found: Standing) -> bool:
     return here is not None and context.stamps.deliveries(found.name, here.st_mtime_ns) > 0
 
 
-def _message(context: Context, queue: str, taken: _Taken, deadline_ms: int) -> Message:
+def _message(context: Context, queue: str, taken: _Taken) -> Message:
     known = facts(taken.name)
     content = finish(read(context, taken.fd, os.fstat(taken.fd).st_size, known, UNLIMITED))
     return Message(
@@ -226,13 +229,14 @@ def _message(context: Context, queue: str, taken: _Taken, deadline_ms: int) -> M
         id=taken.name,
         body=content.body,
         deliveries=None if context.stamps.coarse else min(taken.deliveries, MAX_COUNT),
-        deadline=deadline_ms / 1000,
+        deadline=taken.deadline_ms / 1000,
         content_type=content.content_type,
         attributes=content.attributes,
         priority=known.priority,
         created_at=None if known.created_ms is None else known.created_ms / 1000,
         expires_at=known.expires_s,
         state="in_flight",
+        claim=claim_name(context.stamps, taken.deliveries, taken.deadline_ms),
     )
 
 
@@ -291,7 +295,7 @@ def _ack(context: Context, queue: str, name: str) -> bool:
     tree = context.tree
     path = tree.path(State.DELAY, queue, name)
     found = tree.look(path)
-    if found is None or not _is_claim(context, name, found):
+    if found is None or not is_claimed(context.stamps, name, found.st_mtime_ns):
         return False
     try:
         return tree.rename(path, tree.path(State.REMOVE, queue, name), replace=True)
@@ -336,41 +340,27 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
     work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
     with at_index(context, queue, given_id, "renew in"):
         found = standing(context, queue, given_id)
-        path = "" if found is None else tree.path(State.DELAY, queue, found.name)
-        latched = latch_patiently(context, path) if found is not None else None
-        if found is None or latched is None:
+        if found is None or found.state is not State.DELAY:
             return Pending(_work(context, queue), lambda: False)
         name = found.name
-        deadline_ms = context.now_ms() + round(visibility * 1000)
-        deliveries = context.stamps.deliveries(name, latched.found.st_mtime_ns)
-        mtime = context.stamps.encode(name, deadline_ms, deliveries)
-        done = _is_claim(context, name, latched.found)
         try:
-            if done and visibility:
-                done = latched.stamp(context, path, mtime)
-        finally:
-            latched.unlatch()
-            work.files.append(latched.fd)
-    if done and not visibility:
-        work.close()
-        try:
-            released = release(context, queue, name)
-        except NoSuchMessage:
-            return Pending(Work(), lambda: False)
-        return Pending(released.work, lambda: released.finish() is None)
+            if not visibility:
+                released = release(context, queue, name, claim=ANY)
+                return Pending(released.work, lambda: released.finish() is None)
+            deadline_ms = context.now_ms() + round(visibility * 1000)
+            held = restamp(context, queue, name, deadline_ms, claim=ANY)
+        except (NoSuchMessage, ClaimEnded):
+            held = None
+        if held is None:
+            return Pending(_work(context, queue), lambda: False)
+        work.files.append(held.fd)
+    claim_ms = held.deadline_ms - context.now_ms()
 
     def finish_renewal() -> bool:
-        if done:
-            context.record(RENEWED, queue, name, claim_ms=deadline_ms - context.now_ms())
-        return done
+        context.record(RENEWED, queue, name, claim_ms=claim_ms)
+        return True
 
     return Pending(work, finish_renewal)
-
-
-def _is_claim(context: Context, name: str, found: os.stat_result) -> bool:
-    stamp = context.stamps.decode(name, found.st_mtime_ns)
-    # Where times are coarse no count is known, and a delay counts as a claim.
-    return stamp is not None and stamp.deliveries != 0
 
 
 def is_delayed(context: Context, name: str, latched: Latched) -> bool:

@@ -11,10 +11,12 @@ import os
 import stat
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import NoSuchMessage, as_unavailable
+from ..layout.claim_names import claim_name, of_next_claim
 from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
 from ..layout.stamps import MAX_COUNT, Stamp
@@ -30,7 +32,7 @@ from ..layout.transitions import (
     RENEWED,
     State,
 )
-from .latch import IsWanted, Latched, anyone, latch, restamp
+from .latch import IsWanted, Latched, Restamped, anyone, latch, not_held, restamp
 
 # How long a claim waits for another process's latch; the next messages wait behind it.
 _CLAIM_PATIENCE_S = 0.001
@@ -141,15 +143,31 @@ def _claims_of(
         raise of_disk[0]
 
 
+class Renewal(NamedTuple):
+    """What a renewal came to: the new deadline in Unix seconds, and the name of the claim.
+
+    claim: None of a delay, which nobody has claimed.
+    """
+
+    deadline: float
+    claim: str | None
+
+
 def renew(
-    context: Context, queue: str, message_id: str, visibility: float | None
-) -> Pending[float]:
-    """Let a claim (or a delay) end ``visibility`` seconds from now; the new deadline.
+    context: Context,
+    queue: str,
+    message_id: str,
+    visibility: float | None,
+    claim: str | None = None,
+) -> Pending[Renewal]:
+    """Let a claim (or a delay) end ``visibility`` seconds from now.
 
     A message that is ready again is claimed again.
 
+    claim: the claim that is meant, by its name. Nothing else is renewed then.
+
     Raises:
-        InvalidValue, NoSuchQueue, NoSuchMessage, Unavailable
+        InvalidValue, NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
     """
     check_queue(queue)
     check_id(queue, message_id)
@@ -157,18 +175,23 @@ def renew(
     with as_unavailable(f"cannot renew in queue {queue!r}"):
         settings = context.settings_of(queue)
         deadline_ms = deadline_of(context, settings, visibility)
-        path = tree.path(State.DELAY, queue, message_id)
         work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
-        fd = restamp(context, path, message_id, deadline_ms)
-        if fd is None:
-            fd = reclaim(context, queue, message_id, deadline_ms)
-        if fd is None:
+        held: Restamped | Claim | None
+        held = restamp(context, queue, message_id, deadline_ms, claim=claim)
+        if held is None and claim is not None:
+            raise not_held(context, queue, message_id, claim)
+        if held is None:
+            held = reclaim(context, queue, message_id, deadline_ms)
+        if held is None:
             raise NoSuchMessage(queue, message_id, "that is in flight or ready")
-        work.files.append(fd)
+        work.files.append(held.fd)
+    until_ms, deliveries = held.deadline_ms, held.deliveries
 
-    def finish() -> float:
-        context.record(RENEWED, queue, message_id, claim_ms=deadline_ms - context.now_ms())
-        return deadline_ms / 1000
+    def finish() -> Renewal:
+        context.record(RENEWED, queue, message_id, claim_ms=until_ms - context.now_ms())
+        is_claim = deliveries or context.stamps.coarse
+        name = claim_name(context.stamps, deliveries, until_ms) if is_claim else None
+        return Renewal(until_ms / 1000, name)
 
     return Pending(work, finish)
 
@@ -210,18 +233,18 @@ def renew_at_least(
 
 
 def _renew_one(context: Context, queue: str, message_id: str, deadline_ms: int, work: Work) -> bool:
-    path = context.tree.path(State.DELAY, queue, message_id)
+    held: Restamped | Claim | None
     # One that ends late enough is synced too: the process that claimed it may not have done so.
-    fd = restamp(context, path, message_id, deadline_ms, later_only=True)
-    if fd is None:
+    held = restamp(context, queue, message_id, deadline_ms, later_only=True)
+    if held is None:
         # It may still be new: then we do the mover's work for it.
         deliver_one(context, queue, message_id)
-        fd = reclaim(context, queue, message_id, deadline_ms)
-    if fd is None:
-        fd = restamp(context, path, message_id, deadline_ms, later_only=True)
-    if fd is None:
+        held = reclaim(context, queue, message_id, deadline_ms)
+    if held is None:
+        held = restamp(context, queue, message_id, deadline_ms, later_only=True)
+    if held is None:
         return False
-    work.files.append(fd)
+    work.files.append(held.fd)
     return True
 
 
@@ -308,8 +331,8 @@ def claim_one(
             return None
         if not is_wanted(context, latched.fd, found):
             return None
-        before = 0 if stamp is None else stamp.deliveries or 0
-        deliveries = min(before + 1, MAX_COUNT)
+        deliveries = 1 if stamp is None else min((stamp.deliveries or 0) + 1, MAX_COUNT)
+        deadline_ms = of_next_claim(stamp, deliveries, deadline_ms)
         mtime = stamps.encode(message_id, deadline_ms, deliveries)
         stamped = latched.stamp(context, path, mtime)
         won = stamped and _move_to_delay(
@@ -374,10 +397,9 @@ def _move_to_delay(
     return latched.stamp(context, target, mtime_ns)
 
 
-def reclaim(context: Context, queue: str, message_id: str, deadline_ms: int) -> int | None:
-    """Claim one message again that is ready again; its descriptor, or None."""
+def reclaim(context: Context, queue: str, message_id: str, deadline_ms: int) -> Claim | None:
+    """Claim one message again that is ready again."""
     try:
-        claim = claim_one(context, queue, message_id, deadline_ms)
+        return claim_one(context, queue, message_id, deadline_ms)
     except BlockingIOError:
         return None  # another process is about to claim it
-    return None if claim is None else claim.fd

@@ -23,7 +23,9 @@ from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from ..context import Context
-from ..errors import Unavailable
+from ..durability.unfinished import exists
+from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable
+from ..layout.claim_names import is_claimed, of_next_claim, of_same_claim
 from ..layout.names import scratch_name
 from ..layout.transitions import NEW, State, Transition
 from ..layout.tree import STRAY, Tree
@@ -265,28 +267,70 @@ def latch_patiently(context: Context, path: str) -> Latched | None:
         raise Unavailable("another process is acting on this message right now") from None
 
 
-def restamp(
-    context: Context, path: str, message_id: str, deadline_ms: int, *, later_only: bool = False
-) -> int | None:
-    """Set a new deadline in ``delay/`` and keep the count; an open descriptor, None if not there.
+class Restamped(NamedTuple):
+    """A message in ``delay/`` with its new stamp; ``fd`` is open on it."""
 
-    later_only: leave a deadline that is not earlier.
+    fd: int
+    deadline_ms: int
+    deliveries: int
+
+
+def restamp(
+    context: Context,
+    queue: str,
+    message_id: str,
+    deadline_ms: int,
+    *,
+    later_only: bool = False,
+    ends_claim: bool = False,
+    claim: str | None = None,
+) -> Restamped | None:
+    """Set a new deadline in ``delay/`` and keep the count; None if it is not there.
+
+    later_only: leave a deadline that is not earlier. ends_claim: it is no renewal, so the claim
+    loses its name. claim: the claim that must still hold, or ClaimEnded is raised.
     """
     stamps = context.stamps
+    path = context.tree.path(State.DELAY, queue, message_id)
     latched = latch_patiently(context, path)
     if latched is None:
         return None
     stamped = False
+    deliveries = 0
     try:
         if stat.S_ISREG(latched.found.st_mode):
+            check_held(context, queue, message_id, latched, claim)
             stamp = stamps.decode(message_id, latched.found.st_mtime_ns)
             deliveries = stamp.deliveries or 0 if stamp is not None else 0
-            is_late = later_only and stamp is not None and stamp.deadline_ms >= deadline_ms
-            mtime_ns = stamps.encode(message_id, deadline_ms, deliveries)
-            stamped = is_late or latched.stamp(context, path, mtime_ns)
+            if later_only and stamp is not None and stamp.deadline_ms >= deadline_ms:
+                deadline_ms, stamped = stamp.deadline_ms, True
+            else:
+                if ends_claim:
+                    deadline_ms = of_next_claim(stamp, deliveries, deadline_ms)
+                else:
+                    deadline_ms = of_same_claim(stamp, deadline_ms)
+                mtime_ns = stamps.encode(message_id, deadline_ms, deliveries)
+                stamped = latched.stamp(context, path, mtime_ns)
     finally:
         if stamped:
             latched.unlatch()
         else:
             latched.close()
-    return latched.fd if stamped else None
+    return Restamped(latched.fd, deadline_ms, deliveries) if stamped else None
+
+
+def check_held(
+    context: Context, queue: str, message_id: str, latched: Latched, claim: str | None
+) -> None:
+    """Make sure that a latched message of ``delay/`` is still in this claim. Raises ClaimEnded."""
+    if claim is not None and not is_claimed(
+        context.stamps, message_id, latched.found.st_mtime_ns, claim
+    ):
+        raise ClaimEnded(queue, message_id)
+
+
+def not_held(context: Context, queue: str, message_id: str, claim: str | None) -> FsmqError:
+    """The error for a message that is not in ``delay/`` where ``claim`` should hold it."""
+    if claim is not None and exists(context.tree, queue, message_id):
+        return ClaimEnded(queue, message_id)
+    return NoSuchMessage(queue, message_id, "that is in flight")

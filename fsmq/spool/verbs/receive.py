@@ -8,6 +8,7 @@ from contextlib import closing
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import FsmqError, NoRoom, unavailable
+from ..layout.claim_names import claim_name
 from ..layout.message import Message, found_message
 from ..layout.names import Facts, check_queue, facts
 from ..layout.settings import check_number
@@ -156,6 +157,8 @@ class Claims:
             None if known.created_ms is None else known.created_ms / 1000,
             known.expires_s,
             "in_flight",
+            None,
+            claim_name(self._context.stamps, claim.deliveries, claim.deadline_ms),
         )
 
     def _return(self, message_id: str, mtime_ns: int) -> None:

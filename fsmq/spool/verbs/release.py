@@ -14,22 +14,31 @@ from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout import dead_letter
+from ..layout.claim_names import of_ended_claim
 from ..layout.dead_letter import USED_UP, DeadLetter, check_reason
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
-from .latch import IsWanted, Latched, anyone, latch_patiently, restamp
+from .latch import IsWanted, Latched, anyone, check_held, latch_patiently, not_held, restamp
 
 
-def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -> Pending[None]:
+def release(
+    context: Context,
+    queue: str,
+    message_id: str,
+    delay: float = 0.0,
+    claim: str | None = None,
+) -> Pending[None]:
     """Give a claimed message back: at once, or hidden for ``delay`` seconds more (back-off).
 
     One whose deliveries are used up goes to the dead-letter queue instead.
 
+    claim: the claim that is meant, by its name. In any other the message stays as it is.
+
     Raises:
-        InvalidValue, NoSuchQueue, NoSuchMessage, Unavailable
+        InvalidValue, NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
     """
     check_queue(queue)
     check_id(queue, message_id)
@@ -39,13 +48,13 @@ def release(context: Context, queue: str, message_id: str, delay: float = 0.0) -
     with as_unavailable(f"cannot release in queue {queue!r}"):
         settings = context.settings_of(queue)
         if delay:
-            path = tree.path(State.DELAY, queue, message_id)
-            fd = restamp(context, path, message_id, context.now_ms() + round(delay * 1000))
-            if fd is None:
-                raise NoSuchMessage(queue, message_id, "that is in flight")
-            work.files.append(fd)
+            until_ms = context.now_ms() + round(delay * 1000)
+            held = restamp(context, queue, message_id, until_ms, ends_claim=True, claim=claim)
+            if held is None:
+                raise not_held(context, queue, message_id, claim)
+            work.files.append(held.fd)
         else:
-            left = _release_one(context, settings, queue, message_id)
+            left = _release_one(context, settings, queue, message_id, claim)
             work.folders.add(tree.folder(QUEUES, left.queue))
             return Pending(work, partial(left.record, context, queue))
     return Pending(work, partial(context.record, RELEASED, queue, message_id))
@@ -118,16 +127,18 @@ def bury_now(
     message_id: str,
     reason: str | None = None,
     is_wanted: IsWanted = anyone,
+    claim: str | None = None,
 ) -> Pending[None]:
     """Move a claimed message to the dead-letter queue before its deliveries are used up.
 
     reason: what the dead letter tells of it.
     is_wanted: whether a claimed file of this id is the one that is meant.
+    claim: the claim that is meant, by its name. In any other the message stays as it is.
 
     Raises:
         InvalidValue: the queue has no dead-letter queue, the id cannot be one, or the reason is
             too long.
-        NoSuchQueue, NoSuchMessage, Unavailable
+        NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
     """
     check_queue(queue)
     check_id(queue, message_id)
@@ -142,9 +153,10 @@ def bury_now(
             raise InvalidValue("message_id", f"is too long for queue {dead_letters!r}")
         latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
         if latched is None:
-            raise NoSuchMessage(queue, message_id, "that is in flight")
+            raise not_held(context, queue, message_id, claim)
         details = None
         try:
+            check_held(context, queue, message_id, latched, claim)
             if is_wanted(context, latched.fd, latched.found):
                 details = bury(context, latched, queue, message_id, dead_letters, reason)
         finally:
@@ -192,7 +204,8 @@ def bury(
     found = latched.found
     deliveries = stamps.deliveries(message_id, found.st_mtime_ns) or None
     # Before the rename: a consumer of the dead-letter queue may claim it at once, with this count.
-    if not latched.stamp(context, source, stamps.encode(message_id, context.now_ms(), 0)):
+    over_ms = of_ended_claim(stamps.decode(message_id, found.st_mtime_ns), context.now_ms())
+    if not latched.stamp(context, source, stamps.encode(message_id, over_ms, 0)):
         return None
     # This, too: a crash in between leaves no dead letter that does not know its queue.
     before = dead_letter.read_raw(latched.fd)
@@ -213,13 +226,20 @@ def bury(
     return {"size": found.st_size, "deliveries": deliveries, "target": dead_letters}
 
 
-def _release_one(context: Context, settings: QueueSettings, queue: str, message_id: str) -> _Left:
+def _release_one(
+    context: Context,
+    settings: QueueSettings,
+    queue: str,
+    message_id: str,
+    claim: str | None = None,
+) -> _Left:
     """Rename a message out of ``delay/``, to its queue or else to the dead-letter queue."""
     tree = context.tree
     latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
     if latched is None:
-        raise NoSuchMessage(queue, message_id, "that is in flight")
+        raise not_held(context, queue, message_id, claim)
     try:
+        check_held(context, queue, message_id, latched, claim)
         deliveries = context.stamps.deliveries(message_id, latched.found.st_mtime_ns)
         dead_letters = settings.dead_letter_queue
         if (
@@ -275,8 +295,10 @@ def release_uncounted(context: Context, queue: str, message_id: str, mtime_ns: i
     try:
         if latched.found.st_mtime_ns != mtime_ns:
             raise NoSuchMessage(queue, message_id, "that is in flight in this claim")
-        deliveries = stamps.deliveries(message_id, mtime_ns)
-        unseen_ns = stamps.encode(message_id, context.now_ms(), max(0, deliveries - 1))
+        stamp = stamps.decode(message_id, mtime_ns)
+        deliveries = stamp.deliveries or 0 if stamp is not None else 0
+        over_ms = of_ended_claim(stamp, context.now_ms())
+        unseen_ns = stamps.encode(message_id, over_ms, max(0, deliveries - 1))
         if not (
             latched.stamp(context, path, unseen_ns)
             and latched.move(context, RELEASE, queue, message_id)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..claimed import Bury, Retry
-from ..errors import FsmqError, InvalidValue, Unavailable
+from ..errors import ClaimEnded, FsmqError, InvalidValue, Unavailable
 from ..layout.dead_letter import reason_of
 from .handlers import Claim, Failed, Handler, Work, WorkerOptions, name_of
 from .patience import backoff
@@ -38,7 +38,7 @@ class AsyncWorker:
       buries it. How often it is tried at all is the queue's ``max_deliveries``.
     - When the message is lost (somebody deleted it, or the server or the disk was away for longer
       than the claim lasts), ``claim.lost`` says so and the handler is cancelled. If it returns all
-      the same, its message is removed: the work is done.
+      the same, its message is removed, unless its claim has ended.
     - While the server or the disk is away it tries again for ever, every 5 seconds at last.
     - On :meth:`stop`, SIGTERM or SIGINT it claims no more, gives back what no handler has begun,
       and ends when the handlers have, after ``stop_timeout`` seconds at most; those that still run
@@ -52,9 +52,15 @@ class AsyncWorker:
         self._handler = handler
         self._options = options
         self._stopping = asyncio.Event()
+        self._lost = 0
         self._working: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
+
+    @property
+    def lost(self) -> int:
+        """How many messages it has lost so far: their claims ended before their handlers."""
+        return self._lost
 
     async def run(self, *, signals: bool = True) -> None:
         """Work until stopped.
@@ -179,6 +185,8 @@ class AsyncWorker:
             heart.cancel()
         try:
             await self._settle(message, claim, error)
+        except ClaimEnded as failure:
+            self._lose(message, claim, str(failure))
         except FsmqError as failure:
             log.warning("message %s comes back when its claim ends: %s", name_of(message), failure)
 
@@ -191,21 +199,26 @@ class AsyncWorker:
             left = claim.seconds_left
             try:
                 async with asyncio.timeout(left):
-                    await self._source.renew(name_of(message), options.visibility, left)
+                    await self._source.renew(message, options.visibility, left)
             except (FsmqError, TimeoutError) as error:
                 if not ended.is_set():
-                    claim.lose()
                     reason = str(error) or "there was no answer before the claim ended"
-                    log.warning("message %s is lost: %s", name_of(message), reason)
+                    self._lose(message, claim, reason)
                     if self._handler.stoppable:
                         handler.cancel()
                 return
             claim.renewed(asked_at, options.visibility)
 
+    def _lose(self, message: Work, claim: Claim, reason: str) -> None:
+        if not claim.lost:
+            claim.lose()
+            self._lost += 1
+            log.warning("message %s is lost: %s", name_of(message), reason)
+
     async def _settle(self, message: Work, claim: Claim, error: BaseException | None) -> None:
         """Do what the handler's end means for its message."""
         if error is None:
-            await self._source.remove(name_of(message))
+            await self._source.remove(message)
         elif claim.lost:
             pass  # another consumer may have it: it is not ours to release
         elif isinstance(error, Bury):
@@ -228,7 +241,7 @@ class AsyncWorker:
     async def _bury(self, message: Work, claim: Claim, error: Bury) -> None:
         log.info("message %s goes to the dead-letter queue: %s", name_of(message), error)
         try:
-            await self._source.bury(name_of(message), reason_of(error), claim.seconds_left)
+            await self._source.bury(message, reason_of(error), claim.seconds_left)
         except InvalidValue as failure:
             delay = self._options.backoff_max
             log.error(
@@ -238,7 +251,7 @@ class AsyncWorker:
 
     async def _release(self, message: Work, claim: Claim, delay: float) -> None:
         # Not for longer than the claim lasts: after that another consumer may have claimed it.
-        await self._source.release(name_of(message), delay, claim.seconds_left)
+        await self._source.release(message, delay, claim.seconds_left)
 
     async def _release_unhandled(self, message: Work) -> None:
         claim = Claim(self._options.visibility, self._stopping)

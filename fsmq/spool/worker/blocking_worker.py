@@ -27,6 +27,11 @@ class Worker:
     ) -> None:
         self._worker = AsyncWorker(source, in_thread(handler), options)
 
+    @property
+    def lost(self) -> int:
+        """How many messages it has lost so far: their claims ended before their handlers."""
+        return self._worker.lost
+
     def run(self, *, signals: bool = True) -> None:
         """Work until stopped, as :meth:`AsyncWorker.run` does; blocks."""
         asyncio.run(self._worker.run(signals=signals))

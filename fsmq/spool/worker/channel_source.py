@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ..errors import FsmqError
@@ -19,71 +20,39 @@ _WAIT_S = 1.0
 _FOR_EVER_S = float("inf")
 
 
-class HeldMessages:
-    """The messages that a worker holds, by their offsets: what is done with one is of its claim."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._held: dict[str, Handed] = {}
-
-    def hold(self, messages: Iterable[Handed]) -> list[Handed]:
-        """Note messages that were claimed."""
-        found = list(messages)
-        self._held.update((str(message.offset), message) for message in found)
-        return found
-
-    def given(self, offsets: Iterable[str]) -> list[Handed | int]:
-        """Messages, as the verbs of a channel take them."""
-        return [self._held.get(offset, int(offset)) for offset in offsets]
-
-    def forget(self, offsets: Iterable[str]) -> None:
-        """Forget messages that are settled."""
-        for offset in offsets:
-            self._held.pop(offset, None)
-
-
-class ChannelSource(ThreadedSource, HeldMessages):
+class ChannelSource(ThreadedSource):
     """A channel of a spool. Its verbs wait for the disk, so each runs in a thread."""
 
     def __init__(self, channel: Channel, concurrency: int) -> None:
-        HeldMessages.__init__(self, f"{channel.log.name}/{channel.name}")
-        ThreadedSource.__init__(self, concurrency)
+        super().__init__(concurrency)
+        self.name = f"{channel.log.name}/{channel.name}"
         self._channel = channel
 
     async def claim(self, count: int, visibility: float) -> list[Handed]:
         """See :meth:`Source.claim`."""
         claimed = self._threads.submit(self._claim, count, visibility)
         try:
-            return self.hold(await asyncio.wrap_future(claimed))
+            return list(await asyncio.wrap_future(claimed))
         except asyncio.CancelledError:
             claimed.add_done_callback(self._release_claimed)  # the thread goes on
             raise
 
-    async def renew(self, message_id: str, visibility: float, patience: float) -> object:
+    async def renew(self, message: Handed, visibility: float, patience: float) -> object:
         """See :meth:`Source.renew`."""
+        return await self._persist(
+            patience, partial(self._channel.renew, message, visibility=visibility)
+        )
 
-        def renew() -> object:
-            return self._channel.renew(*self.given([message_id]), visibility=visibility)
-
-        return await self._persist(patience, renew)
-
-    async def release(self, message_id: str, delay: float, patience: float) -> None:
+    async def release(self, message: Handed, delay: float, patience: float) -> None:
         """See :meth:`Source.release`."""
+        await self._persist(patience, partial(self._channel.release, message, delay=delay))
 
-        def release() -> None:
-            self._channel.release(*self.given([message_id]), delay=delay)
-
-        await self._persist(patience, release)
-        self.forget([message_id])
-
-    async def bury(self, message_id: str, reason: str | None, patience: float) -> None:
+    async def bury(self, message: Handed, reason: str | None, patience: float) -> None:
         """See :meth:`Source.bury`. The letter tells of its channel, and not the reason."""
-        await self._persist(patience, self._channel.bury, *self.given([message_id]))
-        self.forget([message_id])
+        await self._persist(patience, self._channel.bury, message)
 
-    async def _remove(self, message_ids: list[str]) -> None:
-        await self._persist(_FOR_EVER_S, self._channel.done, *self.given(message_ids))
-        self.forget(message_ids)
+    async def _remove(self, messages: list[Handed]) -> None:
+        await self._persist(_FOR_EVER_S, self._channel.done, *messages)
 
     def _claim(self, count: int, visibility: float) -> Iterable[Handed]:
         # Several of one key in one claim would be worked on side by side.

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
 
+M = TypeVar("M")
 # One request of HTTP removes no more, and so many handlers end at a time at most.
 _MOST = 1000
 
 
-class Removals:
+class Removals(Generic[M]):
     """Removes messages in groups, as the commit of a server syncs them.
 
     A lone removal goes at once. Others that come before its answer wait for it, and go together.
 
-    remove: removes a group, and raises what each of it is told. Tries until it is answered.
+    remove: removes a group; what it returns, if anything, tells of each, and what it raises of all.
+    Tries until it is answered.
     """
 
-    def __init__(self, remove: Callable[[list[str]], Awaitable[object]]) -> None:
+    def __init__(self, remove: Callable[[list[M]], Awaitable[Sequence[object] | None]]) -> None:
         self._remove = remove
-        self._asked: list[tuple[str, asyncio.Future[object]]] = []
+        self._asked: list[tuple[M, asyncio.Future[object]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def remove(self, message_id: str) -> object:
+    async def remove(self, message: M) -> object:
         """Remove one message. Who gives up waiting does not end the removal of the others."""
         removed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._asked.append((message_id, removed))
+        self._asked.append((message, removed))
         if self._task is None:
             self._task = asyncio.create_task(self._remove_all())
         return await removed
@@ -37,20 +40,21 @@ class Removals:
             await asyncio.wait([self._task])
 
     async def _remove_all(self) -> None:
-        group: list[tuple[str, asyncio.Future[object]]] = []
+        group: list[tuple[M, asyncio.Future[object]]] = []
         try:
             while self._asked:
                 group, self._asked = self._asked[:_MOST], self._asked[_MOST:]
+                told: Sequence[object] = [None] * len(group)
                 error: Exception | None = None
                 try:
-                    await self._remove([message_id for message_id, _ in group])
+                    told = await self._remove([message for message, _ in group]) or told
                 except Exception as raised:
                     error = raised
-                for _, removed in group:
+                for (_, removed), what in zip(group, told, strict=True):
                     if removed.done():
                         continue  # who asked has given up
                     if error is None:
-                        removed.set_result(None)
+                        removed.set_result(what)
                     else:
                         removed.set_exception(error)
         finally:

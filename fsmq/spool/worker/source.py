@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..errors import FsmqError, Unavailable
+from ..errors import ClaimEnded, FsmqError, Unavailable
 from ..layout.message import Message
 from .handlers import Work
 from .patience import backoff
@@ -18,6 +19,7 @@ from .removals import Removals
 if TYPE_CHECKING:
     from ..queue import Queue
 
+T = TypeVar("T")
 # How long a claim waits in its thread: a worker ends so late at most where nothing comes.
 _WAIT_S = 1.0
 # Verbs side by side: they wait for the disk, and share its syncs.
@@ -26,7 +28,10 @@ _FOR_EVER_S = float("inf")
 
 
 class Source(Protocol):
-    """A queue as a worker uses it. ``patience``: seconds for which a verb is tried again."""
+    """A queue as a worker uses it: each verb acts on a message in the claim that it came with.
+
+    ``patience``: seconds for which a verb is tried again.
+    """
 
     name: str
 
@@ -36,17 +41,20 @@ class Source(Protocol):
         One that is cancelled takes no message with it. Tries once.
         """
 
-    async def renew(self, message_id: str, visibility: float, patience: float) -> object:
+    async def renew(self, message: Any, visibility: float, patience: float) -> object:
         """Hold a message for ``visibility`` seconds from now."""
 
-    async def release(self, message_id: str, delay: float, patience: float) -> object:
+    async def release(self, message: Any, delay: float, patience: float) -> object:
         """Make a message ready again after ``delay`` seconds."""
 
-    async def bury(self, message_id: str, reason: str | None, patience: float) -> object:
+    async def bury(self, message: Any, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue, which is told the reason."""
 
-    async def remove(self, message_id: str) -> object:
-        """Remove a message. Tries until it is answered: work that is done is not done again."""
+    async def remove(self, message: Any) -> object:
+        """Remove a message. Tries until it is answered: work that is done is not done again.
+
+        Raises ClaimEnded where another consumer may have it.
+        """
 
     async def close(self) -> None:
         """Give back what the source itself has opened."""
@@ -57,21 +65,21 @@ class ThreadedSource:
 
     def __init__(self, concurrency: int) -> None:
         self._threads = ThreadPoolExecutor(min(concurrency, _THREADS) + 1, "fsmq-verbs")
-        self._removals = Removals(self._remove)
+        self._removals: Removals[Any] = Removals(self._remove)
 
-    async def remove(self, message_id: str) -> object:
+    async def remove(self, message: Any) -> object:
         """See :meth:`Source.remove`."""
-        return await self._removals.remove(message_id)
+        return await self._removals.remove(message)
 
     async def close(self) -> None:
         """Wait for the threads."""
         await self._removals.close()
         await asyncio.to_thread(self._threads.shutdown)
 
-    async def _remove(self, message_ids: list[str]) -> object:
+    async def _remove(self, messages: list[Any]) -> Sequence[object] | None:
         raise NotImplementedError
 
-    async def _persist(self, patience: float, verb: Callable[..., object], *of: Any) -> object:
+    async def _persist(self, patience: float, verb: Callable[..., T], *of: Any) -> T:
         end = time.monotonic() + patience
         tries = 0
         while True:
@@ -102,20 +110,29 @@ class QueueSource(ThreadedSource):
             claimed.add_done_callback(self._release_claimed)  # the thread goes on
             raise
 
-    async def renew(self, message_id: str, visibility: float, patience: float) -> object:
+    async def renew(self, message: Message, visibility: float, patience: float) -> object:
         """See :meth:`Source.renew`."""
-        return await self._persist(patience, self._queue.renew, message_id, visibility)
+        verb = partial(self._queue.renew, message, visibility, claim=message.claim)
+        return await self._persist(patience, verb)
 
-    async def release(self, message_id: str, delay: float, patience: float) -> object:
+    async def release(self, message: Message, delay: float, patience: float) -> object:
         """See :meth:`Source.release`."""
-        return await self._persist(patience, self._queue.release, message_id, delay)
+        verb = partial(self._queue.release, message, delay, claim=message.claim)
+        return await self._persist(patience, verb)
 
-    async def bury(self, message_id: str, reason: str | None, patience: float) -> object:
+    async def bury(self, message: Message, reason: str | None, patience: float) -> object:
         """See :meth:`Source.bury`."""
-        return await self._persist(patience, self._queue.bury, message_id, reason)
+        verb = partial(self._queue.bury, message, reason, claim=message.claim)
+        return await self._persist(patience, verb)
 
-    async def _remove(self, message_ids: list[str]) -> object:
-        return await self._persist(_FOR_EVER_S, self._queue.remove, *message_ids)
+    async def remove(self, message: Message) -> object:
+        """See :meth:`Source.remove`."""
+        if await super().remove(message) == "ended":
+            raise ClaimEnded(self.name, message.id)
+        return None
+
+    async def _remove(self, messages: list[Message]) -> Sequence[object]:
+        return await self._persist(_FOR_EVER_S, self._queue.ack_each, messages)
 
     def _claim(self, count: int, visibility: float) -> list[Message]:
         return list(self._queue.claim(count, visibility, _WAIT_S))

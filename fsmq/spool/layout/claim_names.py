@@ -1,0 +1,74 @@
+"""The names of claims: made of what a stamp holds, so that nothing has to be kept beside it.
+
+A name is the count and the last two digits of the deadline: ``c5-47``. A renewal keeps both.
+Another claim of the same message has another count, or, where that cannot be, other digits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import InvalidValue
+from .stamps import Stamp, Stamps
+
+_DIGITS = 100
+PATTERN = r"c(0|[1-9][0-9]?)-[0-9]{2}"
+_NAME = re.compile(PATTERN)
+# Any claim, as long as there is one. Not for clients: a name tells whose it is.
+ANY = "*"
+# Where the filesystem keeps no count, nothing tells one claim from another.
+_UNTOLD = "c0-00"
+
+
+def claim_name(stamps: Stamps, deliveries: int, deadline_ms: int) -> str:
+    """What a claim with this count and this deadline is called."""
+    return _UNTOLD if stamps.coarse else f"c{deliveries}-{deadline_ms % _DIGITS:02d}"
+
+
+def check_claim(name: str, field: str = "claim") -> str:
+    """Return the name of a claim; raise InvalidValue if it cannot be one."""
+    if not _NAME.fullmatch(name):
+        raise InvalidValue(
+            field, f"{name[:50]!r} is no claim; expected what a fetch has told, such as c1-47"
+        )
+    return name
+
+
+def is_claimed(stamps: Stamps, message_id: str, mtime_ns: int, claim: str = ANY) -> bool:
+    """Whether a message in ``delay/`` with this mtime is in this claim."""
+    stamp = stamps.decode(message_id, mtime_ns)
+    if stamp is None or stamp.deliveries == 0:
+        return False
+    # Where times are coarse no count is known: each claim fits, and a delay counts as one.
+    if claim == ANY or stamp.deliveries is None:
+        return True
+    return claim_name(stamps, stamp.deliveries, stamp.deadline_ms) == claim
+
+
+def of_next_claim(before: Stamp | None, deliveries: int, deadline_ms: int) -> int:
+    """The deadline of a new claim with this count; ``before``: the stamp that stands there.
+
+    A millisecond later where the name of the claim before would come again.
+    """
+    if before is None or before.deliveries is None:
+        return deadline_ms
+    if before.deliveries != deliveries and before.deadline_ms >= _DIGITS:
+        return deadline_ms
+    return deadline_ms + (before.deadline_ms % _DIGITS == deadline_ms % _DIGITS)
+
+
+def of_same_claim(before: Stamp | None, deadline_ms: int) -> int:
+    """The deadline of a renewal: at most 99 ms later, with the digits of the claim."""
+    if before is None or not before.deliveries:
+        return deadline_ms
+    return deadline_ms + (before.deadline_ms - deadline_ms) % _DIGITS
+
+
+def of_ended_claim(before: Stamp | None, now_ms: int) -> int:
+    """The deadline of a message whose claim ends and leaves another count than its own.
+
+    Only the digits of the claim, in 1970: so the next claim can avoid them.
+    """
+    if before is None or not before.deliveries:
+        return now_ms
+    return before.deadline_ms % _DIGITS

@@ -1,0 +1,108 @@
+"""Remove messages whose claims still hold: how a consumer acknowledges what is its own.
+
+Where `fsmq.spool.verbs.removal` removes a message from wherever it is, whoever has claimed it, here
+its claim has a name. The message is latched from the look at its stamp to the rename, so its timer
+cannot end in between, and nobody else can claim it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from ..context import Context, Pending
+from ..durability.sync import Work
+from ..durability.unfinished import exists
+from ..errors import is_full, unavailable
+from ..layout.claim_names import check_claim, is_claimed
+from ..layout.names import check_id, check_queue, facts
+from ..layout.transitions import (
+    DELAY,
+    NEW,
+    QUEUES,
+    REMOVE,
+    REMOVE_DELAY,
+    REMOVED,
+    State,
+)
+from .latch import Latched, latch_patiently
+from .removal import remove_one
+
+# What became of a message; "ended": its claim had, and nothing was done.
+Acked: TypeAlias = Literal["removed", "missing", "ended"]
+
+
+def remove_if(
+    context: Context, queue: str, message_ids: Sequence[str], claims: Sequence[str | None]
+) -> Pending[list[Acked]]:
+    """Remove messages that are in these claims; for each what became of it.
+
+    claims: for each id the name of its claim; None: any, and any state.
+
+    Raises:
+        InvalidValue: an id or a claim cannot be one; nothing is removed then.
+        Unavailable
+    """
+    check_queue(queue)
+    for message_id, claim in zip(message_ids, claims, strict=True):
+        check_id(queue, message_id)
+        if claim is not None:
+            check_claim(claim)
+    tree = context.tree
+    # As for any removal: each folder in which a message may have been, also if it is gone.
+    work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
+    work.folders.add(tree.folder(QUEUES, queue))
+    try:
+        outcomes = [
+            _remove_one(context, queue, message_id, claim)
+            for message_id, claim in zip(message_ids, claims, strict=True)
+        ]
+    except OSError as error:
+        raise unavailable(error, f"cannot remove from queue {queue!r}") from error
+    if "missing" in outcomes:
+        # A purge or a deletion of the queue may have removed them, and not have synced that yet.
+        work.folders.add(tree.folder(QUEUES))
+
+    def finish() -> list[Acked]:
+        pairs = zip(message_ids, outcomes, strict=True)
+        removed = [message_id for message_id, outcome in pairs if outcome == "removed"]
+        context.record_all(REMOVED, queue, [(message_id, {}) for message_id in removed])
+        return outcomes
+
+    return Pending(work, finish)
+
+
+def _remove_one(context: Context, queue: str, message_id: str, claim: str | None) -> Acked:
+    if claim is None:
+        return "removed" if remove_one(context, queue, message_id) else "missing"
+    tree = context.tree
+    latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
+    if latched is not None:
+        try:
+            if not is_claimed(context.stamps, message_id, latched.found.st_mtime_ns, claim):
+                return "ended"
+            if _remove_held(context, latched, queue, message_id):
+                return "removed"
+        finally:
+            latched.close()
+    return "ended" if exists(tree, queue, message_id) else "missing"
+
+
+def _remove_held(context: Context, latched: Latched, queue: str, message_id: str) -> bool:
+    """Bring a latched message to ``remove/``; False if somebody else has removed it."""
+    tree = context.tree
+    if facts(message_id).created_ms is None:
+        # An own id may be used again. That other message must not be removed in its stead.
+        return latched.move(context, REMOVE_DELAY, queue, message_id) is not None
+    try:
+        if tree.move(REMOVE_DELAY, queue, message_id):
+            return True
+    except OSError as error:
+        if not is_full(error):
+            raise
+        return tree.unlink(tree.path(State.DELAY, queue, message_id))
+    if not tree.network:
+        return False
+    # A network filesystem may have renamed it and yet answered ENOENT, if its server restarted.
+    gone = tree.stat(tree.path(State.REMOVE, queue, message_id))
+    return gone is not None and gone.st_ino == latched.found.st_ino

@@ -1,0 +1,292 @@
+"""The names of claims: what is done in a claim is done while it holds, and else not at all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from fsmq.spool import ClaimEnded, InvalidValue, Message, NoSuchMessage, Queue, Spool
+from fsmq.spool.layout.claim_names import check_claim, claim_name, of_same_claim
+from fsmq.spool.layout.stamps import Stamp, Stamps
+from tests.spool.helpers import Clock, tree_of
+
+Verb = Callable[[Queue, str, str | None], object]
+VERBS: dict[str, Verb] = {
+    "ack": lambda jobs, i, claim: jobs.ack(i, claim=claim),
+    "renew": lambda jobs, i, claim: jobs.renew(i, 60, claim=claim),
+    "release": lambda jobs, i, claim: jobs.release(i, claim=claim),
+    "back off": lambda jobs, i, claim: jobs.release(i, 60, claim=claim),
+    "bury": lambda jobs, i, claim: jobs.bury(i, claim=claim),
+}
+
+
+@pytest.fixture(params=VERBS)
+def verb(request: pytest.FixtureRequest) -> Verb:
+    return VERBS[request.param]
+
+
+@pytest.fixture(params=["plain", "ours"])
+def own(request: pytest.FixtureRequest) -> str | None:
+    """An own id, which may be used again, or none."""
+    return "plain" if request.param == "plain" else None
+
+
+@pytest.fixture
+def dead(jobs: Queue) -> Queue:
+    jobs.configure(max_deliveries=99, dead_letter_queue="dead")
+    return jobs.spool.queue("dead")
+
+
+def mtime(root: Path, message_id: str) -> int:
+    return (root / "delay" / f"jobs:{message_id}").stat().st_mtime_ns
+
+
+def test_a_name_is_the_count_and_two_digits_of_the_deadline(jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    [message] = jobs.claim(visibility=7.123)
+    digits = round((clock.now + 7.123) * 1000) % 100
+    assert message.claim == f"c1-{digits:02d}"
+    seen = jobs.find(message.id)
+    assert seen is not None
+    assert seen.claim is None  # it was only looked at
+
+
+def test_in_its_own_claim_each_verb_does_what_it_does(
+    jobs: Queue, dead: Queue, verb: Verb, own: str | None
+) -> None:
+    jobs.put(b"x", id=own)
+    [message] = jobs.claim(visibility=10)
+    verb(jobs, message.id, message.claim)
+    if verb is VERBS["renew"]:
+        verb(jobs, message.id, message.claim)
+    else:
+        with pytest.raises((ClaimEnded, NoSuchMessage)):
+            jobs.renew(message, claim=message.claim)
+
+
+def test_in_anothers_claim_nothing_happens(
+    jobs: Queue, dead: Queue, verb: Verb, own: str | None, root: Path, clock: Clock
+) -> None:
+    jobs.put(b"x", id=own)
+    [mine] = jobs.claim(visibility=1)
+    clock.advance(2)
+    [other] = jobs.claim(visibility=60)
+    assert (mine.id, mine.claim) == (other.id, other.claim.replace("c2", "c1"))  # type: ignore[union-attr]
+    before, stamp = tree_of(root), mtime(root, mine.id)
+    with pytest.raises(ClaimEnded, match=mine.id):
+        verb(jobs, mine.id, mine.claim)
+    assert (tree_of(root), mtime(root, mine.id)) == (before, stamp)
+    assert jobs.ack(other, claim=other.claim) == 1
+
+
+def test_in_a_claim_that_was_released_nothing_happens(
+    jobs: Queue, dead: Queue, verb: Verb, own: str | None, root: Path
+) -> None:
+    jobs.put(b"x", id=own)
+    [message] = jobs.claim()
+    jobs.release(message)
+    before = tree_of(root)
+    with pytest.raises(ClaimEnded):
+        verb(jobs, message.id, message.claim)
+    assert tree_of(root) == before
+
+
+def test_a_release_with_a_delay_ends_the_claim(
+    jobs: Queue, dead: Queue, verb: Verb, clock: Clock
+) -> None:
+    jobs.put(b"x")
+    [message] = jobs.claim(visibility=30)
+    jobs.release(message, 30)  # to the very moment at which the claim would have ended
+    with pytest.raises(ClaimEnded):
+        verb(jobs, message.id, message.claim)
+
+
+def test_in_the_claim_of_a_message_that_is_gone_it_is_not_there(
+    jobs: Queue, dead: Queue, verb: Verb
+) -> None:
+    jobs.put(b"x")
+    [message] = jobs.claim()
+    jobs.remove(message)
+    if verb is VERBS["ack"]:
+        assert verb(jobs, message.id, message.claim) == 0
+    else:
+        with pytest.raises(NoSuchMessage):
+            verb(jobs, message.id, message.claim)
+
+
+def test_a_delayed_message_is_in_no_claim(jobs: Queue, dead: Queue, verb: Verb) -> None:
+    message_id = jobs.put(b"x", delay=60)
+    jobs.spool.deliver()
+    with pytest.raises(ClaimEnded):
+        verb(jobs, message_id, "c0-00")
+
+
+@pytest.mark.parametrize("name", ["", "c1", "1-47", "c1-7", "c01-47", "c100-47", "c1-47 ", "*"])
+def test_what_is_no_name_is_refused(jobs: Queue, dead: Queue, verb: Verb, name: str) -> None:
+    with pytest.raises(InvalidValue, match=r"claim: .* is no claim; expected") as error:
+        verb(jobs, "x", name)
+    assert error.value.field == "claim"
+
+
+def test_renewals_keep_the_name(jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    [message] = jobs.claim(visibility=30)
+    for step in range(50):
+        clock.advance(0.0137)
+        asked = round((clock.now + 30 + step) * 1000)
+        deadline = round(jobs.renew(message, 30 + step, claim=message.claim) * 1000)
+        assert asked <= deadline <= asked + 99
+    for anyone in (lambda: jobs.renew(message.id, 5.5), lambda: extend(jobs, message)):
+        anyone()
+        assert jobs.renew(message, 3, claim=message.claim)
+
+
+def extend(jobs: Queue, message: Message) -> None:
+    verb = jobs.spool.unsynced.renew_at_least
+    assert jobs.spool.complete(verb("jobs", [message.id], 70.077)) == [True]
+
+
+def test_an_uncounted_release_lets_the_next_claim_have_another_name(
+    jobs: Queue, clock: Clock
+) -> None:
+    jobs.put(b"x")
+    names = []
+    for _ in range(3):
+        [message] = jobs.claim(visibility=30)  # the clock stands still
+        assert message.deliveries == 1
+        names.append(message.claim)
+        jobs.spool.complete(jobs.spool.unsynced.release_unseen(message))
+    assert len({names[0], names[1]}) == len({names[1], names[2]}) == 2
+
+
+def test_beyond_the_count_the_next_claim_has_another_name(
+    jobs: Queue, root: Path, clock: Clock
+) -> None:
+    message_id = jobs.put(b"x")
+    jobs.spool.deliver()
+    stamp = jobs.spool.context.stamps.encode(message_id, int(clock.now * 1000), 99)
+    os.utime(root / "queues" / "jobs" / message_id, ns=(stamp, stamp))
+    [first] = jobs.claim(visibility=1)
+    clock.advance(2)
+    [second] = jobs.claim(visibility=30)
+    assert first.deliveries == second.deliveries == 99
+    with pytest.raises(ClaimEnded):
+        jobs.ack(first, claim=first.claim)
+    assert jobs.ack(second, claim=second.claim) == 1
+
+
+def test_a_message_that_comes_back_from_the_dead_letters_has_another_name(
+    jobs: Queue, dead: Queue, clock: Clock
+) -> None:
+    jobs.put(b"x")
+    [first] = jobs.claim(visibility=30)
+    jobs.bury(first)
+    dead.move_to("jobs")
+    [second] = jobs.claim(visibility=30)
+    assert (first.deliveries, second.deliveries) == (1, 1)
+    with pytest.raises(ClaimEnded):
+        jobs.release(first, claim=first.claim)
+
+
+def test_a_copy_without_times_has_lost_the_claim(jobs: Queue, root: Path) -> None:
+    message_id = jobs.put(b"x")
+    [message] = jobs.claim(visibility=30)
+    os.utime(root / "delay" / f"jobs:{message_id}")
+    with pytest.raises(ClaimEnded):
+        jobs.ack(message, claim=message.claim)
+
+
+def test_of_each_message_is_told_what_became_of_it(jobs: Queue) -> None:
+    jobs.put_many([b"%d" % n for n in range(4)])
+    mine, gone, released, other = jobs.claim(4)
+    jobs.remove(gone)
+    jobs.release(released)
+    told = jobs.ack_each([mine, gone, released, other.id])
+    assert told == ["removed", "missing", "ended", "removed"]
+    assert jobs.ack_each([released.id, mine.id], [None, "c1-00"]) == ["removed", "missing"]
+    assert jobs.counts().total == 0
+    with pytest.raises(InvalidValue, match="claims: must be as many"):
+        jobs.ack_each([mine], [])
+    with pytest.raises(InvalidValue, match="claim: belongs to one message"):
+        jobs.ack("a", "b", claim="c1-00")
+
+
+def test_a_message_acts_in_its_own_claim(jobs: Queue, dead: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    [mine] = jobs.claim(visibility=1)
+    clock.advance(2)
+    [other] = jobs.claim(visibility=60)
+    for act in (mine.ack, mine.renew, mine.release, mine.bury):
+        with pytest.raises(ClaimEnded):
+            act()
+    assert other.ack()
+
+
+def test_a_with_that_was_too_slow_says_so(jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    others = []
+
+    def work() -> None:
+        with jobs.claim_one(visibility=1):
+            clock.advance(2)
+            others.extend(jobs.claim(visibility=60))
+
+    with pytest.raises(ClaimEnded):
+        work()
+    assert [other.ack() for other in others] == [True]
+
+
+def test_where_no_count_is_kept_any_claim_fits(root: Path, clock: Clock) -> None:
+    with Spool(root, sync="none", clock=clock) as spool:
+        spool.context.stamps.coarse = True
+        jobs = spool.queue("jobs", create=True)
+        jobs.put(b"x")
+        clock.advance(60)  # every time counts as a deadline
+        [message] = jobs.claim(visibility=30)
+        assert message.claim == "c0-00"
+        jobs.renew(message, 60, claim="c7-47")
+        assert jobs.ack(message, claim=message.claim) == 1
+
+
+def test_what_is_removed_in_a_claim_is_unlinked_where_there_is_no_room(jobs: Queue) -> None:
+    jobs.put(b"x")
+    [message] = jobs.claim()
+    tree = jobs.spool.tree
+    full = OSError(28, "No space left on device")
+    with mock.patch.object(type(tree), "move", side_effect=full):
+        assert jobs.ack(message, claim=message.claim) == 1
+    assert tree_of(Path(tree.root)) == {"new": [], "delay": [], "queues/jobs": []}
+
+
+def test_a_mover_that_waits_for_the_hold_takes_nothing(jobs: Queue, clock: Clock) -> None:
+    """From the look at the stamp to the rename nobody ends the timer."""
+    jobs.put(b"x")
+    [message] = jobs.claim(visibility=1)
+    clock.advance(2)
+    move = type(jobs.spool.tree).move
+    others = []
+
+    def slowly(*of: object) -> bool:
+        with Spool(jobs.spool.tree.root, sync="none", clock=clock) as other:
+            other.deliver()
+            others.append(other.queue("jobs").claim())
+        return move(*of)  # type: ignore[arg-type]
+
+    with mock.patch.object(type(jobs.spool.tree), "move", slowly):
+        assert jobs.ack(message, claim=message.claim) == 1
+    assert others == [[]]
+
+
+def test_names_are_read_as_they_are_written() -> None:
+    stamps = Stamps()
+    for deliveries, digits in ((1, 0), (9, 9), (10, 10), (99, 99)):
+        deadline_ms = 1_750_000_000_000 + digits
+        name = claim_name(stamps, deliveries, deadline_ms)
+        assert check_claim(name) == name == f"c{deliveries}-{digits:02d}"
+        later = of_same_claim(Stamp(deadline_ms, deliveries), int(time.time() * 1000))
+        assert claim_name(stamps, deliveries, later) == name
