@@ -28,6 +28,7 @@ from tests.harness.suite import PATIENCE_S, eventually
 
 T = TypeVar("T")
 _ID = re.compile(r"(?:p[0-9]{2}\.)?[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_CLAIM = re.compile(r"\b(c[0-9]{1,2})-[0-9]{2}\b")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{12}Z")
 _EXPIRY = re.compile(r"\.x[0-9a-f]+")
 
@@ -209,6 +210,6 @@ class Inside:
 
 
 def alike(text: str) -> str:
-    """A text with all ids that the server makes, and all moments, made alike."""
+    """A text with all ids that the server makes, moments and names of claims made alike."""
     text = _EXPIRY.sub(".xEXPIRY", _ID.sub("ID", text))
-    return _MOMENT.sub("MOMENT", text)
+    return _CLAIM.sub(r"\1-NN", _MOMENT.sub("MOMENT", text))

@@ -103,7 +103,7 @@ class Rival:
             time.sleep(0.1)
 
     def renew(self, queue: str, id: str, visibility: float) -> float:
-        return self._spool.complete(self._spool.unsynced.renew(queue, id, visibility))
+        return self._spool.complete(self._spool.unsynced.renew(queue, id, visibility)).deadline
 
     def remove(self, queue: str, id: str) -> bool:
         [was_there] = self._spool.complete(self._spool.unsynced.remove(queue, [id]))

@@ -128,7 +128,7 @@ def test_a_delayed_message_is_in_no_claim(jobs: Queue, dead: Queue, verb: Verb) 
 
 @pytest.mark.parametrize("name", ["", "c1", "1-47", "c1-7", "c01-47", "c100-47", "c1-47 ", "*"])
 def test_what_is_no_name_is_refused(jobs: Queue, dead: Queue, verb: Verb, name: str) -> None:
-    with pytest.raises(InvalidValue, match=r"claim: .* is no claim; expected") as error:
+    with pytest.raises(InvalidValue, match=r"claim: .* is no claim; expected a name") as error:
         verb(jobs, "x", name)
     assert error.value.field == "claim"
 

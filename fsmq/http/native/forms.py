@@ -118,7 +118,7 @@ REASON = query(
 
 CLAIM_NAME = Parameter(
     CLAIM,
-    "the claim that is meant, as a fetch has told it: if it has ended, nothing is done",
+    "the claim that is meant, as the answer to it told: if it has ended, nothing is done",
     text(PATTERN),
     "header",
 )

@@ -29,7 +29,7 @@ def check_claim(name: str, field: str = "claim") -> str:
     """Return the name of a claim; raise InvalidValue if it cannot be one."""
     if not _NAME.fullmatch(name):
         raise InvalidValue(
-            field, f"{name[:50]!r} is no claim; expected what a fetch has told, such as c1-47"
+            field, f"{name[:50]!r} is no claim; expected a name like c1-47"
         )
     return name
 
