@@ -26,6 +26,17 @@ class Fact:
     headers: tuple[str | None, dict[str, str]] = (None, {})
 
 
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _apart(before: float | None, deadline: float) -> float:
+    """A deadline whose last two digits are others than those before."""
+    if before is None or (_ms(before) - _ms(deadline)) % 100:
+        return deadline
+    return (_ms(deadline) + 1) / 1000
+
+
 @dataclass
 class Model:
     """One queue of the model."""
@@ -60,11 +71,33 @@ class Models:
         return round(self.clock() + seconds, 3)
 
     def take(self, name: str, message_id: str, visibility: float) -> Fact:
-        """What a claim makes of a message."""
+        """What a claim or a renewal makes of a message."""
         fact = self.queues[name].messages[message_id]
-        fact.deliveries += fact.state is not DELAY
-        fact.state, fact.deadline = DELAY, self.deadline(visibility)
+        fact.deadline = self.next_deadline(fact, visibility)
+        if fact.state is not DELAY:
+            fact.state, fact.deliveries = DELAY, min(fact.deliveries + 1, 99)
         return fact
+
+    def next_deadline(self, fact: Fact, visibility: float) -> float:
+        """A renewal keeps the last two digits, which name its claim; another claim may not."""
+        asked, before = self.deadline(visibility), fact.deadline
+        if before is None:
+            return asked
+        if fact.state is DELAY:
+            return (_ms(asked) + (_ms(before) - _ms(asked)) % 100 * bool(fact.deliveries)) / 1000
+        return _apart(before, asked) if fact.deliveries == 99 or before < 0.1 else asked
+
+    def end_claim(self, fact: Fact) -> None:
+        """The claim leaves nothing but its digits, in 1970."""
+        if fact.deliveries and fact.deadline is not None:
+            fact.deadline = _ms(fact.deadline) % 100 / 1000
+        else:
+            fact.deadline = self.clock()
+
+    def put_off(self, fact: Fact, delay: float) -> None:
+        """Release with a delay: the claim ends, and so do its digits."""
+        deadline = self.deadline(delay)
+        fact.deadline = _apart(fact.deadline, deadline) if fact.deliveries else deadline
 
     def claim(self, name: str, count: int, visibility: float) -> list[str]:
         """Claim the first ones that are ready, and remove the expired ones before them."""
@@ -92,7 +125,8 @@ class Models:
         if message_id in dead.messages:
             return False
         fact = dead.messages[message_id] = self.queues[name].messages.pop(message_id)
-        fact.state, fact.deliveries, fact.deadline = READY, 0, self.clock()
+        self.end_claim(fact)
+        fact.state, fact.deliveries = READY, 0
         return True
 
     def move(

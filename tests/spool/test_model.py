@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from fsmq.spool import (
+    ClaimEnded,
     DuplicateMessage,
     NoSuchMessage,
     NoSuchQueue,
@@ -274,7 +275,7 @@ class SpoolMachine(RuleBasedStateMachine):
                 queue.release(message_id, delay)
         elif delay:
             queue.release(message_id, delay)
-            fact.deadline = self.models.deadline(delay)
+            self.models.put_off(fact, delay)
         elif not self.model(name).is_used_up(fact):
             queue.release(message_id)
             fact.state = READY
@@ -283,6 +284,41 @@ class SpoolMachine(RuleBasedStateMachine):
         else:
             with pytest.raises(Unavailable):
                 queue.release(message_id)
+
+    @rule(
+        name=existing,
+        which=which,
+        how=st.sampled_from(["ack", "renew", "release", "back off"]),
+        mine=st.booleans(),
+    )
+    def act_in_a_claim(self, name: str, which: int, how: str, mine: bool) -> None:
+        """In the claim that holds a message, or in the one before."""
+        if name not in self.queues:
+            return
+        message_id = self.some_id(which, name)
+        fact = self.model(name).messages.get(message_id)
+        deliveries, deadline = (fact.deliveries, fact.deadline) if fact else (0, None)
+        digits = round((deadline or 0) * 1000) % 100
+        is_held = fact is not None and fact.state is DELAY and deliveries > 0 and mine
+        claim = f"c{deliveries if mine else deliveries % 99 + 1}-{digits:02d}"
+        queue = self.queue(name)
+        if fact is None or not is_held:
+            with pytest.raises(ClaimEnded if fact is not None else NoSuchMessage):
+                queue.renew(message_id, claim=claim)
+            [told] = queue.ack_each([message_id], [claim])
+            assert told == ("missing" if fact is None else "ended")
+        elif how == "ack":
+            del self.model(name).messages[message_id]
+            assert queue.ack(message_id, claim=claim) == 1
+        elif how == "renew":
+            renewed = self.models.take(name, message_id, 9.75).deadline
+            assert queue.renew(message_id, 9.75, claim=claim) == renewed
+        elif how == "back off":
+            queue.release(message_id, 2, claim=claim)
+            self.models.put_off(fact, 2)
+        elif not self.model(name).is_used_up(fact):
+            queue.release(message_id, claim=claim)
+            fact.state = READY
 
     @rule(name=existing, which=which)
     def remove(self, name: str, which: int) -> None:

@@ -255,7 +255,8 @@ class CrashingMachine(SpoolMachine):
     def die_at_taking(
         self, verb: Callable[[Spool], object], name: str, message_id: str, at: int
     ) -> None:
-        deadline = self.models.deadline(VISIBILITY_S)
+        fact = self.model(name).messages[message_id]
+        deadline = self.models.next_deadline(fact, VISIBILITY_S)
 
         def stamped() -> None:
             fact = self.model(name).messages[message_id]
@@ -287,7 +288,8 @@ class CrashingMachine(SpoolMachine):
             """The count has been set to 0, and the message has not gone yet."""
             self.queues.setdefault(DEAD, Model())
             fact = self.model(name).messages[message_id]
-            fact.deliveries, fact.deadline = 0, self.clock.now
+            self.models.end_claim(fact)
+            fact.deliveries = 0
 
         def dead_letters_made() -> None:
             self.queues.setdefault(DEAD, Model())

@@ -147,9 +147,9 @@ class ReusingMachine(SpoolMachine):
                     spool.complete(spool.unsynced.release_unseen(message))
         for claim in given:
             if self.models.is_claim(name, *claim):
+                self.models.end_claim(claim.fact)
                 claim.fact.state = READY
                 claim.fact.deliveries -= 1
-                claim.fact.deadline = self.models.deadline(0)
 
     # -- a consumer --------------------------------------------------------------------------------
 
@@ -191,7 +191,10 @@ class ReusingMachine(SpoolMachine):
             return False
         is_others = claim.fact.state is DELAY and claim.fact.deliveries != claim.deliveries
         if not is_others:
+            is_renewal = claim.fact.state is DELAY
             self.models.take(name, claim.id, KEPT_S)
+            if is_renewal:  # a batch has no need of the names of claims
+                claim.fact.deadline = self.models.deadline(KEPT_S)
         return not is_others
 
     @precondition(lambda self: self.stalled is None and self.batches)

@@ -28,9 +28,7 @@ def claim_name(stamps: Stamps, deliveries: int, deadline_ms: int) -> str:
 def check_claim(name: str, field: str = "claim") -> str:
     """Return the name of a claim; raise InvalidValue if it cannot be one."""
     if not _NAME.fullmatch(name):
-        raise InvalidValue(
-            field, f"{name[:50]!r} is no claim; expected a name like c1-47"
-        )
+        raise InvalidValue(field, f"{name[:50]!r} is no claim; expected a name like c1-47")
     return name
 
 
