@@ -174,6 +174,36 @@ def test_a_claim_is_renewed_while_the_command_runs(
     eventually(lambda: fsmq.counts("jobs") == {})
 
 
+def test_the_command_of_a_removed_message_is_ended_if_wanted(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    message_id = fsmq.out("put", "jobs", "--body=x").strip()
+    script = "trap 'touch ended; exit 0' TERM; touch started; sleep 1000 & wait"
+    process = worker(script, "--count=1", "--stop-removed")
+    eventually((tmp_path / "started").exists)
+    fsmq("ack", "jobs", message_id)
+    assert settled(process) == f"fsmq: {message_id}: it was removed: its command is ended\n"
+    assert (tmp_path / "ended").exists()
+
+
+def test_what_another_consumer_has_by_now_is_left_to_it(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    message_id = fsmq.out("put", "jobs", "--body=x").strip()
+    process = worker("touch started; read go < gate", "--count=1", "--visibility=1h")
+    eventually((tmp_path / "started").exists)
+    fsmq("release", "jobs", message_id)
+    [other] = fsmq.lines("get", "jobs", "--wait=20")
+    assert (other["id"], other["deliveries"]) == (message_id, 2)
+    (tmp_path / "gate").write_text("go\n")
+    assert "the claim was lost; another consumer may have it" in settled(process)
+    assert fsmq.counts("jobs") == {"in_flight": 1}
+    fsmq("ack", "jobs", message_id, "--claim", "c1-00", code=3)
+    fsmq("ack", "jobs", message_id, "--claim", other["claim"])
+    assert fsmq.counts("jobs") == {}
+
+
 def test_a_stop_lets_the_command_finish(
     fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
 ) -> None:

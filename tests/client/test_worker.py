@@ -228,6 +228,25 @@ async def test_the_handler_of_a_lost_message_is_told(team: Team, jobs: Any) -> N
     assert await asyncio.to_thread(told.wait, 20)
 
 
+async def test_what_another_consumer_has_by_now_is_left_to_it(team: Team, jobs: Any) -> None:
+    began, finish = threading.Event(), threading.Event()
+
+    async def work(message: Message, claim: Claim) -> None:
+        began.set()
+        await asyncio.shield(asyncio.to_thread(finish.wait, 20))
+
+    put = await jobs.put(b"x")
+    worker = team.start(jobs.name, work, visibility=60, concurrency=1)
+    await eventually_on_loop(began.is_set)
+    await jobs.release(put)  # by someone who names no claim; the worker has enough to do
+    [other] = await jobs.claim(visibility=600, wait=20)
+    finish.set()
+    await team.stopped()
+    assert worker.lost == 1
+    assert (await jobs.counts()).in_flight == 1
+    assert await other.ack()
+
+
 async def test_a_stop_lets_handlers_finish_and_takes_nothing_new(team: Team, jobs: Any) -> None:
     began, finish = threading.Event(), threading.Event()
     done = []
