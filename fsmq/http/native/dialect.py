@@ -9,6 +9,7 @@ from fsmq.spool.errors import FsmqError
 from ..dialect import Dialect
 from ..problems import problem
 from ..service.service import Service
+from .acks import Acks
 from .batch import Batches
 from .by_id import ById
 from .channels import Channels
@@ -31,7 +32,7 @@ class NativeDialect(Dialect):
     def __init__(self, service: Service) -> None:
         super().__init__(service)
         for part in (
-            *(Queues, Messages, Batches, Looks, HistoryOfQueues, ById, Topics, Moves, Logs),
+            *(Queues, Messages, Batches, Acks, Looks, HistoryOfQueues, ById, Topics, Moves, Logs),
             *(Channels, Schedules, Cluster),
         ):
             part(service).add_routes(self.router)

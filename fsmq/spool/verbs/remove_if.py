@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..durability.unfinished import exists
-from ..errors import is_full, unavailable
+from ..errors import unavailable
 from ..layout.claim_names import check_claim, is_claimed
 from ..layout.names import check_id, check_queue, facts
 from ..layout.transitions import (
@@ -26,7 +26,7 @@ from ..layout.transitions import (
     State,
 )
 from .latch import Latched, latch_patiently
-from .removal import remove_one
+from .removal import remove_from, remove_one
 
 # What became of a message; "ended": its claim had, and nothing was done.
 Acked: TypeAlias = Literal["removed", "missing", "ended"]
@@ -94,13 +94,8 @@ def _remove_held(context: Context, latched: Latched, queue: str, message_id: str
     if facts(message_id).created_ms is None:
         # An own id may be used again. That other message must not be removed in its stead.
         return latched.move(context, REMOVE_DELAY, queue, message_id) is not None
-    try:
-        if tree.move(REMOVE_DELAY, queue, message_id):
-            return True
-    except OSError as error:
-        if not is_full(error):
-            raise
-        return tree.unlink(tree.path(State.DELAY, queue, message_id))
+    if remove_from(tree, (REMOVE_DELAY,), queue, message_id):
+        return True
     if not tree.network:
         return False
     # A network filesystem may have renamed it and yet answered ENOENT, if its server restarted.
