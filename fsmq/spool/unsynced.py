@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .context import Context, Pending
-from .layout.claim_names import check_claim
+from .layout.claim_names import Renewal, check_claim
 from .layout.filters import Filter
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
@@ -13,7 +13,6 @@ from .layout.steps import finish
 from .verbs import by_id, dedup, put, receive, release, removal, remove_if, upsert
 from .verbs import claim as claims
 from .verbs import publish as publishing
-from .verbs.claim import Renewal
 from .verbs.publish import ToLog
 from .verbs.put import Batch
 from .verbs.remove_if import Acked

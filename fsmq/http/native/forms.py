@@ -16,7 +16,7 @@ from fsmq.spool.errors import (
     InvalidValue,
     NoSuchMessage,
 )
-from fsmq.spool.layout.claim_names import PATTERN
+from fsmq.spool.layout.claim_names import PATTERN, Renewal
 from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, check_reason
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import (
@@ -28,7 +28,6 @@ from fsmq.spool.layout.names import (
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
 from fsmq.spool.layout.stamps import MAX_COUNT
 from fsmq.spool.unsynced import Unsynced
-from fsmq.spool.verbs.claim import Renewal
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ...wire import MAX_WAIT_S, moment, quote_id

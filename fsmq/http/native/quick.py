@@ -15,8 +15,8 @@ from aiohttp.web import Response
 
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import ClaimEnded, FsmqError, Unavailable
+from fsmq.spool.layout.claim_names import Renewal
 from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.verbs.claim import Renewal
 from fsmq.spool.verbs.remove_if import Acked
 
 from ..lane.groups import by_queue, each

@@ -7,6 +7,7 @@ Another claim of the same message has another count, or, where that cannot be, o
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from ..errors import InvalidValue
 from .stamps import Stamp, Stamps
@@ -18,6 +19,16 @@ _NAME = re.compile(PATTERN)
 ANY = "*"
 # Where the filesystem keeps no count, nothing tells one claim from another.
 _UNTOLD = "c0-00"
+
+
+class Renewal(NamedTuple):
+    """What a renewal came to: the new deadline in Unix seconds, and the name of the claim.
+
+    claim: None of a delay, which nobody has claimed.
+    """
+
+    deadline: float
+    claim: str | None
 
 
 def claim_name(stamps: Stamps, deliveries: int, deadline_ms: int) -> str:

@@ -11,12 +11,11 @@ import os
 import stat
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import NoSuchMessage, as_unavailable
-from ..layout.claim_names import claim_name, of_next_claim
+from ..layout.claim_names import Renewal, claim_name, of_next_claim
 from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
 from ..layout.stamps import MAX_COUNT, Stamp
@@ -141,16 +140,6 @@ def _claims_of(
     of_disk = [e for e in faults.values() if room <= 0 or not isinstance(e, PermissionError)]
     if of_disk and not won:
         raise of_disk[0]
-
-
-class Renewal(NamedTuple):
-    """What a renewal came to: the new deadline in Unix seconds, and the name of the claim.
-
-    claim: None of a delay, which nobody has claimed.
-    """
-
-    deadline: float
-    claim: str | None
 
 
 def renew(
