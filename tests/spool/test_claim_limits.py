@@ -54,6 +54,19 @@ def test_delayed_messages_are_not_in_flight(jobs: Queue) -> None:
     assert jobs.claim() == []
 
 
+def test_a_message_that_was_released_with_a_delay_is_in_flight_until_then(
+    jobs: Queue, clock: Clock
+) -> None:
+    put(jobs, 2)
+    jobs.configure(max_in_flight=1)
+    [held] = jobs.claim()
+    held.release(10)
+    assert jobs.counts().in_flight == 1
+    assert jobs.claim() == []
+    clock.advance(11)
+    assert len(jobs.claim()) == 1
+
+
 def test_a_renewed_claim_counts_as_long_as_it_holds(jobs: Queue, clock: Clock) -> None:
     put(jobs, 2)
     jobs.configure(max_in_flight=1)
