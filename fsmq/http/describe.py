@@ -158,39 +158,51 @@ class Operation:
             return self.defaults
         known = self.query
         texts: dict[str, str] = {}
-        many: dict[ManyParameters, dict[str, str]] = {}
         pairs = parse_qsl(
             raw_query, keep_blank_values=True, errors="surrogateescape", max_num_fields=None
         )
         for name, text in pairs:
-            family = self._family_of(name)
-            if family is None and name not in known:
+            if name not in known:
                 choice = f"expected one of: {', '.join(known)}" if known else "expected none"
                 raise InvalidValue(name[:100], f"unknown parameter; {choice}")
             if name in texts:
                 raise InvalidValue(name, "is given twice")
             texts[name] = text
-            if family is not None:
-                many.setdefault(family, {})[name[len(family.begin) :]] = text
         values = Values()
         for name, parameter in known.items():
-            if isinstance(parameter, ManyParameters):
-                values[parameter] = many.get(parameter, parameter.default)
-            elif name in texts or parameter.required:
+            if name in texts or parameter.required:
                 values[parameter] = parameter.parse(name, texts.get(name, ""))
             else:
                 values[parameter] = parameter.default
         return values
 
-    def _family_of(self, name: str) -> ManyParameters | None:
-        for parameter in self._families:
-            if name.startswith(parameter.begin) and len(name) > len(parameter.begin):
-                return parameter
-        return None
+
+@dataclass(frozen=True, kw_only=True)
+class OperationWithMany(Operation):
+    """One that takes parameters whose names begin alike, too; others pay nothing for them."""
+
+    many: ManyParameters
 
     @cached_property
-    def _families(self) -> tuple[ManyParameters, ...]:
-        return tuple(p for p in self.parameters if isinstance(p, ManyParameters))
+    def query(self) -> Mapping[str, QueryParameter[Any]]:
+        return {**super().query, self.many.name: self.many}
+
+    def read(self, raw_query: str) -> Values:
+        """The values of a request's query; see :meth:`Operation.read`."""
+        begin = self.many.begin
+        found: dict[str, str] = {}
+        others: list[str] = []
+        for part in raw_query.split("&"):
+            for name, text in parse_qsl(part, keep_blank_values=True, errors="surrogateescape"):
+                if not name.startswith(begin) or name == begin:
+                    others.append(part)
+                elif name in found:
+                    raise InvalidValue(name, "is given twice")
+                else:
+                    found[name] = text
+        values = Values(super().read("&".join(others)))
+        values[self.many] = {name[len(begin) :]: text for name, text in found.items()}
+        return values
 
 
 # What a request asks for whose route is not known.

@@ -38,6 +38,7 @@ from ..describe import (
     Header,
     Kind,
     Operation,
+    OperationWithMany,
     array,
     as_it_is,
     json_object,
@@ -118,11 +119,12 @@ class Batches(Handlers):
         router.add("GET", "/{queue}/peek", self.peek, self.PEEK)
         router.add("POST", "/{queue}/batch", self.post, self.BATCH)
 
-    PEEK = Operation(
+    PEEK = OperationWithMany(
         id="peek",
         tag="Messages",
         summary="Look at the messages in one state, without claiming them",
-        parameters=(QUEUE, OF_STATE, COUNT, AFTER, ATTRIBUTES, CONTAINS, OLDER_THAN, BUDGET),
+        parameters=(QUEUE, OF_STATE, COUNT, AFTER, CONTAINS, OLDER_THAN, BUDGET, ATTRIBUTES),
+        many=ATTRIBUTES,
         answers={
             200: Answer(
                 "The messages in their order; `next` is the `after` with which to go on, null"

@@ -110,12 +110,13 @@ def look(
             return None
         if wanted is not None and not _may_fit(wanted, fd):
             return None
+        is_first = budget.is_first
         content = finish(read(context, fd, found.st_size, known, budget))
         dead = dead_letter.read(fd)
     finally:
         os.close(fd)
     if wanted is not None and wanted.contains not in content.body:
-        budget.forget()
+        budget.forget(max(found.st_size, len(content.body)), is_first=is_first)
         return None
     stamp = context.stamps.decode(message_id, found.st_mtime_ns)
     if stamp is not None and state is State.NEW:

@@ -41,7 +41,6 @@ class Budget:
         self._room = room
         self._spare = 0  # taken, and not used by any message yet
         self._is_first = True
-        self._last = (0, True)  # what the last message uses, and whether it was the first
 
     def need(self, size: int) -> None:
         """Make sure that the next message may have ``size`` bytes. Raises NoRoom."""
@@ -56,15 +55,21 @@ class Budget:
             if self._spare < size + _MESSAGE_BYTES:
                 self.need(size)
             self._spare -= size + _MESSAGE_BYTES
-            self._last = (size + _MESSAGE_BYTES, self._is_first)
             self._is_first = False
 
-    def forget(self) -> None:
-        """Count the last message as not read: nobody keeps it, and the next may have its bytes."""
+    @property
+    def is_first(self) -> bool:
+        """Whether no message has been read."""
+        return self._is_first
+
+    def forget(self, size: int, *, is_first: bool) -> None:
+        """Count a message of ``size`` bytes as not read: the next one may have its bytes.
+
+        is_first: what the budget's ``is_first`` was before.
+        """
         if self._room is not None:
-            size, self._is_first = self._last
-            self._spare += size
-            self._last = (0, self._is_first)
+            self._spare += size + _MESSAGE_BYTES
+            self._is_first = is_first
 
     def close(self) -> None:
         """Return the bytes that were not used."""
