@@ -229,7 +229,7 @@ class Client:
     def bury_if(self, message_id: str) -> None:
         with self._in_claim("bury", message_id) as op:
             verb = self.spool.unsynced.bury
-            self.complete(verb(Q, message_id, self.names[message_id]))
+            self.complete(verb(Q, message_id, claim=self.names[message_id]))
             self._must(op, message_id, model.buries(Q, message_id))
 
     def remove_if(self, message_id: str) -> None:
