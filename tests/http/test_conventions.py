@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from typing import Any
 
@@ -179,3 +181,126 @@ async def test_every_path_tells_its_methods(client: aiohttp.ClientSession, queue
         assert {method.upper() for method in methods} | {"OPTIONS"} <= allowed
         assert not any(name.lower().startswith("access-control") for name in asked.headers)
     assert (await ask(client, "OPTIONS", "/a/b/c/d/e")).status == 404
+
+
+BATCH = "application/cloudevents-batch+json"
+NEEDED = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
+
+
+async def post_events(client: aiohttp.ClientSession, queue: str, content: Any) -> Any:
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    headers = {"Content-Type": f"{BATCH}; charset=utf-8"}
+    return await ask(client, "POST", f"/{queue}/batch", data=data, headers=headers)
+
+
+async def claim_events(client: aiohttp.ClientSession, queue: str, count: int = 100) -> Any:
+    path = f"/{queue}/messages?wait=5&count={count}"
+    answer = await ask(client, "GET", path, headers={"Accept": BATCH})
+    assert answer.headers["Content-Type"] == BATCH
+    return answer.json
+
+
+@pytest.mark.parametrize(
+    ("event", "back"),
+    [
+        ({"data": {"a": [1, None]}}, {"datacontenttype": "application/json"}),
+        ({"data": "text", "datacontenttype": "text/plain"}, {}),
+        ({"data": "text", "datacontenttype": "application/x+json"}, {}),
+        ({"data": 7, "datacontenttype": "application/json"}, {}),
+        ({"data_base64": "/w=="}, {}),
+        ({"data_base64": "/w==", "datacontenttype": "image/png"}, {}),
+        ({}, {}),
+        ({"data": None, "subject": 'Zürich 50% "x"\n'}, {"data": ...}),
+        ({"time": "2026-11-23T12:00:00Z", "dataschema": "urn:x", "traceparent": PARENT}, {}),
+        ({"flag": True, "number": -7, "text": "7"}, {"flag": "true", "number": "-7"}),
+    ],
+)
+async def test_an_event_of_a_batch_comes_back(
+    client: aiohttp.ClientSession, queue: str, event: dict[str, Any], back: dict[str, Any]
+) -> None:
+    stored = await post_events(client, queue, [{**NEEDED, **event}])
+    assert stored.status == 201
+    [found] = await claim_events(client, queue)
+    ours = {name: found.pop(name) for name in list(found) if name.startswith("fsmq")}
+    assert ours.keys() == {"fsmqid", "fsmqclaim", "fsmqdeliveries", "fsmqdeadline"}
+    expected = {**NEEDED, **event, **back}
+    assert found == {name: value for name, value in expected.items() if value is not ...}
+    assert (ours["fsmqid"], ours["fsmqdeliveries"]) == (stored.json["ids"][0], 1)
+    headers = {"X-Message-Claim": ours["fsmqclaim"]}
+    path = f"/{queue}/messages/{ours['fsmqid']}"
+    removed = await ask(client, "DELETE", path, headers=headers)
+    assert removed.status == 202
+
+
+async def test_a_binary_event_in_a_batch_and_the_other_way_round(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    headers = {**EVENT, "Content-Type": "text/plain", "traceparent": PARENT}
+    await ask(client, "POST", f"/{queue}/messages", data=b"x", headers=headers)
+    [found] = await claim_events(client, queue)
+    assert (found["subject"], found["data"], found["traceparent"]) == ("Zürich", "x", PARENT)
+    assert found["id"] == EVENT["ce-id"]
+    await post_events(client, queue, [{**NEEDED, "subject": "Zürich", "data": 1}])
+    fetched = await fetch(client, queue)
+    assert (fetched.headers["ce-subject"], fetched.body) == ("Z%C3%BCrich", b"1")
+    assert fetched.headers["Content-Type"] == "application/json"
+
+
+async def test_what_is_no_event_is_made_one(client: aiohttp.ClientSession, queue: str) -> None:
+    structured = {**NEEDED, "data": {"x": 1}}
+    await ask(client, "POST", f"/{queue}/messages?priority=1", data=b"plain")
+    for body in (json.dumps(structured).encode(), b"no JSON"):
+        headers = {"Content-Type": "application/cloudevents+json"}
+        await ask(client, "POST", f"/{queue}/messages?priority=2", data=body, headers=headers)
+    large = json.dumps({"x": "y" * 200_000}).encode()
+    headers = {"Content-Type": "application/json"}
+    await ask(client, "POST", f"/{queue}/messages?priority=3", data=large, headers=headers)
+    found: list[Any] = []
+    while len(found) < 4:
+        found += await claim_events(client, queue)
+    plain, same, broken, big = sorted(found, key=lambda event: event["fsmqid"])
+    assert plain["type"] == "fsmq.message"
+    assert (plain["source"], plain["id"]) == (f"/{queue}", plain["fsmqid"])
+    assert (plain["data_base64"], plain["time"][:2]) == ("cGxhaW4=", "20")
+    assert structured.items() <= same.items()
+    assert base64.b64decode(broken["data_base64"]) == b"no JSON"
+    assert base64.b64decode(big["data_base64"]) == large
+    assert all(NEEDED.keys() <= event.keys() for event in found)
+    empty = await ask(client, "GET", f"/{queue}/messages", headers={"Accept": BATCH})
+    assert empty.status == 204
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        *((b"[", None), (b"{}", None), ([], "events"), ([7], "event")),
+        *(([{**NEEDED, name: None}], name) for name in NEEDED),
+        *(([{**NEEDED, name: 7}], name) for name in NEEDED),
+        ([{**NEEDED, "specversion": "0.3"}], "specversion"),
+        ([{**NEEDED, "my_ext": "x"}], "my_ext"),
+        ([{**NEEDED, "Upper": "x"}], "Upper"),
+        ([{**NEEDED, "deep": {}}], "deep"),
+        ([{**NEEDED, "number": 1.5}], "number"),
+        ([{**NEEDED, "data": 1, "data_base64": "YQ=="}], "data"),
+        ([{**NEEDED, "data_base64": "?"}], "data_base64"),
+        ([{**NEEDED, "datacontenttype": 1}], "datacontenttype"),
+        ([{**NEEDED, "ext": "x" * 70_000}], "attributes"),
+    ],
+)
+async def test_bad_events(
+    client: aiohttp.ClientSession, queue: str, content: Any, field: str | None
+) -> None:
+    good = [NEEDED] if isinstance(content, list) and content else []
+    refused = await post_events(client, queue, good + content if good else content)
+    assert (refused.status, refused.json.get("field")) == (400, field)
+    assert refused.json.get("index") == (1 if good else None)
+    assert (await ask(client, "GET", f"/{queue}/peek?state=new")).json["messages"] == []
+
+
+async def test_a_large_event_keeps_its_data(client: aiohttp.ClientSession, queue: str) -> None:
+    data = {"x": 'é"' * 400_000, "y": ["z" * 400_000, 1]}
+    for event in ({"data": data}, {"data": data["x"], "datacontenttype": "text/plain"}):
+        assert (await post_events(client, queue, [{**NEEDED, **event}])).status == 201
+        fetched = await fetch(client, queue)
+        is_json = fetched.headers["Content-Type"] == "application/json"
+        assert (json.loads(fetched.body) if is_json else fetched.body.decode()) == event["data"]

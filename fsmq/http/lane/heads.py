@@ -19,7 +19,7 @@ from fsmq.spool.errors import FsmqError
 from ..describe import Values
 from ..guard.access import bearer
 from ..guard.origin import Origins
-from ..routing.headers import CLAIM, kept_headers, named_claim, prefers_json
+from ..routing.headers import CLAIM, kept_headers, named_claim, prefers_json, wants_events
 
 if TYPE_CHECKING:
     from .lane import Verb
@@ -163,6 +163,8 @@ class Heads:
             kept = kept_headers(headers)
             claim = named_claim(headers)
         except FsmqError:
+            return None
+        if wants_events(headers.get(hdrs.ACCEPT)):
             return None
         in_json = prefers_json(headers.get(hdrs.ACCEPT))
         return Fields(None if length is None else int(length), token, in_json, kept, claim)

@@ -28,7 +28,8 @@ from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded
 from ..routing.call import Call
 from ..routing.router import Router
-from .batch import IDS, elements_in
+from .batch import IDS
+from .batch_bodies import elements_in
 
 ACKED = array(
     {

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-from collections.abc import Iterator
-from json import JSONDecoder
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
@@ -52,12 +48,13 @@ from ..describe import (
 )
 from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded
-from ..problems import UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
-from ..routing.json_reader import LongText, Reader
+from ..routing.headers import EVENTS
 from ..routing.router import Router
 from ..service.looks import MAX_BUDGET_S, SEARCH_S, Search
+from . import events
+from .batch_bodies import are_strings, body_in, elements_in
 from .forms import DELAY, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 
 
@@ -108,8 +105,6 @@ NEW_MESSAGE = record(
     anyOf=[{"required": ["body"]}, {"required": ["body_base64"]}],
 )
 _FIELDS = NEW_MESSAGE["properties"].keys()
-
-_decoder = JSONDecoder()
 
 
 class Batches(Handlers):
@@ -169,7 +164,10 @@ class Batches(Handlers):
         parameters=(QUEUE,),
         body=Body(
             f"the messages, at most {MAX_BATCH_BYTES} bytes",
-            {JSON: array(NEW_MESSAGE, minItems=1, maxItems=MAX_BATCH)},
+            {
+                JSON: array(NEW_MESSAGE, minItems=1, maxItems=MAX_BATCH),
+                EVENTS: {**events.SCHEMA, "maxItems": MAX_BATCH},
+            },
             required=True,
         ),
         answers={
@@ -185,7 +183,9 @@ class Batches(Handlers):
         call.read()
         settings = self._spool.settings(queue)
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
-        messages = await self._service.beside(len(body), new_messages, body)
+        are_events = call.request.content_type == EVENTS
+        read = events.new_messages if are_events else new_messages
+        messages = await self._service.beside(len(body), read, body)
         try:
             ids = await self._service.put(queue, messages, settings)
         except (InvalidValue, MessageTooLarge, DuplicateMessage) as error:
@@ -239,52 +239,6 @@ def some_ids(body: bytes) -> list[str]:
     return ids
 
 
-def elements_in(body: bytes, name: str, within: str | None = None) -> Iterator[Any]:
-    """The elements of an array, which is all of a body, or the one member of an object.
-
-    Raises:
-        UnreadableBody, InvalidValue
-    """
-    reader = Reader(body, _decoder)
-    number = 0
-    try:
-        for element in _elements(reader, name, within):
-            number += 1
-            if number > MAX_BATCH:
-                break
-            yield element
-        else:
-            reader.end()
-    except (ValueError, RecursionError) as error:
-        raise UnreadableBody(f"the body is not JSON: {error}") from None
-    if not 1 <= number <= MAX_BATCH:
-        many = "more" if number else "none"
-        raise InvalidValue(name, f"{many} are given; one batch takes 1 to {MAX_BATCH}")
-
-
-def _elements(reader: Reader, name: str, within: str | None) -> Iterator[Any]:
-    if reader.first() != ("[" if within is None else "{"):
-        # It may be no JSON at all. Not skipped: that reads on however many values there are.
-        reader.value()
-        what = f"the {name} are not a JSON array" if within is None else _not_alone(within)
-        raise UnreadableBody(what)
-    if within is None:
-        yield from reader.elements()
-        return
-    number = 0
-    for member in reader.members():
-        number += 1
-        if member != within or number > 1:
-            raise UnreadableBody(_not_alone(within))
-        yield from _elements(reader, name, None)
-    if not number:
-        raise UnreadableBody(_not_alone(within))
-
-
-def _not_alone(member: str) -> str:
-    return f'the body is not a JSON object with the one member "{member}"'
-
-
 def _new_message(described: Any) -> NewMessage:
     if not isinstance(described, dict):
         raise InvalidValue("message", "is not a JSON object")
@@ -309,26 +263,3 @@ def _new_message(described: Any) -> NewMessage:
         content_type=given.get("content_type"),
         attributes=attributes,
     )
-
-
-def body_in(given: dict[str, Any]) -> bytes:
-    text, encoded = given.get("body"), given.get("body_base64")
-    if (text is None) == (encoded is None):
-        raise InvalidValue("body", "is missing: give either body or body_base64")
-    if encoded is None:
-        if not isinstance(text, str | LongText):
-            raise InvalidValue("body", "must be a string (JSON must be encoded as a string)")
-        try:
-            return text.encode()
-        except UnicodeEncodeError:
-            raise InvalidValue("body", "contains an unpaired surrogate") from None
-    try:
-        if isinstance(encoded, LongText):
-            return encoded.from_base64()
-        return base64.b64decode(encoded, validate=True)
-    except (TypeError, ValueError, binascii.Error) as error:
-        raise InvalidValue("body_base64", f"is not base64: {error}") from None
-
-
-def are_strings(attributes: dict[str, Any]) -> bool:
-    return all(isinstance(value, str) for value in attributes.values())

@@ -13,7 +13,7 @@ from fsmq.spool.verbs.put import MAX_BATCH
 
 from ..describe import array, integer, or_null, record, text
 from ..problems import UnreadableBody
-from .batch import are_strings, body_in, elements_in
+from .batch_bodies import are_strings, body_in, elements_in
 from .log_forms import MAX_OFFSET
 
 NEW_MESSAGE = record(

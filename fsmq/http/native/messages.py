@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import (
@@ -38,8 +39,9 @@ from ..problem_answers import OF_BODIES, guarded
 from ..problems import KeyReused, SlowBody, UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
-from ..routing.headers import kept_headers, named_claim
+from ..routing.headers import EVENTS, kept_headers, named_claim, wants_events
 from ..routing.router import Router
+from . import events
 from .forms import (
     ATTRIBUTES,
     BURY,
@@ -151,11 +153,12 @@ class Messages(Handlers):
             200: Answer(
                 "One message as it was posted, with any content type; or, with `count` or"
                 " `Accept: application/json`, JSON with 1 to `count` messages and without"
-                " these headers",
+                " these headers; with `Accept: application/cloudevents-batch+json` they are events",
                 {
                     **BYTES,
                     "*/*": {},
                     JSON: record({"messages": array(MESSAGE, minItems=1, maxItems=MAX_CLAIMS)}),
+                    EVENTS: {**events.SCHEMA, "maxItems": MAX_CLAIMS},
                 },
                 {
                     name: Header(header.description, header.schema)
@@ -171,12 +174,15 @@ class Messages(Handlers):
         queue = call.queue("receive")
         given = call.read()
         count = given[COUNT]
-        call.in_json = count is not None or call.wants_json
+        as_events = wants_events(call.request.headers.get(hdrs.ACCEPT))
+        call.in_json = as_events or count is not None or call.wants_json
         messages = await self._service.receiver.claim(
             call, queue, count or 1, given[VISIBILITY], given[WAIT]
         )
         if not messages:
             return Response(status=204)
+        if as_events:
+            return events.in_events(messages)
         if call.in_json:
             return in_json(messages)
         return as_posted(messages[0])

@@ -16,6 +16,7 @@ ATTRIBUTE = "X-Message-Attribute-"
 # CloudEvents in the binary mode.
 TRACE = frozenset(("traceparent", "tracestate"))
 EVENT = "ce-"
+EVENTS = "application/cloudevents-batch+json"
 _event = re.compile(r"ce-[a-z0-9]{1,64}")
 _ATTRIBUTE = ATTRIBUTE.lower()
 CLAIM = "X-Message-Claim"
@@ -68,6 +69,11 @@ def named_claim(headers: MultiMapping[str]) -> str | None:
     if len(names) > 1:
         raise InvalidValue(CLAIM, "is given twice")
     return check_claim(names[0], CLAIM) if names else None
+
+
+def wants_events(accept: str | None) -> bool:
+    """Whether ``Accept`` asks for messages as a batch of events."""
+    return accept is not None and EVENTS in accept.lower()
 
 
 def prefers_json(accept: str | None) -> bool:

@@ -40,6 +40,9 @@ class LongText:
     def __init__(self, parts: Sequence[str]) -> None:
         self._parts = parts
 
+    def __str__(self) -> str:
+        return "".join(self._parts)
+
     def encode(self) -> bytes:
         """The text in UTF-8. Raises UnicodeEncodeError."""
         return b"".join([part.encode() for part in self._parts])
