@@ -15,6 +15,7 @@ from fsmq import InvalidValue
 from fsmq.spool import Spool
 from fsmq.spool.layout.uuids import derived_uuid7
 from fsmq.spool.records.life import LifeReader, LifeStep
+from fsmq.spool.records.life_words import details, gap, label, span
 
 NOW_MS = 1_795_277_400_000
 
@@ -198,3 +199,19 @@ def test_a_step_is_what_its_line_says() -> None:
     line = step(1.234, "moved", "x", size=5, deliveries=2, claim_ms=1500, host="a", via="mover")
     line |= {"from": "a", "to": "b", "was": "y"}
     assert LifeStep.from_json({"v": 1, **line}).as_json() == line
+
+
+def test_a_life_without_its_beginning_is_told() -> None:
+    delivered = LifeStep.from_json(step(0, "delivered", "x", via="mover"))
+    accepted = LifeStep.from_json(step(0.001, "accepted", "x", via="native", size=5))
+    claimed = LifeStep.from_json(step(1, "claimed", "x", deliveries=2, claim_ms=30_000))
+    moved = LifeStep.from_json(step(2, "moved", "y", "there", **{"from": "jobs", "was": "x"}))
+    assert gap([delivered, accepted, claimed]) is None
+    assert "its first steps are not" in str(gap([delivered, claimed]))
+    assert "it is not" in str(gap([]))
+    assert (label(claimed, 5), details(claimed)) == ("claimed, 2 of 5", "for 30.0 s")
+    assert details(accepted) == "by native, 5 B"
+    assert details(moved) == "from jobs to there as y"
+    assert [span(s) for s in (0.0021, 3, 150, 9000, 300_000)] == [
+        *("2 ms", "3.0 s", "2.5 min", "2.5 h", "3.5 d"),
+    ]
