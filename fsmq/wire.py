@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote_to_bytes
 from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.layout.message import Message
 from fsmq.spool.log.record import LogMessage, entry
+from fsmq.spool.moves.order import Move
 
 # A fetch waits no longer; who wants to wait longer asks again.
 MAX_WAIT_S = 20.0
@@ -101,6 +102,42 @@ def from_json(queue: str, found: dict[str, Any]) -> Message:
 
 def _dead_letter(found: dict[str, Any]) -> DeadLetter:
     return DeadLetter(found["queue"], found["reason"], found["deliveries"], seconds(found["at"]))
+
+
+def move_as_json(move: Move) -> dict[str, Any]:
+    """A move in the background for a JSON answer."""
+    return {
+        "move": move.ref,
+        "from": move.source,
+        "to": move.target or None,
+        "redrive": move.redrive,
+        "in_flight": move.in_flight,
+        "rate": move.rate,
+        "status": move.status,
+        "total": move.total,
+        "moved": move.moved,
+        "conflicts": move.conflicts,
+        "no_origin": move.no_origin,
+        "error": move.error,
+    }
+
+
+def move_from_json(found: dict[str, Any]) -> Move:
+    """The move that :func:`move_as_json` wrote. Raises KeyError, TypeError."""
+    return Move(
+        found["move"],
+        found["from"],
+        found["to"] or "",
+        in_flight=found["in_flight"],
+        redrive=found["redrive"],
+        rate=found["rate"],
+        status=found["status"],
+        total=found["total"],
+        moved=found["moved"],
+        conflicts=found["conflicts"],
+        no_origin=found["no_origin"],
+        error=found["error"],
+    )
 
 
 # -- logs ------------------------------------------------------------------------------------------

@@ -82,8 +82,8 @@ def test_the_document_tells_the_ranges_of_parameters(operations: dict[str, Any])
         assert request, section[:40]
         parameters = {p["name"]: p["schema"] for p in operations[request[1]].get("parameters", [])}
         for table in re.findall(r"\| parameter \|.*?\n\n", section, re.DOTALL):
-            for name, low, high in re.findall(r"\n\| `(\w+)` \|.*?(\d+) to (\d+) \|", table):
-                assert parameters[name]["minimum"] == int(low), (request[1], name)
+            for name, low, high in re.findall(r"\n\| `(\w+)` \|.*?([\d.]+) to (\d+) \|", table):
+                assert parameters[name]["minimum"] == float(low), (request[1], name)
                 assert parameters[name]["maximum"] == int(high), (request[1], name)
                 checked.append(name)
     assert {"delay", "priority", "ttl", "visibility", "wait", "count"} <= set(checked)

@@ -22,6 +22,8 @@ COMMANDS = {
         "find": "fsmq.cli.find:find",
         "life": "fsmq.cli.life:life",
         "mv": "fsmq.cli.mv:mv",
+        "redrive": "fsmq.cli.redrive:redrive",
+        "moves": "fsmq.cli.redrive:moves",
         "purge": "fsmq.cli.queues:purge",
     },
     "Queues": {

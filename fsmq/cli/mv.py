@@ -23,6 +23,7 @@ from fsmq.words import many
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @at_option
 @click.option("--in-flight", is_flag=True, help="Also move claimed and delayed messages.")
+@click.option("--rate", type=float, metavar="N", help="At most this many messages a second.")
 @click.option("--create", is_flag=True, help="Create the TARGET if it is missing.")
 @json_option
 def mv(
@@ -31,13 +32,14 @@ def mv(
     ids: Sequence[str],
     at: str | None,
     in_flight: bool,
+    rate: float | None,
     create: bool,
     as_json: bool,
 ) -> None:
     """Move messages to another queue: all that are ready, or some.
 
     \b
-    fsmq mv jobs.dead jobs              try buried messages again
+    fsmq mv jobs slow                   all that are ready
     fsmq mv jobs slow 019a… 019b…       only these
 
     Each message moves by one rename, with its id, age and deliveries. Claimed and delayed
@@ -53,7 +55,9 @@ def mv(
             opened = place.queue(one)
             total = len(ids) or opened.counts().total
             with bar("moving", total, wanted=not as_json) as show:
-                done = opened.move_to(other, only=ids or None, in_flight=in_flight, progress=show)
+                done = opened.move_to(
+                    other, only=ids or None, in_flight=in_flight, rate=rate, progress=show
+                )
             moved = Moved(moved.moved + done.moved, moved.conflicts + done.conflicts)
     if as_json:
         output.document({"source": source, "target": target, **moved._asdict()})

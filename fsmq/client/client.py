@@ -19,6 +19,7 @@ from urllib3.exceptions import (
 )
 
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.moves.order import Move
 from fsmq.spool.records.history import Moment
 from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.views.places import Place
@@ -28,6 +29,7 @@ from .exchange import Answer, Pause, Request, Verb
 from .log import ClientLog
 from .log_verbs import LogVerbs
 from .looks import LookVerbs
+from .moves import MoveVerbs
 from .options import Options
 from .queue import ClientQueue
 from .schedules import ClientSchedule, ScheduleVerbs
@@ -123,6 +125,39 @@ class Client:
     def delete_queue(self, name: str) -> None:
         """Delete a queue and all its messages. Raises NoSuchQueue."""
         self.run(self.verbs.delete_queue(name))
+
+    # -- moves in the background -----------------------------------------------------------------
+
+    def begin_redrive(self, dead: str, *, to: str | None = None, rate: float | None = None) -> Move:
+        """Order a redrive of all ready messages of a dead-letter queue; some process makes it.
+
+        to: the queue to which all go; None: each to the queue from which it was buried. rate: at
+        most so many a second.
+
+        Raises InvalidValue, Unavailable.
+        """
+        return self.run(MoveVerbs(self.verbs).begin_redrive(dead, to, rate))
+
+    def find_move(self, ref: str) -> Move | None:
+        """How far a move is; None if there is none. Raises Unavailable."""
+        return self.run(MoveVerbs(self.verbs).find_move(ref))
+
+    def moves(self, count: int = 100) -> list[Move]:
+        """All moves in progress, and the last of those that have ended; the newest first.
+
+        count: at most so many of both, 1 to 1000, but all of the first.
+
+        Raises InvalidValue, Unavailable.
+        """
+        return self.run(MoveVerbs(self.verbs).moves(count))
+
+    def stop_move(self, ref: str) -> Move | None:
+        """End a move early: what has moved stays. How far it is; None if there is none.
+
+        It is still in progress where another process works on it that takes its time.
+        Raises Unavailable.
+        """
+        return self.run(MoveVerbs(self.verbs).stop_move(ref))
 
     # -- topics ----------------------------------------------------------------------------------
 

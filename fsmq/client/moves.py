@@ -6,29 +6,25 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.names import check_id, check_queue
-from fsmq.spool.verbs.move import Moved
-from fsmq.wire import quote_id
+from fsmq.spool.layout.settings import check_number
+from fsmq.spool.layout.throttle import check_rate
+from fsmq.spool.moves.order import MAX_LISTED, Move
+from fsmq.spool.verbs.move import Moved, check_only
+from fsmq.spool.verbs.redrive import Redriven
+from fsmq.wire import move_from_json, quote_id
 
+from .errors import UnexpectedAnswer, error_of
 from .exchange import Pause, Verb
-from .incoming import member
+from .incoming import member, parsed
 from .verbs import MAX_COUNT, Verbs
 
 # How soon a move is asked how far it has come; later it is asked after a tenth of its time.
 _FIRST_LOOK_S = 0.02
 _LONGEST_PAUSE_S = 1.0
-
-
-class MoveState(NamedTuple):
-    """How far a move has come. ``status``: in_progress, complete or error."""
-
-    status: str
-    moved: int
-    conflicts: int
-    error: str | None
 
 
 class MoveVerbs:
@@ -46,6 +42,7 @@ class MoveVerbs:
         progress: Callable[[int], None],
         delayed: bool = False,
         count: int | None = None,
+        rate: float | None = None,
     ) -> Verb[Moved]:
         """A second try after a lost answer does not find, nor count, what the first has moved."""
         check_queue(target, "target")
@@ -57,43 +54,115 @@ class MoveVerbs:
             "in_flight": "true" if in_flight else None,
             "delayed": "true" if delayed else None,
             "count": None if count is None else str(count),
+            "rate": _rate(rate),
         }
+        check_only(only, rate)
         if only is not None:
-            ids = [quote_id(check_id(source, message_id)) for message_id in dict.fromkeys(only)]
-            return (yield from self._some(path, parameters, ids, progress))
+            return Moved(*(yield from self._some(source, path, parameters, only, progress)))
         answer = yield from self._verbs.done("POST", path, parameters)
-        state = yield from self._end(str(member(answer, "move")), progress)
-        if state.error is not None and not (yield from self._verbs.has_queue(target)):
+        move = yield from self._end(str(member(answer, "move")), progress)
+        if move.error is not None and not (yield from self._verbs.has_queue(target)):
             raise NoSuchQueue(target)
-        if state.error is not None and not state.conflicts:
-            raise Unavailable(f"the move stopped: {state.error}")
-        return Moved(state.moved, state.conflicts)
+        if move.error is not None and not move.conflicts:
+            raise Unavailable(f"the move stopped: {move.error}")
+        return Moved(move.moved, move.conflicts)
+
+    def redrive(
+        self,
+        dead: str,
+        only: Sequence[str] | None,
+        to: str | None,
+        rate: float | None,
+        progress: Callable[[int], None],
+    ) -> Verb[Redriven]:
+        """A second try after a lost answer does not find, nor count, what the first has moved."""
+        check_only(only, rate)
+        if only is not None:
+            path, parameters = _redrive(dead, to, None)
+            return Redriven(*(yield from self._some(dead, path, parameters, only, progress)))
+        order = yield from self.begin_redrive(dead, to, rate)
+        move = yield from self._end(order.ref, progress)
+        if move.error is not None and to is not None and not (yield from self._verbs.has_queue(to)):
+            raise NoSuchQueue(to)
+        return Redriven(move.moved, move.conflicts, move.no_origin)
+
+    def begin_redrive(self, dead: str, to: str | None, rate: float | None) -> Verb[Move]:
+        """A second try after a lost answer orders another one, which finds what is left."""
+        path, parameters = _redrive(dead, to, rate)
+        answer = yield from self._verbs.done("POST", path, parameters)
+        ref = str(member(answer, "move"))
+        shown = yield from self._verbs.done("GET", f"/_moves/{quote_id(ref)}")
+        return _move(parsed(shown), shown.status)
+
+    def find_move(self, ref: str) -> Verb[Move | None]:
+        outcome = yield from self._verbs.outcome("GET", f"/_moves/{quote_id(ref)}")
+        if outcome.answer.status == 404:
+            return None
+        if outcome.answer.status != 200:
+            raise error_of(outcome.answer)
+        return _move(parsed(outcome.answer), outcome.answer.status)
+
+    def moves(self, count: int) -> Verb[list[Move]]:
+        check_number("count", count, 1, MAX_LISTED)
+        answer = yield from self._verbs.done("GET", "/_moves", {"count": count})
+        return [_move(found, answer.status) for found in member(answer, "moves")]
+
+    def stop_move(self, ref: str) -> Verb[Move | None]:
+        """A second try after a lost answer finds it stopped."""
+        outcome = yield from self._verbs.outcome("DELETE", f"/_moves/{quote_id(ref)}")
+        if outcome.answer.status == 404:
+            return None
+        if outcome.answer.status not in (200, 202):
+            raise error_of(outcome.answer)
+        return _move(parsed(outcome.answer), outcome.answer.status)
 
     def _some(
         self,
+        source: str,
         path: str,
         parameters: dict[str, str | None],
-        ids: list[str],
+        only: Sequence[str],
         progress: Callable[[int], None],
-    ) -> Verb[Moved]:
-        waiting = iter(ids)
-        moved = conflicts = 0
+    ) -> Verb[list[int]]:
+        """What the answers count, together, in their order."""
+        waiting = iter([quote_id(check_id(source, one)) for one in dict.fromkeys(only)])
+        counts: dict[str, int] = {"moved": 0, "conflicts": 0}
         while part := list(islice(waiting, MAX_COUNT)):
             body = json.dumps({"ids": part}).encode()
             answer = yield from self._verbs.done("POST", path, parameters, body)
-            moved += member(answer, "moved")
-            conflicts += member(answer, "conflicts")
-            progress(moved)
-        return Moved(moved, conflicts)
+            for name in parsed(answer):
+                counts[name] = counts.get(name, 0) + member(answer, name)
+            progress(counts["moved"])
+        return list(counts.values())
 
-    def _end(self, ref: str, progress: Callable[[int], None]) -> Verb[MoveState]:
+    def _end(self, ref: str, progress: Callable[[int], None]) -> Verb[Move]:
         """Wait for a move's end."""
         started = time.monotonic()
         while True:
             answer = yield from self._verbs.done("GET", f"/_moves/{quote_id(ref)}")
-            state = MoveState(*(member(answer, name) for name in MoveState._fields))
-            progress(state.moved)
-            if state.status != "in_progress":
-                return state
+            move = _move(parsed(answer), answer.status)
+            progress(move.moved)
+            if move.status != "in_progress":
+                return move
             tenth = (time.monotonic() - started) / 10
             yield Pause(min(max(tenth, _FIRST_LOOK_S), _LONGEST_PAUSE_S))
+
+
+def _rate(rate: float | None) -> str | None:
+    return None if rate is None else str(check_rate(rate))
+
+
+def _redrive(dead: str, to: str | None, rate: float | None) -> tuple[str, dict[str, str | None]]:
+    path = f"/{check_queue(dead)}/redrive"
+    if to is not None:
+        check_queue(to, "to")
+        if to == dead:
+            raise InvalidValue("to", "is the same queue as the source")
+    return path, {"to": to, "rate": _rate(rate)}
+
+
+def _move(found: Any, status: int) -> Move:
+    try:
+        return move_from_json(found)
+    except (KeyError, TypeError) as error:
+        raise UnexpectedAnswer(status, f"no move of fsmq: {error!r}") from error

@@ -19,6 +19,7 @@ from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.records.life import Life
 from fsmq.spool.verbs.move import Moved
+from fsmq.spool.verbs.redrive import Redriven
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Counts
 from fsmq.spool.views.wanted import Found
@@ -212,17 +213,43 @@ class ClientQueue(QueueVerbs):
         *,
         only: Sequence[str] | None = None,
         in_flight: bool = False,
+        rate: float | None = None,
         progress: Callable[[int], None] = untold,
     ) -> Moved:
         """Move the messages, or only those of some ids, to another queue; how many it moved.
 
         in_flight: claimed and delayed messages move too, and are ready then.
+        rate: at most so many messages a second, 0.01 to 1000000; not with ``only``.
         progress: called with the number of those moved, now and then.
 
         Raises NoSuchQueue; what has not moved by then stays.
         """
-        move = MoveVerbs(self._verbs).move(self.name, target, only, in_flight, progress)
+        move = MoveVerbs(self._verbs).move(self.name, target, only, in_flight, progress, rate=rate)
         return self._run(move)
+
+    def redrive(
+        self,
+        *,
+        only: Sequence[str] | None = None,
+        to: str | None = None,
+        rate: float | None = None,
+        progress: Callable[[int], None] = untold,
+    ) -> Redriven:
+        """Bring the dead letters of this queue back to where they were buried; how many moved.
+
+        Those that are ready go, with their deliveries counted from 0 again. It goes on after a
+        kill, unless it is of some ids.
+
+        only: the ids of those that go; None is all.
+        to: the queue to which all go; None: each to the queue from which it was buried.
+        rate: at most so many messages a second, 0.01 to 1000000; not with ``only``.
+        progress: called with the number of those moved, now and then.
+
+        Raises NoSuchQueue, also of ``to``.
+        """
+        ids = None if only is None else [id_of(one) for one in only]
+        redrive = MoveVerbs(self._verbs).redrive(self.name, ids, to, rate, progress)
+        return self._run(redrive)
 
     def counts(self) -> Counts:
         """How many messages are new, ready, in flight and delayed."""

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 from .claimed import Claimed, QueueVerbs, id_of, with_claims
 from .context import Pending
 from .durability.sync import Work
-from .errors import FsmqError, as_unavailable
+from .errors import FsmqError, NoSuchQueue, as_unavailable
 from .given import Body, Delay, as_new_message, new_message, seconds_of, untold
 from .layout.message import Message, NewMessage
-from .layout.names import check_id
+from .layout.names import check_id, check_queue
 from .layout.settings import QueueSettings, check_seconds
 from .layout.transitions import DELAY, NEW, QUEUES
 from .records.life import Life, read_life
-from .verbs.move import Moved, move_messages
+from .verbs.move import Moved, check_only, move_messages
 from .verbs.purge import purge
+from .verbs.redrive import Redriven, redrive_messages
 from .verbs.remove_if import Acked
 from .views import browse
 from .views.counts import Counts
@@ -239,11 +240,13 @@ class Queue(QueueVerbs):
         *,
         only: Sequence[str] | None = None,
         in_flight: bool = False,
+        rate: float | None = None,
         progress: Callable[[int], None] = untold,
     ) -> Moved:
         """Move the messages, or only those of some ids, to another queue; how many it moved.
 
         in_flight: claimed and delayed messages move too, and are ready then.
+        rate: at most so many messages a second, 0.01 to 1000000; not with ``only``.
         progress: called with the number of those moved, now and then.
 
         Raises NoSuchQueue; what has not moved by then stays.
@@ -253,9 +256,45 @@ class Queue(QueueVerbs):
         queues = {tree.folder(QUEUES, self.name), tree.folder(QUEUES, target)}
         work = Work(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
         moved = move_messages(
-            context, self.name, target, only=only, in_flight=in_flight, progress=progress
+            context, self.name, target, only=only, in_flight=in_flight, rate=rate, progress=progress
         )
         return self.spool.complete(Pending(work, lambda: moved))
+
+    def redrive(
+        self,
+        *,
+        only: Sequence[str] | None = None,
+        to: str | None = None,
+        rate: float | None = None,
+        progress: Callable[[int], None] = untold,
+    ) -> Redriven:
+        """Bring the dead letters of this queue back to where they were buried; how many moved.
+
+        Those that are ready go, with their deliveries counted from 0 again. It goes on after a
+        kill, unless it is of some ids.
+
+        only: the ids of those that go; None is all.
+        to: the queue to which all go; None: each to the queue from which it was buried.
+        rate: at most so many messages a second, 0.01 to 1000000; not with ``only``.
+        progress: called with the number of those moved, now and then.
+
+        Raises NoSuchQueue, also of ``to``.
+        """
+        spool = self.spool
+        check_only(only, rate)
+        if to is not None:
+            check_queue(to, "to")
+        if only is not None:
+            ids = [id_of(one) for one in only]
+            return spool.complete(redrive_messages(spool.context, self.name, ids, to, progress))
+        for queue in (self.name, to):
+            if queue is not None and not spool.has_queue(queue):
+                raise NoSuchQueue(queue)
+        order = spool.begin_redrive(self.name, to=to, rate=rate)
+        made = spool.make_move(order.ref, lambda move: progress(move.moved)) or order
+        if made.error is not None and to is not None and not spool.has_queue(to):
+            raise NoSuchQueue(to)
+        return Redriven(made.moved, made.conflicts, made.no_origin)
 
     def counts(self) -> Counts:
         """How many messages are new, ready, in flight and delayed."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from . import moves, reaper
+from . import reaper
 from .context import Context, Pending
 from .durability.sync import Syncer, SyncMode
 from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, as_unavailable, unavailable
@@ -29,7 +29,7 @@ from .layout.tree import Tree
 from .log.logs import Logs
 from .looks import LooksOfSpool
 from .mover.delivery import Delivery
-from .moves import Move
+from .moves.moves_of_spool import MovesOfSpool
 from .queue import Queue
 from .records import peers
 from .records.journal import Journal, is_kept
@@ -62,7 +62,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
     return context, filesystem
 
 
-class Spool(LooksOfSpool, SchedulesOfSpool):
+class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
     """An opened spool.
 
     root: the folder; it and its parts are created where missing (unless ``create`` is False).
@@ -298,40 +298,6 @@ class Spool(LooksOfSpool, SchedulesOfSpool):
             InvalidValue, NoSuchTopic, Unavailable
         """
         return self.context.topics.unsubscribe(topic, queue)
-
-    # -- moves of whole queues --------------------------------------------------------------------
-
-    def begin_move(
-        self,
-        source: str,
-        target: str,
-        *,
-        dedup: bool = False,
-        in_flight: bool = True,
-        delayed: bool = False,
-        count: int | None = None,
-    ) -> Move:
-        """Order a move of all messages to another queue; some process makes it.
-
-        dedup: both are dedup queues. in_flight: claimed and delayed messages move, too, and are
-        ready then. delayed: those that nobody has claimed move, too, and stay delayed. count: so
-        many move, those that would be claimed last; None is all.
-
-        Raises InvalidValue, Unavailable.
-        """
-        what = moves.What(dedup=dedup, in_flight=in_flight, delayed=delayed, count=count)
-        return moves.begin(self.context, source, target, what)
-
-    def find_move(self, ref: str) -> Move | None:
-        """How far a move is; None if there is none. Raises Unavailable."""
-        return moves.find(self.context, ref)
-
-    def make_moves(self, stop: Callable[[], bool] = lambda: False) -> int:
-        """Make the moves that nobody works on; how many were completed. Raises Unavailable.
-
-        mq does so beside its other work; a program that runs alone calls this.
-        """
-        return moves.MoveRunner(self.context, self.syncer, stop).run()
 
     # -- durability ------------------------------------------------------------------------------
 

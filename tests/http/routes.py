@@ -39,6 +39,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "partitioned": (),
     "priority": (),
     "queue": (),
+    "rate": (),
     "reason": (),
     "release": (),
     "shards": ("true",),

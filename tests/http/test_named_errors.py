@@ -28,7 +28,16 @@ from tests.http.keyfile import add_key
 
 # What takes away, or makes, what others ask for has its turn after them, in this order.
 LATE = [
-    *("move", "purge", "remove", "unsubscribe", "delete_queue", "delete_topic"),
+    *(
+        "move",
+        "redrive",
+        "stop_move",
+        "purge",
+        "remove",
+        "unsubscribe",
+        "delete_queue",
+        "delete_topic",
+    ),
     *("create_queue", "create_topic"),
     *("delete_schedule", "define_schedule"),
     *("done_one", "done", "seek", "delete_channel", "delete_log", "create_channel", "create_log"),
@@ -46,6 +55,7 @@ GOOD = {
     "batch": ("", b'[{"body": "x", "id": "m"}]'),
     "ack": ("", b'{"ids": ["none"]}'),
     "move": ("to=other", b""),
+    "redrive": ("to=other", b""),
     "post": ("id=m", b"x"),
     "publish": ("", b"x"),
     "put_by_id": ("", b'[{"body": "x", "id": "new"}]'),

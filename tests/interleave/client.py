@@ -324,6 +324,11 @@ class Client:
             op.often = [model.moves_any(op, source, target, True)]
             self.spool.make_moves()
 
+    def redrive(self, *ids: str) -> None:
+        with self.asking(f"redrive {ids or 'all'}") as op:
+            op.often = [model.redrives(op, Q)]
+            Queue(self.spool, DEAD).redrive(only=ids or None)
+
     # -- topics ----------------------------------------------------------------------------------
 
     def subscribe(self, queue: str = Q) -> None:

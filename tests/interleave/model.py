@@ -455,6 +455,18 @@ def moves_any(op: Operation, source: str, target: str, hidden: bool) -> Effect:
     return effect
 
 
+def redrives(op: Operation, queue: str) -> Effect:
+    """A dead letter that is ready goes back, and its deliveries count from 0 again."""
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        for m in world.within(DEAD) if queue in world.queues else ():
+            if m.until <= now and not any(o.put < op.number for o in world.named(queue, m.id)):
+                home = m._replace(queue=queue, until=0, by=0, count=0, moved=op.number)
+                yield world.replaced(m, home)
+
+    return effect
+
+
 def pulls_any(write: str, read: str) -> Effect:
     """A message of a dedup queue is shown, under an id that is new."""
     return lambda world, now: [

@@ -48,6 +48,8 @@ _QUICK_MORE = {
     "claim": ("drop events",),
     "census": ("drop events",),
     "move": ("put", "delete the other queue"),
+    "redrive": ("claim dead letters", "claim, release dead letters", "put", "redrive"),
+    "redrive some": ("claim, release dead letters", "delete queue"),
     "make moves": ("delete the other queue",),
     "purge": ("claim", "claim and give back", "release"),
     "put delayed": ("restart mover, claim",),

@@ -170,6 +170,16 @@ def dying(s: Scene) -> None:
     s.other.bury_used_up()
 
 
+def buried(s: Scene) -> None:
+    """x is a dead letter, and has been claimed and released since."""
+    held(s)
+    s.other.bury_used_up(9)
+    s.one.bury(X)
+    s.other.claim(queue=DEAD)
+    s.pass_time(SHORT_S + 1)
+    s.deliver()
+
+
 # -- the verbs -------------------------------------------------------------------------------------
 
 
@@ -237,6 +247,8 @@ VERBS: dict[str, Verb] = {
     "move": Verb(lambda s: s.one.move(), everywhere),
     "move what is not hidden": Verb(lambda s: s.one.move(hidden=False), everywhere),
     "make moves": Verb(lambda s: s.one.make_moves(), move_ordered),
+    "redrive": Verb(lambda s: s.one.redrive(), buried),
+    "redrive some": Verb(lambda s: s.one.redrive(X), buried),
     "subscribe": Verb(
         lambda s: s.one.subscribe(), lambda s: s.one.spool.create_topic(TOPIC), "topic"
     ),
@@ -322,6 +334,12 @@ def move_back(s: Scene) -> None:
     s.other.move(OTHER, Q)
 
 
+def claim_dead_letters(s: Scene) -> None:
+    s.other.claim(9, queue=DEAD)
+    s.pass_time(SHORT_S + 1)
+    s.deliver()
+
+
 def delete_other(s: Scene) -> None:
     s.other.delete_queue(OTHER)
 
@@ -389,6 +407,9 @@ _QUEUE: dict[str, Step] = {
     "move away, put, deliver": steps(move_away, put_again),
     "make moves": steps(lambda s: s.other.order_move(), lambda s: s.other.make_moves()),
     "delete the other queue": delete_other,
+    "redrive": lambda s: s.other.redrive(),
+    "claim dead letters": lambda s: s.other.claim(9, queue=DEAD),
+    "claim, release dead letters": claim_dead_letters,
     "configure": lambda s: s.other.configure(max_depth=50),
     "bury used up": lambda s: s.other.bury_used_up(),
     "bury used up, lapse": steps(lambda s: s.other.bury_used_up(), lapse),

@@ -20,6 +20,7 @@ def main() -> None:
     ]
     for step in steps:
         step[1].pop("data", None)
+        step[1].pop("value", None)
     print(json.dumps(steps))
 
 

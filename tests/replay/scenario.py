@@ -17,6 +17,7 @@ from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import check
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
+from tests.replay.dead import DEAD_VERBS, GRAVE, fill_dead, problem
 from tests.replay.given import GIVEN, ID_VERBS, Outcome, fill_given, fill_new
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
@@ -57,11 +58,11 @@ class Scenario:
 
 
 @cache
-def first_tree(wide: bool, given: bool = False) -> tuple[Files, float]:
+def first_tree(wide: bool, given: bool = False, dead: bool = False) -> tuple[Files, float]:
     """The tree that scenarios begin with, and its time in Unix seconds.
 
     wide: with a dedup queue and queues to be moved; those that need none are told faster without.
-    given: with queues that have an index.
+    given: with queues that have an index. dead: with dead letters.
     """
     clock = Clock()
     clock.advance(AHEAD_S)
@@ -77,6 +78,8 @@ def first_tree(wide: bool, given: bool = False) -> tuple[Files, float]:
             spool.create_queue(SIDE)
             if given:
                 fill_given(spool)
+            if dead:
+                fill_dead(spool, HOLD_S)
             for topic in ("news", "quiet"):
                 spool.create_topic(topic)
             for queue in (JOBS, SIDE):
@@ -119,7 +122,8 @@ def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str]
         died there, or the disk is slow. No one was told that these were done.
     """
     told = [*verbs, *others]
-    first, now = first_tree(not WIDE.isdisjoint(told), not set(ID_VERBS).isdisjoint(told))
+    kinds = (WIDE, set(ID_VERBS), set(DEAD_VERBS))
+    first, now = first_tree(*(not kind.isdisjoint(told) for kind in kinds))
     clock = Clock()
     clock.now = now
     with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-replay-") as folder:
@@ -246,6 +250,7 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
     outcome = _claim_by_id(spool, clock, promised)
     is_wide = spool.has_queue(THERE)
     dups = _poll(spool, clock, promised) if is_wide else []
+    _check_dead(spool, promised)
     bodies = _drain(spool, clock, promised)
     if is_wide:
         _check_dups(promised, dups + _poll(spool, clock, promised))
@@ -281,6 +286,11 @@ def _claim_by_id(spool: Spool, clock: Clock, promised: Promised) -> Outcome | No
 def _check_by_id(outcome: Outcome | None) -> None:
     if outcome is not None and (problem := outcome.problem()):
         raise Broken(problem)
+
+
+def _check_dead(spool: Spool, promised: Promised) -> None:
+    if spool.has_queue(GRAVE) and (wrong := problem(spool, promised.dead)):
+        raise Broken(wrong)
 
 
 def _check_topics(spool: Spool, root: Path, promised: Promised) -> None:

@@ -24,7 +24,7 @@ FAMILIES = {
     "renew": ("renew", "renew_ready"),
     "release": ("release",),
     "divide": ("divide_batch", "retry_batch"),
-    "bury": ("bury_batch",),
+    "bury": ("bury_batch", "dead_bury"),
     "remove": ("remove_held", "remove_ready", "remove_new", "commit_batch"),
     "purge": ("purge", "purge_at_once"),
     "delete a queue": ("delete_queue", "delete_queue_at_once"),
@@ -43,6 +43,7 @@ FAMILIES = {
     "dedup purge": ("dedup_purge", "dedup_purge_at_once"),
     "order a move": ("order_move",),
     "move": ("move",),
+    "redrive": ("dead_redrive", "dead_redrive_some", "dead_order"),
     "upsert": ("id_upsert_new", "id_upsert", "id_ensure"),
     "claim by id": ("id_claim", "id_claim_new"),
     "renew by id": ("id_renew",),
@@ -58,6 +59,7 @@ NOT_ITS_OWN = {
     "dedup poll": ("new",),
     "dedup ack": ("new",),
     "move": ("queues", "remove"),
+    "redrive": ("new", "delay"),  # of the burial, or of the mover
     "bury": ("queues", "config"),  # of the setting that it needs
     # A second name takes the first one along here, which is more than is promised of filesystems.
     # What it removes has no link any more: a claim, or fsck, removes it if it is back.

@@ -30,6 +30,7 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import commit, is_committed
 from fsmq.spool.staging.part import Job, Part
 from fsmq.spool.verbs import dedup, removal
+from tests.replay.dead import DEAD_VERBS, DeadPromise, DoesDead
 from tests.replay.given import ID_VERBS, DoesIds, GivenPromise
 from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock
@@ -98,12 +99,13 @@ class Promised:
     done: set[int] = field(default_factory=set)
     doomed: set[bytes] = field(default_factory=set)
     by_id: GivenPromise = field(default_factory=GivenPromise)
+    dead: DeadPromise = field(default_factory=DeadPromise)
 
 
 Effect = Callable[[Promised], None]
 
 
-class Doer(DoesIds):
+class Doer(DoesIds, DoesDead):
     """Does verbs on a spool, and marks before and after each what it changes."""
 
     def __init__(self, spool: Spool, recorder: Recorder, clock: Clock) -> None:
@@ -687,7 +689,7 @@ WIDE = frozenset(
         "move",
     )
 )  # verbs that need a dedup queue, or queues to be moved
-VERBS = (*VERBS, *sorted(WIDE), *ID_VERBS)
+VERBS = (*VERBS, *sorted(WIDE), *ID_VERBS, *DEAD_VERBS)
 
 
 def _at_once() -> AbstractContextManager[object]:

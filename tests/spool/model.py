@@ -24,6 +24,7 @@ class Fact:
     deliveries: int = 0
     deadline: float | None = None  # Unix seconds; None: no stamp was set
     headers: tuple[str | None, dict[str, str]] = (None, {})
+    buried_from: str | None = None  # the queue from which it was buried last
 
 
 def _ms(seconds: float) -> int:
@@ -127,7 +128,28 @@ class Models:
         fact = dead.messages[message_id] = self.queues[name].messages.pop(message_id)
         self.end_claim(fact)
         fact.state, fact.deliveries = READY, 0
+        fact.buried_from = name
         return True
+
+    def redrive(self, name: str, to: str | None) -> tuple[int, int, int]:
+        """Bring what is ready to a queue, or home; how many moved, conflict, and have no home."""
+        moved = conflicts = no_origin = 0
+        for message_id in self.queues[name].ids(READY):
+            fact = self.queues[name].messages[message_id]
+            target = to or fact.buried_from
+            if target is None or target == name or target not in self.queues:
+                no_origin += 1
+            elif message_id in self.queues[target].messages:
+                conflicts += 1
+            else:
+                self.queues[target].messages[message_id] = self.queues[name].messages.pop(
+                    message_id
+                )
+                if fact.deliveries:
+                    self.end_claim(fact)
+                    fact.deliveries = 0
+                moved += 1
+        return moved, conflicts, no_origin
 
     def move(
         self,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State, moves
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
+from fsmq.spool.moves import order as moves
 from fsmq.spool.views.browse import peek_all
 from tests.spool.helpers import Clock, tree_of, visible
 
@@ -282,7 +283,7 @@ def test_a_move_that_ends_while_it_is_looked_for_is_found(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = spool.begin_move("jobs", "other")
-    load = moves._load
+    load = moves.load
 
     def loaded_and_made(*of: Any) -> Any:
         found = load(*of)
@@ -290,7 +291,7 @@ def test_a_move_that_ends_while_it_is_looked_for_is_found(
         assert spool.make_moves() == 1
         return found
 
-    monkeypatch.setattr(moves, "_load", loaded_and_made)
+    monkeypatch.setattr(moves, "load", loaded_and_made)
     found = spool.find_move(order.ref)
     assert found is not None
     assert found.status == "complete"

@@ -157,6 +157,12 @@ class SpoolMachine(RuleBasedStateMachine):
         moved = self.queue(source).move_to(to, in_flight=in_flight)
         assert moved == self.models.move(source, to, states)
 
+    @rule(name=existing, to=st.none() | existing)
+    def redrive(self, name: str, to: str | None) -> None:
+        if name not in self.queues or to == name or (to is not None and to not in self.queues):
+            return
+        assert self.queue(name).redrive(to=to) == self.models.redrive(name, to)
+
     # -- messages ----------------------------------------------------------------------------
 
     @rule(
@@ -416,6 +422,8 @@ class SpoolMachine(RuleBasedStateMachine):
                 for message in peeked:
                     fact = model.messages[message.id]
                     assert (message.body, message.deliveries) == (fact.body, fact.deliveries)
+                    dead = message.dead_letter
+                    assert (None if dead is None else dead.queue) == fact.buried_from
             delays = [model.messages[i] for i in model.ids(DELAY)]
             delayed = sum(
                 f.deliveries == 0 and f.deadline is not None and f.deadline > self.clock.now

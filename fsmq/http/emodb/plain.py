@@ -12,7 +12,7 @@ from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import MAX_QUEUE_BYTES
 from fsmq.spool.layout.steps import finish
-from fsmq.spool.moves import Move
+from fsmq.spool.moves.order import Move
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse

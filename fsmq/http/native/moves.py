@@ -1,4 +1,7 @@
-"""Moves: of whole queues in the background, or of some messages. Part of the native dialect."""
+"""Moves and redrives: of whole queues in the background, or of some messages at once.
+
+Part of the native dialect.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.moves import MAX_COUNT
-from fsmq.spool.verbs.move import Moved
+from fsmq.spool.layout.throttle import MAX_RATE, MIN_RATE, check_rate
+from fsmq.spool.moves.order import MAX_COUNT, MAX_LISTED, Move
+from fsmq.spool.verbs.move import Moved, check_only
+from fsmq.spool.verbs.redrive import Redriven
 
-from ...wire import MAX_BATCH_BYTES, unquote_id
+from ...wire import MAX_BATCH_BYTES, move_as_json, unquote_id
 from ..answers import json_answer
 from ..describe import (
     JSON,
@@ -17,13 +22,16 @@ from ..describe import (
     QUEUE_NAME,
     Answer,
     Body,
+    Component,
     Header,
     Kind,
     Operation,
     Parameter,
     QueryParameter,
+    array,
     integer,
     json_object,
+    number,
     or_null,
     query,
     record,
@@ -31,6 +39,7 @@ from ..describe import (
     whole,
 )
 from ..dialect import Handlers
+from ..guard.access import Identity
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import NotFound
 from ..routing.call import Call
@@ -43,6 +52,14 @@ def _true_or_false(name: str, value: str) -> bool:
     if value not in ("true", "false", ""):
         raise InvalidValue(name, "is true or false")
     return value == "true"
+
+
+def _rate(name: str, value: str) -> float:
+    try:
+        rate = float(value) if len(value) <= 30 and value.isascii() else float("nan")
+    except ValueError:
+        rate = float("nan")
+    return check_rate(rate) or 0.0
 
 
 TO = QueryParameter(
@@ -67,7 +84,45 @@ DELAYED = query(
 COUNT = query(
     "count", "move at most this many, those that would be claimed last", whole(1, MAX_COUNT)
 )
+RATE = query(
+    "rate",
+    "at most this many messages a second; not for those of a body, which move at once",
+    Kind(number(MIN_RATE, MAX_RATE), _rate),
+)
+HOME = query(
+    "to",
+    "the queue to which all go; default: each goes to the queue from which it was buried",
+    Kind(QUEUE_NAME, lambda name, value: check_queue(value, name)),
+)
+LISTED = query("count", "at most this many; all that are in progress", whole(1, MAX_LISTED), 100)
 _REF = text(description="the move's reference")
+_MOVE = Component(
+    "Move",
+    record(
+        {
+            "move": _REF,
+            "from": QUEUE_NAME,
+            "to": {**or_null(QUEUE_NAME), "description": "null: where they were buried"},
+            "redrive": {"type": "boolean"},
+            "in_flight": {"type": "boolean"},
+            "rate": or_null(number(MIN_RATE, MAX_RATE)),
+            "status": text(enum=["in_progress", "complete", "error", "stopped"]),
+            "total": or_null(integer(0, description="messages that were found")),
+            "moved": integer(0, description="messages that were moved so far"),
+            "conflicts": integer(0, description="messages that stay: their ids are taken there"),
+            "no_origin": integer(
+                0, description="those that stay since nothing says where they were buried"
+            ),
+            "error": or_null(text(description="why messages stay")),
+        }
+    ),
+)
+_BEGUN = Answer(
+    "The move begins at once",
+    {JSON: record({"move": _REF})},
+    {"Location": Header("the URL of its progress", text(), always=True)},
+)
+_REFERENCE = Parameter("ref", "the reference", text(), "path")
 
 
 class Moves(Handlers):
@@ -75,13 +130,16 @@ class Moves(Handlers):
 
     def add_routes(self, router: Router) -> None:
         router.add("POST", "/{queue}/move", self.begin, self.MOVE)
+        router.add("POST", "/{queue}/redrive", self.redrive, self.REDRIVE)
+        router.add("GET", "/_moves", self.list_all, self.LIST)
         router.add("GET", "/_moves/{ref}", self.show, self.SHOW)
+        router.add("DELETE", "/_moves/{ref}", self.stop, self.STOP)
 
     MOVE = Operation(
         id="move",
         tag="Queues",
         summary="Move all messages to another queue, in the background; or some of them, at once",
-        parameters=(QUEUE, TO, IN_FLIGHT, DELAYED, COUNT),
+        parameters=(QUEUE, TO, IN_FLIGHT, DELAYED, COUNT, RATE),
         body=Body(
             "the ids of those to move; nothing: all move",
             {JSON: record({"ids": {**IDS, "minItems": 1}}, additionalProperties=False)},
@@ -94,11 +152,7 @@ class Moves(Handlers):
                     "conflicts": integer(0, description="messages that stay"),
                 },
             ),
-            202: Answer(
-                "The move begins at once",
-                {JSON: record({"move": _REF})},
-                {"Location": Header("the URL of its progress", text(), always=True)},
-            ),
+            202: _BEGUN,
             **guarded(NoSuchQueue, *OF_BODIES, Unavailable),
         },
     )
@@ -114,69 +168,147 @@ class Moves(Handlers):
             if not self._spool.has_queue(queue):
                 raise NoSuchQueue(queue)
         if call.request.can_read_body:
-            return await self._some(call, source, target, in_flight)
+            only = await self._some(call, given[RATE])
+            return await self._move_some(source, target, only, in_flight)
         move = await self._service.moves.begin(
-            source, target, in_flight=in_flight, delayed=bool(given[DELAYED]), count=given[COUNT]
+            source,
+            target,
+            in_flight=in_flight,
+            delayed=bool(given[DELAYED]),
+            count=given[COUNT],
+            rate=given[RATE],
         )
-        answer = json_answer(202, {"move": move.ref})
-        answer.headers["Location"] = f"/_moves/{move.ref}"
-        return answer
+        return _begun(move)
 
-    async def _some(self, call: Call, source: str, target: str, in_flight: bool) -> StreamResponse:
-        """Move some messages, and answer when they have been moved."""
+    async def _some(self, call: Call, rate: float | None) -> list[str]:
+        """The ids in a body: these messages move at once."""
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         ids = await self._service.beside(len(body), some_ids, body)
-        only = [unquote_id(message_id) for message_id in ids]
+        check_only(ids, rate)
+        return [unquote_id(message_id) for message_id in ids]
 
+    async def _move_some(
+        self, source: str, target: str, only: list[str], in_flight: bool
+    ) -> StreamResponse:
         def move() -> Moved:
             return self._spool.queue(source).move_to(target, only=only, in_flight=in_flight)
 
         moved = await self._service.listing(move)
         return json_answer(200, {"moved": moved.moved, "conflicts": moved.conflicts})
 
+    REDRIVE = Operation(
+        id="redrive",
+        tag="Queues",
+        summary="Bring dead letters back to where they were buried: all, in the background; or"
+        " some, at once",
+        description="Those that are ready go, with their deliveries counted from 0 again.",
+        parameters=(QUEUE, HOME, RATE),
+        body=Body(
+            "the ids of those to redrive; nothing: all",
+            {JSON: record({"ids": {**IDS, "minItems": 1}}, additionalProperties=False)},
+        ),
+        answers={
+            200: json_object(
+                "Those of the body have moved, as far as they can",
+                {name: _MOVE.schema["properties"][name] for name in Redriven._fields},
+            ),
+            202: _BEGUN,
+            **guarded(NoSuchQueue, *OF_BODIES, Unavailable),
+        },
+    )
+
+    async def redrive(self, call: Call) -> StreamResponse:
+        dead = call.queue("receive")
+        given = call.read()
+        to = given[HOME]
+        identity = call.identify_bearer()
+        # Nobody knows before where they will go.
+        targets = await self._service.listing(self._spool.queues) if to is None else [to]
+        for target in targets:
+            identity.require("send", target)
+        if to == dead:
+            raise InvalidValue("to", "is the same queue")
+        for queue in (dead, to or dead):
+            if not self._spool.has_queue(queue):
+                raise NoSuchQueue(queue)
+        if not call.request.can_read_body:
+            return _begun(await self._service.moves.redrive(dead, to, given[RATE]))
+        only = await self._some(call, given[RATE])
+
+        def redrive() -> Redriven:
+            return self._spool.queue(dead).redrive(only=only, to=to)
+
+        done = await self._service.listing(redrive)
+        return json_answer(200, done._asdict())
+
+    LIST = Operation(
+        id="list_moves",
+        tag="Queues",
+        summary="List the moves in progress, and the last that have ended; the newest first",
+        parameters=(LISTED,),
+        answers={
+            200: json_object("The moves", {"moves": array(_MOVE)}),
+            **keyed(Unavailable),
+        },
+    )
+
+    async def list_all(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        identity.visible(())  # refuses who has no key where one is needed
+        count = call.read()[LISTED]
+        found = await self._service.in_thread(self._spool.moves, count)
+        seen = [move_as_json(move) for move in found if _may_see(identity, move)]
+        return json_answer(200, {"moves": seen})
+
     SHOW = Operation(
         id="show_move",
         tag="Queues",
         summary="Show the progress of a move",
-        parameters=(Parameter("ref", "the reference", text(), "path"),),
-        answers={
-            200: json_object(
-                "The move",
-                {
-                    "move": _REF,
-                    "from": QUEUE_NAME,
-                    "to": QUEUE_NAME,
-                    "in_flight": {"type": "boolean"},
-                    "status": text(enum=["in_progress", "complete", "error"]),
-                    "total": or_null(integer(0, description="messages that were found")),
-                    "moved": integer(0, description="messages that were moved so far"),
-                    "conflicts": integer(0, description="messages that stay"),
-                    "error": or_null(text(description="why messages stay")),
-                },
-            ),
-            **keyed(NotFound, Unavailable),
-        },
+        parameters=(_REFERENCE,),
+        answers={200: Answer("The move", {JSON: _MOVE}), **keyed(NotFound, Unavailable)},
     )
 
     async def show(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
         identity.visible(())  # refuses who has no key where one is needed
         call.read()
+        return json_answer(200, move_as_json(await self._found(identity, call.names["ref"])))
+
+    STOP = Operation(
+        id="stop_move",
+        tag="Queues",
+        summary="End a move early; what has moved stays",
+        parameters=(_REFERENCE,),
+        answers={
+            200: Answer("The move, which has ended now, or had before", {JSON: _MOVE}),
+            202: Answer("The move, which will end soon", {JSON: _MOVE}),
+            **keyed(NotFound, Unavailable),
+        },
+    )
+
+    async def stop(self, call: Call) -> StreamResponse:
+        identity = call.identify_bearer()
+        identity.visible(())
+        call.read()
         ref = call.names["ref"]
-        move = await self._service.in_thread(self._spool.find_move, ref)
-        if move is None or not (identity.may_see(move.source) or identity.may_see(move.target)):
+        identity.require("receive", (await self._found(identity, ref)).source)
+        move = await self._service.in_thread(self._spool.stop_move, ref)
+        if move is None:
             raise NotFound(f"/_moves/{ref}")
-        return json_answer(
-            200,
-            {
-                "move": move.ref,
-                "from": move.source,
-                "to": move.target,
-                "in_flight": move.in_flight,
-                "status": move.status,
-                "total": move.total,
-                "moved": move.moved,
-                "conflicts": move.conflicts,
-                "error": move.error,
-            },
-        )
+        return json_answer(202 if move.status == "in_progress" else 200, move_as_json(move))
+
+    async def _found(self, identity: Identity, ref: str) -> Move:
+        move = await self._service.in_thread(self._spool.find_move, ref)
+        if move is None or not _may_see(identity, move):
+            raise NotFound(f"/_moves/{ref}")
+        return move
+
+
+def _begun(move: Move) -> StreamResponse:
+    answer = json_answer(202, {"move": move.ref})
+    answer.headers["Location"] = f"/_moves/{move.ref}"
+    return answer
+
+
+def _may_see(identity: Identity, move: Move) -> bool:
+    return any(identity.may_see(queue) for queue in (move.source, move.target) if queue)

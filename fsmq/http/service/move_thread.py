@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.moves import Move
+from fsmq.spool.moves.order import Move
 from fsmq.spool.spool import Spool
 
 from ..running.threads import Threads
@@ -46,14 +47,28 @@ class MoveThread:
         in_flight: bool = True,
         delayed: bool = False,
         count: int | None = None,
+        rate: float | None = None,
     ) -> Move:
         """Order a move, which begins at once. Raises what Spool.begin_move raises."""
 
         def begin() -> Move:
             return self._spool.begin_move(
-                source, target, dedup=dedup, in_flight=in_flight, delayed=delayed, count=count
+                source,
+                target,
+                dedup=dedup,
+                in_flight=in_flight,
+                delayed=delayed,
+                count=count,
+                rate=rate,
             )
 
+        return await self._order(begin)
+
+    async def redrive(self, dead: str, to: str | None, rate: float | None) -> Move:
+        """Order a redrive, which begins at once. Raises what Spool.begin_redrive raises."""
+        return await self._order(lambda: self._spool.begin_redrive(dead, to=to, rate=rate))
+
+    async def _order(self, begin: Callable[[], Move]) -> Move:
         move = await self._threads.run(begin)
         self._ordered.set()
         return move

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from ..context import Context
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from ..layout.names import check_id, check_queue, fits, is_id
 from ..layout.steps import portions
+from ..layout.throttle import Rate, check_rate
 from ..layout.transitions import (
     MOVE_DELAY,
     MOVE_NEW,
@@ -48,6 +50,7 @@ def move_messages(
     only: Sequence[str] | None = None,
     in_flight: bool = False,
     delayed: bool = False,
+    rate: float | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Moved:
     """Move a queue's messages to another, each by one rename, ids and counts kept.
@@ -55,16 +58,16 @@ def move_messages(
     New and ready ones move; with ``in_flight`` also those in ``delay/``, which are ready then.
     only: the ids to move; None is all. Ids that are not there are skipped.
     delayed: delayed ones, which nobody has claimed, move, too, and are delayed there.
+    rate: at most so many messages a second; None is no limit.
     progress: called now and then with the number of messages moved so far.
 
     Raises:
         NoSuchQueue: also if one is deleted during the move; the rest is in the source then.
         InvalidValue, Unavailable
     """
-    check_queue(source, "source")
-    check_queue(target, "target")
-    if source == target:
-        raise InvalidValue("target", "is the same queue as the source")
+    _check(source, target)
+    check_only(only, rate)
+    limit = Rate(check_rate(rate))
     tree = context.tree
     moved = 0
     # An id may come more than once, because a message may move on between two tries.
@@ -75,7 +78,8 @@ def move_messages(
                 raise NoSuchQueue(queue)
         is_indexed = has_index(context, source, target)
         found = _to_move(context, source, only, in_flight, delayed)
-        for part in portions(found, PART if is_indexed else 1):
+        for part in portions(found, limit.part(PART) if is_indexed else 1):
+            before = moved
             with LinksOfMove(context, source, target, [name for _, name in part]) as links:
                 stay |= links.conflicts
                 for transition, message_id in part:
@@ -89,8 +93,24 @@ def move_messages(
                     moved += done
                     if moved % _PROGRESS_STEP == 0:
                         progress(moved)
+            if rate is not None:
+                progress(moved)
+                time.sleep(limit.pause(moved - before))
     progress(moved)
     return Moved(moved, len(stay))
+
+
+def _check(source: str, target: str) -> None:
+    check_queue(source, "source")
+    check_queue(target, "target")
+    if source == target:
+        raise InvalidValue("target", "is the same queue as the source")
+
+
+def check_only(only: Sequence[str] | None, rate: float | None) -> None:
+    """Refuse a rate of messages that move at once. Raises InvalidValue."""
+    if only is not None and rate is not None:
+        raise InvalidValue("rate", "is for all messages: those of some ids move at once")
 
 
 def move_one(context: Context, how: Transition, source: str, message_id: str, target: str) -> bool:
@@ -106,7 +126,7 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
     path = tree.path(how.source, source, message_id)
     has_room = fits(target, message_id)
     is_there = tree.stat(path) is not None
-    if is_there and not (has_room and not _exists_elsewhere(tree, how, target, message_id)):
+    if is_there and not (has_room and not is_elsewhere(tree, how, target, message_id)):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     if not has_room:
         return False
@@ -150,7 +170,7 @@ def _move_timer(context: Context, source: str, message_id: str, target: str) -> 
         latched.close()
 
 
-def _exists_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
+def is_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
     """Whether a queue has an id in another state than the one to which ``how`` leads.
 
     A rename would not fail because of it, and two messages of one id block each other later.

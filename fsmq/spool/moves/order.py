@@ -1,0 +1,200 @@
+"""The file of a move in the background: what is to be moved, and how far it is.
+
+It survives whatever works on it: ``moves/<ref>.json`` while there is something to do,
+``moves/<ref>.done`` with the outcome afterwards. ``moves/<ref>.stop`` asks to end it early.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from ..context import Context
+from ..errors import InvalidValue, as_unavailable
+from ..layout import documents
+from ..layout.names import UUID7, check_queue
+from ..layout.settings import check_number
+from ..layout.throttle import check_rate
+from ..layout.transitions import MOVES
+from ..layout.tree import Tree
+from ..layout.uuids import uuid7
+
+Status = Literal["in_progress", "complete", "error", "stopped"]
+_ref = re.compile(UUID7)
+OPEN, DONE, STOP = ".json", ".done", ".stop"
+_MAX_BYTES = 64 * 1024
+MAX_COUNT = 2**40
+MAX_LISTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move and how far it is.
+
+    target: "" for a redrive of each dead letter to the queue from which it was buried.
+    dedup: source and target name dedup queues.
+    in_flight: claimed and delayed messages move too, and are ready then.
+    delayed: delayed messages, which nobody has claimed, move too, and are delayed there.
+    count: so many move, those that would be claimed last; None is all.
+    redrive: only ready messages move, and their deliveries count from 0 again.
+    rate: at most so many messages a second; None is no limit.
+    total: messages that were found; None before the work has begun.
+    moved: how many were moved; a crash may set it back by a second.
+    youngest: the greatest id that was found.
+    conflicts: messages that stay, since the target has their id already.
+    no_origin: those that stay since nothing says where they came from, or that queue is gone.
+    """
+
+    ref: str
+    source: str
+    target: str
+    dedup: bool = False
+    in_flight: bool = True
+    delayed: bool = False
+    count: int | None = None
+    redrive: bool = False
+    rate: float | None = None
+    status: Status = "in_progress"
+    total: int | None = None
+    moved: int = 0
+    conflicts: int = 0
+    no_origin: int = 0
+    youngest: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class What:
+    """What a move moves; as `Move` has it."""
+
+    dedup: bool = False
+    in_flight: bool = True
+    delayed: bool = False
+    count: int | None = None
+    rate: float | None = None
+
+
+def begin(context: Context, source: str, target: str, what: What) -> Move:
+    """Begin a move, durably; some process makes it with a MoveRunner.
+
+    The queues need not exist: the target is created, and a missing source counts as empty.
+
+    Raises:
+        InvalidValue, Unavailable
+    """
+    check_queue(source, "source")
+    check_queue(target, "target")
+    if source == target:
+        raise InvalidValue("target", "is the same queue as the source")
+    if what.count is not None:
+        check_number("count", what.count, 1, MAX_COUNT)
+    move = Move(
+        uuid7(),
+        source,
+        target,
+        what.dedup,
+        what.in_flight,
+        what.delayed,
+        what.count,
+        rate=check_rate(what.rate),
+    )
+    with as_unavailable(f"cannot begin a move from {source!r}"):
+        save(context.tree, move)
+    return move
+
+
+def begin_redrive(context: Context, source: str, to: str | None, rate: float | None) -> Move:
+    """Begin a redrive of a queue's dead letters, durably: to a queue, or each to its origin.
+
+    Raises:
+        InvalidValue, Unavailable
+    """
+    check_queue(source, "source")
+    if to is not None:
+        check_queue(to, "to")
+    if source == to:
+        raise InvalidValue("to", "is the same queue as the source")
+    move = Move(uuid7(), source, to or "", in_flight=False, redrive=True, rate=check_rate(rate))
+    with as_unavailable(f"cannot begin a redrive of {source!r}"):
+        save(context.tree, move)
+    return move
+
+
+def find(context: Context, ref: str) -> Move | None:
+    """A move by its reference; None if there is none. Raises Unavailable."""
+    if not _ref.fullmatch(ref):
+        return None
+    with as_unavailable(f"cannot look for the move {ref!r}"):
+        # An open one that ends between two looks has been done by the third.
+        looks = (load(context.tree, ref, name) for name in (DONE, OPEN, DONE))
+        return next((move for move in looks if move is not None), None)
+
+
+def latest(context: Context, count: int) -> list[Move]:
+    """All moves in progress, and of the others the last ones, ``count`` in all or more; the newest
+    first. Raises InvalidValue, Unavailable."""
+    check_number("count", count, 1, MAX_LISTED)
+    with as_unavailable("cannot list the moves"):
+        names = context.tree.names(context.tree.folder(MOVES))
+    going = {name.removesuffix(OPEN) for name in names if name.endswith(OPEN)}
+    ended = {name.removesuffix(DONE) for name in names if name.endswith(DONE)} - going
+    refs = going | set(sorted(ended, reverse=True)[: max(0, count - len(going))])
+    found = (find(context, ref) for ref in sorted(refs, reverse=True))
+    return [move for move in found if move is not None]
+
+
+def order_stop(context: Context, ref: str) -> Move | None:
+    """Ask whatever works on a move to end it; the move as it is now, None if there is none.
+
+    Raises:
+        Unavailable
+    """
+    move = find(context, ref)
+    if move is not None and move.status == "in_progress":
+        with as_unavailable(f"cannot stop the move {ref!r}"):
+            context.tree.replace(context.tree.folder(MOVES, ref + STOP), b"")
+    return move
+
+
+def is_stopped(tree: Tree, ref: str) -> bool:
+    """Whether someone has asked to end a move. Raises OSError."""
+    return tree.look(tree.folder(MOVES, ref + STOP)) is not None
+
+
+def save(tree: Tree, move: Move) -> None:
+    """Write a move down, durably. Raises OSError."""
+    name = move.ref + (OPEN if move.status == "in_progress" else DONE)
+    content = json.dumps(asdict(move), indent=2) + "\n"
+    tree.replace(tree.folder(MOVES, name), content.encode())
+
+
+def load(tree: Tree, ref: str, suffix: str) -> Move | None:
+    """A move that was written down; None if there is none. Raises OSError."""
+    try:
+        stored = documents.read(tree, tree.folder(MOVES, ref + suffix), _MAX_BYTES)
+        known = {name: stored[name] for name in Move.__slots__ if name in stored}
+        return _checked(Move(**{**known, "ref": ref}))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None  # no file of ours
+
+
+def _checked(move: Move) -> Move:
+    """A move that was read. Raises ValueError, TypeError."""
+    members: dict[str, Any] = asdict(move)
+    for name in ("dedup", "in_flight", "delayed", "redrive"):
+        documents.flag(members, name)
+    check_queue(move.source, "source")
+    if move.target or not move.redrive:
+        check_queue(move.target, "target")
+    numbers = ["moved", "conflicts", "no_origin"]
+    numbers += [name for name in ("total", "count") if members[name] is not None]
+    for name in numbers:
+        documents.whole(members, name)
+    check_rate(move.rate)
+    if move.status not in get_args(Status) or not isinstance(move.youngest, str):
+        raise ValueError("its status is unknown, or its youngest is not an id")
+    if not isinstance(move.error, str | None):
+        raise ValueError("its error is not text")
+    return move

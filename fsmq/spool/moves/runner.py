@@ -1,0 +1,182 @@
+"""Makes the moves of a spool that nobody else makes, several side by side.
+
+Whoever works on a move holds a lock beside its file; when that ends, with its holder, the next one
+goes on. One that has a rate waits while others are made.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..context import Context
+from ..durability.locks import Lock, lock
+from ..durability.sync import Syncer
+from ..errors import Unavailable, as_unavailable, unavailable
+from ..layout.transitions import MOVES
+from .order import DONE, OPEN, STOP, Move, find, load
+from .work import MoveWork
+
+# How soon a move is begun that was ordered while others are made, and a stop is seen.
+_LOOK_EVERY_S = 0.25
+_WAIT_S = 0.05
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A move on which this process works."""
+
+    held: Lock
+    work: MoveWork
+    steps: Generator[None, None, None]
+
+
+class MoveRunner:
+    """Makes moves; any number of runners may work on one tree.
+
+    stop: called between two parts; if it returns True, the rest is left to another runner.
+    """
+
+    def __init__(
+        self, context: Context, syncer: Syncer, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._context = context
+        self._tree = context.tree
+        self._syncer = syncer
+        self._stop = stop
+        self._taken: dict[str, _Taken] = {}
+        self._tried: set[str] = set()
+        self._fault: OSError | Unavailable | None = None
+        self._done = 0
+
+    def run(self) -> int:
+        """Make all moves that nobody works on; how many were completed.
+
+        Raises:
+            Unavailable: the disk refuses; the move is not complete, and can be tried again.
+        """
+        return self._run(self._ordered)
+
+    def make(
+        self,
+        ref: str,
+        progress: Callable[[Move], object] = lambda move: None,
+        patience_s: float = float("inf"),
+    ) -> Move | None:
+        """Make one move, or wait until another process has made it; None if there is none.
+
+        progress: called now and then with how far it is. patience_s: how long to wait. Raises as
+        :meth:`run`.
+        """
+        end = time.monotonic() + patience_s
+        while not self._stop():
+            self._run(lambda: [ref], progress)
+            move = find(self._context, ref)
+            if move is None or move.status != "in_progress" or time.monotonic() >= end:
+                return move
+            progress(move)  # another process works on it
+            time.sleep(_WAIT_S)
+        return find(self._context, ref)
+
+    def _run(
+        self,
+        ordered: Callable[[], list[str]],
+        progress: Callable[[Move], object] = lambda move: None,
+    ) -> int:
+        self._done, self._fault = 0, None
+        self._tried.clear()
+        looked = float("-inf")
+        try:
+            while not self._stop():
+                if time.monotonic() - looked >= _LOOK_EVERY_S:
+                    looked = time.monotonic()
+                    self._take_all(ordered())
+                if not self._taken:
+                    break
+                self._go_on(progress)
+        finally:
+            for ref in list(self._taken):
+                self._leave(ref)
+        if isinstance(self._fault, OSError):
+            raise unavailable(self._fault, "cannot move") from self._fault
+        if self._fault is not None:
+            raise self._fault
+        return self._done
+
+    def _ordered(self) -> list[str]:
+        with as_unavailable("cannot move"):
+            names = self._tree.names(self._tree.folder(MOVES))
+        return sorted(n.removesuffix(OPEN) for n in names if n.endswith(OPEN) and n[0] != ".")
+
+    def _take_all(self, refs: list[str]) -> None:
+        for ref in refs:
+            if ref not in self._tried:
+                self._tried.add(ref)
+                try:
+                    self._take(ref)
+                except (OSError, Unavailable) as error:
+                    self._fault = self._fault or error  # of one: it must not stop the others
+
+    def _take(self, ref: str) -> None:
+        held = lock(self._tree, self._tree.folder(MOVES, f".{ref}.lock"), os.O_CREAT)
+        if held is None:
+            return
+        try:
+            move = load(self._tree, ref, OPEN)
+            if move is not None and load(self._tree, ref, DONE) is None:
+                work = MoveWork(self._context, self._syncer, move)
+                self._taken[ref] = _Taken(held, work, work.steps())
+                return
+            if move is not None:
+                self._forget(ref)
+                self._done += 1
+        except BaseException:
+            held.free()
+            raise
+        held.free()
+
+    def _go_on(self, progress: Callable[[Move], object]) -> None:
+        """Make the next step of the move that is due first, or wait a little."""
+        ref, taken = min(self._taken.items(), key=lambda one: one[1].work.due)
+        pause = taken.work.due - time.monotonic()
+        if pause > 0:
+            time.sleep(min(pause, _WAIT_S))
+            return
+        try:
+            next(taken.steps)
+            progress(taken.work.move)
+        except StopIteration:
+            self._end(ref, taken)
+        except (OSError, Unavailable) as error:
+            self._fault = self._fault or error  # of one: it must not stop the others
+            self._leave(ref)
+
+    def _end(self, ref: str, taken: _Taken) -> None:
+        try:
+            taken.work.keep()
+            self._forget(ref)
+            self._done += 1
+        except OSError as error:
+            self._fault = self._fault or error
+        finally:
+            del self._taken[ref]
+            taken.held.free()
+
+    def _leave(self, ref: str) -> None:
+        """Leave a move where it is; another runner goes on with it."""
+        taken = self._taken.pop(ref)
+        try:
+            with suppress(OSError, Unavailable):
+                taken.steps.close()  # which syncs what has moved
+                if taken.work.move.status == "in_progress":
+                    taken.work.keep()
+        finally:
+            taken.held.free()
+
+    def _forget(self, ref: str) -> None:
+        """Unlink the order of a move whose outcome is stored."""
+        self._tree.unlink(self._tree.folder(MOVES, ref + STOP))
+        self._tree.unlink(self._tree.folder(MOVES, ref + OPEN))

@@ -1,0 +1,337 @@
+"""The work of one move, in steps between which the runner can do other work, or stop.
+
+What is moved is what stands in the source when the work begins. The work that goes on after a
+crash lists the source again, and leaves what is younger than the youngest that was found first; a
+redrive leaves what was buried since it was ordered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+from ..context import Context
+from ..durability.locks import patiently, reserve
+from ..durability.sync import Syncer, Work
+from ..durability.unfinished import exists
+from ..errors import NoSuchQueue, Unavailable
+from ..layout.names import facts, fits, is_id
+from ..layout.throttle import Rate
+from ..layout.transitions import (
+    DELAY,
+    IDS,
+    MOVE_DELAY,
+    MOVE_DELIVER,
+    MOVE_NEW,
+    MOVE_READY,
+    MOVE_TIMER,
+    NEW,
+    PURGE_DELAY,
+    PURGE_NEW,
+    PURGE_READY,
+    QUEUES,
+    REMOVE,
+    State,
+    Transition,
+)
+from ..verbs import move as moving
+from ..verbs.dedup import content_id, read_side, write_side
+from ..verbs.links_of_move import PART, LinksOfMove
+from ..verbs.redrive import Redrive, Redriven
+from ..views import browse
+from .order import Move, is_stopped, save
+
+T = TypeVar("T")
+# How many renames share a sync; no move is reported complete before its last sync.
+_SYNC_EVERY = 10_000
+_SAVE_EVERY_S = 1.0
+# How soon a move that waits for its rate sees that it is to stop.
+_LOOK_EVERY_S = 0.25
+_RESERVED_PATIENCE_S = 5.0
+
+
+class _Found(NamedTuple):
+    """A message that is to be moved."""
+
+    source: str
+    target: str
+    message_id: str
+
+
+class MoveWork:
+    """What is done for one move, by who holds its lock. ``move``: how far it is.
+
+    Attributes:
+        due: when the next step may be made (`time.monotonic`).
+    """
+
+    def __init__(self, context: Context, syncer: Syncer, move: Move) -> None:
+        self.move = move
+        self.due = 0.0
+        self._context = context
+        self._tree = context.tree
+        self._syncer = syncer
+        self._rate = Rate(move.rate)
+        self._is_gone = False  # the target was deleted
+        self._pause = 0.0  # seconds before the next part
+        self._kept, self._saved = move, time.monotonic()
+        self._unsynced = 0
+
+    def steps(self) -> Generator[None, None, None]:
+        """Make the move, and set its outcome at the end. Raises Unavailable, OSError."""
+        if is_stopped(self._tree, self.move.ref):
+            self.move = replace(self.move, status="stopped")
+            return
+        works = self._redrive() if self.move.redrive else self._move_all()
+        for _ in works:
+            end = time.monotonic() + self._pause
+            while True:
+                if self.move != self._kept and time.monotonic() - self._saved >= _SAVE_EVERY_S:
+                    self.keep()
+                if is_stopped(self._tree, self.move.ref):
+                    works.close()  # which syncs what has moved
+                    self.move = replace(self.move, status="stopped")
+                    return
+                self.due = min(end, time.monotonic() + _LOOK_EVERY_S)
+                yield
+                if time.monotonic() >= end:
+                    break
+        self.move = _outcome(self.move, self._is_gone)
+
+    def keep(self) -> None:
+        """Write down how far it is. Raises OSError."""
+        save(self._tree, self.move)
+        self._kept, self._saved = self.move, time.monotonic()
+
+    # -- redrives ----------------------------------------------------------------------------------
+
+    def _redrive(self) -> Generator[None, None, None]:
+        move = self.move
+        until_ms = None if move.total is None else facts(move.ref).created_ms
+        found = browse.ids(self._context, move.source, State.READY)
+        self._begin(len(found), "")
+        done = Redriven(move.moved)
+        redrive = Redrive(self._context, move.source, move.target or None, until_ms, done)
+        try:
+            for part in self._parts(found):
+                before = redrive.done.moved
+                try:
+                    redrive.part(part)
+                except NoSuchQueue:
+                    self._is_gone = True
+                    return
+                finally:
+                    moved, conflicts, no_origin = redrive.done
+                    self.move = replace(
+                        self.move, moved=moved, conflicts=conflicts, no_origin=no_origin
+                    )
+                if self._count(moved - before):
+                    work, redrive.work = redrive.work, Work()
+                    self._syncer.sync(work)
+                yield
+        finally:
+            self._syncer.sync(redrive.work)
+
+    # -- moves -------------------------------------------------------------------------------------
+
+    def _move_all(self) -> Generator[None, None, None]:
+        move = self.move
+        pairs = [(move.source, move.target)]
+        if move.dedup:
+            # The source's read side is appended to the write side, too: it collapses there again.
+            target = write_side(move.target)
+            pairs = [(read_side(move.source), target), (write_side(move.source), target)]
+            self._tree.make_queue(read_side(move.target))
+        self._tree.make_queue(pairs[0][1])
+        moving.has_index(self._context, *(queue for pair in pairs for queue in pair))
+        found = self._found(pairs)
+        total = len(found) if move.count is None else min(len(found), move.count)
+        self._begin(total, max((_age(one.message_id) for one in found), default=""))
+        self.move = replace(self.move, conflicts=0)
+        work = self._folders(pairs)
+        try:
+            for part in self._parts(found):
+                before = self.move.moved
+                for _, several in groupby(part, key=lambda one: one.source):
+                    self._move_part(list(several))
+                if self._is_gone:
+                    return
+                if self._count(self.move.moved - before):
+                    self._syncer.sync(work)
+                    work = self._folders(pairs)
+                yield
+        finally:
+            self._syncer.sync(work)
+
+    def _found(self, pairs: list[tuple[str, str]]) -> list[_Found]:
+        """What is to be moved. Of a number what is claimed last comes first."""
+        found = [
+            _Found(source, target, message_id)
+            for source, target in pairs
+            for message_id in self._ids(source)
+        ]
+        if self.move.count is None:
+            return found
+        return sorted(found, key=lambda one: one.message_id, reverse=True)
+
+    def _move_part(self, part: Sequence[_Found]) -> None:
+        """Move some messages from one queue to one other."""
+        moved = conflicts = 0
+        source, target, _ = part[0]
+        with LinksOfMove(self._context, source, target, [one.message_id for one in part]) as links:
+            for _, _, message_id in part:
+                if message_id in links.conflicts:
+                    conflicts += 1
+                    continue
+                try:
+                    moved += self._move(source, target, message_id)
+                except FileExistsError:
+                    conflicts += 1
+                except NoSuchQueue:
+                    self._is_gone = True
+                    break
+        move = self.move
+        self.move = replace(move, moved=move.moved + moved, conflicts=move.conflicts + conflicts)
+
+    def _ids(self, queue: str) -> Iterator[str]:
+        # In the direction in which messages move: one that moves on is seen twice, never missed.
+        move = self.move
+        states = [State.NEW, State.READY]
+        if move.in_flight or move.delayed:
+            states.append(State.DELAY)
+        youngest = move.youngest
+        seen: set[str] = set()
+        for state in states:
+            for message_id in browse.ids(self._context, queue, state):
+                if message_id in seen or (youngest and _age(message_id) > youngest):
+                    continue
+                if is_id(message_id) and not (
+                    state is State.DELAY and self._stays(queue, message_id)
+                ):
+                    seen.add(message_id)
+                    yield message_id
+
+    def _stays(self, queue: str, message_id: str) -> bool:
+        """Whether a message of ``delay/`` is in flight, and these are left."""
+        if self.move.in_flight:
+            return False
+        found = self._tree.stat(self._tree.path(State.DELAY, queue, message_id))
+        if found is None:
+            return False
+        stamp = self._context.stamps.decode(message_id, found.st_mtime_ns)
+        return stamp is None or stamp.deliveries != 0
+
+    def _move(self, source: str, target: str, message_id: str) -> bool:
+        """Move one message, in whatever state it is. Raises FileExistsError, NoSuchQueue."""
+        if self.move.dedup:
+            if self._collapse(source, target, message_id):
+                return True
+            if not self._tree.has_queue(target):
+                raise NoSuchQueue(target)
+            return False
+        attempts: tuple[Transition, ...] = (MOVE_READY, MOVE_NEW, MOVE_READY)
+        if self.move.in_flight:
+            attempts = (*attempts, MOVE_DELAY, MOVE_READY)
+        elif self.move.delayed:
+            attempts = (*attempts, MOVE_TIMER, MOVE_READY)
+        return any(
+            moving.move_one(self._context, attempt, source, message_id, target)
+            for attempt in attempts
+        )
+
+    def _collapse(self, source: str, target: str, message_id: str) -> bool:
+        """Bring a message to a dedup queue, or remove it if an equal one waits there."""
+        tree = self._tree
+        if not fits(source, message_id):
+            raise FileExistsError  # a name given by hand, too long to be looked up
+        message = browse.find(self._context, source, message_id)
+        if message is None:
+            return False
+        to_id = content_id(message.body)
+        held = patiently(lambda: reserve(tree, target, to_id), _RESERVED_PATIENCE_S)
+        if held is None:
+            raise Unavailable(f"another process is storing {to_id!r} right now")
+        try:
+            is_there = exists(tree, target, to_id)
+            for transition in (MOVE_READY, MOVE_DELIVER, MOVE_READY, MOVE_DELAY, MOVE_READY):
+                if is_there:
+                    if self._context.make(_PURGES[transition], source, message_id):
+                        return True
+                elif self._context.make(transition, source, message_id, target, to_id):
+                    return True
+        finally:
+            held.free()
+        return False
+
+    def _folders(self, pairs: list[tuple[str, str]]) -> Work:
+        tree = self._tree
+        queues = {tree.folder(QUEUES, queue) for pair in pairs for queue in pair}
+        queues |= {
+            tree.folder(IDS, queue)
+            for pair in pairs
+            for queue in pair
+            if self._context.settings.last(queue).index
+        }
+        return Work(folders={tree.folder(NEW), tree.folder(DELAY), tree.folder(REMOVE), *queues})
+
+    # -- both --------------------------------------------------------------------------------------
+
+    def _begin(self, total: int, youngest: str) -> None:
+        """Write down what was found, unless another process had begun before."""
+        if self.move.total is None:
+            self.move = replace(self.move, total=total, youngest=youngest)
+            self.keep()
+
+    def _parts(self, found: Sequence[T]) -> Iterator[Sequence[T]]:
+        at = 0
+        # What stays, since its id is there already, does not count: the next one goes.
+        while at < len(found) and (size := self._next_size()):
+            yield found[at : at + size]
+            at += size
+
+    def _next_size(self) -> int:
+        """How many to move next. What was moved before a crash counts, as far as it was stored."""
+        size = self._rate.part(PART)
+        if self.move.count is None:
+            return size
+        return max(0, min(size, self.move.count - self.move.moved))
+
+    def _count(self, moved: int) -> bool:
+        """Count what has moved; whether it is to be synced now."""
+        self._pause = self._rate.pause(moved)
+        self._unsynced += moved
+        if self._unsynced < _SYNC_EVERY:
+            return False
+        self._unsynced = 0
+        return True
+
+
+_PURGES = {MOVE_READY: PURGE_READY, MOVE_DELIVER: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}
+
+
+def _age(message_id: str) -> str:
+    """What tells older ids from younger ones: the UUID without its priority."""
+    known = facts(message_id)
+    return "" if known.created_ms is None else message_id[4 if known.priority else 0 :][:36]
+
+
+def _outcome(move: Move, is_gone: bool) -> Move:
+    reasons = []
+    if is_gone:
+        reasons.append(f"queue {move.target!r} was deleted: messages that had not moved yet stay")
+    elif move.conflicts:
+        reasons.append(
+            f"{move.conflicts} messages stay: the target has a message of the same id already,"
+            " or its name leaves no room for the id"
+        )
+    if move.no_origin:
+        reasons.append(
+            f"{move.no_origin} messages stay: nothing says from which queue they were buried, or"
+            " it is gone; name another one"
+        )
+    if not reasons:
+        return replace(move, status="complete")
+    return replace(move, status="error", error="; ".join(reasons))

@@ -1,0 +1,156 @@
+"""Redrives and moves over HTTP: rights, rates, lists, stops, and on after a kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fsmq import Client
+from fsmq.client.errors import AccessDenied
+from tests.harness.suite import Suite, eventually
+from tests.http.helpers import ask
+from tests.http.keyfile import add_key
+
+
+def bury(client: Client, queue: str, count: int, dead: str = "dead") -> list[str]:
+    """Put messages and bury them; their ids."""
+    jobs = client.queue(queue, create=True)
+    jobs.configure(max_deliveries=9, dead_letter_queue=dead)
+    ids = jobs.put_many([b"%d" % number for number in range(count)])
+    left = count
+    while left:
+        for message in jobs.claim(left, wait=15):
+            message.bury("no")
+            left -= 1
+    return ids
+
+
+@pytest.fixture
+def client(suite: Suite) -> Any:
+    with Client(suite.url) as opened:
+        yield opened
+
+
+async def test_dead_letters_go_back_in_the_background(
+    client: Client, suite: Suite, queue: str
+) -> None:
+    dead = f"{queue}.dead"
+    bury(client, queue, 3, dead)
+    async with aiohttp.ClientSession(suite.url) as session:
+        answer = await ask(session, "POST", f"/{dead}/redrive")
+        assert answer.status == 202
+        where = answer.headers["Location"]
+        assert where == f"/_moves/{answer.json['move']}"
+        found = client.find_move(answer.json["move"])
+        assert found is not None
+        eventually(lambda: client.moves()[0].status == "complete")
+        shown = (await ask(session, "GET", where)).json
+    assert shown == {
+        "move": answer.json["move"],
+        "from": dead,
+        "to": None,
+        "redrive": True,
+        "in_flight": False,
+        "rate": None,
+        "status": "complete",
+        "total": 3,
+        "moved": 3,
+        "conflicts": 0,
+        "no_origin": 0,
+        "error": None,
+    }
+    assert [m.deliveries for m in client.queue(queue).peek()] == [0, 0, 0]
+
+
+async def test_some_go_at_once(client: Client, suite: Suite, queue: str) -> None:
+    dead = f"{queue}.dead"
+    ids = bury(client, queue, 3, dead)
+    async with aiohttp.ClientSession(suite.url) as session:
+        body = b'{"ids": ["%s", "none"]}' % ids[1].encode()
+        answer = await ask(session, "POST", f"/{dead}/redrive", data=body)
+        assert (answer.status, answer.json) == (
+            200,
+            {"moved": 1, "conflicts": 0, "no_origin": 0},
+        )
+        for query, said in {
+            "rate=5": "rate: is for all messages",
+            "rate=much": "rate: must be from 0.01 to 1000000",
+            "to=none": "there is no queue named 'none'",
+            f"to={dead}": "to: is the same queue",
+            "to=_": "to: '_' is not a queue name",
+        }.items():
+            answer = await ask(session, "POST", f"/{dead}/redrive?{query}", data=body)
+            assert answer.status in (400, 404)
+            assert said in answer.json["detail"]
+    assert [m.id for m in client.queue(queue).peek()] == [ids[1]]
+    assert client.queue(dead).redrive(only=[ids[0]]) == (1, 0, 0)
+
+
+async def test_a_slow_one_is_listed_and_stopped(client: Client, suite: Suite, queue: str) -> None:
+    dead = f"{queue}.dead"
+    bury(client, queue, 3, dead)
+    order = client.begin_redrive(dead, rate=0.01)
+    eventually(lambda: client.queue(queue).peek() != [])
+    assert client.moves()[0].ref == order.ref
+    assert (client.moves()[0].rate, client.moves()[0].status) == (0.01, "in_progress")
+    stopped = client.stop_move(order.ref)
+    assert stopped is not None
+    assert (stopped.status, stopped.moved, stopped.total) == ("stopped", 1, 3)
+    assert client.stop_move(order.ref) == stopped
+    assert client.stop_move("none") is None
+    assert client.find_move("none") is None
+    slow = client.queue(dead).move_to(queue, rate=50)
+    assert slow.moved == 2
+
+
+def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
+    with (
+        Suite(tmp_path / "mq", reaper=False) as suite,
+        Client(suite.url, retry_for=60) as client,
+    ):
+        bury(client, "jobs", 30)
+        order = client.begin_redrive("dead", rate=20)
+        jobs, dead = (suite.root / "queues" / name for name in ("jobs", "dead"))
+        eventually(lambda: len(list(jobs.iterdir())) >= 5)
+        suite.kill("mq")
+        assert len(list(jobs.iterdir())) + len(list(dead.iterdir())) == 30
+        assert list(dead.iterdir())
+        suite.restart("mq")
+
+        def is_done() -> bool:
+            found = client.find_move(order.ref)
+            return found is not None and found.status == "complete"
+
+        eventually(is_done)
+        assert len(list(jobs.iterdir())) == 30
+
+
+async def test_a_key_needs_the_right_to_send_where_they_go(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    every = add_key(file, "every", "--send", "*", "--receive", "*", "--admin", "*")
+    some = add_key(file, "some", "--send", "jobs", "--receive", "dead")
+    none = add_key(file, "none", "--send", "x", "--receive", "x")
+    with (
+        Suite(tmp_path / "mq", mq_options=["--keys", str(file)]) as suite,
+        Client(suite.url, key=every) as admin,
+        Client(suite.url, key=some) as user,
+        Client(suite.url, key=none) as other,
+    ):
+        ids = bury(admin, "jobs", 3)
+        with pytest.raises(AccessDenied, match="send on 'dead'"):
+            user.queue("dead").redrive()
+        assert user.queue("dead").redrive(to="jobs", only=ids[:1]).moved == 1
+        with pytest.raises(AccessDenied, match="send on 'dead'"):
+            user.queue("dead").redrive(only=ids[:1])
+        order = user.begin_redrive("dead", to="jobs", rate=0.01)
+        assert [move.ref for move in user.moves()] == [order.ref]
+        assert other.moves() == []
+        assert other.find_move(order.ref) is None
+        assert other.stop_move(order.ref) is None
+        stopped = user.stop_move(order.ref)
+        assert stopped is not None
+        assert stopped.status == "stopped"
+        assert sum(admin.queue("dead").redrive()) <= 2

@@ -1,0 +1,126 @@
+"""Verbs on dead letters, and what they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fsmq.spool import NoSuchMessage, Queue, Spool
+
+HOME, GRAVE = "home", "grave"  # a queue, and its dead-letter queue
+WHY = "it cannot be read"
+# Dead letters of before: one that nobody claimed since, and one that was claimed and released.
+LETTERS = {"fallen": b"fallen at first", "tried": b"tried once more at first"}
+# What is claimed in their queue.
+CLAIMED = {"held": b"held at home"}
+
+
+@dataclass
+class DeadPromise:
+    """What must hold if everything ended now: of each message whether it is a dead letter."""
+
+    is_dead: dict[str, bool | None] = field(
+        default_factory=lambda: {"fallen": True, "tried": True, "held": False}
+    )
+    knows: dict[str, str] = field(default_factory=lambda: dict.fromkeys(LETTERS, WHY))
+
+
+def fill_dead(spool: Spool, hold_s: float) -> None:
+    """What stands there before a scenario begins."""
+    home = spool.queue(HOME, create=True)
+    home.configure(max_deliveries=9, dead_letter_queue=GRAVE)
+    for name in ("tried", "fallen"):
+        home.put(LETTERS[name], id=name)
+        home.claim()[0].bury(WHY)
+        if name == "tried":
+            spool.queue(GRAVE).claim()[0].release()
+    home.put(CLAIMED["held"], id="held")
+    home.claim(visibility=hold_s)
+
+
+class DoesDead:
+    """The verbs of a doer about dead letters."""
+
+    spool: Spool
+
+    def begin(self, effect: Callable[[Any], None]) -> None:
+        raise NotImplementedError
+
+    def end(self, effect: Callable[[Any], None]) -> None:
+        raise NotImplementedError
+
+    def dead_bury(self) -> None:
+        def begin(p: Any) -> None:
+            p.dead.is_dead["held"] = None
+            p.dead.knows.pop("held", None)
+
+        def end(p: Any) -> None:
+            p.dead.is_dead["held"] = True
+            p.dead.knows["held"] = WHY
+
+        self.begin(begin)
+        try:
+            Queue(self.spool, HOME).bury("held", WHY)
+        except NoSuchMessage:
+            return
+        self.end(end)
+
+    def dead_redrive(self) -> None:
+        """All of them, which goes on after a crash once it is ordered."""
+
+        def begin(p: Any) -> None:
+            p.dead.is_dead.update(dict.fromkeys(LETTERS))
+
+        self.begin(begin)
+        done = Queue(self.spool, GRAVE).redrive()
+        if done.moved == len(LETTERS):
+            self.end(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS, False)))
+
+    def dead_order(self) -> None:
+        """It is ordered, and made by whatever runs after a crash."""
+        self.begin(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS)))
+        self.spool.begin_redrive(GRAVE)
+        self.end(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS, False)))
+
+    def dead_redrive_some(self) -> None:
+        self.begin(lambda p: p.dead.is_dead.update(tried=None))
+        done = Queue(self.spool, GRAVE).redrive(only=["tried"])
+        if done.moved:
+            self.end(lambda p: p.dead.is_dead.update(tried=False))
+
+    def dead_stop(self) -> None:
+        """A redrive that is stopped before anyone has begun to make it."""
+        self.begin(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS)))
+        order = self.spool.begin_redrive(GRAVE)
+        stopped = self.spool.stop_move(order.ref)
+        if stopped is not None and stopped.status == "stopped":
+            self.end(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS, True)))
+
+
+DEAD_VERBS = ("dead_bury", "dead_redrive", "dead_order", "dead_redrive_some", "dead_stop")
+
+
+def problem(spool: Spool, promised: DeadPromise) -> str | None:
+    """What is wrong with the dead letters after a crash; None if nothing is."""
+    spool.make_moves()
+    found: dict[str, list[tuple[str, bytes, str | None, int | None]]] = {}
+    for queue in (HOME, GRAVE):
+        for state in ("ready", "in_flight"):
+            for m in Queue(spool, queue).peek(9, state=state):
+                reason = None if m.dead_letter is None else m.dead_letter.reason
+                found.setdefault(m.id, []).append((queue, m.body, reason, m.deliveries))
+    bodies = {**LETTERS, **CLAIMED}
+    for name, is_dead in promised.is_dead.items():
+        if len(found.get(name, ())) != 1:
+            return f"{name} stands here: {found.get(name)}"
+        [(queue, body, reason, deliveries)] = found[name]
+        if body != bodies[name]:
+            return f"{name} has the body {body!r}"
+        if is_dead is not None and (queue == GRAVE) != is_dead:
+            return f"{name} stands in {queue}"
+        if name in promised.knows and reason != promised.knows[name]:
+            return f"{name} does not know why: {reason}"
+        if name in LETTERS and is_dead is False and deliveries != 0:
+            return f"{name} was redriven with {deliveries} deliveries"
+    return None

@@ -1,0 +1,275 @@
+"""Redrive: dead letters go back to where they came from, and moves can be slow, listed, stopped."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool
+from fsmq.spool.moves import work as move_work
+from fsmq.spool.moves.runner import MoveRunner
+from fsmq.spool.verbs.redrive import Redriven
+from tests.harness.suite import eventually
+from tests.spool.helpers import Clock, visible
+
+
+def bury(queue: Queue, *ids: str) -> None:
+    """Put messages and bury them, each for the reason "no"."""
+    queue.put_many([NewMessage(one.encode(), id=one) for one in ids])
+    for message in queue.claim(len(ids)):
+        message.bury("no")
+
+
+@pytest.fixture
+def dead(spool: Spool, jobs: Queue) -> Queue:
+    """The dead-letter queue of `jobs` and of `other`, with two messages of each."""
+    for queue in (jobs, spool.queue("other", create=True)):
+        queue.configure(max_deliveries=9, dead_letter_queue="dead")
+        bury(queue, f"{queue.name}-1", f"{queue.name}-2")
+    return spool.queue("dead")
+
+
+def names(queue: Queue) -> list[str]:
+    return [message.id for message in queue.peek(1000)]
+
+
+def test_each_goes_to_the_queue_from_which_it_was_buried(
+    spool: Spool, jobs: Queue, dead: Queue
+) -> None:
+    assert dead.redrive() == Redriven(moved=4)
+    assert names(jobs) == ["jobs-1", "jobs-2"]
+    assert names(spool.queue("other")) == ["other-1", "other-2"]
+    [first] = jobs.claim()
+    assert first.deliveries == 1
+    [order] = spool.moves()
+    assert (order.source, order.status, order.total, order.moved) == ("dead", "complete", 4, 4)
+
+
+def test_some_of_them_go(jobs: Queue, dead: Queue) -> None:
+    assert dead.redrive(only=["jobs-2", "none", "jobs-2"]) == Redriven(moved=1)
+    assert names(jobs) == ["jobs-2"]
+    assert names(dead) == ["jobs-1", "other-1", "other-2"]
+
+
+@pytest.mark.parametrize("only", [None, ["jobs-1", "jobs-2", "other-1", "other-2"]])
+def test_all_go_to_one_queue(spool: Spool, dead: Queue, only: list[str] | None) -> None:
+    third = spool.queue("third", create=True)
+    assert dead.redrive(only=only, to="third") == Redriven(moved=4)
+    assert names(third) == ["jobs-1", "jobs-2", "other-1", "other-2"]
+
+
+def test_their_deliveries_count_from_0_again(jobs: Queue, dead: Queue) -> None:
+    for _ in range(3):
+        dead.claim()[0].release()
+    assert [m.deliveries for m in dead.peek()] == [3, 0, 0, 0]
+    dead.redrive()
+    assert [m.deliveries for m in jobs.peek()] == [0, 0]
+
+
+def test_what_has_no_origin_or_whose_origin_is_gone_stays_and_is_counted(
+    spool: Spool, jobs: Queue, dead: Queue, root: Path
+) -> None:
+    dead.put(b"by hand", id="hand")
+    spool.deliver()
+    spool.delete_queue("other")
+    assert dead.redrive() == Redriven(moved=2, no_origin=3)
+    assert names(dead) == ["hand", "other-1", "other-2"]
+    [order] = spool.moves()
+    assert order.status == "error"
+    assert order.error is not None
+    assert "3 messages stay: nothing says from which queue" in order.error
+    assert dead.redrive(only=["hand"]) == Redriven(no_origin=1)
+    assert dead.redrive(to="jobs") == Redriven(moved=3)
+
+
+def test_what_has_its_id_there_stays_and_is_counted(spool: Spool, jobs: Queue, dead: Queue) -> None:
+    bury(jobs, "held-1", "new-1", "ready-1")
+    jobs.put(b"again", id="held-1")
+    jobs.claim(9)
+    jobs.put(b"again", id="ready-1")
+    spool.deliver()
+    jobs.put(b"again", id="new-1")
+    assert dead.redrive(to="jobs", only=["new-1", "ready-1", "held-1"]) == Redriven(conflicts=3)
+    assert dead.redrive() == Redriven(moved=4, conflicts=3)
+
+
+def test_what_is_in_flight_or_delayed_stays(jobs: Queue, dead: Queue) -> None:
+    dead.claim()
+    dead.claim()[0].release(delay=5)
+    assert dead.redrive() == Redriven(moved=2)
+    assert jobs.counts().total == 0
+    assert dead.counts().total == 2
+
+
+def test_errors(spool: Spool, dead: Queue) -> None:
+    with pytest.raises(NoSuchQueue, match="none"):
+        dead.redrive(to="none")
+    with pytest.raises(NoSuchQueue, match="none"):
+        dead.redrive(to="none", only=["jobs-1"])
+    for only in (None, ["jobs-1"]):
+        with pytest.raises(NoSuchQueue):
+            Queue(spool, "none").redrive(only=only)
+        with pytest.raises(InvalidValue, match="to: "):
+            dead.redrive(to="dead", only=only)
+        with pytest.raises(InvalidValue, match="to: "):
+            dead.redrive(to="_x", only=only)
+    for rate in (0, 0.001, 2_000_000, float("nan"), True):
+        with pytest.raises(InvalidValue, match=r"rate: must be from 0\.01 to 1000000"):
+            dead.redrive(rate=rate)
+        with pytest.raises(InvalidValue, match="rate: "):
+            dead.move_to("jobs", rate=rate)
+    with pytest.raises(InvalidValue, match="rate: is for all"):
+        dead.redrive(only=["jobs-1"], rate=1)
+    with pytest.raises(InvalidValue, match="rate: is for all"):
+        dead.move_to("jobs", only=["jobs-1"], rate=1)
+    assert len(names(dead)) == 4
+    assert spool.moves() == []
+
+
+def test_a_queue_with_an_index_finds_its_messages_again(spool: Spool) -> None:
+    spool.create_queue("tasks", index=True)
+    tasks = spool.indexed("tasks")
+    queue = spool.queue("tasks")
+    queue.configure(max_deliveries=9, dead_letter_queue="dead")
+    tasks.upsert([NewMessage(b"x", id="one"), NewMessage(b"y", id="two")])
+    for message in queue.claim(2):
+        message.bury()
+    assert tasks.find("one") is None
+    tasks.upsert([NewMessage(b"new", id="two")])
+    assert spool.queue("dead").redrive() == Redriven(moved=1, conflicts=1)
+    found = tasks.find("one")
+    assert found is not None
+    assert found.body == b"x"
+
+
+def test_a_rate_is_kept(jobs: Queue, dead: Queue) -> None:
+    bury(jobs, *(f"more-{n:02}" for n in range(16)))
+    begun = time.monotonic()
+    seen: list[int] = []
+    assert dead.redrive(rate=40, progress=seen.append) == Redriven(moved=20)
+    took = time.monotonic() - begun
+    assert took >= 16 / 40
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 3
+    begun = time.monotonic()
+    assert jobs.move_to("dead", rate=50).moved == 18
+    assert time.monotonic() - begun >= 17 / 50
+
+
+def test_a_slow_one_keeps_no_other_one(spool: Spool, jobs: Queue, dead: Queue) -> None:
+    spool.queue("a", create=True).put(b"x")
+    slow = spool.begin_redrive("dead", rate=0.01)
+    quick = spool.begin_move("a", "b")
+
+    def is_done() -> bool:
+        found = spool.find_move(quick.ref)
+        return found is not None and found.status == "complete"
+
+    spool.make_moves(is_done)
+    found = spool.find_move(slow.ref)
+    assert found is not None
+    assert (found.status, found.moved) == ("in_progress", 1)
+    # One that is ordered while it is slow is made as well.
+    quick = spool.begin_move("b", "a")
+    spool.make_moves(is_done)
+
+
+def test_one_that_is_stopped_ends_and_what_has_moved_stays(
+    spool: Spool, root: Path, jobs: Queue, dead: Queue
+) -> None:
+    order = spool.begin_redrive("dead", rate=0.01)
+    working = threading.Thread(target=spool.make_moves)
+    working.start()
+    eventually(lambda: len(names(dead)) == 3)
+    stopped = spool.stop_move(order.ref)
+    assert stopped is not None
+    assert (stopped.status, stopped.moved, stopped.total) == ("stopped", 1, 4)
+    working.join()
+    assert names(jobs) == ["jobs-1"]
+    assert len(names(dead)) == 3
+    assert [path.name for path in (root / "moves").iterdir()] == [f"{order.ref}.done"]
+    assert spool.stop_move(order.ref) == stopped
+    assert spool.make_moves() == 0
+    assert dead.redrive() == Redriven(moved=3)
+
+
+def test_one_on_which_nobody_works_is_stopped(spool: Spool, dead: Queue, root: Path) -> None:
+    order = spool.begin_move("dead", "jobs")
+    stopped = spool.stop_move(order.ref)
+    assert stopped is not None
+    assert (stopped.status, stopped.moved, stopped.total) == ("stopped", 0, None)
+    assert len(names(dead)) == 4
+    assert [path.name for path in (root / "moves").iterdir()] == [f"{order.ref}.done"]
+    assert spool.stop_move("none") is None
+    assert spool.stop_move("01977420-dc00-7abc-8def-0123456789ab") is None
+
+
+def test_they_are_listed_the_newest_first(spool: Spool, dead: Queue) -> None:
+    refs = []
+    for number in range(4):
+        refs.append(spool.begin_move("dead", f"to-{number}").ref)
+        if number < 3:
+            spool.make_moves()
+    assert [move.ref for move in spool.moves()] == refs[::-1]
+    assert [move.ref for move in spool.moves(2)] == refs[:1:-1]
+    assert [move.status for move in spool.moves(1)] == ["in_progress"]
+    with pytest.raises(InvalidValue, match="count"):
+        spool.moves(0)
+
+
+def test_a_redrive_goes_on_and_leaves_what_was_buried_since(
+    spool: Spool, jobs: Queue, dead: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(move_work, "PART", 1)
+    clock.now = time.time()
+    order = spool.begin_redrive("dead")
+
+    def one_has_moved() -> bool:
+        return len(names(dead)) < 4
+
+    assert MoveRunner(spool.context, spool.syncer, one_has_moved).run() == 0
+    assert names(jobs) == ["jobs-1"]
+    clock.advance(60)
+    jobs.claim()[0].bury("once more")
+    assert spool.make_moves() == 1
+    assert names(dead) == ["jobs-1"]
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert (found.status, found.total, found.moved) == ("complete", 4, 4)
+
+
+def test_another_users_message_stays(
+    spool: Spool, dead: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = spool.tree.open
+
+    def refused(path: str, *of: Any) -> int:
+        if path.endswith("jobs-1"):
+            raise PermissionError(13, os.strerror(13), path)
+        return real(path, *of)
+
+    monkeypatch.setattr(spool.tree, "open", refused)
+    assert dead.redrive() == Redriven(moved=3, no_origin=1)
+
+
+def test_one_whose_target_is_deleted_meanwhile_says_so(
+    spool: Spool, jobs: Queue, dead: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.create_queue("third")
+    rename = spool.tree.rename
+
+    def deleted(source: str, target: str, **of: bool) -> bool:
+        monkeypatch.undo()
+        spool.delete_queue("third")
+        return rename(source, target, **of)
+
+    monkeypatch.setattr(spool.tree, "rename", deleted)
+    with pytest.raises(NoSuchQueue, match="third"):
+        dead.redrive(to="third")
+    assert len(names(dead)) == 4
+    assert {queue for queue, _ in visible(root)} == {"dead"}
