@@ -89,6 +89,17 @@ class MethodNotAllowed(HttpError):
         self.allowed = allowed
 
 
+class PreconditionFailed(HttpError):
+    """The settings are not those of the entity tag in ``If-Match``."""
+
+    status = 412
+    kind = "precondition-failed"
+    title = "The settings were changed since"
+
+    def __init__(self, current: str) -> None:
+        super().__init__(f"the settings were changed since: their ETag is {current}; look again")
+
+
 class KeyReused(HttpError):
     """An idempotency key was used before, for another message."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -304,3 +305,43 @@ async def test_a_large_event_keeps_its_data(client: aiohttp.ClientSession, queue
         fetched = await fetch(client, queue)
         is_json = fetched.headers["Content-Type"] == "application/json"
         assert (json.loads(fetched.body) if is_json else fetched.body.decode()) == event["data"]
+
+
+async def test_settings_are_changed_if_they_are_as_seen(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    path = f"/{queue}"
+    first = (await ask(client, "GET", path)).headers["ETag"]
+    assert re.fullmatch(r'"[0-9a-f]{20}"', first)
+    assert (await ask(client, "HEAD", path)).headers["ETag"] == first
+
+    async def change(match: str | None, **changes: Any) -> Any:
+        headers = {} if match is None else {"If-Match": match}
+        return await ask(client, "PATCH", path, json=changes, headers=headers)
+
+    done = await change(first, max_depth=7)
+    assert (done.status, done.json["settings"]["max_depth"]) == (200, 7)
+    second = done.headers["ETag"]
+    assert second != first
+    refused = await change(first, max_depth=8)
+    assert (refused.status, refused.json["type"]) == (412, "urn:fsmq:problem:precondition-failed")
+    assert second in refused.json["detail"]
+    assert (await ask(client, "GET", path)).headers["ETag"] == second
+    for match in ("*", f'"none", {second}', None):
+        assert (await change(match)).status == 200
+    assert (await change(second, max_depth=None)).headers["ETag"] == first
+    assert (await change(first, max_depth=-1)).status == 400
+    missing = await ask(client, "PATCH", "/none", json={}, headers={"If-Match": first})
+    assert missing.status == 404
+
+
+async def test_of_many_who_have_seen_the_same_one_changes_it(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    seen = (await ask(client, "GET", f"/{queue}")).headers["ETag"]
+    headers = {"If-Match": seen}
+    changes = [{"max_depth": number} for number in range(1, 9)]
+    answers = await asyncio.gather(
+        *(ask(client, "PATCH", f"/{queue}", json=one, headers=headers) for one in changes)
+    )
+    assert sorted(answer.status for answer in answers) == [200] + [412] * 7

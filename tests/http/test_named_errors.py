@@ -153,6 +153,8 @@ class Asked:
             await self.ask(one, one.target(queue="other"), rest=ended)
         if one.id in ("done_one", "change_of_channel"):
             await self.ask(one, one.target("generation=9"))
+        if one.id == "configure_queue":
+            await self.ask(one, rest=('If-Match: "x"\r\nContent-Length: 2\r\n', b"{}", b""))
         if one.id == "post":
             head = "Idempotency-Key: m\r\nContent-Length: 2\r\n"
             await self.ask(one, rest=(head, b"xy", b""))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from aiohttp import hdrs
 from aiohttp.web import StreamResponse
 
 from fsmq.kinds import Choice, Number, Until, Whole
@@ -14,6 +15,7 @@ from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.layout import settings
 from fsmq.spool.layout.names import check_queue, split_shard
 from fsmq.spool.layout.settings import DEFAULTS, Setting
+from fsmq.spool.verbs.settled import settings_held
 from fsmq.spool.views.counts import Counts
 
 from ..answers import json_answer, made
@@ -41,10 +43,11 @@ from ..describe import (
 )
 from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded, keyed
-from ..problems import SlowBody, UnreadableBody
+from ..problems import PreconditionFailed, SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import STATE
+from .preconditions import ETAG, IF_MATCH, check, etag, is_conditional
 
 
 def setting_schema(setting: Setting, default: object) -> Schema:
@@ -137,6 +140,7 @@ class Queues(Handlers):
                         required=["queue", "messages"],
                     )
                 },
+                ETAG,
             ),
             **guarded(NoSuchQueue, Unavailable),
         },
@@ -148,10 +152,10 @@ class Queues(Handlers):
         queue = call.queue()
         settings = self._spool.settings(queue)
         counts = await self._service.sizes.counts(queue)
-        return json_answer(
-            200,
-            {"queue": queue, "messages": counts.as_dict(), "settings": settings.as_dict()},
-        )
+        shown = settings.as_dict()
+        answer = json_answer(200, {"queue": queue, "messages": counts.as_dict(), "settings": shown})
+        answer.headers[hdrs.ETAG] = etag(shown)
+        return answer
 
     async def _show_shards(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
@@ -197,7 +201,7 @@ class Queues(Handlers):
         summary="Change settings of a queue",
         description="All changes are made, or none. `null` restores a default."
         " Set both of `max_deliveries` and `dead_letter_queue`, or neither.",
-        parameters=(QUEUE,),
+        parameters=(QUEUE, IF_MATCH),
         body=Body(
             f"the settings to be changed, at most {MAX_SETTINGS_BYTES} bytes",
             {
@@ -209,8 +213,10 @@ class Queues(Handlers):
             required=True,
         ),
         answers={
-            200: json_object("All settings", {"queue": QUEUE_NAME, "settings": SETTINGS}),
-            **guarded(NoSuchQueue, *OF_BODIES, Unavailable),
+            200: Answer(
+                "All settings", {JSON: record({"queue": QUEUE_NAME, "settings": SETTINGS})}, ETAG
+            ),
+            **guarded(NoSuchQueue, PreconditionFailed, *OF_BODIES, Unavailable),
         },
     )
 
@@ -220,8 +226,20 @@ class Queues(Handlers):
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = changes_in(body)
         require_dead_letters(call, changes)
-        settings = await self._service.in_thread(self._spool.configure, queue, changes)
-        return json_answer(200, {"queue": queue, "settings": settings.as_dict()})
+        change = self._change_if if is_conditional(call) else self._change
+        settings = await self._service.in_thread(change, call, queue, changes)
+        answer = json_answer(200, {"queue": queue, "settings": settings})
+        answer.headers[hdrs.ETAG] = etag(settings)
+        return answer
+
+    def _change(self, call: Call, queue: str, changes: dict[str, Any]) -> dict[str, Any]:
+        return self._spool.configure(queue, changes).as_dict()
+
+    def _change_if(self, call: Call, queue: str, changes: dict[str, Any]) -> dict[str, Any]:
+        self._spool.settings(queue)  # what is not there needs no lock
+        with settings_held(self._spool.context, queue):
+            check(call, self._spool.settings(queue).as_dict())
+            return self._change(call, queue, changes)
 
     DELETE = Operation(
         id="delete_queue",

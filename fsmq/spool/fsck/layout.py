@@ -78,6 +78,8 @@ class LayoutRules:
             return left_draft(self._scene, path, found)
         if name[0] == "." and self._tree.has_queue(name[1:].removesuffix(".limits")):
             return None  # what its processes share
+        if name[0] == "." and self._tree.has_queue(name[1:].removesuffix(".lock")):
+            return None  # nobody waits for it when its process has died
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         queue = name.removesuffix(".json")
