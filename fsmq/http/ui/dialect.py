@@ -26,6 +26,7 @@ from ..problems import problem as api_problem
 from ..routing.call import Call
 from ..service.service import Service
 from .acts import Acts
+from .cluster_pages import ClusterPages
 from .dead_pages import DeadPages
 from .looking import Looking
 from .message_pages import MessagePages
@@ -87,6 +88,7 @@ class Ui(Dialect):
         Looking(Streams(), bodies=options.bodies).add_pages(self.page)
         MessagePages(bodies=options.bodies).add_pages(self.page)
         DeadPages(bodies=options.bodies).add_pages(self.page)
+        ClusterPages().add_pages(self.page)
         acts = Acts()
         TopicPages(acts, may_act=options.may_act).add_pages(self.page)
         SchedulePages(acts, may_act=options.may_act).add_pages(self.page)

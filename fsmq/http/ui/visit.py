@@ -28,6 +28,8 @@ _PLACES = (
     (("dead",), "Dead letters"),
     (("topics",), "Topics"),
     (("schedules",), "Schedules"),
+    (("work",), "Work"),
+    (("cluster",), "Cluster"),
 )
 # What the page says at its top after something was done; the address can say no other.
 NOTICES: Mapping[str, str] = {
