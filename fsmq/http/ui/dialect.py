@@ -37,6 +37,7 @@ from .session import Sessions
 from .streams import Streams
 from .topic_pages import TopicPages
 from .visit import Visit
+from .work_pages import WorkPages
 
 UiMode: TypeAlias = Literal["on", "read-only", "off"]
 Handler: TypeAlias = Callable[[Visit], Awaitable[StreamResponse]]
@@ -85,11 +86,12 @@ class Ui(Dialect):
         self.page("GET", "login", self._show_login, "The login", is_open=True)
         self.page("POST", "login", self._login, "Log in", is_open=True)
         self.page("POST", "logout", self._logout, "Log out", is_open=True)
-        Looking(Streams(), bodies=options.bodies).add_pages(self.page)
+        streams, acts = Streams(), Acts()
+        Looking(streams, bodies=options.bodies).add_pages(self.page)
         MessagePages(bodies=options.bodies).add_pages(self.page)
         DeadPages(bodies=options.bodies).add_pages(self.page)
         ClusterPages().add_pages(self.page)
-        acts = Acts()
+        WorkPages(streams, acts, may_act=options.may_act).add_pages(self.page)
         TopicPages(acts, may_act=options.may_act).add_pages(self.page)
         SchedulePages(acts, may_act=options.may_act).add_pages(self.page)
         if options.may_act:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -82,35 +82,13 @@ class Looking:
         add("GET", "", self.queues, "All queues")
         add("GET", "q/{queue}", self.queue, "One queue")
 
-    async def live(
-        self,
-        visit: Visit,
-        page: str,
-        region: str,
-        values: Callable[[], Awaitable[Values]],
-        more: Callable[[], Awaitable[Values]] | None = None,
-    ) -> StreamResponse:
-        """A page, or the stream of what changes in it: the template ``region``.
-
-        more: values of what does not change.
-        """
-        if not self._streams.wanted(visit):
-            rest = {} if more is None else await more()
-            return await visit.page(page, {**await values(), **rest, "region": region})
-
-        async def render() -> str:
-            found = await values()
-            return await visit.service.in_thread(visit.render, region, found)
-
-        return await self._streams.answer(visit, "live", render)
-
     # -- all queues ------------------------------------------------------------------------------
 
     async def queues(self, visit: Visit) -> StreamResponse:
         wanted = visit.query.get("find", "").strip()
         if wanted and (place := await find(visit, wanted)) is not None:
             return visit.go(place)
-        return await self.live(
+        return await self._streams.page_or_stream(
             visit, "queues.html", "queues_live.html", lambda: self._queues(visit)
         )
 
@@ -146,7 +124,7 @@ class Looking:
     async def queue(self, visit: Visit) -> StreamResponse:
         queue = check_queue(visit.call.names["queue"])
         visit.identity.require_sight(queue)
-        return await self.live(
+        return await self._streams.page_or_stream(
             visit,
             "queue.html",
             "queue_live.html",

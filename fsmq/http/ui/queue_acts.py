@@ -22,6 +22,7 @@ from fsmq.spool.layout.settings import (
 )
 
 from .acts import Act, Acts, Done, Form, Question, attributes_of, each, messages
+from .moving_acts import MOVING_ACTS
 from .visit import Visit
 
 MOST_COPIES = 100
@@ -42,6 +43,7 @@ class QueueActs:
             "resume": Act("admin", _resume),
             "configure": Act("admin", _configure, _ask_configure),
             "send": Act("send", _send),
+            **MOVING_ACTS,
             "purge": Act("receive", _purge, _ask_purge),
             "delete": Act("admin", _delete, _ask_delete),
         }
@@ -193,6 +195,9 @@ async def _create(visit: Visit, form: Form) -> Done:
 
 async def _pause(visit: Visit, form: Form) -> Done:
     until: bool | str = True
+    if form.text("for") == "morning":
+        tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+        until = f"{tomorrow.isoformat()}T06:00:00Z"
     length = _PAUSES.get(form.text("for"))
     if length is not None:
         until = (datetime.now(UTC) + length).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aiohttp import hdrs
 from aiohttp.web import StreamResponse
@@ -23,6 +23,7 @@ from .rendering import HEADERS
 from .visit import Visit
 
 Render: TypeAlias = Callable[[], Awaitable[str]]
+Values: TypeAlias = dict[str, Any]
 EVERY_S = 2.0
 MAX_STREAMS, MAX_STREAMS_PER_KEY = 64, 8
 # Then the browser comes back: with another key, or none, it is not let in.
@@ -51,6 +52,28 @@ class Streams:
     def wanted(visit: Visit) -> bool:
         """Whether the browser asks for the stream of a page, and not for the page."""
         return _MEDIA in visit.call.request.headers.get(hdrs.ACCEPT, "")
+
+    async def page_or_stream(
+        self,
+        visit: Visit,
+        page: str,
+        region: str,
+        values: Callable[[], Awaitable[Values]],
+        more: Callable[[], Awaitable[Values]] | None = None,
+    ) -> StreamResponse:
+        """A page, or the stream of what changes in it: the template ``region``.
+
+        more: values of what does not change.
+        """
+        if not self.wanted(visit):
+            rest = {} if more is None else await more()
+            return await visit.page(page, {**await values(), **rest, "region": region})
+
+        async def render() -> str:
+            found = await values()
+            return await visit.service.in_thread(visit.render, region, found)
+
+        return await self.answer(visit, "live", render)
 
     async def answer(self, visit: Visit, target: str, render: Render) -> StreamResponse:
         """Send a region of a page, now and whenever it has changed.

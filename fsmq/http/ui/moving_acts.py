@@ -1,0 +1,108 @@
+"""Acts that bring messages into other queues: moves and redrives, of chosen ones or of all."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from fsmq.spool.errors import InvalidValue, NoSuchQueue
+from fsmq.spool.layout.names import check_queue
+
+from .acts import Act, Done, Form, Question, messages
+from .visit import Visit
+
+_MOST_A_SECOND = 1_000_000.0
+
+
+async def _how_many(visit: Visit, form: Form) -> str:
+    if form.ids:
+        return messages(len(form.ids))
+    counts = await visit.service.sizes.counts(form.queue)
+    return f"all {messages(counts.ready)}"
+
+
+def _rate(form: Form) -> float | None:
+    """Messages a second, or None for no limit. Raises InvalidValue."""
+    return form.number("rate", 0.0, _MOST_A_SECOND) or None
+
+
+def _may_send(visit: Visit, queues: Iterable[str]) -> None:
+    for queue in queues:
+        visit.require("send", queue)
+
+
+def _with_rate(command: str, form: Form) -> str:
+    rate = _rate(form)
+    return command if rate is None else f"{command} --rate {rate:g}"
+
+
+# -- redrive ---------------------------------------------------------------------------------------
+
+
+async def _ask_redrive(visit: Visit, form: Form) -> Question:
+    what = await _how_many(visit, form)
+    return Question(
+        f"Redrive {what}?",
+        (
+            f"They go from {form.queue} to the queue that each was buried from, or all to one.",
+            "Their deliveries count from 0 again. It goes on after a restart and can be stopped.",
+        ),
+        f"Redrive {what}",
+        command=_with_rate(f"fsmq redrive {shlex.quote(form.queue)}", form),
+        template="redrive.html",
+    )
+
+
+async def _redrive(visit: Visit, form: Form) -> Done:
+    to = form.text("to").strip() or None
+    # Where each goes, nobody knows before.
+    queues = [to] if to else await visit.service.listing(visit.spool.queues)
+    _may_send(visit, [check_queue(queue, "to") for queue in queues])
+    if to == form.queue:
+        raise InvalidValue("to", "is the same queue")
+    if to is not None and not await visit.service.in_thread(visit.spool.has_queue, to):
+        raise NoSuchQueue(to)
+    if form.ids and _rate(form) is None:
+        queue = visit.spool.queue(form.queue)
+        done = await visit.service.listing(lambda: queue.redrive(only=list(form.ids), to=to))
+        return Done("redriven", done.moved, visit.url("q", form.queue))
+    if form.ids:
+        raise InvalidValue("rate", "is of all: chosen messages go at once")
+    await visit.service.moves.redrive(form.queue, to, _rate(form))
+    return Done("redriving", 1, visit.url("work"))
+
+
+# -- move ------------------------------------------------------------------------------------------
+
+
+async def _ask_move(visit: Visit, form: Form) -> Question:
+    what = await _how_many(visit, form)
+    return Question(
+        f"Move {what}?",
+        (f"They go from {form.queue} to another queue, with their ids and all that they carry.",),
+        f"Move {what}",
+        command=_with_rate(f"fsmq mv {shlex.quote(form.queue)} …", form),
+        template="move.html",
+        values={"chosen": bool(form.ids)},
+    )
+
+
+async def _move(visit: Visit, form: Form) -> Done:
+    to = check_queue(form.text("to").strip(), "to")
+    _may_send(visit, [to])
+    if to == form.queue:
+        raise InvalidValue("to", "is the same queue")
+    if not await visit.service.in_thread(visit.spool.has_queue, to):
+        raise NoSuchQueue(to)
+    if form.ids:
+        queue = visit.spool.queue(form.queue)
+        done = await visit.service.listing(lambda: queue.move_to(to, only=list(form.ids)))
+        return Done("moved", done.moved, visit.url("q", form.queue))
+    await visit.service.moves.begin(form.queue, to, in_flight=False, rate=_rate(form))
+    return Done("moving", 1, visit.url("work"))
+
+
+MOVING_ACTS: Mapping[str, Act] = {
+    "redrive": Act("receive", _redrive, _ask_redrive),
+    "move": Act("receive", _move, _ask_move),
+}
