@@ -50,6 +50,7 @@ async def _ask_redrive(visit: Visit, form: Form) -> Question:
         f"Redrive {what}",
         command=_with_rate(f"fsmq redrive {shlex.quote(form.queue)}", form),
         template="redrive.html",
+        values={"chosen": bool(form.ids)},
     )
 
 
