@@ -29,7 +29,7 @@ ROWS, MESSAGES = 100, 50
 LATE_AFTER = 10
 STATES = ("ready", "in_flight", "delayed", "new")
 SEARCHES = ("attribute", "contains", "older_than")
-FILTERS = ("all", "waiting", "late", "empty")
+FILTERS = ("all", "waiting", "late", "paused", "empty")
 Values = dict[str, Any]
 
 
@@ -42,6 +42,8 @@ class Row(NamedTuple):
     visibility: float
     dead_letter_queue: str | None
     holds_dead: bool
+    paused: bool | str | None
+    limits: str
     rate: Rate | None
     spark: Spark | None
 
@@ -150,6 +152,8 @@ class Looking:
             "queue": queue,
             "settings": settings,
             "changed": _changed(settings),
+            "paused": settings.pause_at(visit.spool.context.clock()),
+            "limits": _limits(settings),
             "kinds": SETTINGS,
             "counts": counts,
             "oldest_s": None if oldest is None else max(0.0, visit.spool.context.clock() - oldest),
@@ -189,11 +193,20 @@ def _rows(
             one.visibility_timeout,
             one.dead_letter_queue,
             name in dead,
+            one.pause_at(now),
+            _limits(one),
             None if rates is None else rates.get(name, Rate(0.0, 0.0)),
             spark(moments, hour.since, hour.until) if (moments := hour.queues.get(name)) else None,
         )
         for name, one in settings.items()
     ]
+
+
+def _limits(settings: QueueSettings) -> str:
+    """The limits of a queue in a few words; empty where there are none."""
+    most, rate = settings.max_in_flight, settings.max_rate
+    parts = [f"{most} at a time" if most is not None else "", f"{rate:g}/s" if rate else ""]
+    return ", ".join(filter(None, parts))
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -208,6 +221,8 @@ def _is(row: Row, state: str) -> bool:
             return row.counts.ready + row.counts.new > 0
         case "late":
             return row.is_late
+        case "paused":
+            return row.paused is not None
         case "empty":
             return row.counts.total == 0
     return True
