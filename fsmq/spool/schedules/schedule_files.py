@@ -93,17 +93,14 @@ class ScheduleFiles:
 
     def names(self) -> list[str]:
         """The names of all schedules, sorted."""
-        return sorted(
-            name.removesuffix(OPEN)
-            for name in self._tree.names(self.folder)
-            if name.endswith(OPEN) and is_schedule(name.removesuffix(OPEN))
-        )
+        return self.names_and_orphans()[0]
 
-    def without_schedule(self) -> list[str]:
-        """Names of which a marker is there and no schedule."""
-        names = set(self._tree.names(self.folder))
-        markers = (n.removesuffix(DONE) for n in names if n.endswith(DONE) and n[0] != ".")
-        return [name for name in markers if is_schedule(name) and name + OPEN not in names]
+    def names_and_orphans(self) -> tuple[list[str], list[str]]:
+        """The names of all schedules, sorted; and those of markers that have no schedule."""
+        found = self._tree.names(self.folder)
+        names = {n.removesuffix(OPEN) for n in found if n.endswith(OPEN)}
+        markers = {n.removesuffix(DONE) for n in found if n.endswith(DONE)}
+        return sorted(filter(is_schedule, names)), sorted(filter(is_schedule, markers - names))
 
     def lock(self, name: str) -> Lock | None:
         """Lock a schedule; None if another process has it."""

@@ -81,7 +81,7 @@ class Scheduler:
         if version == self._folder and abs(now - self._listed) < IDLE_S:
             return
         self._folder, self._listed = version, now
-        names = self._files.names() if version is not None else []
+        names, orphans = self._files.names_and_orphans() if version is not None else ([], [])
         for gone in self._versions.keys() - set(names):
             for known in (self._versions, self._due, self._pauses, self._reported):
                 known.pop(gone, None)
@@ -89,7 +89,7 @@ class Scheduler:
             version = self._version(self._files.path(name))
             if name not in self._due or version != self._versions.get(name):
                 self._versions[name], self._due[name] = version, now
-        self._forget_orphans(now)
+        self._forget_orphans(orphans, now)
 
     def _version(self, path: str) -> Version | None:
         found = self._tree.look(path)
@@ -120,12 +120,11 @@ class Scheduler:
     def _again(self, pause: float) -> float:
         return self._context.clock() + pause
 
-    def _forget_orphans(self, now: float) -> None:
+    def _forget_orphans(self, missing: list[str], now: float) -> None:
         """Remove the markers of schedules that were removed by hand, once that is certain.
 
         An editor may remove a file for a moment, to write it anew.
         """
-        missing = set(self._files.without_schedule())
         self._orphans = {name: self._orphans.get(name, now) for name in missing}
         for name, since in list(self._orphans.items()):
             if now - since < IDLE_S or (held := self._files.lock(name)) is None:
