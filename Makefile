@@ -91,6 +91,10 @@ format: setup ## put all code into its form
 	$(BIN)/ruff check --fix . $(PROGRAMS)
 	$(BIN)/ruff format . $(PROGRAMS)
 
+.PHONY: vendor
+vendor: setup ## fetch the files of others again that the pages load, and check their sums (with npm)
+	$(BIN)/python -m tests.harness.vendored
+
 .PHONY: docs
 docs: setup ## build the documentation site, and all of it in one document for paper
 	$(BIN)/python -m website --pdf

@@ -164,7 +164,11 @@ class Ui(Dialect):
             **HEADERS,
             hdrs.CONTENT_TYPE: f"{asset.kind}; charset=utf-8",
             hdrs.CACHE_CONTROL: "public, max-age=31536000, immutable",
+            hdrs.VARY: hdrs.ACCEPT_ENCODING,
         }
+        if "gzip" in call.request.headers.get(hdrs.ACCEPT_ENCODING, ""):
+            headers[hdrs.CONTENT_ENCODING] = "gzip"
+            return Response(body=asset.packed, headers=headers)
         return Response(body=asset.content, headers=headers)
 
     async def _show_login(self, visit: Visit) -> StreamResponse:

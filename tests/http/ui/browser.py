@@ -1,0 +1,79 @@
+"""A real Chromium for the tests of pages, which notes whatever a page should not do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+# Chromium's own sandbox does not work for root; no test opens what is not its own.
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--font-render-hinting=none"]
+PATIENCE_MS = 30_000
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser."""
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield running
+        running.close()
+
+
+class Tab:
+    """A tab of a window of its own, and what its pages did that none should do.
+
+    faults: dialogs of scripts, errors on the console (where reports of the policy are, too), errors
+    of scripts, and requests to another host than ``url``'s.
+    """
+
+    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+        self.url = url
+        self.window = browser.new_context(**{"reduced_motion": "reduce", **options})
+        self.window.set_default_timeout(PATIENCE_MS)
+        self.page = self.window.new_page()
+        self.faults: list[str] = []
+        self.page.on("dialog", self._dialog)
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.on("console", self._console)
+        self.page.on("request", self._request)
+
+    def open(self, path: str = "") -> Any:
+        """Open a page of ours; the answer."""
+        return self.page.goto(f"{self.url}/_ui/{path}", wait_until="domcontentloaded")
+
+    def click(self, name: str, **options: Any) -> None:
+        """Click the button, or the link, of this name."""
+        button = self.page.get_by_role("button", name=name, exact=True, **options)
+        button.or_(self.page.get_by_role("link", name=name, exact=True, **options)).first.click()
+
+    def sees(self, text: str) -> None:
+        """Wait for a text."""
+        self.page.get_by_text(text).first.wait_for()
+
+    def close(self) -> None:
+        """Close the window; a fault fails the test."""
+        self.window.close()
+        assert self.faults == []
+
+    def _dialog(self, dialog: Any) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _console(self, message: Any) -> None:
+        # A browser notes there each answer that is an error, which may be what a test asks for.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.faults.append(f"console: {message.text}")
+
+    def _request(self, request: Any) -> None:
+        if request.url.startswith(("data:", "blob:")):
+            return
+        if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
+            self.faults.append(f"request: {request.url}")

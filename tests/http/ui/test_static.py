@@ -1,0 +1,56 @@
+"""What pages load: little, ours or listed with its licence, and in the package that is installed."""
+
+from __future__ import annotations
+
+import gzip
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from fsmq.http.ui.rendering import HEADERS, Rendering
+from tests.harness.suite import HOME, Suite
+from tests.harness.vendored import LISTS, sum_of, vendored
+
+STATIC = HOME / "fsmq/http/ui/static"
+OWN = {"charts.js", "fsmq.css", "fsmq.js", "icon.svg", "theme.js"}
+
+
+@pytest.mark.parametrize("listed", LISTS, ids=lambda one: one.parent.name)
+def test_files_of_others_are_what_the_list_says(listed: Path) -> None:
+    found = list(vendored(listed))
+    assert found
+    for one in found:
+        assert sum_of(one.file.read_bytes()) == one.sha256, one.file
+    own = OWN if listed.parent == STATIC else set()
+    there = {path.name for path in listed.parent.iterdir()} - own - {listed.name}
+    assert there == {one.file.name for one in found}, "each file of others is listed"
+
+
+def test_pages_load_less_than_180_kilobytes() -> None:
+    assets = Rendering("").assets.values()
+    assert sum(len(one.content) for one in assets) < 180_000
+    assert sum(len(one.packed) for one in assets) < 55_000
+
+
+def test_a_browser_gets_them_compressed_and_keeps_them(suite: Suite) -> None:
+    for name, asset in Rendering("").assets.items():
+        address = f"{suite.url}/_ui/static/{asset.digest}/{name}"
+        asked = urllib.request.Request(address, headers={"Accept-Encoding": "gzip"})
+        with urllib.request.urlopen(asked) as answer:
+            assert gzip.decompress(answer.read()) == asset.content
+            assert "immutable" in answer.headers["Cache-Control"]
+            assert answer.headers["Content-Type"].startswith(asset.kind)
+            assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        with urllib.request.urlopen(address) as answer:
+            assert answer.read() == asset.content
+
+
+def test_the_wheel_has_all_that_pages_need() -> None:
+    """Hatch packs all files of `fsmq` but those that git leaves out, and git leaves out none."""
+    ignored = (HOME / ".gitignore").read_text().split()
+    files = [*STATIC.iterdir(), *(STATIC.parent / "templates").iterdir()]
+    assert files
+    for path in files:
+        place = path.relative_to(HOME)
+        assert not any(place.match(pattern.strip("/")) for pattern in ignored), place
