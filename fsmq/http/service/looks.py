@@ -23,6 +23,8 @@ from fsmq.spool.views.reading import MAX_ANSWER_BYTES, Room
 from fsmq.spool.views.wanted import Found, Wanted
 
 from ..running.runner import Runner
+from .surveys import Kept
+from .troubles import Troubles
 
 T = TypeVar("T")
 # The longest that one look may be told to take, and what it takes if it is told nothing.
@@ -34,6 +36,8 @@ _FIND_S = 5.0
 _AT_ONCE = 2
 # It gives mover and reaper something to do, and tries the disk: not more often than this.
 _HEALTH_S = 60.0
+# It tries the disk as well, but quickly.
+_TROUBLES_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Looks:
         self._few = asyncio.Semaphore(_AT_ONCE)
         self._health: tuple[float, list[Finding]] | None = None
         self._examining = asyncio.Lock()
+        found = Troubles(spool, reports)
+        self._troubles = Kept(lambda: runner.listing(found.look), least_s=_TROUBLES_S)
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
         # Not in threads of their own: each thread keeps the largest message that it has read.
@@ -112,6 +118,10 @@ class Looks:
         node, process = self._reports.node, self._reports.process
         snapshot = self._spool.context.metrics.snapshot_quietly()
         return look_at_cluster(self._spool, node, Report(node, process, snapshot, os.getpid()))
+
+    async def troubles(self) -> list[str]:
+        """What is wrong now, a sentence each."""
+        return await self._troubles.get()
 
     async def health(self) -> tuple[float, list[Finding]]:
         """When the spool was examined, in Unix seconds, and what was found: a minute ago at most.

@@ -38,6 +38,8 @@ async def charts_of(visit: Visit, queue: str) -> dict[str, Any]:
         "span": span,
         "spans": tuple(SPANS),
         "step": step,
+        "since": since,
+        "until": now,
         "moments": found[queue],
         "figures": Figures._fields,
     }

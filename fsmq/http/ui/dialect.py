@@ -127,6 +127,7 @@ class Ui(Dialect):
         try:
             if not is_open:
                 visit.identity.visible(())  # raises where a key is needed
+                await visit.look_for_troubles()
             return await handler(visit)
         except Unauthorized:
             here = call.request.raw_path

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .visit import Visit
 
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-# In our own files: what is there for whoever reads them here. Between two lines comments and indents,
-# in style sheets blanks around signs, too.
+# In our own files: what is there for whoever reads them here. Between two lines comments and
+# indents, in style sheets blanks around signs.
 _BETWEEN = re.compile(rb"\s*\n(?:\s*//[^\n]*\n)*\s*")
 _AROUND = re.compile(rb"\s*([{};,])\s*|: ")
 HEADERS = {

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
 
 from aiohttp import hdrs
@@ -31,6 +32,7 @@ _MOST_S = 600.0
 _PING_S = 15.0
 _RETRY_S = 10
 _MEDIA = "text/event-stream"
+_PARTIAL = '<hx-partial hx-target="#{}" hx-swap="innerMorph">{}</hx-partial>'
 
 
 class _Rendered(NamedTuple):
@@ -71,14 +73,19 @@ class Streams:
 
         async def render() -> str:
             found = await values()
-            return await visit.service.in_thread(visit.render, region, found)
+            await visit.look_for_troubles()
+            parts = {
+                "live": await visit.service.in_thread(visit.render, region, found),
+                "troubles": visit.render("troubles.html", {}),
+            }
+            return "".join(starmap(_PARTIAL.format, parts.items()))
 
-        return await self.answer(visit, "live", render)
+        return await self.answer(visit, render)
 
-    async def answer(self, visit: Visit, target: str, render: Render) -> StreamResponse:
-        """Send a region of a page, now and whenever it has changed.
+    async def answer(self, visit: Visit, render: Render) -> StreamResponse:
+        """Send regions of a page, now and whenever they have changed.
 
-        target: the id of the element that the region stands in. render: makes its HTML.
+        render: makes their HTML, each in an element that says where it belongs.
 
         Raises:
             TooManyRequests: there are too many streams; the page looks again later.
@@ -91,7 +98,7 @@ class Streams:
             await response.prepare(request)
             with suppress(ConnectionError, TimeoutError):
                 async with response:
-                    await self._send_all(response, visit, key, target, render)
+                    await self._send_all(response, visit, key, render)
         response.force_close()
         return response
 
@@ -100,7 +107,6 @@ class Streams:
         response: EventSourceResponse,
         visit: Visit,
         key: tuple[str, str],
-        target: str,
         render: Render,
     ) -> None:
         end = time.monotonic() + _MOST_S
@@ -108,9 +114,7 @@ class Streams:
         while time.monotonic() < end and not visit.identity.stale and response.is_connected():
             text = await self._shared(key, render)
             if text != sent:
-                await response.send(
-                    f'<hx-partial hx-target="#{target}" hx-swap="innerMorph">{text}</hx-partial>'
-                )
+                await response.send(text)
                 sent = text
             with suppress(TimeoutError):
                 await asyncio.wait_for(visit.service.ended.wait(), EVERY_S)

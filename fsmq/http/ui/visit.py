@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -61,6 +62,8 @@ NOTICES: Mapping[str, str] = {
     "there": "There was such a queue already.",
 }
 
+_OPEN = "There are no keys, and mq listens on more than this host: whoever reaches it may do all."
+
 
 class Visit:
     """What handlers of pages are given.
@@ -84,6 +87,7 @@ class Visit:
         self.spool = service.spool
         self.query = dict(parse_qsl(call.raw_query, errors="replace", max_num_fields=100))
         self.may_act = may_act
+        self.troubles: list[str] = []
         self._rendering = rendering
         self._form: dict[str, list[str]] | None = None
         path = call.request.raw_path.partition("?")[0]
@@ -114,6 +118,19 @@ class Visit:
             return "without a key"
         named = key.grants.names.items()
         return "; ".join(f"{right}: {', '.join(names)}" for right, names in named)
+
+    async def look_for_troubles(self) -> None:
+        """Find out what each page says at its top, where something is wrong."""
+        self.troubles = await self.service.looks.troubles()
+        if not self.call.needs_keys and not self._is_near():
+            self.troubles = [*self.troubles, _OPEN]
+
+    def _is_near(self) -> bool:
+        """Whether the visitor came by an address that only this host reaches."""
+        transport = self.call.request.transport
+        name = transport.get_extra_info("sockname") if transport is not None else None
+        # A Unix socket's name is a path.
+        return not isinstance(name, tuple) or ip_address(name[0].partition("%")[0]).is_loopback
 
     # -- who may do what -------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ def duration(seconds: float | None) -> str:
         return "–"
     if seconds < 1:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
-    left = int(seconds)
+    left = round(seconds)
     parts: list[str] = []
     for size, unit in _UNITS:
         if left >= size and len(parts) < 2:

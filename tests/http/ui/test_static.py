@@ -1,4 +1,4 @@
-"""What pages load: little, ours or listed with its licence, and in the package that is installed."""
+"""What pages load: little, ours or listed with its licence, and in the package."""
 
 from __future__ import annotations
 

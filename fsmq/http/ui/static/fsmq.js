@@ -1,26 +1,23 @@
 // What pages do beyond links and forms. Everything works without it.
 (() => {
-  "use strict";
   const page = document.documentElement;
-  const mark = document.getElementById("mark");
-  const live = document.getElementById("live");
+  const by = (id) => document.getElementById(id);
+  const on = (place, event, act) => place.addEventListener(event, act);
+  const [mark, live, theme, ask] = ["mark", "live", "theme", "ask"].map(by);
 
   // -- light or dark
-  const theme = document.getElementById("theme");
-  const isDark = () =>
-    (page.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   theme.hidden = false;
-  theme.addEventListener("click", () => {
-    page.dataset.theme = isDark() ? "light" : "dark";
+  on(theme, "click", () => {
+    page.dataset.theme = getComputedStyle(page).colorScheme === "dark" ? "light" : "dark";
     localStorage.setItem("fsmq-theme", page.dataset.theme);
   });
 
   // -- "/" goes to the search, unless somebody writes
-  document.addEventListener("keydown", (event) => {
+  on(document, "keydown", (event) => {
     const writes = event.target.closest?.("input, textarea, select, dialog");
     if (event.key === "/" && !writes && !event.ctrlKey && !event.metaKey && !event.altKey) {
       event.preventDefault();
-      document.getElementById("find").focus();
+      by("find").focus();
     }
   });
 
@@ -42,58 +39,61 @@
     mark.dataset.state = state;
     mark.textContent = text;
   };
+  // For ears: what matters, when it has changed, and not more often than every 10 seconds.
+  let said = 0;
+  const say = () => {
+    const text = live.querySelector("[data-say]")?.dataset.say || "";
+    const line = by("said");
+    if (text === line.textContent || Date.now() - said < 10000) return;
+    said = Date.now();
+    line.textContent = text;
+  };
   if (live) {
     if (live.hasAttribute("hx-sse:connect")) {
       tell("waiting", "connecting");
-      live.addEventListener("htmx:sse:after:connection", () => tell("live", "live"));
-      live.addEventListener("htmx:sse:after:message", () => tellTimes(live));
-      live.addEventListener("htmx:sse:error", () => tell("waiting", "reconnecting"));
-      live.addEventListener("htmx:sse:close", () => tell("waiting", "reconnecting"));
+      on(live, "htmx:sse:after:connection", () => tell("live", "live"));
+      on(live, "htmx:sse:after:message", () => {
+        tellTimes(live);
+        say();
+      });
+      const wait = () => tell("waiting", "reconnecting");
+      on(live, "htmx:sse:error", wait);
+      on(live, "htmx:sse:close", wait);
       // Too many look already, or the server is away: look again later.
       const again = () => {
-        tell("waiting", "reconnecting");
+        wait();
         setTimeout(() => htmx.trigger(live, "again"), 10000);
       };
-      live.addEventListener("htmx:response:error", again);
-      live.addEventListener("htmx:error", again);
+      on(live, "htmx:response:error", again);
+      on(live, "htmx:error", again);
     } else {
       tell("stopped", "stopped");
     }
   }
 
   // -- all of a page
-  document.addEventListener("change", (event) => {
+  on(document, "change", (event) => {
     if (!event.target.matches?.("[data-all]")) return;
     for (const box of event.target.form.querySelectorAll("[name=id]")) box.checked = event.target.checked;
   });
 
   // -- questions before something is done: the page that asks, as a dialog
-  const ask = document.getElementById("ask");
-  document.addEventListener("submit", async (event) => {
+  on(document, "submit", async (event) => {
     const form = event.target;
     if (!form.matches("form[data-ask]")) return;
     event.preventDefault();
     const fields = new URLSearchParams(new FormData(form, event.submitter));
     const answer = await fetch(form.action, { method: "POST", body: fields });
     const found = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const question = found.getElementById("question");
     if (answer.redirected) return location.assign(answer.url);
-    if (question) {
-      question.querySelector("form").action = form.action;
-      ask.replaceChildren(document.adoptNode(question));
-    } else {
-      // It cannot be done: the page that says why, with a way back.
-      const why = document.createElement("article");
-      const back = document.createElement("button");
-      back.textContent = "Close";
-      back.dataset.cancel = back.dataset.first = "";
-      why.append(...found.querySelectorAll("main > h1, main > p:first-of-type"), back);
-      ask.replaceChildren(why);
-    }
+    // The question; where it cannot be done, the page that says why.
+    const question = found.getElementById("question");
+    for (const one of question.querySelectorAll("form")) one.action = form.action;
+    ask.replaceChildren(document.adoptNode(question));
     if (!ask.open) ask.showModal();
     (ask.querySelector("[name=typed]") || ask.querySelector("[data-first]")).focus();
   });
-  ask.addEventListener("click", (event) => {
+  on(ask, "click", (event) => {
     if (event.target === ask || event.target.closest("[data-cancel]")) {
       event.preventDefault();
       ask.close();
