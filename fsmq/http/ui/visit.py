@@ -62,7 +62,7 @@ NOTICES: Mapping[str, str] = {
     "there": "There was such a queue already.",
 }
 
-_OPEN = "There are no keys, and mq listens on more than this host: whoever reaches it may do all."
+_OPEN = "There are no keys, and mq listens on more than this host: all who reach it may do all."
 
 
 class Visit:
