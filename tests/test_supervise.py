@@ -156,8 +156,9 @@ def test_readiness_is_passed_on_when_all_are_ready(
 ) -> None:
     late = f'{TOOLS}\nsay("waits")\nnext_signal()\n{GOOD}'
     run = supervise({"mq": GOOD, "late": late}, env={"NOTIFY_SOCKET": manager.getsockname()})
-    child = json.loads(run.wait_for('.*"child started","child":"late".*')[0])["pid"]
-    run.wait_for_all("^mq pid", "^late waits")
+    started = '"child started","child":"late"'
+    run.wait_for_all(started, "^mq pid", "^late waits")
+    [child] = [json.loads(line)["pid"] for line in run.seen if started in line]
     assert not select.select([manager], [], [], 0)[0]
     os.kill(child, signal.SIGUSR1)
     assert manager.recv(4096) == b"READY=1\nSTATUS=mq is fine; late is fine"
