@@ -190,6 +190,14 @@ class AsyncQueue(AsyncClaimsOne):
         """Remove messages, or ids of them, in whatever state they are; how many were there."""
         return sum(await self.remove_each(messages))
 
+    async def set_priority(self, message: Message | str, priority: int) -> str:
+        """Give a message that is ready another priority, 0 (first) to 99; its id, which changes.
+
+        Raises NoSuchMessage if it is not ready, InvalidValue if its id carries no priority (an own
+        id that is no UUIDv7) or the queue has an index, DuplicateMessage.
+        """
+        return await self._run(self._verbs.set_priority(self.name, id_of(message), priority))
+
     async def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages, or ids of them; for each whether it was there."""
         ids = [id_of(message) for message in messages]

@@ -23,7 +23,7 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.dead_letter import check_reason
 from fsmq.spool.layout.message import Message, NewMessage
-from fsmq.spool.layout.names import check_id
+from fsmq.spool.layout.names import MAX_PRIORITY, check_id, with_priority
 from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Counts
@@ -237,6 +237,20 @@ class Verbs(Asking):
         told = {"bury": "true", "reason": check_reason(reason)}
         request = self._change(queue, message_id, told, claim)
         yield from self._once(request, retry_for)
+
+    def set_priority(self, queue: str, message_id: str, priority: int) -> Verb[str]:
+        """A second try after a lost answer finds the message under its new id."""
+        check_number("priority", priority, 0, MAX_PRIORITY)
+        request = self._change(queue, message_id, {"priority": priority}, None)
+        outcome = yield from self._ask(request)
+        if outcome.answer.status == 200:
+            return unquote_id(answers.member(outcome.answer, "id"))
+        error = error_of(outcome.answer)
+        new_id = with_priority(message_id, priority)
+        is_done = outcome.again and isinstance(error, NoSuchMessage) and new_id is not None
+        if not is_done or (yield from self.find(queue, new_id or "")) is None:
+            raise error
+        return new_id or ""
 
     def remove(
         self, queue: str, message_ids: Iterable[str], retry_for: float | None = None

@@ -173,6 +173,15 @@ class Queue(QueueVerbs):
             self.settings()  # that there is no such queue explains it
         return outcomes
 
+    def set_priority(self, message: Message | str, priority: int) -> str:
+        """Give a message that is ready another priority, 0 (first) to 99; its id, which changes.
+
+        Raises NoSuchMessage if it is not ready, InvalidValue if its id carries no priority (an own
+        id that is no UUIDv7) or the queue has an index, DuplicateMessage.
+        """
+        changing = self.spool.unsynced.set_priority(self.name, id_of(message), priority)
+        return self.spool.complete(changing)
+
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages, or ids of them; for each whether it was there."""
         ids = [id_of(message) for message in messages]

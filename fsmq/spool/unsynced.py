@@ -10,7 +10,7 @@ from .layout.filters import Filter
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.steps import finish
-from .verbs import by_id, dedup, put, receive, release, removal, remove_if, upsert
+from .verbs import by_id, dedup, put, receive, release, removal, remove_if, reprioritize, upsert
 from .verbs import claim as claims
 from .verbs import publish as publishing
 from .verbs.publish import ToLog
@@ -97,6 +97,9 @@ class Unsynced:
     ) -> Pending[None]:
         named = _checked(claim)
         return release.bury_now(self.context, queue, message_id, reason, claim=named)
+
+    def set_priority(self, queue: str, message_id: str, priority: int) -> Pending[str]:
+        return reprioritize.reprioritize(self.context, queue, message_id, priority)
 
     def upsert(
         self, queue: str, messages: Sequence[NewMessage], instead_of: str | None = None

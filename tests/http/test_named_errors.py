@@ -80,6 +80,8 @@ FULL = {"schedule": "full", "queue": "full", "topic": "full", "log": "full"}
 FULL_LOG = {"topic": "full-log"}
 # What only another host can bring about; tests/http/test_logs.py does.
 ELSEWHERE = {one: {"other-writer"} for one in ("publish", "publish_to_log", "publish_many_to_log")}
+# And what needs two messages whose ids differ in their priority; tests/http/test_priority.py does.
+ELSEWHERE["change"] = {"duplicate-message"}
 # Bodies that cannot be taken: the headers, and what follows them at once and a little later.
 BODIES = (
     (f"Content-Length: {2**40}\r\n", b"", b""),

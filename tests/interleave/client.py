@@ -324,6 +324,14 @@ class Client:
             op.often = [model.moves_any(op, source, target, True)]
             self.spool.make_moves()
 
+    def set_priority(self, message_id: str, priority: int) -> None:
+        with self.asking(f"give {message_id} the priority {priority}") as op:
+            op.often = [model.delivers_early(op)]
+            pending = self.spool.unsynced.set_priority(Q, message_id, priority)
+            new_id = self.complete(pending)
+            op.answer = new_id
+            op.must = [model.renames(Q, message_id, new_id)]
+
     def redrive(self, *ids: str) -> None:
         with self.asking(f"redrive {ids or 'all'}") as op:
             op.often = [model.redrives(op, Q)]

@@ -455,6 +455,15 @@ def moves_any(op: Operation, source: str, target: str, hidden: bool) -> Effect:
     return effect
 
 
+def renames(queue: str, message_id: str, new_id: str) -> Effect:
+    """A message that is ready gets another id."""
+    return lambda world, now: [
+        world.changed(m, id=new_id)
+        for m in world.named(queue, message_id)
+        if m.until <= now and not any(world.named(queue, new_id))
+    ]
+
+
 def redrives(op: Operation, queue: str) -> Effect:
     """A dead letter that is ready goes back, and its deliveries count from 0 again."""
 

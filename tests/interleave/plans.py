@@ -49,6 +49,7 @@ _QUICK_MORE = {
     "census": ("drop events",),
     "move": ("put", "delete the other queue"),
     "redrive": ("claim dead letters", "claim, release dead letters", "put", "redrive"),
+    "set priority": ("claim", "acknowledge", "delete queue", "set priority", "release, claim"),
     "redrive some": ("claim, release dead letters", "delete queue"),
     "make moves": ("delete the other queue",),
     "purge": ("claim", "claim and give back", "release"),

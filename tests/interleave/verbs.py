@@ -25,6 +25,7 @@ from tests.interleave.client import (
 )
 from tests.interleave.scene import FIRST, Scene
 
+P = "01890a5d-ac96-774b-bcce-b302099a8057"  # an own id that carries a priority
 X, Y = "x", "y"  # own ids: x is the one that everyone acts on
 Step = Callable[[Scene], object]
 
@@ -170,6 +171,14 @@ def dying(s: Scene) -> None:
     s.other.bury_used_up()
 
 
+def urgent(s: Scene) -> None:
+    """A message whose id carries a priority is ready, for the second time."""
+    s.other.put(P)
+    s.deliver()
+    s.other.claim()
+    s.other.release(P)
+
+
 def buried(s: Scene) -> None:
     """x is a dead letter, and has been claimed and released since."""
     held(s)
@@ -248,6 +257,7 @@ VERBS: dict[str, Verb] = {
     "move what is not hidden": Verb(lambda s: s.one.move(hidden=False), everywhere),
     "make moves": Verb(lambda s: s.one.make_moves(), move_ordered),
     "redrive": Verb(lambda s: s.one.redrive(), buried),
+    "set priority": Verb(lambda s: s.one.set_priority(P, 7), urgent),
     "redrive some": Verb(lambda s: s.one.redrive(X), buried),
     "subscribe": Verb(
         lambda s: s.one.subscribe(), lambda s: s.one.spool.create_topic(TOPIC), "topic"
@@ -408,6 +418,7 @@ _QUEUE: dict[str, Step] = {
     "make moves": steps(lambda s: s.other.order_move(), lambda s: s.other.make_moves()),
     "delete the other queue": delete_other,
     "redrive": lambda s: s.other.redrive(),
+    "set priority": lambda s: s.other.set_priority(P, 9),
     "claim dead letters": lambda s: s.other.claim(9, queue=DEAD),
     "claim, release dead letters": claim_dead_letters,
     "configure": lambda s: s.other.configure(max_depth=50),

@@ -16,6 +16,11 @@ LETTERS = {"fallen": b"fallen at first", "tried": b"tried once more at first"}
 CLAIMED = {"held": b"held at home"}
 
 
+# One whose id carries a priority, and the id that it gets.
+EARLY = "01890a5d-ac96-774b-bcce-b302099a8057"
+LATE = f"p05.{EARLY}"
+
+
 @dataclass
 class DeadPromise:
     """What must hold if everything ended now: of each message whether it is a dead letter."""
@@ -23,6 +28,7 @@ class DeadPromise:
     is_dead: dict[str, bool | None] = field(
         default_factory=lambda: {"fallen": True, "tried": True, "held": False}
     )
+    is_late: bool | None = False  # whether that message has its new id
     knows: dict[str, str] = field(default_factory=lambda: dict.fromkeys(LETTERS, WHY))
 
 
@@ -37,6 +43,8 @@ def fill_dead(spool: Spool, hold_s: float) -> None:
             spool.queue(GRAVE).claim()[0].release()
     home.put(CLAIMED["held"], id="held")
     home.claim(visibility=hold_s)
+    home.put(b"early", id=EARLY)
+    home.claim()[0].release()
 
 
 class DoesDead:
@@ -89,6 +97,14 @@ class DoesDead:
         if done.moved:
             self.end(lambda p: p.dead.is_dead.update(tried=False))
 
+    def set_priority(self) -> None:
+        self.begin(lambda p: setattr(p.dead, "is_late", None))
+        try:
+            Queue(self.spool, HOME).set_priority(EARLY, 5)
+        except NoSuchMessage:
+            return
+        self.end(lambda p: setattr(p.dead, "is_late", True))
+
     def dead_stop(self) -> None:
         """A redrive that is stopped before anyone has begun to make it."""
         self.begin(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS)))
@@ -99,6 +115,7 @@ class DoesDead:
 
 
 DEAD_VERBS = ("dead_bury", "dead_redrive", "dead_order", "dead_redrive_some", "dead_stop")
+DEAD_VERBS += ("set_priority",)
 
 
 def problem(spool: Spool, promised: DeadPromise) -> str | None:
@@ -110,6 +127,16 @@ def problem(spool: Spool, promised: DeadPromise) -> str | None:
             for m in Queue(spool, queue).peek(9, state=state):
                 reason = None if m.dead_letter is None else m.dead_letter.reason
                 found.setdefault(m.id, []).append((queue, m.body, reason, m.deliveries))
+    early = [name for name in (EARLY, LATE) for _ in found.get(name, ())]
+    wanted = {True: [[LATE]], False: [[EARLY]], None: [[EARLY], [LATE]]}[promised.is_late]
+    if early not in wanted:
+        return f"{early} stand there, and not {wanted}"
+    return _of_letters(found, promised)
+
+
+def _of_letters(
+    found: dict[str, list[tuple[str, bytes, str | None, int | None]]], promised: DeadPromise
+) -> str | None:
     bodies = {**LETTERS, **CLAIMED}
     for name, is_dead in promised.is_dead.items():
         if len(found.get(name, ())) != 1:

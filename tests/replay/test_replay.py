@@ -43,6 +43,7 @@ FAMILIES = {
     "dedup purge": ("dedup_purge", "dedup_purge_at_once"),
     "order a move": ("order_move",),
     "move": ("move",),
+    "set a priority": ("set_priority",),
     "redrive": ("dead_redrive", "dead_redrive_some", "dead_order"),
     "upsert": ("id_upsert_new", "id_upsert", "id_ensure"),
     "claim by id": ("id_claim", "id_claim_new"),
@@ -59,6 +60,7 @@ NOT_ITS_OWN = {
     "dedup poll": ("new",),
     "dedup ack": ("new",),
     "move": ("queues", "remove"),
+    "set a priority": ("new",),  # of the mover
     "redrive": ("new", "delay"),  # of the burial, or of the mover
     "bury": ("queues", "config"),  # of the setting that it needs
     # A second name takes the first one along here, which is more than is promised of filesystems.

@@ -109,6 +109,11 @@ RELEASE = query(
     seconds(MAX_DELAY_S),
 )
 BURY = query("bury", "move it to the dead-letter queue now", TRUE)
+NEW_PRIORITY = query(
+    "priority",
+    "give a message that is ready another priority; its id changes, and the answer has it",
+    whole(0, MAX_PRIORITY),
+)
 REASON = query(
     "reason",
     f"with `bury`: why, in at most {MAX_REASON_BYTES} bytes of UTF-8; the dead letter tells it",
@@ -255,6 +260,8 @@ def begin_change(
     pending: Pending[Renewal] | Pending[None]
     if not bury and given[REASON] is not None:
         raise InvalidValue("reason", "goes with bury=true")
+    if given[NEW_PRIORITY] is not None:
+        raise InvalidValue("priority", "is of ready messages: give it alone, and no claim")
     if bury:
         pending = unsynced.bury(queue, message_id, given[REASON], claim)
     elif delay is not None or visibility == 0:

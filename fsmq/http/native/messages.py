@@ -53,6 +53,7 @@ from .forms import (
     IN_JSON,
     MESSAGE,
     MESSAGE_HEADERS,
+    NEW_PRIORITY,
     OWN_ID,
     PRIORITY,
     REASON,
@@ -220,27 +221,41 @@ class Messages(Handlers):
     CHANGE = Operation(
         id="change",
         tag="Messages",
-        summary="Renew a claim, release it, or bury its message",
-        description="Give at most one of `visibility`, `release` and `bury`; without one the claim"
-        " is renewed.",
-        parameters=(QUEUE, ID, RENEWAL, RELEASE, BURY, REASON, CLAIM_NAME),
+        summary="Renew a claim, release it, or bury its message; or change a priority",
+        description="Give at most one of `visibility`, `release`, `bury` and `priority`; without"
+        " one the claim is renewed.",
+        parameters=(QUEUE, ID, RENEWAL, RELEASE, BURY, REASON, NEW_PRIORITY, CLAIM_NAME),
         answers={
+            200: Answer(
+                "The priority has changed, and so has the id",
+                {JSON: record({"id": MESSAGE_ID})},
+                {
+                    "X-Message-Id": Header("its id now", MESSAGE_ID, always=True),
+                    "Location": Header("the path of the message", text(), always=True),
+                },
+            ),
             204: Answer(
                 "Done",
                 headers=RENEWED_HEADERS,
             ),
             **guarded(
-                UnreadableBody, NoSuchQueue, NoSuchMessage, ClaimEnded, SlowBody, Unavailable
+                *(UnreadableBody, NoSuchQueue, NoSuchMessage, DuplicateMessage, ClaimEnded),
+                *(SlowBody, Unavailable),
             ),
         },
     )
 
     async def change(self, call: Call) -> StreamResponse:
-        """Renew, release or bury."""
+        """Renew, release or bury; or another priority."""
         queue, message_id = self._target(call)
         given = call.read()
         await call.discard_body(self._service.read_timeout)
         claim = named_claim(call.request.headers)
+        priority = given[NEW_PRIORITY]
+        if priority is not None and claim is None and _is_alone(given):
+            changes = self._spool.unsynced.set_priority(queue, message_id, priority)
+            headers, answer = stored(queue, await self._service.complete(changes))
+            return Response(status=200, body=answer, headers=headers)
         changing = begin_change(self._spool.unsynced, queue, message_id, given, claim)
         return Response(status=204, headers=changed(await self._service.complete(changing)))
 
@@ -271,3 +286,9 @@ class Messages(Handlers):
         """The queue and the id of the path; the sender has a right on that queue."""
         queue = call.queue(right)
         return queue, check_id(queue, call.names["id"])
+
+
+def _is_alone(given: Values) -> bool:
+    """Whether a PATCH gives nothing but a priority."""
+    others = (given[RENEWAL], given[RELEASE], given[BURY], given[REASON])
+    return all(value is None for value in others)

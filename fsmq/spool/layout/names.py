@@ -202,6 +202,15 @@ def renewed(message_id: str) -> str:
     return f"{message_id[:first]}{uuid7()}{message_id[end:]}"
 
 
+def with_priority(message_id: str, priority: int) -> str | None:
+    """The id of the same message with another priority; None for one that carries none."""
+    match = _our_id.fullmatch(message_id)
+    if match is None:
+        return None
+    rest = message_id[match.start("uuid") :]
+    return f"p{priority:02}.{rest}" if priority else rest
+
+
 def siblings(message_id: str) -> list[str]:
     """The names that a put of the same id could have got: with a header block or without."""
     if not _our_id.fullmatch(message_id):

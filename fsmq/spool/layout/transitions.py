@@ -87,6 +87,7 @@ REDELIVER = Transition(State.DELAY, State.READY, REDELIVERED)  # its claim has e
 RIPEN = Transition(State.DELAY, State.READY, DELIVERED)  # its delay has ended
 BURY = Transition(State.DELAY, State.READY, BURIED)
 PULL = Transition(State.READY, State.READY, MOVED)  # from the write to the read side of dedup
+REPRIORITIZE = Transition(State.READY, State.READY, MOVED)  # within its queue, to another name
 MOVE_NEW = Transition(State.NEW, State.NEW, MOVED)
 MOVE_READY = Transition(State.READY, State.READY, MOVED)
 MOVE_DELAY = Transition(State.DELAY, State.READY, MOVED)

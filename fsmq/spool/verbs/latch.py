@@ -86,6 +86,7 @@ class Latched(NamedTuple):
         queue: str,
         message_id: str,
         to_queue: str | None = None,
+        to_id: str | None = None,
         *,
         is_checked: bool = False,
     ) -> os.stat_result | None:
@@ -103,15 +104,15 @@ class Latched(NamedTuple):
         if how.target is State.REMOVE:
             return self._remove(tree, how.source, queue, message_id)
         to_queue = to_queue or queue
-        target = tree.path(how.target, to_queue, message_id)
+        target = tree.path(how.target, to_queue, to_id or message_id)
         if is_checked:
             moved = tree.rename(tree.path(how.source, queue, message_id), target)
         else:
-            moved = tree.move(how, queue, message_id, to_queue)
+            moved = tree.move(how, queue, message_id, to_queue, to_id)
         if not moved:
             return None
         if how.target is State.READY:
-            context.ready.add(to_queue, message_id)
+            context.ready.add(to_queue, to_id or message_id)
         here = tree.stat(target)
         if here is None:
             return self.found

@@ -1,0 +1,106 @@
+"""Reprioritize: give a ready message another priority, and so another name in its queue."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..context import Context, Pending
+from ..durability.locks import patiently, reserve
+from ..durability.sync import Work
+from ..durability.unfinished import exists
+from ..errors import DuplicateMessage, InvalidValue, NoSuchMessage, Unavailable, as_unavailable
+from ..layout.names import MAX_PRIORITY, check_id, check_queue, fits, with_priority
+from ..layout.settings import check_number
+from ..layout.transitions import NEW, QUEUES, REPRIORITIZE, State
+from .claim import deliver_one
+from .latch import Latched, latch_patiently
+
+_PATIENCE_S = 1.0
+
+
+def reprioritize(context: Context, queue: str, message_id: str, priority: int) -> Pending[str]:
+    """Change the priority of a message that is ready; its id then.
+
+    Raises:
+        InvalidValue: also if the id carries no priority, or the queue has an index.
+        DuplicateMessage: a message of the new id stands there.
+        NoSuchQueue, NoSuchMessage, Unavailable
+    """
+    check_queue(queue)
+    check_id(queue, message_id)
+    check_number("priority", priority, 0, MAX_PRIORITY)
+    tree = context.tree
+    work = Work(folders={tree.folder(NEW), tree.folder(QUEUES, queue)})
+    with as_unavailable(f"cannot change a priority in queue {queue!r}"):
+        if context.settings_of(queue).index:
+            raise InvalidValue("priority", "cannot change in a queue with an index")
+        deliver_one(context, queue, message_id)  # it may still be new
+        new_id = _new_id(context, queue, message_id, priority)
+        if new_id == message_id:
+            latched = _latched(context, queue, message_id)
+            latched.unlatch()
+            work.files.append(latched.fd)
+            return Pending(work, lambda: new_id)
+        # A put of the new id must not come in between.
+        held = patiently(lambda: reserve(tree, queue, new_id), _PATIENCE_S)
+        if held is None:
+            raise Unavailable(f"another process is storing {new_id!r} right now")
+        try:
+            if exists(tree, queue, new_id):
+                _latched(context, queue, message_id).close()  # or it is not there any more
+                raise DuplicateMessage(queue, new_id)
+            work.files.append(_rename(context, queue, message_id, new_id))
+        finally:
+            held.free()
+    record = partial(context.record, REPRIORITIZE.step, queue, new_id, source=queue, was=message_id)
+
+    def finish() -> str:
+        record()
+        return new_id
+
+    return Pending(work, finish)
+
+
+def _new_id(context: Context, queue: str, message_id: str, priority: int) -> str:
+    new_id = with_priority(message_id, priority)
+    if new_id is not None and fits(queue, new_id):
+        return new_id
+    if not exists(context.tree, queue, message_id):
+        raise NoSuchMessage(queue, message_id, "that is ready")
+    if new_id is None:
+        raise InvalidValue("priority", "only an id with a UUIDv7 carries one")
+    raise InvalidValue("priority", f"queue {queue!r} leaves no room for it in the id")
+
+
+def _latched(context: Context, queue: str, message_id: str) -> Latched:
+    latched = latch_patiently(context, context.tree.path(State.READY, queue, message_id))
+    if latched is None:
+        raise NoSuchMessage(queue, message_id, "that is ready")
+    return latched
+
+
+def _rename(context: Context, queue: str, message_id: str, new_id: str) -> int:
+    """Rename a message within its queue, with its stamp; its open descriptor."""
+    latched = _latched(context, queue, message_id)
+    path = context.tree.path(State.READY, queue, message_id)
+    before_ns = latched.found.st_mtime_ns
+    stamp = context.stamps.decode(message_id, before_ns)
+    moved = None
+    try:
+        if stamp is not None:
+            # A stamp is checked with the id. Before the rename, or a claim would not see the count;
+            # a crash in between makes that 0.
+            count = stamp.deliveries or 0
+            latched.stamp(context, path, context.stamps.encode(new_id, stamp.deadline_ms, count))
+        moved = latched.move(context, REPRIORITIZE, queue, message_id, to_id=new_id)
+    except FileExistsError:
+        raise DuplicateMessage(queue, new_id) from None
+    finally:
+        if moved is None:
+            if stamp is not None:
+                latched.stamp(context, path, before_ns)
+            latched.close()
+    if moved is None:
+        raise NoSuchMessage(queue, message_id, "that is ready")
+    latched.unlatch()
+    return latched.fd
