@@ -28,6 +28,7 @@ The tree, with those of the client and of other modules::
     · Unavailable
       · LogFull
       · QueueFull
+      · Unlisted  [fsmq.spool.limits.in_flight]
     · Uncounted  [fsmq.spool.views.counts]
     · UnexpectedAnswer  [fsmq.client.errors]
     · UnusableSpool

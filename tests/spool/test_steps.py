@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_a_pull_to_the_read_side_is_a_move(spool: Spool, noted: Noted) -> None:
 
 def test_a_row_is_told_from_another_by_what_it_records_or_renames() -> None:
     same = {frozenset((a, b)) for a in ROWS for b in ROWS if a != b and ROWS[a] == ROWS[b]}
-    assert same == {frozenset(("PULL", "MOVE_READY"))}
+    assert same == set(map(frozenset, combinations(("PULL", "MOVE_READY", "REPRIORITIZE"), 2)))
     assert {row.step for row in ROWS.values()} <= set(STEPS)
     assert {s for s in vars(transitions).values() if isinstance(s, Step)} == set(STEPS)
     assert {step.metric for step in STEPS} - {None} <= set(METRICS)
@@ -159,7 +160,6 @@ def test_files_are_moved_by_the_table_alone() -> None:
     assert callers == {
         "context.py",
         "fsck/unlinked.py",
-        "verbs/by_id.py",
         "verbs/linked.py",
         "verbs/latch.py",
         "verbs/removal.py",
