@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -109,6 +110,7 @@ async def test_a_message_in_json(client: aiohttp.ClientSession, queue: str) -> N
     posted = await ask(client, "POST", path, data=b"x", headers=headers)
     [message] = (await fetch(client, queue, count=1, visibility=60)).json["messages"]
     times = {name: moment(message.pop(name)) for name in ("deadline", "created_at", "expires_at")}
+    assert re.fullmatch(r"c1-\d\d", message.pop("claim"))
     assert message == {
         "id": posted.id,
         "body": "x",

@@ -127,7 +127,7 @@ async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> 
     answer = await ask(client, "GET", "/_metrics", headers=accept)
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
     families = list(parse_openmetrics(answer.body.decode()))
-    assert len(families) == len(METRICS) + 11 + len(OF_LOG) + len(OF_CHANNEL)
+    assert len(families) == len(METRICS) + 12 + len(OF_LOG) + len(OF_CHANNEL)
     assert (await ask(client, "HEAD", "/_metrics")).status == 200
 
 
