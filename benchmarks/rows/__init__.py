@@ -37,6 +37,8 @@ ROWS: dict[str, Row] = {
     "put-many": library.put_many,
     "log-publish": logs.log_publish,
     "log-consume": logs.log_consume,
+    "log-channels": logs.log_channels,
+    "log-rivals": logs.log_rivals,
     "fetch-depth": fetch.depth,
     "races": fetch.races,
     "mover-rate": mover.deliveries,

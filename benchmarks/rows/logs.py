@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .. import fan_out
 from ..bench import Bench
 from ..measure import Bar, Measure, Outcome, ratios, side_by_side
+from ..rivals import REDIS
 
 _HOME = Path(__file__).resolve().parents[2]
 _SIZE = 4096
@@ -93,8 +95,71 @@ def log_consume(bench: Bench) -> Outcome:
     )
 
 
+def log_channels(bench: Bench) -> Outcome:
+    """What channels cost a publish: the time of the processor, one run beside the other."""
+    number = bench.sizes.log_messages
+
+    def cpu(channels: int) -> float:
+        with bench.place.fresh("log") as folder:
+            return _both(folder, "one", number=number, size=_SIZE, channels=channels)[1]
+
+    many = bench.sizes.log_channels
+    found = side_by_side(bench.repeat, {"none": lambda: cpu(0), "many": lambda: cpu(many)})
+    return Outcome(
+        [
+            Measure(
+                f"log: CPU of {number:,} publishes beside {many:,} channels, against none",
+                ratios(found["many"], found["none"]),
+                bar=Bar("<=", 1.05),
+                measured=f"{1e6 * min(found['many']) / number:.0f} µs",
+                against=f"{1e6 * min(found['none']) / number:.0f} µs",
+            )
+        ]
+    )
+
+
+def log_rivals(bench: Bench) -> Outcome:
+    """Publishes of 4 KiB one after the other, with 0, 10 and many channels: here, NSQ, Redis."""
+    number, many = bench.sizes.log_messages // 10, bench.sizes.log_channels
+
+    def here(channels: int) -> float:
+        with bench.place.fresh("log") as folder:
+            seconds = _seconds(folder, "one", number=number, size=_SIZE, channels=channels)
+            return number / seconds
+
+    def nsq(channels: int) -> float:
+        # It stores a copy for each channel.
+        few = max(10, number // max(1, channels // 10))
+        return few / fan_out.nsq(bench.place, channels, few, _SIZE)
+
+    def redis(groups: int) -> float:
+        return number / fan_out.redis_stream(bench.place, groups, number, _SIZE)
+
+    rivals = {"NSQ, sync-every=1": (nsq, fan_out.NSQ), "Redis stream": (redis, REDIS)}
+    measures: list[Measure] = []
+    for channels in (0, 10, many):
+        name = f"log: publishes one after the other, {channels:,} channels"
+        able = {rival: run for rival, (run, needs) in rivals.items() if not fan_out.missing(needs)}
+        contenders = {"here": lambda c=channels: here(c)}
+        contenders |= {rival: lambda r=run, c=channels: r(c) for rival, run in able.items()}
+        found = side_by_side(bench.repeat, contenders)
+        measures.append(Measure(name, found["here"], "/s", note="the library"))
+        for rival, (_, needs) in rivals.items():
+            if rival in found:
+                measures.append(Measure(f"{name}: {rival}", found[rival], "/s"))
+            else:
+                measures.append(Measure(f"{name}: {rival}", [], note=fan_out.missing(needs)))
+    return Outcome(measures)
+
+
 def _seconds(folder: Path, what: str, **options: int) -> float:
+    return _both(folder, what, **options)[0]
+
+
+def _both(folder: Path, what: str, **options: int) -> tuple[float, float]:
+    """The seconds of a load, and those of its CPU."""
     command = [sys.executable, "-m", "benchmarks.log_load", what, str(folder)]
     command += [f"--{name}={value}" for name, value in options.items()]
     done = subprocess.run(command, cwd=_HOME, stdout=subprocess.PIPE, check=True, text=True)
-    return float(done.stdout)
+    seconds, cpu = map(float, done.stdout.split())
+    return seconds, cpu

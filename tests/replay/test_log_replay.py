@@ -20,8 +20,10 @@ from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchChannel, NoSuchLog
 from fsmq.spool.fsck import check
 from fsmq.spool.log.channel import Channel
-from fsmq.spool.log.log import Log
+from fsmq.spool.log.feeding import Feed
+from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.merging import Merger
+from fsmq.spool.log.once import publish_once
 from fsmq.spool.log.retention import Retention
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
@@ -30,6 +32,7 @@ from tests.spool.helpers import Clock
 LOG, CHANNEL = "users", "mailer"
 BEGIN = 12  # messages before the verb; of them the channel has done 0, 1 and 4, and holds 2 and 3
 NEW = "x" * 30
+ONCE = (b"once", b"and once")
 
 
 @dataclass
@@ -48,6 +51,9 @@ class Promised:
     buried: bool | None = False
     settings: set[int] = field(default_factory=lambda: {4096})
     delayed: set[int] = field(default_factory=set)
+    copied: bool = False  # a topic's message is in the queue, too
+    once: bool = False  # a batch of a job is tried again
+    fed: bool = False  # a channel that feeds a queue goes on
 
 
 Effect = Callable[[Promised], None]
@@ -91,6 +97,21 @@ class Actor:
         self.mark(lambda p: p.begun.append(bodies))
         offsets = self.log.publish_many(bodies)
         self.mark(lambda p: p.messages.update(zip(offsets, bodies, strict=True)))
+
+    def publish_to_topic(self) -> None:
+        self.mark(lambda p: p.begun.append([NEW.encode()]))
+        offset = int(self.spool.topic("news").publish(NEW.encode())[f"logs/{LOG}"])
+        self.mark(lambda p: (p.messages.update({offset: NEW.encode()}), setattr(p, "copied", True)))  # type: ignore[func-returns-value]
+
+    def publish_once(self) -> None:
+        self.mark(lambda p: (p.begun.append(list(ONCE)), setattr(p, "once", True)))  # type: ignore[func-returns-value]
+        offsets = publish_once(self.log, "job", 0, [LogEntry(body) for body in ONCE])
+        assert offsets is not None
+        self.mark(lambda p: p.messages.update(zip(offsets, ONCE, strict=True)))
+
+    def feed(self) -> None:
+        self.mark(lambda p: setattr(p, "fed", True))
+        feed_of(self.log).step()
 
     def merge(self) -> None:
         assert Merger(self.log._store.disk, after_s=0.0, kept=1).step(1 << 20) > 1
@@ -183,6 +204,7 @@ class Actor:
 
 ON_HOST = (
     *("publish", "publish_batch", "publish_two", "publish_to_a_new_segment"),
+    *("publish_to_topic", "publish_once", "feed"),
     *("create", "delete", "configure", "create_channel", "delete_channel"),
     *("claim", "done", "done_all", "claim_and_done", "done_again", "done_many_gaps"),
     *("renew", "release", "release_all", "bury", "seek", "retain"),
@@ -224,7 +246,24 @@ def prepare(spool: Spool, writers: str, verb: str) -> Promised:
     channel.claim(5)
     channel.done(0, 1)
     channel.done(4)
+    if verb == "publish_to_topic":
+        spool.create_queue("copies")
+        spool.create_topic("news")
+        spool.subscribe("news", "copies")
+        spool.subscribe("news", f"logs/{LOG}")
+    if verb == "feed":
+        spool.create_queue("fed")
+        log.channel("fed").create(FED)
     return promised
+
+
+FED = 11  # from here on a channel feeds a queue
+
+
+def feed_of(log: Log) -> Feed:
+    spool = log.spool
+    assert isinstance(spool, Spool)
+    return Feed(log.channel("fed"), spool.queue("fed"), LOG, log.stats().uuid)
 
 
 @pytest.mark.parametrize(("writers", "verb"), CASES)
@@ -283,7 +322,23 @@ def inspect(place: Path, promised: Promised, clock: Clock) -> None:
             assert not promised.log
             return
         assert promised.log is not False
+        if promised.once:
+            again = publish_once(log, "job", 0, [LogEntry(body) for body in ONCE])
+            assert again is not None
+            promised.messages.update(zip(again, ONCE, strict=True))
+            promised.begun.clear()
         inspect_messages(log, promised)
+        if promised.copied:
+            spool.deliver()
+            assert [m.body for m in spool.queue("copies").claim(9)] == [NEW.encode()]
+        if promised.fed:
+            clock.advance(1000)
+            while feed_of(log).step():
+                pass
+            clock.advance(-1000)
+            spool.deliver()
+            found = sorted(message.body for message in spool.queue("fed").claim(99))
+            assert found == sorted(m.body for m in log.read(FED))
         if promised.channel is not None or CHANNEL in log.channels():
             inspect_channel(log, promised, clock)
         if promised.position == 5:

@@ -21,7 +21,8 @@ from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.log import Log, LogEntry
 from tests.spool.helpers import Clock
 
-HOLD_S, MOST = 10.0, 3
+HOLD_S, MOST, WINDOW = 10.0, 3, 7
+DEAD = "dead"
 ORDERS = {"none": "none", "key": "key", "strict": "strict", "skips": "key"}
 
 
@@ -46,6 +47,8 @@ class Reader:
     old: list[ChannelMessage] = field(default_factory=list)
     skipped: int = 0
     lost: int = 0
+    buried: int = 0
+    paused: bool = False
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -60,6 +63,7 @@ class LogMachine(RuleBasedStateMachine):
         log = self._log(0)
         log.create(segment_bytes=4096, retain_for=1e6, writers="host")
         self.readers: dict[str, Reader] = {}
+        self.dead: set[int] = set()
 
     @initialize(
         name=st.sampled_from(sorted(ORDERS)),
@@ -74,6 +78,8 @@ class LogMachine(RuleBasedStateMachine):
             visibility_timeout=HOLD_S,
             max_deliveries=MOST,
             on_poison="skip" if skips else "block",
+            dead_letter_queue=DEAD,
+            max_window=WINDOW,
         )
         self.readers["reader"] = Reader(order, skips)
 
@@ -112,6 +118,9 @@ class LogMachine(RuleBasedStateMachine):
     )
     def claim(self, process: int, name: str, count: int) -> None:
         reader, now = self.readers[name], self.clock()
+        if reader.paused:
+            assert self._channel(process, name).claim(count) == []
+            return
         self._lose(reader)
         if reader.skips:
             for offset, held in list(reader.held.items()):
@@ -124,6 +133,7 @@ class LogMachine(RuleBasedStateMachine):
         offsets = [message.offset for message in messages]
         assert offsets == sorted(offsets)
         assert len(offsets) == min(count, len(expected)), (offsets, expected)
+        assert set(offsets) <= set(expected), (offsets, expected)
         if reader.order != "key":
             assert offsets == expected[:count]
         self._check_keys(reader, offsets)
@@ -139,12 +149,16 @@ class LogMachine(RuleBasedStateMachine):
         held = reader.held.get(offset)
         return held is None or (held.deadline <= self.clock() and held.deliveries < MOST)
 
+    def _within_window(self, reader: Reader) -> list[int]:
+        unfinished = self._unfinished(reader)
+        return [o for o in unfinished if o in reader.held or o < unfinished[0] + WINDOW]
+
     def _unfinished(self, reader: Reader) -> list[int]:
         return [o for o in range(self.first, len(self.messages)) if o not in reader.done]
 
     def _eligible(self, reader: Reader) -> list[int]:
         """All that a claim of any size could get, by the channel's order."""
-        unfinished = self._unfinished(reader)
+        unfinished = self._within_window(reader)
         now = self.clock()
         if reader.order == "none":
             return [offset for offset in unfinished if self._is_ready(reader, offset)]
@@ -182,7 +196,9 @@ class LogMachine(RuleBasedStateMachine):
         process=st.integers(0, 1),
         name=st.just("reader"),
         data=st.data(),
-        what=st.sampled_from(["done", "done", "done", "release", "delay", "renew"]),
+        what=st.sampled_from(
+            ["done", "done", "through", "done", "release", "delay", "renew", "bury"]
+        ),
     )
     def settle(self, process: int, name: str, data: st.DataObject, what: str) -> None:
         reader = self.readers[name]
@@ -196,9 +212,16 @@ class LogMachine(RuleBasedStateMachine):
         if what == "done":
             assert channel.done(*some) == len(some)
             assert channel.done(*some) == 0
-            for offset in some:
-                del reader.held[offset]
-                reader.done.add(offset)
+            self._finish(reader, some)
+        elif what == "through":
+            finished = [offset for offset in reader.held if offset <= some[0]]
+            assert channel.done_through(some[0]) == len(finished)
+            self._finish(reader, finished)
+        elif what == "bury":
+            channel.bury(*some)
+            self._finish(reader, some)
+            reader.buried += len(some)
+            self.dead |= set(some)
         elif what == "renew":
             channel.renew(*some, visibility=3 * HOLD_S)
             for offset in some:
@@ -209,6 +232,34 @@ class LogMachine(RuleBasedStateMachine):
             for offset in some:
                 reader.held[offset].deadline = now + delay
                 reader.held[offset].is_claim = False
+
+    @rule(process=st.integers(0, 1), name=st.just("reader"))
+    def release_the_lowest(self, process: int, name: str) -> None:
+        """Of some that are claimed: what may be handed out then is what orders differ in."""
+        self.claim(process, name, 3)
+        reader = self.readers[name]
+        now = self.clock()
+        mine = [o for o, held in reader.held.items() if held.is_claim and held.deadline > now]
+        if mine:
+            lowest = min(mine)
+            self._channel(process, name).release(lowest)
+            reader.held[lowest].deadline = now
+            reader.held[lowest].is_claim = False
+            self.claim(1 - process, name, 2)
+
+    def _finish(self, reader: Reader, offsets: list[int]) -> None:
+        for offset in offsets:
+            del reader.held[offset]
+            reader.done.add(offset)
+
+    @rule(process=st.integers(0, 1), name=st.just("reader"))
+    def pause_or_resume(self, process: int, name: str) -> None:
+        reader, channel = self.readers[name], self._channel(process, name)
+        if reader.paused:
+            channel.resume()
+        else:
+            channel.pause()
+        reader.paused = not reader.paused
 
     @rule(process=st.integers(0, 1), name=st.just("reader"), part=st.floats(0, 1))
     def seek(self, process: int, name: str, part: float) -> None:
@@ -237,10 +288,13 @@ class LogMachine(RuleBasedStateMachine):
         self.spools[process].close()
         self.spools[process] = self._open()
         for reader in self.readers.values():
-            reader.hands = {
-                o: m for o, m in reader.hands.items() if m._channel.log.spool in self.spools
-            }
-            reader.old = [m for m in reader.old if m._channel.log.spool in self.spools]
+            reader.hands = {o: m for o, m in reader.hands.items() if self._is_open(m)}
+            reader.old = [m for m in reader.old if self._is_open(m)]
+
+    def _is_open(self, message: ChannelMessage) -> bool:
+        channel = message._channel
+        assert isinstance(channel, Channel)
+        return channel.log.spool in self.spools
 
     @precondition(lambda self: len(self.messages) > 40)
     @rule(process=st.integers(0, 1))
@@ -287,6 +341,10 @@ class LogMachine(RuleBasedStateMachine):
             assert state.in_flight == sum(one.is_claim for one in waiting)
             assert state.delayed == sum(not one.is_claim for one in waiting)
             assert (state.lost, state.skipped) == (reader.lost, reader.skipped)
+            assert (state.buried, state.paused) == (reader.buried, reader.paused)
+        queue = self.spools[0].queue(DEAD)
+        bodies = queue.peek(1000, state="new") if self.dead else []
+        assert sorted(m.body for m in bodies) == sorted(self.messages[n][0] for n in self.dead)
 
 
 TestLog = LogMachine.TestCase

@@ -1,0 +1,217 @@
+"""What may come between any two system calls of a verb of a log: others' verbs on the same log.
+
+A verb is stopped before its first call, its second …; then another process does something, or finds
+that it would have to wait; then the verb goes on. What anyone was answered must hold at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import (
+    ClaimVoid,
+    InvalidValue,
+    LogFull,
+    NoSuchChannel,
+    NoSuchLog,
+    NotInFlight,
+    Unavailable,
+    as_unavailable,
+)
+from fsmq.spool.fsck import check
+from fsmq.spool.log.channel import Channel
+from fsmq.spool.log.log import Log
+from fsmq.spool.log.merging import Merger
+from tests.interleave.gate import Actor, Gate
+from tests.replay.scenario import scratch
+from tests.spool.helpers import Clock
+
+BEGIN = 6
+# What a verb may be told because of the other: the log is locked, or gone, or the claim is void.
+_REFUSALS = (InvalidValue, Unavailable, LogFull, NoSuchLog, NoSuchChannel, NotInFlight, ClaimVoid)
+
+
+@dataclass
+class Told:
+    """What all were answered."""
+
+    published: dict[int, bytes] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    sought: bool = False
+    deleted: bool = False
+
+
+@dataclass
+class Process:
+    """One that works on the log. number: so that its messages are its own."""
+
+    spool: Spool
+    number: int
+    told: Told
+    published: int = 0
+
+    @property
+    def log(self) -> Log:
+        return self.spool.log("users")
+
+    @property
+    def channel(self) -> Channel:
+        return self.log.channel("mailer")
+
+    def publish(self, messages: int = 1) -> None:
+        bodies = [b"%d %d" % (self.number, self.published + n) for n in range(messages)]
+        self.published += messages
+        offsets = self.log.publish_many(bodies)
+        self.told.published.update(zip(offsets, bodies, strict=True))
+
+    def publish_batch(self) -> None:
+        self.publish(2)
+
+    def roll(self) -> None:
+        with as_unavailable("roll"), self.log._store.writing() as tail:
+            if tail is not None:
+                tail.roll_if_used()
+        self.publish()
+
+    def merge(self) -> None:
+        Merger(self.log._store.disk, after_s=0.0, kept=1).step(1 << 20)
+
+    def claim_and_done(self) -> None:
+        messages = self.channel.claim(2)
+        self.channel.done(*messages)
+        self.told.done |= {message.offset for message in messages}
+
+    def claim(self) -> None:
+        self.channel.claim(2)
+
+    def done(self) -> None:
+        self.channel.done(0)
+        self.told.done.add(0)
+
+    def release(self) -> None:
+        self.channel.release(1)
+
+    def seek(self) -> None:
+        self.told.sought = True
+        self.channel.seek(3)
+
+    def settle(self) -> None:
+        self.spool.open_logs.store("users").settle()
+
+    def read(self) -> None:
+        for message in self.log.read():
+            was = self.told.published.setdefault(message.offset, message.body)
+            assert was == message.body, "an offset means two messages"
+
+    def delete(self) -> None:
+        self.told.deleted = True
+        self.log.delete()
+
+    def to_many_hosts(self) -> None:
+        self.log.configure(writers="hosts")
+        self.publish()
+
+
+Step = Callable[[Process], None]
+VERBS: tuple[Step, ...] = (
+    *(Process.publish, Process.publish_batch, Process.roll, Process.merge, Process.claim),
+    *(Process.claim_and_done, Process.done, Process.release, Process.seek, Process.settle),
+)
+OTHERS: tuple[Step, ...] = (
+    *(Process.publish_batch, Process.roll, Process.merge, Process.claim_and_done, Process.done),
+    *(Process.seek, Process.read, Process.delete, Process.to_many_hosts),
+)
+# What changes nothing that a verb of one of these modes looks at is left out.
+_OF_HOSTS = (Process.publish, Process.publish_batch, Process.merge)
+
+
+def explore(folder: Path, writers: str, verb: Step) -> int:
+    """All schedules of a verb with each of the others; how many."""
+    schedules = 0
+    gate = Gate()
+    with gate.open():
+        for other in OTHERS:
+            for stop in count():
+                schedules += 1
+                try:
+                    if run(gate, folder / f"{schedules}", writers, verb, other, stop):
+                        break
+                except AssertionError as error:
+                    names = f"{verb.__name__} x {other.__name__} at call {stop}"
+                    raise AssertionError(f"{names}: {error}") from error
+    return schedules
+
+
+def run(gate: Gate, root: Path, writers: str, verb: Step, other: Step, stop: int) -> bool:
+    """One schedule; whether the verb came to its end before the other one."""
+    clock, told = Clock(), Told()
+    spools = [Spool(root, sync="fsync", workers=1, clock=clock, delivers=False) for _ in range(3)]
+    try:
+        first, second, last = (Process(spool, n, told) for n, spool in enumerate(spools))
+        first.log.create(writers=writers, segment_bytes=4096)
+        first.publish(3)
+        first.publish(3)
+        first.channel.create("first", order="none", visibility_timeout=100)
+        first.channel.claim(2)
+        second.read()
+        actor = Actor(gate, lambda: verb(first))
+        is_over = actor.run(stop)
+        refused(lambda: other(second))
+        while not actor.run():
+            pass
+        if actor.error is not None and not isinstance(actor.error, _REFUSALS):
+            raise AssertionError(f"it raised {actor.error!r}") from actor.error
+        if not told.deleted:
+            judge(last, clock)
+    finally:
+        for spool in spools:
+            spool.close()
+        shutil.rmtree(root)
+    return is_over
+
+
+def refused(step: Callable[[], None]) -> bool:
+    try:
+        step()
+    except _REFUSALS:
+        return True
+    return False
+
+
+def judge(last: Process, clock: Clock) -> None:
+    told = last.told
+    last.publish()
+    found = {message.offset: message.body for message in last.log.read()}
+    assert sorted(found) == list(range(len(found))), "there are gaps"
+    for offset, body in told.published.items():
+        assert found.get(offset) == body, f"{offset} is {found.get(offset)!r}, not {body!r}"
+    assert len(set(found.values())) == len(found), "a message is there twice"
+    clock.advance(1000)
+    got: list[int] = []
+    while messages := last.channel.claim(100):
+        got += [message.offset for message in messages]
+        last.channel.done(*messages)
+    assert len(set(got)) == len(got), "handed out twice"
+    if not told.sought:
+        assert not told.done & set(got), "what was done is handed out"
+        assert set(found) - set(got) <= told.done | {0}, "what was not done is not handed out"
+    findings = check(last.spool.tree, offline=True, bodies=True).findings
+    assert not [one for one in findings if one.kind.value != "leftover"], findings
+
+
+@pytest.mark.parametrize(
+    ("writers", "verb"),
+    [*(("host", verb) for verb in VERBS), *(("hosts", verb) for verb in _OF_HOSTS)],
+    ids=lambda given: given if isinstance(given, str) else given.__name__,
+)
+def test_no_interleaving_breaks_a_promise(writers: str, verb: Step) -> None:
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+        assert explore(Path(folder), writers, verb) > len(OTHERS)
