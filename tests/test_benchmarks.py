@@ -28,6 +28,8 @@ LIBRARY_ROWS = (
     "put-many",
     "log-publish",
     "log-consume",
+    "log-channels",
+    "log-rivals",
     "fetch-depth",
     "mover-rate",
     "mover-latency",
