@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from fsmq.spool.layout.dead_letter import DeadLetter
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.message import Message, public
 from fsmq.spool.log.record import LogMessage, entry
 from fsmq.spool.moves.order import Move
 
@@ -55,7 +55,7 @@ def as_json(message: Message) -> dict[str, Any]:
     except UnicodeDecodeError:
         result["body_base64"] = base64.b64encode(message.body).decode()
     result["content_type"] = message.content_type
-    result["attributes"] = dict(message.attributes)
+    result["attributes"] = public(message.attributes)
     result["state"] = message.state
     result["priority"] = message.priority
     result["deliveries"] = message.deliveries

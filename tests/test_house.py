@@ -11,7 +11,7 @@ from tests.harness.suite import HOME
 
 MODULES = sorted((HOME / "fsmq").rglob("*.py"))
 # A file of each dialect may have the name of its counterpart in another.
-DIALECTS = ("native", "emodb", "dynamiq", "ui")
+DIALECTS = ("native", "emodb", "dynamiq", "sqs", "ui")
 NAMELESS = ("__init__.py", "__main__.py")
 
 

@@ -25,16 +25,18 @@ class Dialect(ABC):
 
     name: as ``--dialects`` takes it.
     prefixes: the first segments of paths that are its own.
+    in_document: whether the OpenAPI document tells of it.
     """
 
     name: ClassVar[str]
     prefixes: ClassVar[frozenset[str]] = frozenset()
+    in_document: ClassVar[bool] = True
 
     def __init__(self, service: Service) -> None:
         self.router = Router()
 
-    def claims(self, method: str, path: str) -> bool:
-        """Whether it has this request although another dialect has the first segment."""
+    def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
+        """Whether it has this request although another dialect, or none, has the first segment."""
         return False
 
     def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:

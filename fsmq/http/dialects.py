@@ -7,5 +7,6 @@ from collections.abc import Mapping
 from .dialect import Dialect
 from .dynamiq.dialect import Dynamiq
 from .emodb.dialect import EmoDb
+from .sqs.dialect import Sqs
 
-DIALECTS: Mapping[str, type[Dialect]] = {dialect.name: dialect for dialect in (EmoDb, Dynamiq)}
+DIALECTS: Mapping[str, type[Dialect]] = {one.name: one for one in (EmoDb, Dynamiq, Sqs)}

@@ -40,6 +40,8 @@ from .routing.call import Call, split_target
 from .routing.system import System
 from .running.open_requests import OpenRequests
 from .service.service import Service
+from .sqs.dialect import Sqs
+from .sqs.names import SqsOptions
 from .ui.dialect import Ui, UiOptions
 
 log = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class Server:
 
     host_names: names of this server besides its own and its addresses; None: any will do.
     ui: what the pages at ``/_ui`` may show and do; None: there are none.
+    sqs: what the operator says about the dialect of Amazon SQS, where it is spoken.
     """
 
     def __init__(
@@ -67,15 +70,17 @@ class Server:
         *,
         host_names: Iterable[str] | None = None,
         ui: UiOptions | None = None,
+        sqs: SqsOptions | None = None,
     ) -> None:
         self.service = service
         self._native = NativeDialect(service)
-        self._others: list[Dialect] = [DIALECTS[name](service) for name in dialects]
+        self._others: list[Dialect] = [
+            Sqs(service, sqs) if name == Sqs.name else DIALECTS[name](service) for name in dialects
+        ]
         if ui is not None:
             self._others.append(Ui(service, ui))
         self._by_prefix = {prefix: one for one in self._others for prefix in one.prefixes}
-        # The pages are no API: the document does not tell of them.
-        told = [self._native, *(one for one in self._others if not isinstance(one, Ui))]
+        told = [self._native, *(one for one in self._others if one.in_document)]
         routers = [one.router for one in told]
         self.system = System(routers, service)
         self.system.add_routes(self._native.router)
@@ -172,7 +177,7 @@ class Server:
 
     async def _answer(self, call: Call, path: str) -> StreamResponse:
         request = call.request
-        dialect = self._dialect(request.method, path)
+        dialect = self._dialect(request, path, call.raw_query)
         via.set(dialect.name)
         try:
             dialect.admit(self._origins, request)
@@ -200,13 +205,13 @@ class Server:
             log.exception("%s %s failed", request.method, path)
             return dialect.problem(InternalError())
 
-    def _dialect(self, method: str, path: str) -> Dialect:
+    def _dialect(self, request: BaseRequest, path: str, query: str) -> Dialect:
         # A matrix parameter (";…") is no part of a segment's name.
         first = path[1:].partition("/")[0].partition(";")[0]
-        named = self._by_prefix.get(first)
-        if named is None:
-            return self._native
-        return next((one for one in self._others if one.claims(method, path)), named)
+        for one in self._others:
+            if one.claims(request.method, path, query, request.headers):
+                return one
+        return self._by_prefix.get(first, self._native)
 
 
 def _end_when_written(call: Call, response: StreamResponse) -> None:

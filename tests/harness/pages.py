@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -253,6 +254,8 @@ def missing_tool(page: Path) -> str | None:
     for tool in ("bash", "curl", "gzip", "rsync", "jq"):
         if re.search(rf"\b{tool}\b", commands) and shutil.which(tool) is None:
             return f"there is no {tool}"
+    if "import boto3" in commands and find_spec("boto3") is None:
+        return "there is no boto3"
     version = subprocess.run(["curl", "--version"], capture_output=True, text=True, check=True)
     if tuple(map(int, version.stdout.split()[1].split(".")[:2])) < (7, 84):
         return "this curl cannot print a header of an answer"

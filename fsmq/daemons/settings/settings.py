@@ -27,7 +27,7 @@ COMMANDS = {"mq": "mq", "mover": "mq-mover", "reaper": "mq-reaper", "up": "fsmq 
 TABLES = {"mq": "mq", "mover": "mover", "reaper": "reaper", "up": "mq"}
 """The table of the configuration file that each program reads over the top level."""
 
-DIALECTS = ("emodb", "dynamiq")
+DIALECTS = ("emodb", "dynamiq", "sqs")
 """What mq can speak beside its native dialect; `fsmq.http.dialects` has them."""
 
 _EVERY = tuple(COMMANDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiohttp.web import Response
 
 from fsmq.spool.errors import FsmqError
@@ -49,7 +51,7 @@ class Dynamiq(Dialect):
         self._add("GET", "/status/servers", status.servers)
         self._add("GET", "/status/partitionrange", status.partition_range)
 
-    def claims(self, method: str, path: str) -> bool:
+    def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
         # Its page deletes a queue there; EmoDB has /queue/1 and what is below.
         segments = path.split("/")[1:]
         at = len(segments) == 2 and segments[0] == "queue" and segments[1] != "1"

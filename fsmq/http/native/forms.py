@@ -18,7 +18,7 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.claim_names import PATTERN, Renewal
 from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, check_reason
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.message import Message, NewMessage, public
 from fsmq.spool.layout.names import (
     MAX_FILE_NAME_BYTES,
     MAX_OWN_ID_BYTES,
@@ -297,9 +297,9 @@ def headers_of(message: Message) -> dict[str, str]:
         headers["X-Message-Deadline"] = moment(message.deadline)
     if message.priority:
         headers["X-Message-Priority"] = str(message.priority)
-    for name, value in message.attributes.items():
-        headers[ATTRIBUTE + name] = one_line(value)
     if message.attributes:
+        for name, value in public(message.attributes).items():
+            headers[ATTRIBUTE + name] = one_line(value)
         for name, value in own_headers(message.attributes).items():
             headers[name] = one_line(value)
     headers[hdrs.CONTENT_TYPE] = one_line(message.content_type or "application/octet-stream")

@@ -67,6 +67,7 @@ class Ui(Dialect):
 
     name: ClassVar[str] = "ui"
     prefixes: ClassVar[frozenset[str]] = frozenset({"_ui"})
+    in_document = False  # the pages are no API
 
     def __init__(self, service: Service, options: UiOptions) -> None:
         super().__init__(service)

@@ -108,6 +108,11 @@ def is_attribute_name(name: str) -> bool:
     return _attribute_name.fullmatch(name) is not None and name.lower() != CONTENT_TYPE.lower()
 
 
+def public(attributes: Mapping[str, str]) -> dict[str, str]:
+    """The attributes without those that the dialect of SQS has for itself."""
+    return {name: value for name, value in attributes.items() if name[:4] != "sqs."}
+
+
 def pack_header(content_type: str | None, attributes: Mapping[str, str]) -> bytes:
     """The header block, or nothing if there is nothing to say.
 

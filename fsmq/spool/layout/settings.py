@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
@@ -263,6 +264,10 @@ def checked(settings: Mapping[str, Setting], name: str, value: Any) -> Any:
         raise InvalidValue(name, problem) from None
 
 
+def _version(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
 SETTINGS: dict[str, Setting] = {f.name: f.metadata["setting"] for f in fields(QueueSettings)}
 DEFAULTS = QueueSettings()
 
@@ -273,6 +278,7 @@ class SettingsStore:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._known: dict[str, tuple[tuple[int, int, int], QueueSettings]] = {}
+        self._members: dict[tuple[str, str], tuple[tuple[int, int, int], dict[str, Any]]] = {}
 
     def get(self, queue: str) -> QueueSettings:
         """The settings in force now; the defaults where there is no file.
@@ -285,13 +291,29 @@ class SettingsStore:
         if found is None:
             self._known.pop(queue, None)
             return DEFAULTS
-        version = (found.st_mtime_ns, found.st_ino, found.st_size)
+        version = _version(found)
         known = self._known.get(queue)
         if known is not None and known[0] == version:
             return known[1]
         settings = self._read(path, known[1] if known else DEFAULTS)
         self._known[queue] = (version, settings)
         return settings
+
+    def member(self, queue: str, name: str) -> Mapping[str, Any]:
+        """An object in the file that is no setting, but kept there by one dialect; ``{}`` for none.
+
+        Raises OSError.
+        """
+        found = self._tree.look(self.path(queue))
+        if found is None:
+            self._members.pop((queue, name), None)
+            return {}
+        version, known = _version(found), self._members.get((queue, name))
+        if known is None or known[0] != version:
+            given = self.unknown(queue).get(name)
+            known = version, given if isinstance(given, dict) else {}
+            self._members[queue, name] = known
+        return known[1]
 
     def last(self, queue: str) -> QueueSettings:
         """What ``get`` gave last, without a look at the file."""
@@ -308,10 +330,13 @@ class SettingsStore:
             return str(error)
         return None
 
-    def set(self, queue: str, settings: QueueSettings) -> None:
+    def set(
+        self, queue: str, settings: QueueSettings, members: Mapping[str, Any] | None = None
+    ) -> None:
         """Replace the file durably: dot-file, fsync, rename, fsync of folder.
 
-        The dead-letter queue is created if it is missing.
+        The dead-letter queue is created if it is missing. members: those that are no settings,
+        where they change, too; all others stay.
 
         Raises:
             InvalidValue, NoSuchQueue, Unavailable
@@ -321,15 +346,17 @@ class SettingsStore:
         with as_unavailable(f"cannot store the settings of {queue!r}"):
             if settings.dead_letter_queue is not None:
                 self._tree.make_queue(settings.dead_letter_queue)
-            self._write(queue, settings, self.unknown(queue))
+            self._write(queue, settings, {**self.unknown(queue), **(members or {})})
             if not self._tree.has_queue(queue):
                 # It was deleted at the same time. A later queue of its name must not begin so.
                 self.forget(queue)
                 raise NoSuchQueue(queue)
 
-    def prepare(self, queue: str, settings: QueueSettings) -> None:
+    def prepare(
+        self, queue: str, settings: QueueSettings, members: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the settings of a queue that is about to be created, durably. Raises OSError."""
-        self._write(queue, settings, {})
+        self._write(queue, settings, members or {})
 
     def unknown(self, queue: str) -> dict[str, Any]:
         """Members of a queue's file that a program of another version may know. Raises OSError."""
@@ -346,6 +373,8 @@ class SettingsStore:
             if name not in _LATER or value != getattr(DEFAULTS, name)
         }
         text = json.dumps({**known, **unknown}, indent=2) + "\n"
+        if len(text) > _MAX_SETTINGS_BYTES:
+            raise InvalidValue("settings", f"are more than {_MAX_SETTINGS_BYTES} bytes in all")
         self._tree.replace(self.path(queue), text.encode())
 
     def forget(self, queue: str) -> None:

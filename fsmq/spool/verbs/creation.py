@@ -1,11 +1,15 @@
-"""Create a queue with an index of the ids that producers give."""
+"""Create a queue with an index of the ids that producers give, or with settings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ..context import Context
 from ..errors import InvalidValue
-from ..layout.settings import DEFAULTS
+from ..layout.settings import DEFAULTS, QueueSettings
 from ..layout.transitions import IDS
+from .settled import settings_held
 
 
 def create_indexed(context: Context, queue: str) -> bool:
@@ -27,3 +31,23 @@ def create_indexed(context: Context, queue: str) -> bool:
     if not context.settings.get(queue).index:
         raise InvalidValue("index", f"queue {queue!r} was created without one")
     return created
+
+
+def create_with(
+    context: Context, queue: str, settings: QueueSettings, members: Mapping[str, Any]
+) -> bool:
+    """Create a queue that has these settings from its first moment; False if it was there.
+
+    members: what else stands in the file of settings. A queue that was there stays as it is.
+
+    Raises:
+        InvalidValue, Unavailable, OSError
+    """
+    tree = context.tree
+    if tree.has_queue(queue):
+        return False
+    with settings_held(context, queue):
+        if tree.has_queue(queue):
+            return False
+        context.settings.prepare(queue, settings, members)
+        return tree.make_queue(queue)

@@ -1,0 +1,1 @@
+"""Amazon SQS: its actions, in JSON and in Query; docs/sqs.md is the specification."""

@@ -1,0 +1,82 @@
+"""A request as the actions see it, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+from ..dialect import Handlers
+from ..guard.access import Identity
+from ..guard.keys import Right
+from ..problems import Forbidden
+from ..routing.call import Call
+from ..service.service import Service
+from .errors import denied, no_such_queue
+from .names import SqsOptions, queue_of_url
+
+
+class Ask:
+    """One request: what it asks for, and who.
+
+    origin: of the URLs that it is told.
+    """
+
+    __slots__ = ("action", "call", "identity", "members", "options", "origin")
+
+    def __init__(
+        self,
+        call: Call,
+        identity: Identity,
+        action: str,
+        members: Mapping[str, Any],
+        options: SqsOptions,
+        origin: str,
+    ) -> None:
+        self.call = call
+        self.identity = identity
+        self.action = action
+        self.members = members
+        self.options = options
+        self.origin = origin
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A member; ``default`` where it was not sent."""
+        return self.members.get(name, default)
+
+    def url(self, queue: str) -> str:
+        """The URL of a queue."""
+        return f"{self.origin}/{self.options.account}/{queue}"
+
+    def queue(self, right: Right | None) -> str:
+        """The queue that is meant, on which there is a right; None means any. Raises SqsError."""
+        name = queue_of_url(self.members["QueueUrl"])
+        self.require(right, name)
+        return name
+
+    def require(self, right: Right | None, queue: str) -> None:
+        """Make sure of a right on a queue; None means any. Raises SqsError, Unauthorized."""
+        try:
+            if right is None:
+                self.identity.require_sight(queue)
+            else:
+                self.identity.require(right, queue)
+        except Forbidden:
+            arn = self.options.arn(queue)
+            raise denied(self.identity.name, self.action, arn) from None
+
+
+Result: TypeAlias = dict[str, Any]
+Action: TypeAlias = Callable[[Ask], Awaitable[Result]]
+
+
+class Actions(Handlers):
+    """Some of the actions."""
+
+    def __init__(self, service: Service, options: SqsOptions) -> None:
+        super().__init__(service)
+        self._options = options
+
+    def check_there(self, queue: str) -> None:
+        """Raises SqsError where there is no such queue, Unavailable."""
+        if not self._spool.has_queue(queue):
+            raise no_such_queue()

@@ -1,0 +1,143 @@
+"""The dialect: which requests are its own, and how each becomes an action and an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from aiohttp import hdrs
+from aiohttp.web import BaseRequest, Response, StreamResponse
+
+from fsmq.spool.errors import FsmqError
+
+from ..connection.connection import Connection
+from ..describe import Operation
+from ..dialect import Dialect
+from ..guard.origin import Origins
+from ..problems import NotFound
+from ..routing.call import Call
+from ..routing.router import Endpoint
+from ..service.service import Service
+from . import protocol
+from .ask import Action, Ask, Result
+from .claims import Claims
+from .errors import translated
+from .names import SqsOptions
+from .queues import Queues
+from .receiving import Receiving
+from .sending import Sending
+from .signatures import Signatures
+from .tags import Tags
+
+# A batch of 1 MiB, each character escaped.
+MAX_BODY_BYTES = 8 * 1024 * 1024
+_ACCOUNT_PATH = re.compile(r"/[0-9]{12}/([^/]+)/?")
+# The long form, of regions; EmoDB has what begins with /queue/1.
+_REGION_PATH = re.compile(r"/queue/[a-z][a-z0-9-]+/[0-9]{12}/([^/]+)/?")
+# What the native dialect has behind the name of a queue; that may have 12 digits, too.
+NATIVE = frozenset(("ack", "batch", "by-id", "ids", "messages", "move", "peek", "redrive"))
+_METHODS = ("GET", "POST")
+_ACTION = re.compile(r"(?:^|&)Action=")
+
+
+@dataclass(slots=True)
+class _Current:
+    """How the request at hand is answered."""
+
+    is_json: bool
+    request_id: str
+
+
+_current: ContextVar[_Current] = ContextVar("sqs_current")
+
+
+class Sqs(Dialect):
+    """POST ``/``, and what comes to the URLs of queues, ``/<12 digits>/<queue>``."""
+
+    name = "sqs"
+    in_document = False  # all is one path: what it takes, Amazon's own model says
+
+    def __init__(self, service: Service, options: SqsOptions | None = None) -> None:
+        super().__init__(service)
+        self._service = service
+        self._options = options or SqsOptions()
+        self._signatures = Signatures(service.access, self._options.auth)
+        self._actions: dict[str, Action] = {protocol.WHO: self._who}
+        for part in (Queues, Tags, Sending, Receiving, Claims):
+            self._actions |= part(service, self._options).actions()
+        self._operations = {
+            name: Operation(f"sqs_{name}", "SQS", name, {}) for name in self._actions
+        }
+        self._endpoint = Endpoint(self._handle, Operation("sqs", "SQS", "", {}))
+
+    def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
+        if method not in _METHODS:
+            return False
+        if path == "/":
+            return method == hdrs.METH_POST or _ACTION.search(query) is not None
+        found = _ACCOUNT_PATH.fullmatch(path)
+        if found is not None:
+            return found[1] not in NATIVE or protocol.TARGET in headers
+        return _REGION_PATH.fullmatch(path) is not None
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
+        if path == "/":
+            return self._endpoint, {}
+        found = _ACCOUNT_PATH.fullmatch(path) or _REGION_PATH.fullmatch(path)
+        if found is None:
+            raise NotFound(path)
+        return self._endpoint, {"queue": found[1]}
+
+    def admit(self, origins: Origins, request: BaseRequest) -> None:
+        # First of all: whatever goes wrong is told in the protocol of the request.
+        is_json = protocol.TARGET in request.headers
+        _current.set(_Current(is_json, protocol.new_request_id()))
+        super().admit(origins, request)
+
+    def problem(self, error: FsmqError) -> Response:
+        now = _current.get()
+        refuse = protocol.refuse_json if now.is_json else protocol.refuse_query
+        return refuse(translated(error), now.request_id)
+
+    async def _handle(self, call: Call) -> StreamResponse:
+        now = _current.get()
+        ask = await self._read(call, now)
+        result = await self._actions[ask.action](ask)
+        if now.is_json:
+            return protocol.answer_json(result, now.request_id)
+        return protocol.answer_query(ask.action, result, now.request_id)
+
+    async def _read(self, call: Call, now: _Current) -> Ask:
+        request = call.request
+        service, path_queue = self._service, call.names.get("queue")
+        identity = self._signatures.identify(call)  # before there is a body to keep
+        if now.is_json:
+            body = await call.json_body(MAX_BODY_BYTES, service.read_timeout)
+            target = request.headers[protocol.TARGET]
+            asked = await service.beside(len(body), protocol.read_json, target, body, path_queue)
+        else:
+            body = await call.body(MAX_BODY_BYTES, service.read_timeout)
+            asked = await service.beside(
+                len(body), protocol.read_query, call.raw_query, body, path_queue, request.method
+            )
+        call.operation = self._operations[asked.action]
+        origin = self._options.url or _origin(request)
+        return Ask(call, identity, asked.action, asked.members, self._options, origin)
+
+    async def _who(self, ask: Ask) -> Result:
+        account = self._options.account
+        return {
+            "Arn": f"arn:aws:iam::{account}:user/{ask.identity.name}",
+            "UserId": ask.identity.name,
+            "Account": account,
+        }
+
+
+def _origin(request: BaseRequest) -> str:
+    """Where the sender has reached us, by its own words."""
+    connection = request.protocol
+    transport = connection.transport if isinstance(connection, Connection) else request.transport
+    is_secure = transport is not None and transport.get_extra_info("sslcontext") is not None
+    return f"{'https' if is_secure else 'http'}://{request.headers.get(hdrs.HOST, 'localhost')}"

@@ -1,0 +1,199 @@
+"""Attributes of messages: what SQS allows, their MD5, and how a header block keeps them.
+
+What fsmq's rules allow for an attribute is an ordinary one, which other dialects, topics and `grep`
+see. All others stand together in one line of JSON. Lines that begin with ``sqs.`` are this
+dialect's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fsmq.spool.layout.message import MAX_HEADER_BYTES, is_attribute_name
+
+from .errors import SqsError, invalid
+
+MAX_ATTRIBUTES = 10
+_OTHERS = "sqs.attributes"
+_NAME_CHARACTERS = re.compile(r"[A-Za-z0-9_\-.\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u00ff]{1,256}")
+_TYPE = re.compile(r"(?:String|Number|Binary)(?:\.[^\x00-\x1f]{1,249})?")
+_NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?\s*")
+_MAX_DIGITS = 38
+# A line of a header block: no control characters but the tab, and no space at its ends.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_LEGAL = re.compile(r"[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
+_TRACE = "AWSTraceHeader"
+_STRING, _BINARY = b"\x01", b"\x02"
+
+
+class Attribute(NamedTuple):
+    """A type, and a value of text or bytes."""
+
+    kind: str
+    value: str | bytes
+
+    @property
+    def raw(self) -> bytes:
+        return self.value if isinstance(self.value, bytes) else self.value.encode()
+
+    def encoded(self) -> dict[str, str]:
+        """As an answer has it."""
+        if isinstance(self.value, bytes):
+            return {"BinaryValue": base64.b64encode(self.value).decode(), "DataType": self.kind}
+        return {"StringValue": self.value, "DataType": self.kind}
+
+
+def is_legal(text: str) -> bool:
+    """Whether all characters are such as SQS takes."""
+    return _LEGAL.fullmatch(text) is not None
+
+
+def checked(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Attribute]:
+    """The attributes of a request. Raises SqsError."""
+    if len(given) > MAX_ATTRIBUTES:
+        words = f"Number of message attributes [{len(given)}] exceeds the allowed maximum [10]."
+        raise SqsError("InvalidParameterValueException", words)
+    return {_checked_name(name): _checked(name, value) for name, value in given.items()}
+
+
+def checked_system(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Attribute]:
+    """The system attributes of a request. Raises SqsError."""
+    for name in given:
+        if name != _TRACE:
+            raise invalid("MessageSystemAttributes", name, "It is not a system attribute to send.")
+    return {name: _checked(name, value) for name, value in given.items()}
+
+
+def md5_of(attributes: Mapping[str, Attribute]) -> str:
+    """The MD5 of attributes, as clients compute it."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for name in sorted(attributes):
+        one = attributes[name]
+        mark = _BINARY if isinstance(one.value, bytes) else _STRING
+        for part in (name.encode(), one.kind.encode()):
+            digest.update(struct.pack(">I", len(part)) + part)
+        digest.update(mark + struct.pack(">I", len(one.raw)) + one.raw)
+    return digest.hexdigest()
+
+
+def size_of(attributes: Mapping[str, Attribute]) -> int:
+    """How many bytes count for the size of a message."""
+    return sum(
+        len(name.encode()) + len(one.kind.encode()) + len(one.raw)
+        for name, one in attributes.items()
+    )
+
+
+def packed(attributes: Mapping[str, Attribute]) -> dict[str, str]:
+    """The lines of a header block for these. Raises SqsError."""
+    lines: dict[str, str] = {}
+    others: dict[str, list[str]] = {}
+    names = set()
+    for name, one in attributes.items():
+        if _is_plain(name, one) and name.lower() not in names:
+            names.add(name.lower())
+            lines[name] = str(one.value)
+        else:
+            value = one.value
+            text = base64.b64encode(value).decode() if isinstance(value, bytes) else value
+            others[name] = [one.kind, text]
+    if others:
+        lines[_OTHERS] = json.dumps(others, separators=(",", ":"))
+    size = sum(len(name) + len(value.encode()) + 3 for name, value in lines.items())
+    if size > MAX_HEADER_BYTES - 2048:
+        words = f"Message attributes may have {MAX_HEADER_BYTES - 2048} bytes in all here."
+        raise SqsError("InvalidParameterValueException", words)
+    return lines
+
+
+def unpacked(lines: Mapping[str, str]) -> dict[str, Attribute]:
+    """The attributes that a header block keeps; what makes no sense is left out."""
+    found = {
+        name: Attribute("String", value) for name, value in lines.items() if name[:4] != "sqs."
+    }
+    if _OTHERS in lines:
+        found.update(_others(lines[_OTHERS]))
+    return found
+
+
+def _others(line: str) -> dict[str, Attribute]:
+    try:
+        given = json.loads(line)
+        return {str(name): _other(*map(str, one)) for name, one in given.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}  # someone wrote it by hand
+
+
+def _other(kind: str, text: str) -> Attribute:
+    is_binary = kind.partition(".")[0] == "Binary"
+    return Attribute(kind, base64.b64decode(text) if is_binary else text)
+
+
+def wanted(attributes: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
+    """Those of the attributes that a receive asks for."""
+    names = list(names)
+    if not names or not attributes:
+        return {}
+    if any(name in ("All", ".*", "*") for name in names):
+        return dict(attributes)
+    starts = tuple(name[:-2] for name in names if name.endswith(".*"))
+    return {
+        name: one
+        for name, one in attributes.items()
+        if name in names or (starts and name.startswith(starts))
+    }
+
+
+def _is_plain(name: str, one: Attribute) -> bool:
+    return (
+        one.kind == "String"
+        and isinstance(one.value, str)
+        and is_attribute_name(name)
+        and not name.startswith("sqs.")
+        and not _UNPRINTABLE.search(one.value)
+        and one.value == one.value.strip()
+    )
+
+
+def _checked_name(name: str) -> str:
+    parts = name.split(".")
+    if not _NAME_CHARACTERS.fullmatch(name) or "" in parts:
+        raise _bad(name, "can contain letters, digits, _, - and single dots inside, 256 at most")
+    if name.lower().startswith(("aws.", "amazon.")):
+        raise _bad(name, "must not begin with AWS. or Amazon.")
+    return name
+
+
+def _checked(name: str, given: Mapping[str, Any]) -> Attribute:
+    kind = given["DataType"]
+    if not _TYPE.fullmatch(kind):
+        raise _bad(name, "has an invalid type: String, Number or Binary, perhaps with .label")
+    base = kind.partition(".")[0]
+    value = given.get("BinaryValue" if base == "Binary" else "StringValue")
+    if not value:
+        raise _bad(name, f"must contain a non-empty value of its type {base}")
+    if isinstance(value, str):
+        _check_text(name, base, value)
+    return Attribute(kind, value)
+
+
+def _check_text(name: str, base: str, value: str) -> None:
+    if not is_legal(value):
+        raise _bad(name, "has characters that are not allowed")
+    if base == "Number" and (
+        not _NUMBER.fullmatch(value)
+        or sum(map(str.isdigit, value.lower().partition("e")[0])) > _MAX_DIGITS
+    ):
+        raise _bad(name, "is not a number of at most 38 digits")
+
+
+def _bad(name: str, rule: str) -> SqsError:
+    shown = name[:256].encode("utf-8", "replace").decode()
+    words = f"The message attribute '{shown}' {rule}."
+    return SqsError("InvalidParameterValueException", words)

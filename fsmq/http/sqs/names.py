@@ -1,0 +1,110 @@
+"""Names: of queues as SQS has them, their URLs, their ARNs, and the receipts of claims."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fsmq.spool.layout.claim_names import PATTERN
+
+from .errors import SqsError, invalid, no_such_queue, unsupported
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_FIFO = ".fifo"
+_CLAIM = re.compile(PATTERN)
+_ARN_PARTS = 6
+_VERSION = "1"
+_RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+
+
+@dataclass(frozen=True, slots=True)
+class SqsOptions:
+    """What the operator says about this dialect.
+
+    account, region: as URLs and ARNs tell them; nothing is checked against them.
+    url: the origin of the URLs that are told; None: that of the request.
+    auth: what proves who asks; None: ``key`` where there are keys, else ``none``.
+    """
+
+    account: str = "000000000000"
+    region: str = "us-east-1"
+    url: str | None = None
+    auth: str | None = None
+
+    def arn(self, queue: str) -> str:
+        """The ARN of a queue."""
+        return f"arn:aws:sqs:{self.region}:{self.account}:{queue}"
+
+
+def is_visible(queue: str) -> bool:
+    """Whether clients of SQS can name a queue."""
+    return _NAME.fullmatch(queue) is not None
+
+
+def check_new_name(name: str) -> str:
+    """Return a name for a queue that is to be created. Raises SqsError."""
+    bare = name.removesuffix(_FIFO)
+    if bare != name and len(name) <= 80 and is_visible(bare):
+        raise unsupported("FIFO queues are not served yet: create a standard queue.")
+    if not is_visible(name):
+        raise SqsError("InvalidParameterValueException", _RULE)
+    return name
+
+
+def queue_of_url(url: str) -> str:
+    """The queue that a URL names: its last segment, whatever stands before it. Raises SqsError."""
+    name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
+    if not is_visible(name):
+        raise no_such_queue()
+    return name
+
+
+def queue_of_arn(arn: str, parameter: str) -> str:
+    """The queue that an ARN names. Raises SqsError."""
+    parts = arn.split(":")
+    if len(parts) != _ARN_PARTS or parts[:3] != ["arn", "aws", "sqs"] or not parts[-1]:
+        raise invalid(parameter, arn, "It is not the ARN of a queue.")
+    return parts[-1]
+
+
+# -- receipts --------------------------------------------------------------------------------------
+
+
+class Receipt(NamedTuple):
+    """What a receipt handle stands for: a message in one claim. at_ms: when that was made."""
+
+    message_id: str
+    claim: str | None
+    at_ms: int
+
+
+def pack_receipt(queue: str, receipt: Receipt) -> str:
+    """The handle of a receipt, which is bound to its queue."""
+    parts = (_VERSION, receipt.claim or "", f"{receipt.at_ms:x}", receipt.message_id)
+    text = "|".join(parts).encode("utf-8", "surrogateescape")
+    return base64.urlsafe_b64encode(_seal(queue, text) + text).decode()
+
+
+def unpack_receipt(queue: str, handle: str) -> Receipt:
+    """What a handle stands for. Raises SqsError."""
+    try:
+        raw = base64.b64decode(handle.encode("ascii"), b"-_", validate=True)
+        sealed, text = raw[:4], raw[4:]
+        version, claim, at, message_id = text.decode("utf-8", "surrogateescape").split("|", 3)
+        if sealed != _seal(queue, text) or version != _VERSION:
+            raise ValueError
+        if claim and not _CLAIM.fullmatch(claim):
+            raise ValueError
+        return Receipt(message_id, claim or None, int(at, 16))
+    except (ValueError, binascii.Error):
+        shown = handle[:1024]
+        words = f'The input receipt handle "{shown}" is not a valid receipt handle.'
+        raise SqsError("ReceiptHandleIsInvalid", words) from None
+
+
+def _seal(queue: str, text: bytes) -> bytes:
+    return zlib.crc32(queue.encode() + b"|" + text).to_bytes(4, "big")

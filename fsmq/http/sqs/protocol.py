@@ -1,0 +1,231 @@
+"""The two protocols: a request becomes an action and its members, a result becomes an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+from xml.sax.saxutils import escape
+
+from aiohttp import hdrs
+from aiohttp.web import Response
+
+from ..problems import UnreadableBody
+from . import shapes
+from .errors import SqsError
+
+TARGET = "X-Amz-Target"
+_TARGET = re.compile(r"AmazonSQS\.([A-Za-z]{1,64})")
+_JSON = "application/x-amz-json-1.0"
+_XML = "text/xml"
+_SQS_XML = "http://queue.amazonaws.com/doc/2012-11-05/"
+_STS_XML = "https://sts.amazonaws.com/doc/2011-06-15/"
+WHO = "GetCallerIdentity"
+_MAX_PARAMETERS = 10_000
+# What XML cannot hold, or would change on its way; a body with CR LF has to come back as it went.
+_ILLEGAL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CR = {"\r": "&#xD;", '"': "&quot;"}
+
+
+class Asked(NamedTuple):
+    """A request: its action, and its members as JSON has them."""
+
+    action: str
+    members: dict[str, Any]
+
+
+class NoAction(SqsError):
+    """A request of Query that names no action."""
+
+    def __init__(self) -> None:
+        super().__init__("UnknownOperationException", "The request names no action.", status=404)
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def read_json(target: str, body: bytes, path_queue: str | None) -> Asked:
+    """A request of the JSON protocol. Raises SqsError, UnreadableBody."""
+    found = _TARGET.fullmatch(target)
+    if found is None or (shape := shapes.ACTIONS.get(found[1])) is None:
+        raise SqsError("UnknownOperationException", "The operation is not known.")
+    try:
+        given = json.loads(body) if body.strip() else {}
+    except (ValueError, RecursionError):
+        raise UnreadableBody("the body is not JSON") from None
+    if isinstance(given, dict) and given.get("QueueUrl") is None:
+        given["QueueUrl"] = path_queue
+    return Asked(found[1], shape.of_json("", given))
+
+
+def read_query(query: str, body: bytes, path_queue: str | None, method: str) -> Asked:
+    """A request of the Query protocol, in the query of the URL and the body of a form.
+
+    Raises SqsError, UnreadableBody.
+    """
+    try:
+        pairs = [*_pairs(body.decode()), *_pairs(query)]
+    except (ValueError, UnicodeDecodeError):
+        raise UnreadableBody("the body is no form in UTF-8, or has too many parameters") from None
+    given = shapes.tree(pairs)
+    action = given.get("Action")
+    if not isinstance(action, str):
+        raise NoAction
+    if action == WHO:
+        return Asked(action, {})
+    by_get = method == hdrs.METH_GET and path_queue and action in ("CreateQueue", "ListQueues")
+    if (shape := shapes.ACTIONS.get(action)) is None or by_get:
+        shown = action[:100]
+        words = f"The action {shown} is not valid for this endpoint."
+        raise SqsError("UnknownOperationException", words)
+    if path_queue is not None:
+        given.setdefault("QueueUrl", path_queue)
+    return Asked(action, shape.of_query("", given))
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def new_request_id() -> str:
+    return str(uuid.uuid4())
+
+
+def answer_json(result: Mapping[str, Any], request_id: str) -> Response:
+    """What an action has come to, in JSON."""
+    body = json.dumps(result, separators=(",", ":")).encode()
+    return _response(200, _JSON, body, request_id)
+
+
+def answer_query(action: str, result: Mapping[str, Any], request_id: str) -> Response:
+    """The same in XML."""
+    space = _STS_XML if action == WHO else _SQS_XML
+    if "Successful" in result:
+        result = {action: result["Successful"], **result}
+        del result["Successful"]
+    inner = "".join(_result(result))
+    named = f"<{action}Result>{inner}</{action}Result>" if inner else f"<{action}Result/>"
+    if action in _VOID:
+        named = ""
+    meta = f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
+    text = f'<{action}Response xmlns="{space}">{named}{meta}</{action}Response>'
+    return _response(200, _XML, _HEAD + text.encode(), request_id)
+
+
+def refuse_json(error: SqsError, request_id: str) -> Response:
+    """An error in JSON."""
+    side = "Receiver" if error.is_ours else "Sender"
+    told = {"__type": error.kind.space + error.name, "message": error.words}
+    body = json.dumps(told, separators=(",", ":")).encode()
+    response = _response(error.status, _JSON, body, request_id)
+    response.headers["x-amzn-query-error"] = f"{error.kind.legacy};{side}"
+    return _with_retry(response, error)
+
+
+def refuse_query(error: SqsError, request_id: str) -> Response:
+    """The same in XML."""
+    if isinstance(error, NoAction):
+        return _response(404, _XML, b"<UnknownOperationException/>", request_id)
+    side = "Receiver" if error.is_ours else "Sender"
+    told = "".join(
+        (
+            *_leaf("Type", side),
+            *_leaf("Code", error.kind.legacy),
+            *_leaf("Message", error.old_words),
+        )
+    )
+    text = (
+        f'<ErrorResponse xmlns="{_SQS_XML}"><Error>{told}<Detail/></Error>'
+        f"<RequestId>{request_id}</RequestId></ErrorResponse>"
+    )
+    return _with_retry(_response(error.status, _XML, _HEAD + text.encode(), request_id), error)
+
+
+def _with_retry(response: Response, error: SqsError) -> Response:
+    if error.retry_after is not None:
+        response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
+    return response
+
+
+def _response(status: int, content_type: str, body: bytes, request_id: str) -> Response:
+    headers = {
+        hdrs.CONTENT_TYPE: content_type,
+        "x-amzn-RequestId": request_id,
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(status=status, body=body, headers=headers)
+
+
+_HEAD = b'<?xml version="1.0"?>'
+# Actions whose answers in XML have no result at all.
+_VOID = frozenset(
+    (
+        *("AddPermission", "ChangeMessageVisibility", "DeleteMessage", "DeleteQueue"),
+        *("PurgeQueue", "RemovePermission", "SetQueueAttributes", "TagQueue", "UntagQueue"),
+    )
+)
+
+
+def _leaf(name: str, value: Any) -> Iterator[str]:
+    yield f"<{name}>{_text(value)}</{name}>"
+
+
+def _text(value: Any) -> str:
+    return escape(_ILLEGAL.sub("\ufffd", str(value)), _CR)
+
+
+def _around(name: str, inner: Iterator[str]) -> Iterator[str]:
+    yield f"<{name}>"
+    yield from inner
+    yield f"</{name}>"
+
+
+def _result(result: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in result.items():
+        form = _FORMS.get(name)
+        yield from _leaf(name, value) if form is None else form(value)
+
+
+def _repeated(element: str) -> Callable[[Any], Iterator[str]]:
+    def form(values: Any) -> Iterator[str]:
+        for value in values:
+            if isinstance(value, str):
+                yield from _leaf(element, value)
+            else:
+                yield from _around(element, _result(value))
+
+    return form
+
+
+def _mapped(element: str, key: str, value: str) -> Callable[[Any], Iterator[str]]:
+    def form(values: Any) -> Iterator[str]:
+        for name, one in values.items():
+            yield f"<{element}>"
+            yield from _leaf(key, name)
+            yield from _leaf(value, one) if isinstance(one, str) else _around(value, _result(one))
+            yield f"</{element}>"
+
+    return form
+
+
+# How the members of results that are no plain values stand in XML.
+_FORMS: Mapping[str, Callable[[Any], Iterator[str]]] = {
+    "QueueUrls": _repeated("QueueUrl"),
+    "queueUrls": _repeated("QueueUrl"),
+    "Attributes": _mapped("Attribute", "Name", "Value"),
+    "MessageAttributes": _mapped("MessageAttribute", "Name", "Value"),
+    "Tags": _mapped("Tag", "Key", "Value"),
+    "Messages": _repeated("Message"),
+    "Failed": _repeated("BatchResultErrorEntry"),
+    "Results": _repeated("ListMessageMoveTasksResultEntry"),
+    "SendMessageBatch": _repeated("SendMessageBatchResultEntry"),
+    "DeleteMessageBatch": _repeated("DeleteMessageBatchResultEntry"),
+    "ChangeMessageVisibilityBatch": _repeated("ChangeMessageVisibilityBatchResultEntry"),
+    "SenderFault": lambda value: _leaf("SenderFault", str(value).lower()),
+}

@@ -1,0 +1,322 @@
+"""Attributes of queues: which of them are settings of the queue, and which only this dialect keeps.
+
+What is no setting stands in the member ``sqs`` of the file of settings: programs that do not know
+it pass over it, and write it back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.layout.stamps import MAX_COUNT
+
+from .errors import SqsError, invalid
+from .names import queue_of_arn
+
+MEMBER = "sqs"
+MAX_MESSAGE_BYTES = 1_048_576
+DEFAULT_RETENTION_S = 345_600
+_MAX_RETENTION_S = 1_209_600
+MAX_VISIBILITY_S = 43_200
+MAX_WAIT_S = 20
+MAX_DELAY_S = 900
+_MAX_RECEIVES = 1000
+_INTEGER = re.compile(r"[0-9]{1,18}")
+WAIT = "ReceiveMessageWaitTimeSeconds"
+REDRIVE, REDRIVE_ALLOW, POLICY = "RedrivePolicy", "RedriveAllowPolicy", "Policy"
+_SSE = "SqsManagedSseEnabled"
+_FIFO = ("ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit")
+_COUNTS = {
+    "ApproximateNumberOfMessages": "waiting",
+    "ApproximateNumberOfMessagesNotVisible": "in_flight",
+    "ApproximateNumberOfMessagesDelayed": "delayed",
+}
+
+
+class Range(NamedTuple):
+    """Which whole numbers an attribute takes."""
+
+    low: int
+    high: int
+
+
+RANGES: Mapping[str, Range] = {
+    "DelaySeconds": Range(0, MAX_DELAY_S),
+    "MaximumMessageSize": Range(1024, MAX_MESSAGE_BYTES),
+    "MessageRetentionPeriod": Range(60, _MAX_RETENTION_S),
+    WAIT: Range(0, MAX_WAIT_S),
+    "VisibilityTimeout": Range(0, MAX_VISIBILITY_S),
+    "KmsDataKeyReusePeriodSeconds": Range(60, 86_400),
+}
+_SETTINGS = {
+    "DelaySeconds": "default_delay",
+    "MaximumMessageSize": "max_message_bytes",
+    "MessageRetentionPeriod": "retention",
+    "VisibilityTimeout": "visibility_timeout",
+}
+# Kept as they were sent, and told only where they are set.
+_KEPT = (WAIT, REDRIVE, REDRIVE_ALLOW, POLICY, "KmsMasterKeyId", _SSE)
+_TOLD = (REDRIVE, REDRIVE_ALLOW, POLICY, "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds")
+_SETTABLE = frozenset((*RANGES, *_KEPT))
+_EVERY = (
+    *(*_COUNTS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"),
+    *(*_SETTINGS, WAIT, _SSE, *_TOLD),
+)
+
+
+class Redrive(NamedTuple):
+    """What a redrive policy says."""
+
+    target: str
+    receives: int
+
+
+class Change(NamedTuple):
+    """What attributes change: settings, and what is kept beside them (None: no more)."""
+
+    settings: dict[str, Any]
+    kept: dict[str, str | None]
+    redrive: Redrive | None
+
+
+def read_change(given: Mapping[str, str]) -> Change:
+    """What the attributes of a request change. Raises SqsError."""
+    change = Change({}, {}, None)
+    for name, value in given.items():
+        if name not in _SETTABLE:
+            raise _unknown(name)
+        if name in RANGES:
+            number = _number(name, value)
+            if name in _SETTINGS:
+                change.settings[_SETTINGS[name]] = number
+            else:
+                change.kept[name] = str(number)
+        else:
+            change.kept[name] = _CHECKS[name](name, value) or None
+    if REDRIVE in given:
+        redrive = _redrive(given[REDRIVE]) if given[REDRIVE] else None
+        change.settings["dead_letter_queue"] = redrive.target if redrive else None
+        receives = min(redrive.receives, MAX_COUNT) if redrive else None
+        change.settings["max_deliveries"] = receives
+        return change._replace(redrive=redrive)
+    return change
+
+
+def check_names(names: Iterable[str]) -> list[str]:
+    """Which attributes are asked for. Raises SqsError."""
+    asked = list(names)
+    for name in asked:
+        if name not in ("All", *_EVERY, *_FIFO, "FifoQueue"):
+            raise _unknown(name)
+    return list(_EVERY) if "All" in asked else asked
+
+
+def described(
+    settings: QueueSettings,
+    member: Mapping[str, Any],
+    limit: int,
+    redrive_of: Callable[[QueueSettings], str | None],
+) -> dict[str, str]:
+    """The attributes of a queue, but for its counts and its ARN.
+
+    limit: the largest body that the server takes. redrive_of: tells the policy where clients of
+    SQS have set none.
+    """
+    kept = kept_in(member)
+    retention = _MAX_RETENTION_S if settings.retention is None else settings.retention
+    size = min(settings.max_message_bytes or MAX_MESSAGE_BYTES, limit, MAX_MESSAGE_BYTES)
+    found = {
+        "CreatedTimestamp": _moment(member, "created"),
+        "LastModifiedTimestamp": _moment(member, "modified"),
+        "DelaySeconds": _whole(settings.default_delay, MAX_DELAY_S),
+        "MaximumMessageSize": str(size),
+        "MessageRetentionPeriod": _whole(retention, _MAX_RETENTION_S),
+        WAIT: kept.get(WAIT, "0"),
+        "VisibilityTimeout": _whole(settings.visibility_timeout, MAX_VISIBILITY_S),
+        _SSE: kept.get(_SSE, "false"),
+    }
+    found.update({name: kept[name] for name in _TOLD if name in kept})
+    redrive = redrive_of(settings)
+    if not _still_holds(found.get(REDRIVE), settings):
+        found.pop(REDRIVE, None)
+        if redrive is not None:
+            found[REDRIVE] = redrive
+    return found
+
+
+def counted(waiting: int, in_flight: int, delayed: int) -> dict[str, str]:
+    """The attributes that count messages."""
+    numbers = {"waiting": waiting, "in_flight": in_flight, "delayed": delayed}
+    return {name: str(numbers[of]) for name, of in _COUNTS.items()}
+
+
+def asks_for_counts(names: Iterable[str]) -> bool:
+    return any(name in _COUNTS for name in names)
+
+
+def kept_in(member: Mapping[str, Any]) -> dict[str, str]:
+    """What is kept beside the settings of a queue; anything else was written by hand."""
+    kept = member.get("attributes")
+    if not isinstance(kept, dict):
+        return {}
+    return {name: value for name, value in kept.items() if isinstance(value, str)}
+
+
+def tags_in(member: Mapping[str, Any]) -> dict[str, str]:
+    """The tags of a queue."""
+    tags = member.get("tags")
+    return {k: str(v) for k, v in tags.items()} if isinstance(tags, dict) else {}
+
+
+def wait_of(member: Mapping[str, Any]) -> int:
+    """How long a receive waits that does not say."""
+    wait = kept_in(member).get(WAIT, "0")
+    return min(int(wait), MAX_WAIT_S) if _INTEGER.fullmatch(wait) else 0
+
+
+def changed_member(
+    member: Mapping[str, Any], kept: Mapping[str, str | None], now: int
+) -> dict[str, Any]:
+    """The member with other attributes."""
+    attributes: dict[str, str | None] = {**kept_in(member), **kept}
+    left = {name: value for name, value in attributes.items() if value is not None}
+    return {**member, "modified": now, "attributes": left}
+
+
+def redrive_allows(allow: str | None, arn: str) -> bool:
+    """Whether a dead-letter queue with this RedriveAllowPolicy takes a source."""
+    policy = as_object(allow) if allow else {}
+    permission = policy.get("redrivePermission", "allowAll")
+    if permission == "byQueue":
+        sources = policy.get("sourceQueueArns")
+        return isinstance(sources, list) and arn in sources
+    return bool(permission != "denyAll")
+
+
+def check_number(name: str, value: int, low: int, high: int) -> int:
+    """A number of a request within its range. Raises SqsError."""
+    if not low <= value <= high:
+        words = f"Must be between {low} and {high}, if provided."
+        raise invalid(name, value, words)
+    return value
+
+
+def _moment(member: Mapping[str, Any], name: str) -> str:
+    value = member.get(name)
+    return str(value) if type(value) is int else "0"
+
+
+def _whole(value: float, most: int) -> str:
+    return str(min(math.ceil(value), most))
+
+
+def _number(name: str, value: str) -> int:
+    low, high = RANGES[name]
+    if not _INTEGER.fullmatch(value) or not low <= int(value) <= high:
+        raise _bad_value(name)
+    return int(value)
+
+
+def _redrive(text: str) -> Redrive:
+    policy = as_object(text)
+    for member in ("deadLetterTargetArn", "maxReceiveCount"):
+        if member not in policy:
+            reason = f"Redrive policy does not contain mandatory attribute: {member}."
+            raise invalid(REDRIVE, text, reason)
+    receives = str(policy["maxReceiveCount"])
+    if not _INTEGER.fullmatch(receives) or not 1 <= int(receives) <= _MAX_RECEIVES:
+        reason = (
+            f"Invalid value for maxReceiveCount: {receives[:50]}, valid values are from 1 to"
+            f" {_MAX_RECEIVES} both inclusive."
+        )
+        raise invalid(REDRIVE, text, reason)
+    return Redrive(queue_of_arn(str(policy["deadLetterTargetArn"]), REDRIVE), int(receives))
+
+
+def _still_holds(text: str | None, settings: QueueSettings) -> bool:
+    """Whether a policy is the one of the settings, which other dialects can change."""
+    if text is None:
+        return False
+    try:
+        target, receives = _redrive(text)
+    except SqsError:
+        return False
+    wanted = min(receives, MAX_COUNT)
+    return (target, wanted) == (settings.dead_letter_queue, settings.max_deliveries)
+
+
+def as_object(text: str) -> dict[str, Any]:
+    """The object that a text of JSON is; an empty one for any other text."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _check_policy(name: str, value: str) -> str:
+    if value:
+        try:
+            is_object = isinstance(json.loads(value), dict)
+        except (ValueError, RecursionError):
+            is_object = False
+        if not is_object:
+            raise _bad_value(name)
+    return value
+
+
+def _check_allow(name: str, value: str) -> str:
+    policy = as_object(_check_policy(name, value)) if value else {}
+    permission = policy.get("redrivePermission")
+    sources = policy.get("sourceQueueArns", [])
+    if not value:
+        return value
+    if permission not in ("allowAll", "denyAll", "byQueue") or not isinstance(sources, list):
+        raise invalid(name, value, "redrivePermission must be allowAll, denyAll or byQueue.")
+    if (permission == "byQueue") != bool(sources) or len(sources) > 10:
+        raise invalid(name, value, "sourceQueueArns, 1 to 10, go with byQueue.")
+    return value
+
+
+def _check_flag(name: str, value: str) -> str:
+    if value not in ("true", "false"):
+        raise _bad_value(name)
+    return value
+
+
+def _check_short(name: str, value: str) -> str:
+    if len(value) > 2048:
+        raise _bad_value(name)
+    return value
+
+
+_CHECKS: Mapping[str, Callable[[str, str], str]] = {
+    REDRIVE: _check_policy,
+    REDRIVE_ALLOW: _check_allow,
+    POLICY: _check_policy,
+    "KmsMasterKeyId": _check_short,
+    _SSE: _check_flag,
+}
+
+
+def _bad_value(name: str) -> SqsError:
+    return SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+
+
+def _unknown(name: str) -> SqsError:
+    if name in _FIFO:
+        words = f"You can specify the {name} only when FifoQueue is set to true."
+    else:
+        words = f"Unknown Attribute {name[:256]}."
+    return SqsError("InvalidAttributeName", words)
+
+
+def too_large(error: InvalidValue) -> SqsError:
+    """The error for attributes that the file of settings has no room for."""
+    return SqsError("InvalidAttributeValue", error.problem)

@@ -1,0 +1,231 @@
+"""Actions on queues."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fsmq.spool.errors import InvalidValue, as_unavailable
+from fsmq.spool.layout.settings import DEFAULTS, QueueSettings
+from fsmq.spool.spool import Spool
+from fsmq.spool.verbs.creation import create_with
+from fsmq.spool.verbs.settled import settings_held
+from fsmq.spool.views.counts import Counts
+
+from ..service.service import Service
+from . import queue_attributes as attributes
+from .ask import Action, Actions, Ask, Result
+from .errors import SqsError, invalid, no_such_queue
+from .names import SqsOptions, check_new_name, is_visible
+from .paging import page
+from .queue_attributes import MEMBER, Change
+from .tags import check_tags
+
+# A count that has taken so long is told again for a while: those who scale by it ask often.
+_QUICK_S = 0.02
+
+
+class Queues(Actions):
+    """Queues: created, found, listed, described, changed, emptied, deleted."""
+
+    def __init__(self, service: Service, options: SqsOptions) -> None:
+        super().__init__(service, options)
+        self._slow_until: dict[str, float] = {}  # of counts, by queue
+
+    def actions(self) -> Mapping[str, Action]:
+        return {
+            "CreateQueue": self.create,
+            "DeleteQueue": self.delete,
+            "GetQueueAttributes": self.describe,
+            "GetQueueUrl": self.find,
+            "ListDeadLetterSourceQueues": self.list_sources,
+            "ListQueues": self.list_queues,
+            "PurgeQueue": self.purge,
+            "SetQueueAttributes": self.configure,
+        }
+
+    async def create(self, ask: Ask) -> Result:
+        queue = check_new_name(ask.members["QueueName"])
+        ask.require("admin", queue)
+        given = ask.get("Attributes", {})
+        change = attributes.read_change(given)
+        tags = check_tags(ask.get("tags", {}))
+        self._check_redrive(ask, queue, change)
+        created = await self._service.in_thread(self._create, queue, change, tags)
+        if not created:
+            await self._compare(queue, given)
+        return {"QueueUrl": ask.url(queue)}
+
+    def _create(self, queue: str, change: Change, tags: Mapping[str, str]) -> bool:
+        now = int(time.time())
+        member = attributes.changed_member({"created": now, "tags": dict(tags)}, change.kept, now)
+        asked = {"retention": float(attributes.DEFAULT_RETENTION_S), **change.settings}
+        try:
+            with as_unavailable(f"cannot create queue {queue!r}"):
+                settings = DEFAULTS.changed(_typed(asked))
+                return create_with(self._spool.context, queue, settings, {MEMBER: member})
+        except InvalidValue as error:
+            raise attributes.too_large(error) from None
+
+    async def _compare(self, queue: str, given: Mapping[str, str]) -> None:
+        """Make sure that a queue that is there has these attributes. Raises SqsError."""
+        now = await self._service.in_thread(self._described, queue)
+        for name, value in given.items():
+            if value != now.get(name, "") and not _is_same_json(value, now.get(name, "")):
+                words = (
+                    "A queue already exists with the same name and a different value for"
+                    f" attribute {name}"
+                )
+                raise SqsError("QueueNameExists", words)
+
+    async def find(self, ask: Ask) -> Result:
+        name = ask.members["QueueName"]
+        if not is_visible(name):
+            raise no_such_queue()
+        ask.require(None, name)
+        self.check_there(name)
+        return {"QueueUrl": ask.url(name)}
+
+    async def list_queues(self, ask: Ask) -> Result:
+        prefix = ask.get("QueueNamePrefix", "")
+        names = await self._service.names(ask.call, self._spool.queues, ask.identity.visible)
+        found = [name for name in names if name.startswith(prefix) and is_visible(name)]
+        return _listed(ask, "QueueUrls", found)
+
+    async def describe(self, ask: Ask) -> Result:
+        queue = ask.queue(None)
+        self.check_there(queue)
+        names = attributes.check_names(ask.get("AttributeNames", []))
+        if not names:
+            return {}
+        found = self._described(queue)
+        if attributes.asks_for_counts(names):
+            counts = await self._counts(queue)
+            found |= attributes.counted(counts.new + counts.ready, counts.in_flight, counts.delayed)
+        found["QueueArn"] = ask.options.arn(queue)
+        told = {name: found[name] for name in names if name in found}
+        return {"Attributes": told} if told else {}
+
+    async def configure(self, ask: Ask) -> Result:
+        queue = ask.queue("admin")
+        self.check_there(queue)
+        change = attributes.read_change(ask.members["Attributes"])
+        self._check_redrive(ask, queue, change)
+        await self._service.in_thread(self._change, queue, change)
+        return {}
+
+    def _change(self, queue: str, change: Change) -> None:
+        spool = self._spool
+        with settings_held(spool.context, queue), as_unavailable(f"cannot change {queue!r}"):
+            settings = spool.settings(queue).changed(_typed(change.settings))
+            before = spool.context.settings.member(queue, MEMBER)
+            member = attributes.changed_member(before, change.kept, int(time.time()))
+            try:
+                spool.context.settings.set(queue, settings, {MEMBER: member})
+            except InvalidValue as error:
+                raise attributes.too_large(error) from None
+
+    async def delete(self, ask: Ask) -> Result:
+        queue = ask.queue("admin")
+        await self._service.listing(self._spool.delete_queue, queue)
+        return {}
+
+    async def purge(self, ask: Ask) -> Result:
+        queue = ask.queue("receive")
+        await self._service.listing(self._spool.queue(queue).purge)
+        return {}
+
+    async def list_sources(self, ask: Ask) -> Result:
+        queue = ask.queue(None)
+        self.check_there(queue)
+        sources = await self._service.listing(self._sources, queue, ask.identity.visible)
+        return {"queueUrls": [], **_listed(ask, "queueUrls", sources)}
+
+    def _sources(self, queue: str, visible: Callable[[list[str]], list[str]]) -> list[str]:
+        return [name for name in visible(sources_of(self._spool, queue)) if is_visible(name)]
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _check_redrive(self, ask: Ask, queue: str, change: Change) -> None:
+        """Make sure that a redrive policy names a queue that takes these dead letters.
+
+        Raises SqsError, Unavailable.
+        """
+        if change.redrive is None:
+            return
+        target, text = change.redrive.target, change.kept[attributes.REDRIVE]
+        if target == queue or not is_visible(target) or not self._spool.has_queue(target):
+            raise invalid(attributes.REDRIVE, text, "Dead letter target does not exist.")
+        # Else an admin of one queue could put messages into any other.
+        ask.require("admin", target)
+        with as_unavailable(f"cannot read the settings of {target!r}"):
+            member = self._spool.context.settings.member(target, MEMBER)
+        allow = attributes.kept_in(member).get(attributes.REDRIVE_ALLOW)
+        if not attributes.redrive_allows(allow, ask.options.arn(queue)):
+            reason = "The dead-letter queue does not permit this queue as a source."
+            raise invalid(attributes.REDRIVE, text, reason)
+
+    def _described(self, queue: str) -> dict[str, str]:
+        context = self._spool.context
+        with as_unavailable(f"cannot read the settings of {queue!r}"):
+            member = context.settings.member(queue, MEMBER)
+            settings = context.settings.get(queue)
+        return attributes.described(settings, member, context.max_message_bytes, self._redrive_of)
+
+    def _redrive_of(self, settings: QueueSettings) -> str | None:
+        if settings.dead_letter_queue is None:
+            return None
+        target = self._options.arn(settings.dead_letter_queue)
+        return json.dumps(
+            {"deadLetterTargetArn": target, "maxReceiveCount": settings.max_deliveries}
+        )
+
+    async def _counts(self, queue: str) -> Counts:
+        """As it is now, where that is quickly said: many ask right after they have sent."""
+        started = time.monotonic()
+        is_slow = self._slow_until.get(queue, 0.0) > started
+        if is_slow:
+            return await self._service.sizes.counts(queue)
+        counts = await self._service.listing(self._spool.counts, queue)
+        took = time.monotonic() - started
+        if took > _QUICK_S:
+            self._slow_until[queue] = started + 50 * took
+        else:
+            self._slow_until.pop(queue, None)
+        return counts
+
+
+def sources_of(spool: Spool, queue: str) -> list[str]:
+    """The queues whose dead letters go to a queue, sorted. Raises Unavailable."""
+    with as_unavailable("cannot read the settings of queues"):
+        settings = spool.context.settings
+        return [name for name in spool.queues() if settings.get(name).dead_letter_queue == queue]
+
+
+def _listed(ask: Ask, name: str, queues: list[str]) -> Result:
+    found, token = page(ask, queues)
+    result: Result = {name: [ask.url(queue) for queue in found]} if found else {}
+    if token is not None:
+        result["NextToken"] = token
+    return result
+
+
+def _typed(changes: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = ("visibility_timeout", "default_delay", "retention")
+    return {
+        name: float(value) if name in seconds and value is not None else value
+        for name, value in changes.items()
+    }
+
+
+def _is_same_json(one: str, other: str) -> bool:
+    """Whether two policies say the same; a number in one may be text in the other."""
+    try:
+        first, second = json.loads(one), json.loads(other)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        return False
+    return {k: str(v) for k, v in first.items()} == {k: str(v) for k, v in second.items()}

@@ -1,0 +1,255 @@
+"""Each error in both protocols, byte for byte; which requests belong to this dialect."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fsmq.http.native.dialect import NativeDialect
+from fsmq.http.sqs.dialect import NATIVE
+from tests.harness.suite import Suite
+from tests.http.inside import Inside
+from tests.http.sqs.clients import Answer, ask_json, ask_query, client, get
+
+OLD = "AWS.SimpleQueueService."
+NO_QUEUE = "The specified queue does not exist."
+URL = "http://elsewhere.example/123456789012/errors"
+SEND = {"QueueUrl": URL, "MessageBody": "x"}
+# Action, members, error in JSON, code in Query, status, words (in JSON).
+ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
+    (
+        *("GetQueueUrl", {"QueueName": "nowhere"}, "QueueDoesNotExist"),
+        *(OLD + "NonExistentQueue", 400, NO_QUEUE),
+    ),
+    (
+        *("SendMessage", {**SEND, "QueueUrl": "nowhere"}, "QueueDoesNotExist"),
+        *(OLD + "NonExistentQueue", 400, NO_QUEUE),
+    ),
+    (
+        *("CreateQueue", {"QueueName": "errors", "Attributes": {"DelaySeconds": "9"}}),
+        *("QueueNameExists", "QueueAlreadyExists", 400),
+        "A queue already exists with the same name and a different value for attribute"
+        " DelaySeconds",
+    ),
+    (
+        *("CreateQueue", {"QueueName": "no.name"}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+    ),
+    (
+        *("CreateQueue", {"QueueName": "a.fifo", "Attributes": {"FifoQueue": "true"}}),
+        *("UnsupportedOperation", OLD + "UnsupportedOperation", 400),
+        "FIFO queues are not served yet: create a standard queue.",
+    ),
+    (
+        *("DeleteMessage", {"QueueUrl": URL, "ReceiptHandle": "H"}),
+        *("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", 400),
+        'The input receipt handle "H" is not a valid receipt handle.',
+    ),
+    (
+        *("SetQueueAttributes", {"QueueUrl": URL, "Attributes": {"No": "1"}}),
+        *("InvalidAttributeName", "InvalidAttributeName", 400, "Unknown Attribute No."),
+    ),
+    (
+        *("GetQueueAttributes", {"QueueUrl": URL, "AttributeNames": ["No"]}),
+        *("InvalidAttributeName", "InvalidAttributeName", 400, "Unknown Attribute No."),
+    ),
+    (
+        *("SetQueueAttributes", {"QueueUrl": URL, "Attributes": {"DelaySeconds": "901"}}),
+        *("InvalidAttributeValue", "InvalidAttributeValue", 400),
+        "Invalid value for the parameter DelaySeconds.",
+    ),
+    (
+        *("SetQueueAttributes", {"QueueUrl": URL, "Attributes": {"DeduplicationScope": "queue"}}),
+        *("InvalidAttributeName", "InvalidAttributeName", 400),
+        "You can specify the DeduplicationScope only when FifoQueue is set to true.",
+    ),
+    (
+        *("SendMessageBatch", {"QueueUrl": URL}),
+        *("EmptyBatchRequest", OLD + "EmptyBatchRequest", 400),
+        "There should be at least one SendMessageBatchRequestEntry in the request.",
+    ),
+    (
+        *("SendMessageBatch", {"QueueUrl": URL, "Entries": list(map(str, range(11)))}),
+        *("TooManyEntriesInBatchRequest", OLD + "TooManyEntriesInBatchRequest", 400),
+        "Maximum number of entries per request are 10. You have sent 11.",
+    ),
+    (
+        *("SendMessageBatch", {"QueueUrl": URL, "Entries": ["a", "b", "a"]}),
+        *("BatchEntryIdsNotDistinct", OLD + "BatchEntryIdsNotDistinct", 400, "Id a repeated."),
+    ),
+    (
+        *("SendMessageBatch", {"QueueUrl": URL, "Entries": ["a b"]}),
+        *("InvalidBatchEntryId", OLD + "InvalidBatchEntryId", 400),
+        "A batch entry id can only contain alphanumeric characters, hyphens and underscores."
+        " It can be at most 80 letters long.",
+    ),
+    (
+        *("SendMessage", {"QueueUrl": URL}),
+        *("MissingRequiredParameterException", "MissingParameter", 400),
+        "The request must contain the parameter MessageBody.",
+    ),
+    (
+        *("SendMessage", {**SEND, "MessageBody": "\x02"}),
+        *("InvalidMessageContents", "InvalidMessageContents", 400),
+        "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD |"
+        " #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
+    ),
+    (
+        *("SendMessage", {**SEND, "DelaySeconds": 901}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value 901 for parameter DelaySeconds is invalid. Reason: DelaySeconds must be >= 0"
+        " and <= 900.",
+    ),
+    (
+        *("SendMessage", {**SEND, "MessageBody": "x" * 1025}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes.",
+    ),
+    (
+        *("ReceiveMessage", {"QueueUrl": URL, "MaxNumberOfMessages": 11}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10,"
+        " if provided.",
+    ),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def queue(suite: Suite) -> None:
+    sqs = client(suite.url)
+    sqs.create_queue(QueueName="errors", Attributes={"MaximumMessageSize": "1024"})
+
+
+@pytest.mark.parametrize(
+    ("action", "members", "name", "code", "status", "words"), ERRORS, ids=lambda given: str(given)
+)
+def test_an_error_is_told_in_both_protocols(
+    suite: Suite,
+    action: str,
+    members: dict[str, Any],
+    name: str,
+    code: str,
+    status: int,
+    words: str,
+) -> None:
+    in_json = ask_json(suite.url, action, for_json(members))
+    assert in_json.status == status
+    assert in_json.headers["x-amzn-query-error"] == f"{code};Sender"
+    assert in_json.headers["Content-Type"] == "application/x-amz-json-1.0"
+    told = {"__type": f"com.amazonaws.sqs#{name}", "message": words}
+    assert in_json.body == json.dumps(told, separators=(",", ":")).encode()
+    old = ask_query(suite.url, action, flat(members))
+    assert old.status == status
+    words = words.replace("does not exist.", "does not exist for this wsdl version.")
+    assert old.body.decode() == error_in_xml(code, words, old)
+    assert old.headers["Content-Type"] == "text/xml"
+
+
+def error_in_xml(code: str, words: str, answer: Answer) -> str:
+    escaped = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = escaped.replace('"', "&quot;")
+    return (
+        '<?xml version="1.0"?>'
+        '<ErrorResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error>'
+        f"<Type>Sender</Type><Code>{code}</Code><Message>{escaped}</Message><Detail/></Error>"
+        f"<RequestId>{answer.headers['x-amzn-RequestId']}</RequestId></ErrorResponse>"
+    )
+
+
+def for_json(members: Mapping[str, Any]) -> dict[str, Any]:
+    entries = [{"Id": name, "MessageBody": "x"} for name in members.get("Entries", [])]
+    return {**members, "Entries": entries}
+
+
+def flat(members: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in members.items():
+        if name == "Attributes":
+            for n, (key, one) in enumerate(value.items(), 1):
+                found |= {f"Attribute.{n}.Name": key, f"Attribute.{n}.Value": one}
+        elif name == "AttributeNames":
+            found |= {f"AttributeName.{n}": one for n, one in enumerate(value, 1)}
+        elif name == "Entries":
+            for n, one in enumerate(value, 1):
+                entry = f"SendMessageBatchRequestEntry.{n}"
+                found |= {f"{entry}.Id": one, f"{entry}.MessageBody": "x"}
+        else:
+            found[name] = value
+    return found
+
+
+def test_a_batch_of_more_than_a_mebibyte_fails_as_a_whole(suite: Suite) -> None:
+    sqs = client(suite.url)
+    url = sqs.create_queue(QueueName="large")["QueueUrl"]
+    whole = sqs.send_message(QueueUrl=url, MessageBody="x" * 1_048_576)
+    assert whole["MessageId"]
+    entries = [{"Id": str(n), "MessageBody": "x" * 524_289} for n in range(2)]
+    refused = ask_json(suite.url, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+    assert refused.headers["x-amzn-query-error"] == f"{OLD}BatchRequestTooLong;Sender"
+    assert "longer than 1048576 bytes. You have sent 1048578 bytes." in refused.body.decode()
+
+
+def test_what_is_no_action(suite: Suite) -> None:
+    none = ask_query(suite.url, None, {"Version": "2012-11-05"})
+    assert (none.status, none.body) == (404, b"<UnknownOperationException/>")
+    unknown = ask_query(suite.url, "Nothing", {})
+    words = "The action Nothing is not valid for this endpoint."
+    assert unknown.body.decode() == error_in_xml("InvalidAction", words, unknown)
+    in_json = ask_json(suite.url, "Nothing", {})
+    assert in_json.status == 400
+    told = json.loads(in_json.body)["__type"]
+    assert told == "com.amazon.coral.service#UnknownOperationException"
+    by_path = get(f"{suite.url}/000000000000/errors?Action=ListQueues")
+    assert b"InvalidAction" in by_path.body
+    who = ask_query(suite.url, "GetCallerIdentity", {"Version": "2011-06-15"})
+    assert b"<Account>000000000000</Account>" in who.body
+
+
+def test_a_queue_is_named_by_its_url_or_by_the_path(suite: Suite) -> None:
+    def is_found(answer: Answer) -> bool:
+        return b"QueueArn" in answer.body
+
+    names = {"AttributeName.1": "QueueArn"}
+    for url in ("errors", "https://sqs.eu.example/queue/eu-west-1/123456789012/errors", f"{URL}/"):
+        given = {"QueueUrl": url, "AttributeNames": ["QueueArn"]}
+        assert is_found(ask_json(suite.url, "GetQueueAttributes", given))
+    for path in ("/000000000000/errors", "/queue/eu-west-1/123456789012/errors"):
+        assert is_found(ask_query(suite.url + path, "GetQueueAttributes", names))
+        query = "?Action=GetQueueAttributes&AttributeName.1=QueueArn"
+        assert is_found(get(suite.url + path + query))
+        given = {"AttributeNames": ["QueueArn"]}
+        assert is_found(ask_json(suite.url + path, "GetQueueAttributes", given))
+    assert get(f"{suite.url}/?Action=ListQueues&Version=2012-11-05").status == 200
+
+
+def test_the_native_dialect_keeps_what_it_had(suite: Suite) -> None:
+    assert json.loads(get(suite.url).body)["queues"]
+    told = {"Content-Type": "application/x-www-form-urlencoded"}
+    native = ask_query(f"{suite.url}/000000000000/messages", "SendMessage", {}, **told)
+    assert native.status == 404
+    assert native.headers["Content-Type"] == "application/problem+json"
+    sqs = client(suite.url)
+    url = sqs.create_queue(QueueName="messages")["QueueUrl"]
+    given = {"MessageBody": "x"}
+    assert ask_json(url, "SendMessage", given).status == 200
+
+
+def test_the_words_behind_a_queue_are_those_of_the_native_dialect(root: Any) -> None:
+    with Inside(root) as server:
+        routes = NativeDialect(server.service).router.routes()
+    found = (re.fullmatch(r"/{queue}/([a-z-]+)", path) for _, path, _ in routes)
+    behind = {match[1] for match in found if match}
+    assert behind == NATIVE
+
+
+def test_a_form_of_twenty_thousand_parameters_is_refused(suite: Suite) -> None:
+    refused = ask_query(suite.url, "ListQueues", {f"x{n}": "" for n in range(20_000)})
+    assert refused.status == 400
+    deep = ask_json(suite.url, "ListQueues", b"[" * 100_000)
+    assert deep.status == 400
+    assert b"SerializationException" in deep.body

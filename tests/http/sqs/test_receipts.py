@@ -1,0 +1,131 @@
+"""A receipt acts on its own claim, and never on that of somebody else."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.harness.suite import Suite, eventually
+from tests.http.sqs.clients import client
+
+
+@pytest.fixture(scope="module")
+def sqs(suite: Suite) -> Any:
+    return client(suite.url)
+
+
+@pytest.fixture
+def url(sqs: Any, request: pytest.FixtureRequest) -> str:
+    name = re.sub(r"\W", "-", request.node.name)[:80]
+    return str(sqs.create_queue(QueueName=name)["QueueUrl"])
+
+
+def receive(sqs: Any, url: str, visibility: int = 60, wait: int = 10) -> list[str]:
+    found = sqs.receive_message(QueueUrl=url, VisibilityTimeout=visibility, WaitTimeSeconds=wait)
+    return [one["ReceiptHandle"] for one in found.get("Messages", [])]
+
+
+def received_twice(sqs: Any, url: str) -> tuple[str, str]:
+    """A receipt whose claim is over, and that of the claim which holds now."""
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    [old] = receive(sqs, url)
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=old, VisibilityTimeout=0)
+    [now] = receive(sqs, url)
+    return old, now
+
+
+def test_a_stale_delete_takes_nothing_from_whoever_holds_it(sqs: Any, url: str) -> None:
+    old, now = received_twice(sqs, url)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=old)
+    told = sqs.delete_message_batch(QueueUrl=url, Entries=[{"Id": "a", "ReceiptHandle": old}])
+    assert [one["Id"] for one in told["Successful"]] == ["a"]
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=0)
+    assert len(receive(sqs, url)) == 1
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_a_stale_change_of_visibility_changes_nothing(sqs: Any, url: str, seconds: int) -> None:
+    old, now = received_twice(sqs, url)
+    with pytest.raises(sqs.exceptions.ClientError, match="not available for visibility timeout"):
+        sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=old, VisibilityTimeout=seconds)
+    assert receive(sqs, url, wait=0) == []
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=now)
+    with pytest.raises(sqs.exceptions.ClientError, match="not available for visibility timeout"):
+        sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=seconds)
+
+
+def test_what_nobody_holds_any_receipt_deletes(sqs: Any, url: str) -> None:
+    old, now = received_twice(sqs, url)
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=0)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=old)
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    assert set(found.values()) == {"0"}
+
+
+def test_a_receipt_outlives_renewals(sqs: Any, url: str) -> None:
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    [receipt] = receive(sqs, url)
+    for seconds in (100, 50, 200):
+        given = {"QueueUrl": url, "ReceiptHandle": receipt}
+        sqs.change_message_visibility(**given, VisibilityTimeout=seconds)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=receipt)
+    names = ["ApproximateNumberOfMessagesNotVisible"]
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    assert set(found.values()) == {"0"}
+
+
+def test_a_claim_is_renewed_for_twelve_hours_at_most(sqs: Any, url: str) -> None:
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    [receipt] = receive(sqs, url)
+    given = {"QueueUrl": url, "ReceiptHandle": receipt}
+    sqs.change_message_visibility(**given, VisibilityTimeout=43_200)
+    with pytest.raises(sqs.exceptions.ClientError, match="InvalidParameterValue"):
+        sqs.change_message_visibility(**given, VisibilityTimeout=43_201)
+
+
+def test_a_receipt_of_another_queue_is_none(sqs: Any, url: str) -> None:
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    [receipt] = receive(sqs, url)
+    other = sqs.create_queue(QueueName="other")["QueueUrl"]
+    for bad in (receipt[:-4], receipt[4:], "", "é", "A" * 2000):
+        with pytest.raises(sqs.exceptions.ReceiptHandleIsInvalid):
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=bad)
+    with pytest.raises(sqs.exceptions.ReceiptHandleIsInvalid):
+        sqs.delete_message(QueueUrl=other, ReceiptHandle=receipt)
+
+
+def test_what_was_posted_natively_is_received(suite: Suite, sqs: Any, url: str) -> None:
+    name = url.rpartition("/")[2]
+    for body, more in ((b"text", {"X-Message-Attribute-Color": "red"}), (b"\xff\x00", {})):
+        target = f"{suite.url}/{name}/messages"
+        urllib.request.urlopen(urllib.request.Request(target, body, more)).close()
+    got: dict[str, Any] = {}
+
+    def both() -> bool:
+        asked = {"MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
+        for one in sqs.receive_message(QueueUrl=url, **asked).get("Messages", []):
+            got[one["Body"]] = one.get("MessageAttributes")
+        return len(got) == 2
+
+    eventually(both)
+    assert got["text"] == {"Color": {"DataType": "String", "StringValue": "red"}}
+    assert got["/wA="]["fsmq.encoding"]["StringValue"] == "base64"
+
+
+def test_a_native_claim_does_not_show_lines_of_this_dialect(
+    suite: Suite, sqs: Any, url: str
+) -> None:
+    color = {"Color": {"DataType": "String", "StringValue": "red"}}
+    sqs.send_message(QueueUrl=url, MessageBody="x", MessageAttributes=color, MessageGroupId="g")
+    target = f"{suite.url}/{url.rpartition('/')[2]}/messages?wait=10&visibility=0"
+    with urllib.request.urlopen(f"{target}&count=1") as answer:
+        [message] = json.load(answer)["messages"]
+    assert message["attributes"] == {"Color": "red"}
+    with urllib.request.urlopen(target) as answer:
+        shown = [name for name in answer.headers if name.startswith("X-Message-Attribute")]
+    assert shown == ["X-Message-Attribute-Color"]
