@@ -35,6 +35,9 @@ MIXED = {
     "purge_busy": 1,
     "configure": 2,
     "move": 2,
+    "bury": 3,
+    "redrive": 2,
+    "set_priority": 2,
     "send_dups": 6,
     "poll_dups": 4,
     "ack_dups": 4,
@@ -81,6 +84,7 @@ class Worker:
         mine: Sequence[tuple[str, str]] = (),
         held: Sequence[tuple[str, str]] = (),
         held_dups: Sequence[str] = (),
+        laid: Mapping[str, str] | None = None,
     ) -> None:
         self._do = recorder
         self._name = name
@@ -95,6 +99,9 @@ class Worker:
         self._moved = (f"here-{self._home}", f"there-{self._home}")
         self._dups: list[str] = []  # what was sent to the dedup queue lately
         self._held_dups = list(held_dups)
+        # What can be buried, and was, by key: the ids.
+        self._laid = dict(laid or {})
+        self._buried: dict[str, str] = {}
 
     def run(self) -> None:
         while True:
@@ -233,6 +240,37 @@ class Worker:
     def order_move_once(self) -> None:
         if self._may(1):
             self.order_move()
+
+    def lay(self) -> None:
+        key = self._key()
+        self._laid[key] = self._do.lay(self._home, key, self._size())
+
+    def bury(self) -> None:
+        if self._chance.random() < 0.5 or not self._laid:
+            self.lay()
+        self.bury_laid()
+
+    def bury_laid(self) -> None:
+        for got in self._do.take(self._home):
+            key = got.content
+            if key is None or self._laid.pop(key, None) is None:
+                continue  # of a deed that was not answered: it may still be done
+            if self._do.bury(self._home, key, got.id, f"why {self._key()}") == 204:
+                self._buried[key] = got.id
+
+    def redrive(self) -> None:
+        count = min(len(self._buried), self._chance.randint(1, 3))
+        those = dict([self._buried.popitem() for _ in range(count)])
+        if those and self._do.redrive(self._home, those) == 200:
+            self._laid |= those
+
+    def set_priority(self) -> None:
+        if not self._laid:
+            self.lay()
+        key = self._chance.choice(list(self._laid))
+        message_id = self._laid.pop(key)
+        new_id = self._do.set_priority(self._home, key, message_id, self._chance.randint(0, 99))
+        self._laid[key] = new_id or message_id
 
     def send_dups(self) -> None:
         """Send what is new, and something again that may wait still."""

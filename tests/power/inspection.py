@@ -15,6 +15,7 @@ from fsmq.spool.layout.stamps import Stamps
 from tests.harness.suite import PATIENCE_S, eventually
 from tests.power import bodies, dedup
 from tests.power.clients import BUSY, MAIN
+from tests.power.dead import DeadHistory, is_ours
 from tests.power.dedup import DUPS, POLLS, READ, WRITE, Copy, DedupHistory
 from tests.power.history import History, Message
 from tests.power.ops import ACCURACY_S, Op, content
@@ -48,6 +49,7 @@ class Inspection:
         self._http = http
         self._out: set[tuple[str, str]] = set()
         self.dedup = DedupHistory(history.ops, history.certain, history.find, history.gone)
+        self.dead = DeadHistory(history.ops, history.certain, history.find, history.gone)
 
     def run(self, queues: Mapping[str, bool | None], settings: Mapping[str, set[float]]) -> None:
         """Look at everything.
@@ -64,6 +66,7 @@ class Inspection:
         self._check_what_stands()
         self._history.reuse.check(looked=time.monotonic())
         self._check_dedup()
+        self._check_dead()
         for finding in check(self._root).findings:
             if finding.severity.value == "error":
                 self._history.find("fsck", str(finding))
@@ -149,6 +152,13 @@ class Inspection:
                 sides[found.queue].append(Copy(message_id, key, found.deadline, fault))
         self.dedup.check_standing(sides[READ], sides[WRITE])
 
+    def _check_dead(self) -> None:
+        self.hidden += self.dead.check_standing(
+            (found.queue, found.id, found.path, *_content_of(found))
+            for found in self._all_standing()
+            if is_ours(found.queue)
+        )
+
     def _check_no_longer_there(self, message: Message) -> None:
         if self._history.removed_by(message):
             self._history.find("resurrected", message.story())
@@ -195,6 +205,10 @@ class Inspection:
             self._history.find("held twice", f"{early:.3f} s too early: {message.story()}")
 
     def _standing(self) -> Iterator[Standing]:
+        """Those whose queues are fetched from."""
+        return (found for found in self._all_standing() if not is_ours(found.queue))
+
+    def _all_standing(self) -> Iterator[Standing]:
         """The messages in the tree, those that this look has claimed included."""
         for folder in ("new", "delay"):
             for path in (self._root / folder).iterdir():

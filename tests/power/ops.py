@@ -33,6 +33,9 @@ class Op:
     status: int = 0
     over: float = NEVER  # without an answer, when no program was at it any more
     deadline: float = 0.0
+    reason: str = ""  # of a burial
+    priority: int = 0
+    moved: int = 0  # how many messages a redrive brought back
     to: list[str] = field(default_factory=list)  # the queues of a publish, or of a move
     copies: dict[str, str] = field(default_factory=dict)  # its ids by queue
     got: list[list[Any]] = field(default_factory=list)  # id, content, deadline, fault

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.power import bodies, dedup
+from tests.power import bodies, dead, dedup
 from tests.power.verbs import Got, Post, Refused, Verbs
 
 
@@ -125,6 +125,56 @@ class Recorder:
     def move(self, queue: str, to: str) -> int:
         asked = {"verb": "move", "queue": queue, "to": [to]}
         return self._do(asked, lambda v: (v.move(queue, to), {}))
+
+    def lay(self, home: str, key: str, size: int) -> str:
+        """Post to the client's own queue that has a dead-letter queue; the id."""
+        queue, dead_letters = dead.of_home(home)
+        self._verbs.prepare_burials(queue, dead_letters)
+        asked = {"verb": dead.LAYS, "queue": queue, "keys": [key]}
+        return self._post(queue, Post(bodies.make(key, size)), asked)
+
+    def take(self, home: str) -> list[Got]:
+        told: list[Got] = []
+        queue, _ = dead.of_home(home)
+
+        def take(verbs: Verbs) -> tuple[int, dict[str, Any]]:
+            told.extend(verbs.fetch(queue, 1, 600.0))
+            return 200, {"got": told}
+
+        self._do({"verb": dead.TAKES, "queue": queue}, take)
+        return told
+
+    def bury(self, home: str, key: str, id: str, reason: str) -> int:
+        queue, dead_letters = dead.of_home(home)
+        asked = {"verb": dead.BURIES, "queue": queue, "to": [dead_letters], "reason": reason}
+        return self._do(
+            asked | {"keys": [key], "ids": [id]}, lambda v: (v.bury(queue, id, reason), {})
+        )
+
+    def redrive(self, home: str, ids: dict[str, str]) -> int:
+        """Redrive some dead letters. ids: by key."""
+        queue, dead_letters = dead.of_home(home)
+        asked = {"verb": dead.REDRIVES, "queue": dead_letters, "to": [queue]}
+
+        def redrive(verbs: Verbs) -> tuple[int, dict[str, Any]]:
+            status, moved = verbs.redrive(dead_letters, list(ids.values()))
+            return status, {"moved": moved}
+
+        return self._do(asked | {"keys": list(ids), "ids": list(ids.values())}, redrive)
+
+    def set_priority(self, home: str, key: str, id: str, priority: int) -> str:
+        """Give a message another priority; its id then, empty if it was not ready."""
+        queue, _ = dead.of_home(home)
+        asked = {"verb": dead.RANKS, "queue": queue, "keys": [key], "ids": [id]}
+        told: list[str] = []
+
+        def change(verbs: Verbs) -> tuple[int, dict[str, Any]]:
+            status, new_id = verbs.set_priority(queue, id, priority)
+            told.append(new_id)
+            return status, {}
+
+        self._do(asked | {"priority": priority}, change)
+        return told[0]
 
     def dedup_send(self, keys: Sequence[str]) -> int:
         sent = [dedup.make(key) for key in keys]

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.harness.suite import arbitrary_moment, eventually
 from tests.power.clients import BUSY, FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
+from tests.power.dead import LAYS, of_home
 from tests.power.dedup import ACKS, POLLS, READ, WRITE
 from tests.power.disk import Disk
 from tests.power.history import History
@@ -115,7 +116,7 @@ class Campaign:
         self._seen_queues = history.queues(self._seen_queues)
         history.visibilities(self._visibilities)
         inspection.run(self._seen_queues, self._visibilities)
-        self._forget(history.keys | inspection.dedup.keys)
+        self._forget(history.keys | inspection.dedup.keys | inspection.dead.keys)
         return Results(
             rounds=1,
             operations=len(ops),
@@ -178,6 +179,10 @@ class Campaign:
         for queue in (MAIN, BUSY, FAN):
             self._ask("purge", queue)
         OverHttp(self._daemons.url).dedup_purge()
+        for number in range(_HTTP_CLIENTS + _LIBRARY_CLIENTS):
+            for queue in of_home(f"c{number}"):
+                self._ask("create", queue)
+                self._ask("delete_queue", queue)
         self._gone |= keys
         for file in self._folder.glob("*.events"):
             file.unlink()
@@ -200,4 +205,6 @@ def _known(home: str, ops: Sequence[Op]) -> dict[str, object]:
     held = [(op.queue, got[0]) for op in shared if op.verb == "fetch" for got in op.got]
     acked = {i for op in own if op.verb == ACKS for i in op.ids}
     dups = [got[0] for op in own if op.verb == POLLS for got in op.got if got[0] not in acked]
-    return {"mine": [one for one in posted if one not in held], "held": held, "held_dups": dups}
+    laid = {op.keys[0]: op.ids[0] for op in own if op.verb == LAYS and op.status == 201}
+    mine = [one for one in posted if one not in held]
+    return {"mine": mine, "held": held, "held_dups": dups, "laid": laid}

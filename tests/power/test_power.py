@@ -127,6 +127,7 @@ BLIND = {
         "ext4", "folders", {"ack_dups": 1}, {"resurrected"}, {"send_dups": 2, "poll_dups": 1}
     ),
     "moves": Blind("xfs", "all", {"order_move_once": 1}, {"undone"}, {"fill_source": 1}),
+    "burials": Blind("xfs", "all", {"bury_laid": 1}, {"undone"}, {"lay": 1}),
     "deleted queues": Blind("ext4", "folders", {"drop": 1}, {"resurrected"}, {"fill": 1}),
 }
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from fsmq.http.emodb import ids as emodb
 from fsmq.spool import (
@@ -24,6 +24,7 @@ from fsmq.spool import (
 from fsmq.spool.errors import Reserved
 from fsmq.spool.verbs import dedup as spool_dedup
 from tests.power import bodies, dedup
+from tests.power.burying import BuriesInProcess, BuriesOverHttp, path_of
 from tests.power.ops import content
 
 _TIMEOUT_S = 30.0  # of a daemon that hangs: one that waits for a busy disk is no finding
@@ -77,12 +78,16 @@ class Verbs(Protocol):
     def release(self, queue: str, id: str) -> int: ...
     def delete(self, queue: str, id: str) -> int: ...
     def move(self, queue: str, to: str) -> int: ...
+    def prepare_burials(self, queue: str, dead: str) -> int: ...
+    def bury(self, queue: str, id: str, reason: str) -> int: ...
+    def redrive(self, dead: str, ids: Sequence[str]) -> tuple[int, int]: ...
+    def set_priority(self, queue: str, id: str, priority: int) -> tuple[int, str]: ...
     def dedup_send(self, sent: Sequence[str]) -> int: ...
     def dedup_poll(self, count: int, visibility: float) -> list[Got]: ...
     def dedup_ack(self, ids: Sequence[str]) -> int: ...
 
 
-class OverHttp:
+class OverHttp(BuriesOverHttp):
     """One connection to mq."""
 
     def __init__(self, url: str) -> None:
@@ -171,14 +176,14 @@ class OverHttp:
         return 0
 
     def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
-        status, told, _ = self.ask("PATCH", _message(queue, id) + f"?visibility={visibility}")
+        status, told, _ = self.ask("PATCH", path_of(queue, id) + f"?visibility={visibility}")
         return status, _seconds(told["X-Message-Deadline"]) if status == 204 else 0.0
 
     def release(self, queue: str, id: str) -> int:
-        return self.ask("PATCH", _message(queue, id) + "?visibility=0")[0]
+        return self.ask("PATCH", path_of(queue, id) + "?visibility=0")[0]
 
     def delete(self, queue: str, id: str) -> int:
-        return self.ask("DELETE", _message(queue, id))[0]
+        return self.ask("DELETE", path_of(queue, id))[0]
 
     def move(self, queue: str, to: str) -> int:
         return self.ask("POST", f"/{queue}/move?to={to}&in_flight=true")[0]
@@ -210,24 +215,24 @@ class OverHttp:
         return status, told
 
 
-class InProcess:
+class InProcess(BuriesInProcess):
     """The embedded library, on the same tree as the daemons."""
 
     def __init__(self, root: str, sync: str) -> None:
-        self._spool = Spool(root, sync=sync, delivers=False)  # type: ignore[arg-type]
+        self.spool = Spool(root, sync=sync, delivers=False)  # type: ignore[arg-type]
 
     def create(self, queue: str) -> int:
-        return self._status(lambda: self._spool.create_queue(queue), 201)
+        return self.status(lambda: self.spool.create_queue(queue), 201)
 
     def delete_queue(self, queue: str) -> int:
-        return self._status(lambda: self._spool.delete_queue(queue), 200)
+        return self.status(lambda: self.spool.delete_queue(queue), 200)
 
     def purge(self, queue: str) -> int:
-        return self._status(Queue(self._spool, queue).purge, 200)
+        return self.status(Queue(self.spool, queue).purge, 200)
 
     def configure(self, queue: str, visibility: float) -> int:
-        return self._status(
-            lambda: Queue(self._spool, queue).configure(visibility_timeout=visibility), 200
+        return self.status(
+            lambda: Queue(self.spool, queue).configure(visibility_timeout=visibility), 200
         )
 
     def post(self, queue: str, post: Post) -> tuple[int, str]:
@@ -240,84 +245,82 @@ class InProcess:
 
         def put() -> None:
             told.append(
-                Queue(self._spool, queue).put(post.body, id=post.own, delay=post.delay, **more)
+                Queue(self.spool, queue).put(post.body, id=post.own, delay=post.delay, **more)
             )
 
-        return self._status(put, 201), "".join(told)
+        return self.status(put, 201), "".join(told)
 
     def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]:
         told: list[str] = []
         messages = [NewMessage(body) for body in sent]
-        status = self._status(
-            lambda: told.extend(Queue(self._spool, queue).put_many(messages)), 201
-        )
+        status = self.status(lambda: told.extend(Queue(self.spool, queue).put_many(messages)), 201)
         return status, told
 
     def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]:
         told: dict[str, str] = {}
-        status = self._status(lambda: told.update(self._spool.topic(topic).publish(body)), 201)
+        status = self.status(lambda: told.update(self.spool.topic(topic).publish(body)), 201)
         return status, told
 
     def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
         got: list[Got] = []
 
         def claim() -> None:
-            for m in Queue(self._spool, queue).claim(count, visibility):
+            for m in Queue(self.spool, queue).claim(count, visibility):
                 attempt = m.attributes.get(ATTEMPT)
                 got.append(_got(m.id, m.body, m.deadline or 0.0, attempt=attempt))
 
-        self._status(claim, 200)
+        self.status(claim, 200)
         return got
 
     def hang_up(self, queue: str, visibility: float, patience: float) -> int:
         """Claim, and give back once it is synced, as mq does when its client has gone."""
 
         def claim() -> None:
-            pending = self._spool.unsynced.claim(queue, 1, visibility)
-            self._spool.syncer.sync(pending.work)
+            pending = self.spool.unsynced.claim(queue, 1, visibility)
+            self.spool.syncer.sync(pending.work)
             pending.abandon()
 
-        return self._status(claim, 0)
+        return self.status(claim, 0)
 
     def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
         told = [0.0]
 
         def renew() -> None:
-            told[0] = Queue(self._spool, queue).renew(id, visibility)
+            told[0] = Queue(self.spool, queue).renew(id, visibility)
 
-        return self._status(renew, 204), told[0]
+        return self.status(renew, 204), told[0]
 
     def release(self, queue: str, id: str) -> int:
-        return self._status(lambda: Queue(self._spool, queue).release(id), 204)
+        return self.status(lambda: Queue(self.spool, queue).release(id), 204)
 
     def delete(self, queue: str, id: str) -> int:
         there: list[int] = []
-        status = self._status(lambda: there.append(Queue(self._spool, queue).remove(id)), 202)
+        status = self.status(lambda: there.append(Queue(self.spool, queue).remove(id)), 202)
         return 404 if there == [0] else status
 
     def move(self, queue: str, to: str) -> int:
-        return self._status(lambda: self._spool.begin_move(queue, to), 202)
+        return self.status(lambda: self.spool.begin_move(queue, to), 202)
 
     def dedup_send(self, sent: Sequence[str]) -> int:
         stored = [json.dumps(text).encode() for text in sent]
-        verb = self._spool.unsynced.dedup_send
-        return self._status(lambda: self._spool.complete(verb(dedup.DUPS, stored)), 200)
+        verb = self.spool.unsynced.dedup_send
+        return self.status(lambda: self.spool.complete(verb(dedup.DUPS, stored)), 200)
 
     def dedup_poll(self, count: int, visibility: float) -> list[Got]:
         got: list[Got] = []
 
         def poll() -> None:
-            pending = spool_dedup.poll(self._spool.context, dedup.DUPS, count, visibility)
-            for m in self._spool.complete(pending):
+            pending = spool_dedup.poll(self.spool.context, dedup.DUPS, count, visibility)
+            for m in self.spool.complete(pending):
                 got.append(_got(m.id, m.body, m.deadline or 0.0, dedup.key_of))
 
-        self._status(poll, 200)
+        self.status(poll, 200)
         return got
 
     def dedup_ack(self, ids: Sequence[str]) -> int:
-        return self._status(lambda: Queue(self._spool, dedup.READ).remove(*ids), 200)
+        return self.status(lambda: Queue(self.spool, dedup.READ).remove(*ids), 200)
 
-    def _status(self, verb: Callable[[], object], done: int) -> int:
+    def status(self, verb: Callable[[], object], done: int) -> int:
         try:
             verb()
         except (NoSuchMessage, NoSuchQueue):
@@ -356,7 +359,3 @@ def _seconds(moment: str) -> float:
 
 def _messages(queue: str, query: Mapping[str, object]) -> str:
     return f"/{queue}/messages?{urlencode(query)}"
-
-
-def _message(queue: str, message_id: str) -> str:
-    return f"/{queue}/messages/{quote(message_id)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from fsmq.spool import State
+from fsmq.spool import DuplicateMessage, NoSuchMessage, State
 from fsmq.spool.layout import names
 
 NEW, READY, DELAY = State.NEW, State.READY, State.DELAY
@@ -150,6 +150,20 @@ class Models:
                     fact.deliveries = 0
                 moved += 1
         return moved, conflicts, no_origin
+
+    def set_priority(self, name: str, message_id: str, new_id: str) -> type[Exception] | None:
+        """Give a message another name; the error if that cannot be."""
+        model = self.queues[name]
+        fact = model.messages.get(message_id)
+        if fact is not None and fact.state is NEW:  # it is delivered first
+            ahead = fact.deadline is not None and fact.deadline > self.clock()
+            fact.state = DELAY if ahead else READY
+        if fact is None or fact.state is not READY:
+            return NoSuchMessage
+        if new_id != message_id and model.holds(names.siblings(new_id)[0]):
+            return DuplicateMessage
+        model.messages[new_id] = model.messages.pop(message_id)
+        return None
 
     def move(
         self,

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 from fsmq.spool import (
     ClaimEnded,
     DuplicateMessage,
+    InvalidValue,
     NoSuchMessage,
     NoSuchQueue,
     Queue,
@@ -290,6 +291,22 @@ class SpoolMachine(RuleBasedStateMachine):
         else:
             with pytest.raises(Unavailable):
                 queue.release(message_id)
+
+    @rule(name=existing, which=which, priority=st.sampled_from([0, 1, 99]))
+    def set_priority(self, name: str, which: int, priority: int) -> None:
+        if name not in self.queues:
+            return
+        queue = self.queue(name)
+        message_id = self.some_id(which, name)
+        new_id = names.with_priority(message_id, priority)
+        error = self.models.set_priority(name, message_id, new_id or message_id)
+        if new_id is None and message_id in self.model(name).messages:
+            error = InvalidValue  # a plain id carries none
+        if error is None:
+            assert queue.set_priority(message_id, priority) == new_id
+        else:
+            with pytest.raises(error):
+                queue.set_priority(message_id, priority)
 
     @rule(
         name=existing,

@@ -56,6 +56,9 @@ def test_errors(spool: Spool, jobs: Queue) -> None:
         jobs.set_priority(own, 5)
     with pytest.raises(DuplicateMessage):
         jobs.set_priority(f"p05.{own}", 0)
+    headed = jobs.put(b"c", id=own, priority=6, content_type="a/b")
+    with pytest.raises(DuplicateMessage):  # as a put of this id would
+        jobs.set_priority(headed, 5)
     jobs.put(b"c", id="plain")
     with pytest.raises(InvalidValue, match="only an id with a UUIDv7"):
         jobs.set_priority("plain", 5)
@@ -68,7 +71,7 @@ def test_errors(spool: Spool, jobs: Queue) -> None:
         Queue(spool, "none").set_priority(own, 5)
     jobs.claim(9)
     with pytest.raises(NoSuchMessage, match="ready"):
-        jobs.set_priority(own, 6)
+        jobs.set_priority(own, 7)
     spool.create_queue("tasks", index=True)
     spool.indexed("tasks").upsert([NewMessage(b"x", id="one")])
     spool.deliver()

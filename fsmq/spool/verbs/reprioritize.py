@@ -9,7 +9,14 @@ from ..durability.locks import patiently, reserve
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import DuplicateMessage, InvalidValue, NoSuchMessage, Unavailable, as_unavailable
-from ..layout.names import MAX_PRIORITY, check_id, check_queue, fits, with_priority
+from ..layout.names import (
+    MAX_PRIORITY,
+    check_id,
+    check_queue,
+    fits,
+    siblings,
+    with_priority,
+)
 from ..layout.settings import check_number
 from ..layout.transitions import NEW, QUEUES, REPRIORITIZE, State
 from .claim import deliver_one
@@ -46,7 +53,7 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
         if held is None:
             raise Unavailable(f"another process is storing {new_id!r} right now")
         try:
-            if exists(tree, queue, new_id):
+            if any(exists(tree, queue, name) for name in siblings(new_id)):
                 _latched(context, queue, message_id).close()  # or it is not there any more
                 raise DuplicateMessage(queue, new_id)
             work.files.append(_rename(context, queue, message_id, new_id))
