@@ -120,9 +120,9 @@ class Acts:
         if act is None:
             raise InvalidValue("do", f"expected one of: {', '.join(acts)}")
         visit.require(act.right, queue if right_on is None else right_on)
-        ids = fields.get("id", [])
+        ids = fields.get("message", [])
         if len(ids) > MOST_IDS:
-            raise InvalidValue("id", f"are more than {MOST_IDS}: move the queue instead")
+            raise InvalidValue("message", f"are more than {MOST_IDS}: move the queue instead")
         form = Form(queue, ids, fields)
         if act.ask is not None and not form.text("sure"):
             return await self._ask(visit, form, await act.ask(visit, form))

@@ -28,7 +28,9 @@ ROWS, MESSAGES = 100, 50
 # A queue is called late when its oldest message has waited for so many visibility timeouts.
 LATE_AFTER = 10
 STATES = ("ready", "in_flight", "delayed", "new")
-SEARCHES = ("attribute", "contains", "older_than")
+# No field of a live form may be called like what scripts ask of every element, such as contains or
+# id: the browser would give them the field.
+SEARCHES = ("attribute", "containing", "older_than")
 FILTERS = ("all", "waiting", "late", "paused", "empty")
 Values = dict[str, Any]
 
@@ -246,7 +248,7 @@ def _wanted(visit: Visit) -> Wanted | None:
         older_than = float(older) if older else None
     except ValueError:
         raise InvalidValue("older_than", "must be a number of seconds") from None
-    contains = visit.query.get("contains") or None
+    contains = visit.query.get("containing") or None
     attributes = {name.strip(): value.strip()} if attribute else None
     return wanted(visit.spool.context.clock(), attributes, contains, older_than)
 

@@ -94,7 +94,7 @@ class QueueActs:
 
 def _chosen(form: Form) -> Sequence[str]:
     if not form.ids:
-        raise InvalidValue("id", "choose at least one message")
+        raise InvalidValue("message", "choose at least one message")
     return form.ids
 
 

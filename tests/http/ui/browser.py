@@ -27,18 +27,23 @@ def chromium() -> Iterator[Any]:
         running.close()
 
 
+def window(browser: Any, **options: Any) -> Any:
+    """A window whose cookies and files are its own."""
+    opened = browser.new_context(**{"reduced_motion": "reduce", **options})
+    opened.set_default_timeout(PATIENCE_MS)
+    return opened
+
+
 class Tab:
-    """A tab of a window of its own, and what its pages did that none should do.
+    """A tab, and what its pages did that none should do.
 
     faults: dialogs of scripts, errors on the console (where reports of the policy are, too), errors
     of scripts, and requests to another host than ``url``'s.
     """
 
-    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+    def __init__(self, window: Any, url: str) -> None:
         self.url = url
-        self.window = browser.new_context(**{"reduced_motion": "reduce", **options})
-        self.window.set_default_timeout(PATIENCE_MS)
-        self.page = self.window.new_page()
+        self.page = window.new_page()
         self.faults: list[str] = []
         self.page.on("dialog", self._dialog)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
@@ -59,9 +64,9 @@ class Tab:
         self.page.get_by_text(text).first.wait_for()
 
     def close(self) -> None:
-        """Close the window; a fault fails the test."""
-        self.window.close()
-        assert self.faults == []
+        """Close it; a fault fails the test."""
+        self.page.close()
+        assert not self.faults, "\n".join(self.faults)
 
     def _dialog(self, dialog: Any) -> None:
         self.faults.append(f"dialog: {dialog.message}")

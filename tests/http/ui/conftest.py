@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness.suite import Suite
 
-from .browser import Tab, chromium
+from .browser import Tab, chromium, window
 
 
 @pytest.fixture(scope="session")
@@ -19,15 +19,34 @@ def browser() -> Iterator[Any]:
         yield running
 
 
-@pytest.fixture
-def open_tab(browser: Any) -> Iterator[Callable[..., Tab]]:
-    """Opens windows, all of which are closed and asked for faults in the end."""
-    tabs: list[Tab] = []
+@pytest.fixture(scope="session")
+def windows(browser: Any) -> dict[str, Any]:
+    """Windows that are open, by their options: a new one would load and parse all files again."""
+    return {}
 
-    def open_one(suite: Suite, **options: Any) -> Tab:
-        tabs.append(Tab(browser, suite.url, **options))
+
+@pytest.fixture
+def open_tab(browser: Any, windows: dict[str, Any]) -> Iterator[Callable[..., Tab]]:
+    """Opens tabs, all of which are closed and asked for faults in the end.
+
+    own: whether in a window of its own, with no cookies of others.
+    """
+    tabs: list[Tab] = []
+    owned: list[Any] = []
+
+    def open_one(suite: Suite, *, own: bool = False, **options: Any) -> Tab:
+        if own:
+            owned.append(window(browser, **options))
+            tabs.append(Tab(owned[-1], suite.url))
+            return tabs[-1]
+        kind = repr(sorted(options.items()))
+        if kind not in windows:
+            windows[kind] = window(browser, **options)
+        tabs.append(Tab(windows[kind], suite.url))
         return tabs[-1]
 
     yield open_one
     for tab in tabs:
         tab.close()
+    for one in owned:
+        one.close()

@@ -74,7 +74,7 @@
   // -- all of a page
   on(document, "change", (event) => {
     if (!event.target.matches?.("[data-all]")) return;
-    for (const box of event.target.form.querySelectorAll("[name=id]")) box.checked = event.target.checked;
+    for (const box of event.target.form.querySelectorAll("[name=message]")) box.checked = event.target.checked;
   });
 
   // -- questions before something is done: the page that asks, as a dialog
