@@ -24,6 +24,7 @@ from . import protocol
 from .ask import Action, Ask, Result
 from .claims import Claims
 from .errors import translated
+from .move_tasks import MoveTasks
 from .names import SqsOptions
 from .queues import Queues
 from .receiving import Receiving
@@ -65,7 +66,7 @@ class Sqs(Dialect):
         self._options = options or SqsOptions()
         self._signatures = Signatures(service.access, self._options.auth)
         self._actions: dict[str, Action] = {protocol.WHO: self._who}
-        for part in (Queues, Tags, Sending, Receiving, Claims):
+        for part in (Queues, Tags, Sending, Receiving, Claims, MoveTasks):
             self._actions |= part(service, self._options).actions()
         self._operations = {
             name: Operation(f"sqs_{name}", "SQS", name, {}) for name in self._actions
