@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness.forkserver import Forked, ForkServer
+from tests.harness.forkserver import ForkServer
 from tests.harness.suite import HOME, PATIENCE_S
 
 MODULE = "tests.harness.introduces_itself"
@@ -20,12 +21,29 @@ MODULE = "tests.harness.introduces_itself"
 
 @pytest.fixture(scope="module")
 def environ() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(HOME)}
+    ours = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    return {**ours, "PYTHONPATH": str(HOME)}
 
 
 @pytest.fixture(scope="module")
 def server(environ: dict[str, str]) -> ForkServer:
     return ForkServer([MODULE], environ)
+
+
+def alone(
+    module: str, options: Sequence[str], environ: Mapping[str, str], files: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    """Start an interpreter, as `ForkServer.start` a fork."""
+    stdin, out, err = files
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *options],
+        cwd=HOME,
+        env=environ,
+        stdin=stdin,
+        stdout=out,
+        stderr=err,
+        start_new_session=True,
+    )
 
 
 def started(server: ForkServer | None, folder: Path, environ: dict[str, str], told: str) -> Any:
@@ -38,20 +56,9 @@ def started(server: ForkServer | None, folder: Path, environ: dict[str, str], to
         (folder / "out").open("wb") as out,
         (folder / "err").open("wb") as err,
     ):
-        process: Forked | subprocess.Popen[bytes]
-        if server is not None:
-            files = [file.fileno() for file in (stdin, out, err)]
-            process = server.start(MODULE, options, environ, files)
-        else:
-            process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, *options],
-                cwd=HOME,
-                env=environ,
-                stdin=stdin,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+        files = [file.fileno() for file in (stdin, out, err)]
+        start = alone if server is None else server.start
+        process = start(MODULE, options, environ, files)
         code = process.wait(PATIENCE_S)
     said = json.loads((folder / "out").read_text())
     said["stdin"] = said["stdin"].removeprefix(str(folder))
@@ -62,19 +69,36 @@ def test_it_is_given_what_an_interpreter_is_given(
     tmp_path: Path, server: ForkServer, environ: dict[str, str]
 ) -> None:
     environ = {**environ, "OF_ITS_OWN": "ü"}
-    alone = started(None, tmp_path / "alone", environ, "a line\n")
-    assert started(server, tmp_path / "forked", environ, "a line\n") == alone
-    assert alone[1:] == ("a line\n", 7)
+    by_itself = started(None, tmp_path / "alone", environ, "a line\n")
+    assert started(server, tmp_path / "forked", environ, "a line\n") == by_itself
+    assert by_itself[1:] == ("a line\na thread ends\nall ends\n", 7)
 
 
 def test_an_error_ends_it_as_an_interpreter(
     tmp_path: Path, server: ForkServer, environ: dict[str, str]
 ) -> None:
-    _, alone, code = started(None, tmp_path / "alone", environ, "")
+    _, by_itself, code = started(None, tmp_path / "alone", environ, "")
     _, forked, same = started(server, tmp_path / "forked", environ, "")
     assert (code, same) == (1, 1)
-    last = "EOFError: EOF when reading a line"
-    assert alone.strip().split("\n")[-1] == forked.strip().split("\n")[-1] == last
+    last = ["EOFError: EOF when reading a line", "all ends"]
+    assert by_itself.strip().split("\n")[-2:] == forked.strip().split("\n")[-2:] == last
+
+
+@pytest.mark.parametrize("code", ["0", "7"])
+def test_what_cannot_be_written_is_told(server: ForkServer, tmp_path: Path, code: str) -> None:
+    environ = {"PYTHONPATH": str(HOME)}  # little to print, which is written at the end
+    ends = []
+    for start in (server.start, alone):
+        with Path("/dev/full").open("wb") as full, (tmp_path / "err").open("w+b") as err:
+            read, written = os.pipe()
+            os.write(written, b"a line\n")
+            process = start(MODULE, [code], environ, [read, full.fileno(), err.fileno()])
+            ends.append(process.wait(PATIENCE_S))
+            os.close(read)
+            os.close(written)
+            err.seek(0)
+            assert b"No space left on device" in err.read()
+    assert ends == [120, 120]
 
 
 def test_a_signal_ends_it(tmp_path: Path, server: ForkServer, environ: dict[str, str]) -> None:

@@ -2,7 +2,8 @@
 
 They are processes of their own, as if started by ``python -m MODULE OPTIONS…``: with the same
 arguments, environment, folder, files, signals and session, and they end as an interpreter does.
-Only the half second of imports is saved. The command line in /proc is that of the server.
+Only the half second of imports is saved, and the end of each object in memory, which takes longer
+than most commands. The command line in /proc is that of the server.
 
 ``python -m tests.harness.forkserver MODULES…`` is the server. It takes commands from the socket
 that is its stdin, and kills what still runs when that is closed.
@@ -11,6 +12,7 @@ that is its stdin, and kills what still runs when that is closed.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -226,7 +228,26 @@ def _run(module: str, options: list[str], env: dict[str, str], folder: str) -> N
     sys.argv = [module, *options]
     if not hasattr(sys.modules.get(module), "__path__"):
         sys.modules.pop(module, None)
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            _end(end.code or 0)
+        raise  # the interpreter prints what it is
+    _end(0)
+
+
+def _end(code: int) -> None:
+    """Do what an interpreter does at its end, but for the end of each object.
+
+    Returns if not all can be written: that is the interpreter's business.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code & 0xFF)
 
 
 if __name__ == "__main__":

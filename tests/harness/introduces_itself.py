@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import resource
 import signal
 import sys
+import threading
 
 
 def fate() -> dict[str, object]:
@@ -36,7 +38,15 @@ def fate() -> dict[str, object]:
     }
 
 
+def linger() -> None:
+    """Outlive the main part, in a thread that has to be waited for."""
+    threading.main_thread().join()
+    print("a thread ends", file=sys.stderr)
+
+
 if __name__ == "__main__":
+    atexit.register(print, "all ends", file=sys.stderr)
     print(json.dumps(fate(), sort_keys=True, indent=1))
     print(input(), file=sys.stderr)
+    threading.Thread(target=linger).start()
     sys.exit(int(sys.argv[1]))
