@@ -96,7 +96,13 @@ def test_stamps() -> None:
         assert int(crc) % 9999 + 1 == int(code)
         assert int(mtime_ns) == int(deadline_ms) * 1_000_000 + int(count) * 10_000 + int(code)
         assert Stamps().encode(message_id, int(deadline_ms), int(count)) == int(mtime_ns)
-        assert Stamps().decode(message_id, int(mtime_ns)) == (int(deadline_ms), int(count))
+        assert Stamps().decode(message_id, int(mtime_ns)) == Stamp(int(deadline_ms), int(count))
+    [(text, code)] = re.findall(r"`(17500000302\S+)`: what waits.* with the check (\d+)", DOCUMENT)
+    [waits] = [mtime for _, _, _, _, _, check, mtime in table(*heads) if int(check) + 1 == int(code)]
+    mtime_ns = text.replace(".", "")
+    assert int(mtime_ns) == int(waits) + 1
+    stamp = Stamps().decode("01977420-dc00-7abc-8def-0123456789ab", int(mtime_ns))
+    assert stamp == Stamp(1_750_000_030_250, 1, backs_off=True)
     [check_value] = re.findall(r'crc32\("123456789"\)` is (\d+)', DOCUMENT)
     assert zlib.crc32(b"123456789") == int(check_value)
 

@@ -124,7 +124,7 @@ def test_a_time_that_anybody_may_have_set_is_no_stamp_by_accident(
     if stamp is not None and not coarse:
         assert stamp.deliveries is not None
         assert 0 <= stamp.deliveries <= 99
-        assert Stamps().encode(name, stamp.deadline_ms, stamp.deliveries) == mtime_ns
+        assert Stamps().encoded(name, stamp) == mtime_ns
 
 
 @given(hostile)

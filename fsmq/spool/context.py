@@ -15,7 +15,8 @@ from .index.ready_index import GRACE_S
 from .layout.compression import MAX_PLAIN_BYTES
 from .layout.message import MAX_HEADER_BYTES
 from .layout.names import Facts
-from .layout.settings import QueueSettings, SettingsStore
+from .layout.settings import QueueSettings
+from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.transitions import MOVED, State, Step, Transition

@@ -21,7 +21,8 @@ from .indexed import Indexed
 from .layout.filesystem import Filesystem, examine
 from .layout.filters import Filter
 from .layout.names import check_queue
-from .layout.settings import QueueSettings, SettingsStore
+from .layout.settings import QueueSettings
+from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.transitions import REAPED

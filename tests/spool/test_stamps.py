@@ -25,6 +25,24 @@ def test_a_stamp_says_what_was_stamped(message_id: str, deadline_ms: int, count:
     assert 0 <= mtime < 2**63
 
 
+@given(ids, deadlines, st.integers(1, MAX_COUNT))
+def test_a_stamp_says_whether_the_claim_has_ended(
+    message_id: str, deadline_ms: int, count: int
+) -> None:
+    waits = Stamp(deadline_ms, count, backs_off=True)
+    mtime = exact.encoded(message_id, waits)
+    assert exact.decode(message_id, mtime) == waits
+    assert mtime != exact.encode(message_id, deadline_ms, count)
+    assert exact.hidden_state(message_id, mtime, deadline_ms - 1) == "delayed"
+    assert exact.hidden_state(message_id, mtime, deadline_ms) == "in_flight"
+
+
+@given(ids, deadlines)
+def test_no_claim_has_ended_that_there_was_not(message_id: str, deadline_ms: int) -> None:
+    mtime = exact.encode(message_id, deadline_ms, 0, backs_off=True)
+    assert exact.decode(message_id, mtime) is None
+
+
 @given(ids, st.integers(0, 2**62))
 def test_a_time_in_whole_milliseconds_or_seconds_never_verifies(
     message_id: str, mtime: int
@@ -33,18 +51,18 @@ def test_a_time_in_whole_milliseconds_or_seconds_never_verifies(
     assert exact.decode(message_id, mtime // S * S) is None
 
 
-def test_a_foreign_time_verifies_about_once_in_ten_thousand() -> None:
+def test_a_foreign_time_verifies_about_twice_in_ten_thousand() -> None:
     dice = random.Random(7)
     times = [dice.randrange(1_600_000_000 * S, 1_900_000_000 * S) for _ in range(200_000)]
     verified = sum(exact.decode("some-id", time) is not None for time in times)
-    assert 5 <= verified <= 45  # 20 are expected; the dice are loaded, so this is no gamble
+    assert 20 <= verified <= 60  # 40 are expected; the dice are loaded, so this is no gamble
 
 
 @given(deadlines, st.integers(0, MAX_COUNT))
 def test_a_stamp_belongs_to_one_id(deadline_ms: int, count: int) -> None:
     mtime = exact.encode("one", deadline_ms, count)
     others = [f"other-{n}" for n in range(20)]
-    # Two of twenty strangers by chance: once in 50 million.
+    # Two of twenty strangers by chance: once in 10 million.
     assert sum(exact.decode(other, mtime) is not None for other in others) <= 2
 
 

@@ -10,7 +10,7 @@ from fsmq.pipeline.read.listing import Queues
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
 from fsmq.spool.consumers.behind import Behind, behind, total
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.settings import SettingsStore
+from fsmq.spool.layout.settings_store import SettingsStore
 from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.layout.tree import Tree
 

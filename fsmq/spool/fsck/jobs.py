@@ -8,7 +8,7 @@ import stat
 from ..context import Context
 from ..durability.locks import is_held
 from ..index.ready import Ready
-from ..layout.settings import SettingsStore
+from ..layout.settings_store import SettingsStore
 from ..layout.topics import Topics
 from ..layout.transitions import STAGING
 from ..staging.abandoned import is_abandoned, take_over

@@ -10,7 +10,7 @@ from ..consumers.manifest import LOCK, NAME, folder_of, parse
 from ..errors import FsmqError
 from ..layout.filesystem import mounts_below
 from ..layout.names import UUID7, is_queue
-from ..layout.settings import SettingsStore
+from ..layout.settings_store import SettingsStore
 from ..layout.topics import Topics, log_of_entry
 from ..layout.transitions import CONFIG, LOGS, QUEUES, TOPICS
 from .messages import Scene, hidden, kind_of_file, stray

@@ -178,7 +178,7 @@ class MessageRules:
         days = (stamp.deadline_ms / 1000 - now) / 86_400
         reason = f"is hidden for {days:,.0f} days: was a clock wrong?"
         finding = Finding(Kind.FAR_TIMER, Severity.ERROR, path, reason, "end its timer now")
-        ends_now = stamps.encode(message_id, int(now * 1000), stamp.deliveries or 0)
+        ends_now = stamps.encoded(message_id, stamp._replace(deadline_ms=int(now * 1000)))
         return Fault(finding, lambda: self._tree.stamp(path, ends_now))
 
     # -- dot-names of new/ -----------------------------------------------------------------------

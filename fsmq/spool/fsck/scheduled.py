@@ -8,7 +8,7 @@ import stat
 from ..context import Context
 from ..errors import InvalidValue, NoSuchSchedule
 from ..index.ready import Ready
-from ..layout.settings import SettingsStore
+from ..layout.settings_store import SettingsStore
 from ..layout.topics import Topics
 from ..layout.transitions import SCHEDULES
 from ..schedules.schedule_files import (

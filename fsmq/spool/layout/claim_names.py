@@ -46,7 +46,7 @@ def check_claim(name: str, field: str = "claim") -> str:
 def is_claimed(stamps: Stamps, message_id: str, mtime_ns: int, claim: str = ANY) -> bool:
     """Whether a message in ``delay/`` with this mtime is in this claim."""
     stamp = stamps.decode(message_id, mtime_ns)
-    if stamp is None or stamp.deliveries == 0:
+    if stamp is None or not stamp.is_claim:
         return False
     # Where times are coarse no count is known: each claim fits, and a delay counts as one.
     if claim == ANY or stamp.deliveries is None:

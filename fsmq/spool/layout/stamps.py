@@ -4,7 +4,10 @@ The mtime holds the deadline to the millisecond; the six digits under it hold
 ``count * 10000 + check``, where the check (1 to 9999) is computed from deadline, count and id. One
 ``utimensat`` sets both, and they survive restarts, every NFS version and ``rsync -t``. The check is
 never 0, so a time in whole milliseconds or seconds, as ``touch -d`` makes it, does not verify; any
-other foreign time does with a chance of 1 in 10,000.
+other foreign time does with a chance of 2 in 10,000.
+
+The next check after the right one says as much, and that the claim has ended: the message waits for
+its ``retry_backoff``. So the mark is set with the timer and the count, or not at all.
 
 Where the filesystem keeps whole seconds only (``coarse``) deadlines are rounded up and deliveries
 are unknown.
@@ -19,6 +22,7 @@ from typing import Literal, NamedTuple
 MAX_COUNT = 99
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
+_CHECKS = 9999  # so many there are: 1 to 9999
 _NAMES = sys.getfilesystemencoding()
 
 
@@ -27,6 +31,12 @@ class Stamp(NamedTuple):
 
     deadline_ms: int  # Unix milliseconds
     deliveries: int | None  # 0 to 99, where 99 means "99 or more"; None: unknown (coarse)
+    backs_off: bool = False  # its claim has ended, and it waits for its retry_backoff
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it is that of a claim. Where times are coarse a delay counts as one."""
+        return self.deliveries != 0 and not self.backs_off
 
 
 HiddenState = Literal["in_flight", "delayed"]
@@ -34,7 +44,7 @@ HiddenState = Literal["in_flight", "delayed"]
 
 def hidden_state(stamp: Stamp | None, now_ms: int) -> HiddenState:
     """The state of a message in ``delay/`` with this stamp."""
-    is_delayed = stamp is not None and stamp.deliveries == 0 and stamp.deadline_ms > now_ms
+    is_delayed = stamp is not None and not stamp.is_claim and stamp.deadline_ms > now_ms
     return "delayed" if is_delayed else "in_flight"
 
 
@@ -44,12 +54,23 @@ class Stamps:
     def __init__(self, coarse: bool = False) -> None:
         self.coarse = coarse
 
-    def encode(self, message_id: str, deadline_ms: int, deliveries: int) -> int:
+    def encode(
+        self, message_id: str, deadline_ms: int, deliveries: int, *, backs_off: bool = False
+    ) -> int:
         """The mtime, in nanoseconds, that says this."""
         if self.coarse:
             return -(-deadline_ms // 1000) * _NS_PER_S
         count = min(deliveries, MAX_COUNT)
-        return deadline_ms * _NS_PER_MS + count * 10_000 + _check(message_id, deadline_ms, count)
+        check = _check(message_id, deadline_ms, count)
+        if backs_off:
+            check = check % _CHECKS + 1
+        return deadline_ms * _NS_PER_MS + count * 10_000 + check
+
+    def encoded(self, message_id: str, stamp: Stamp) -> int:
+        """The mtime of a stamp."""
+        return self.encode(
+            message_id, stamp.deadline_ms, stamp.deliveries or 0, backs_off=stamp.backs_off
+        )
 
     def decode(self, message_id: str, mtime_ns: int) -> Stamp | None:
         """What an mtime says; None if no stamp of ours stands there."""
@@ -57,9 +78,14 @@ class Stamps:
             return Stamp(mtime_ns // _NS_PER_MS, None)
         deadline_ms = mtime_ns // _NS_PER_MS
         count = mtime_ns // 10_000 % 100
-        if mtime_ns % 10_000 != _check(message_id, deadline_ms, count):  # which is never 0
-            return None
-        return Stamp(deadline_ms, count)
+        found = mtime_ns % 10_000
+        check = _check(message_id, deadline_ms, count)  # which is never 0
+        if found == check:
+            return Stamp(deadline_ms, count)
+        # Nobody has ended a claim that there was not.
+        if found == check % _CHECKS + 1 and count:
+            return Stamp(deadline_ms, count, True)
+        return None
 
     def hidden_state(self, message_id: str, mtime_ns: int, now_ms: int) -> HiddenState:
         """Whether a message in ``delay/`` is claimed, or waits for the end of a delay.
@@ -77,4 +103,4 @@ class Stamps:
 def _check(message_id: str, deadline_ms: int, count: int) -> int:
     # The bytes of the file's name, whatever they are, as os.fsencode gives them at more cost.
     text = f"{deadline_ms} {count} {message_id}".encode(_NAMES, "surrogateescape")
-    return zlib.crc32(text) % 9999 + 1
+    return zlib.crc32(text) % _CHECKS + 1

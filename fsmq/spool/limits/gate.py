@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ..index.ready import Ready
-from ..layout.settings import QueueSettings, SettingsStore
+from ..layout.settings import QueueSettings
+from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
 from ..layout.tree import Tree
 from .in_flight import InFlight, Unlisted

@@ -131,10 +131,16 @@ class InFlight:
             found = self._tree.stat(self._tree.folder(DELAY, f"{queue}:{message_id}"))
             stamp = found and self._stamps.decode(message_id, found.st_mtime_ns)
             # Where times are coarse no count is known, and a delay counts as a claim.
-            if stamp and stamp.deliveries != 0:
+            if stamp and stamp.is_claim:
                 claims.timers.start(message_id, stamp.deadline_ms)
             else:
                 claims.timers.cancel(message_id)
+
+    def _has_ended(self, queue: str, message_id: str) -> bool:
+        """Whether a message waits for its backoff."""
+        found = self._tree.stat(self._tree.folder(DELAY, f"{queue}:{message_id}"))
+        stamp = found and self._stamps.decode(message_id, found.st_mtime_ns)
+        return bool(stamp and stamp.backs_off)
 
     def _on_event(self, event: Event) -> None:
         parts = split_entry(event.name)
@@ -145,7 +151,8 @@ class InFlight:
             queue, message_id = parts
             if event.kind is not Kind.LEFT:
                 claims.unknown.add(message_id)
-                return
+                if event.kind is not Kind.CHANGED or not self._has_ended(queue, message_id):
+                    return
             claims.unknown.discard(message_id)
             claims.timers.cancel(message_id)
         self._on_end(queue)

@@ -14,10 +14,12 @@ from ..index.apart import Apart
 from ..index.timers import Timers
 from ..layout.dead_letter import USED_UP
 from ..layout.names import facts, fits, split_entry
+from ..layout.settings import QueueSettings
 from ..layout.stamps import Stamps
 from ..layout.throttle import Throttle
-from ..layout.transitions import BURIED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
+from ..layout.transitions import BURIED, DEFERRED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
 from ..layout.tree import Tree
+from ..verbs.backoff import back_off
 from ..verbs.latch import Latched, latch, pin
 from ..verbs.release import bury, is_used_up
 from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
@@ -212,6 +214,8 @@ class FromDelay:
                     self._undeliverable.report(
                         name, f"has the id of another message in {dead_letters!r}"
                     )
+            if self._back_off(name, timer, settings, latched):
+                return False
             how = REDELIVER if timer.deliveries else RIPEN
             if latched.move(context, how, queue, message_id):
                 context.record(how.step, queue, message_id, deliveries=timer.deliveries)
@@ -223,12 +227,30 @@ class FromDelay:
             self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False
 
+    def _back_off(
+        self, name: str, timer: Deadline, settings: QueueSettings, latched: Latched
+    ) -> bool:
+        """Let a message wait whose claim has ended; False: it is to be redelivered now."""
+        if settings.retry_backoff is None or not timer.is_claim:
+            return False
+        queue, _, message_id = name.rpartition(":")
+        try:
+            until_ms = back_off(self._context, settings, latched, queue, message_id)
+        except PermissionError:
+            return False  # another user's file, which can be renamed and not stamped
+        if until_ms is None:
+            return False
+        self.timers.start(name, until_ms)
+        self._context.record(DEFERRED, queue, message_id, deliveries=timer.deliveries)
+        return True
+
 
 class Deadline(NamedTuple):
-    """When an entry is due (Unix milliseconds), and its count of deliveries."""
+    """When an entry is due (Unix milliseconds), its count, and whether a claim ends then."""
 
     due_ms: int
     deliveries: int
+    is_claim: bool = False
 
 
 class Deadlines:
@@ -248,7 +270,9 @@ class Deadlines:
         floor_ms = found.st_ctime_ns // 1_000_000 + self._delay_ms if self._delay_ms else 0
         if stamp is None:
             return Deadline(floor_ms, 0)
-        return Deadline(max(stamp.deadline_ms, floor_ms), stamp.deliveries or 0)
+        deliveries = stamp.deliveries or 0
+        is_claim = deliveries > 0 and not stamp.backs_off
+        return Deadline(max(stamp.deadline_ms, floor_ms), deliveries, is_claim)
 
     def due_ms(self, names: list[str]) -> list[int | None]:
         """When each entry is due, in their order; None if it is gone or not a message."""

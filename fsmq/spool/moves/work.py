@@ -222,7 +222,7 @@ class MoveWork:
         if found is None:
             return False
         stamp = self._context.stamps.decode(message_id, found.st_mtime_ns)
-        return stamp is None or stamp.deliveries != 0
+        return stamp is None or stamp.is_claim
 
     def _move(self, source: str, target: str, message_id: str) -> bool:
         """Move one message, in whatever state it is. Raises FileExistsError, NoSuchQueue."""

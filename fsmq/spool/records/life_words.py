@@ -8,6 +8,7 @@ from ..layout.transitions import (
     ACCEPTED,
     BURIED,
     CLAIMED,
+    DEFERRED,
     MOVED,
     REDELIVERED,
 )
@@ -33,7 +34,7 @@ def details(step: LifeStep) -> str:
         parts.append(f"from {step.source or '?'} to {step.queue}{renamed}")
     if step.event == BURIED.event and step.target is not None:
         parts.append(f"to {step.target}")
-    if step.event == REDELIVERED.event:
+    if step.event == REDELIVERED.event or (step.event == DEFERRED.event and step.deliveries):
         parts.append("its claim ran out")
     if step.claim is not None:
         parts.append(f"for {span(step.claim)}")

@@ -49,7 +49,7 @@ METRICS: Mapping[str, Metric] = {
     "bury": _counter("messages_dead_lettered", "Messages moved to the dead-letter queue", _QUEUE),
     "expire": _counter("messages_expired", "Messages whose time to live was over", _QUEUE),
     "move": _counter("messages_moved", "Messages moved to another queue", _QUEUE),
-    "defer": _counter("messages_deferred", "Messages put with a delay", _QUEUE),
+    "defer": _counter("messages_deferred", "Messages hidden by a delay or a backoff", _QUEUE),
     "lost_race": _counter("races_lost", "Claims that another process won", _QUEUE),
     "purge": _counter("queues_purged", "Queues purged"),
     "delete_queue": _counter("queues_deleted", "Queues deleted"),

@@ -203,14 +203,16 @@ def _claim(
     if latched is None:
         return None
     before = latched.found.st_mtime_ns
-    deadline_ms = of_next_claim(stamps.decode(name, before), 1, deadline_ms)
-    mtime = stamps.encode(name, deadline_ms, 1)
+    stamp = stamps.decode(name, before)
+    deliveries = min((stamp.deliveries or 0 if stamp is not None else 0) + 1, MAX_COUNT)
+    deadline_ms = of_next_claim(stamp, deliveries, deadline_ms)
+    mtime = stamps.encode(name, deadline_ms, deliveries)
     if not is_delayed(context, name, latched) or not latched.stamp(context, path, mtime):
         latched.close()
         return None
     latched.unlatch()
     work.files.append(latched.fd)
-    return _Taken(name, latched.fd, 1, deadline_ms, mtime, before)
+    return _Taken(name, latched.fd, deliveries, deadline_ms, mtime, before)
 
 
 def _is_claimed(context: Context, queue: str, found: Standing) -> bool:
@@ -218,7 +220,8 @@ def _is_claimed(context: Context, queue: str, found: Standing) -> bool:
     if found.state is not State.DELAY:
         return False
     here = context.tree.look(context.tree.path(State.DELAY, queue, found.name))
-    return here is not None and context.stamps.deliveries(found.name, here.st_mtime_ns) > 0
+    stamp = here and context.stamps.decode(found.name, here.st_mtime_ns)
+    return bool(stamp and stamp.deliveries and stamp.is_claim)
 
 
 def _message(context: Context, queue: str, taken: _Taken) -> Message:
@@ -365,7 +368,7 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
 
 def is_delayed(context: Context, name: str, latched: Latched) -> bool:
     stamp = context.stamps.decode(name, latched.found.st_mtime_ns)
-    return stamp is None or stamp.deliveries == 0
+    return stamp is None or not stamp.is_claim
 
 
 def _work(context: Context, queue: str) -> Work:

@@ -27,6 +27,7 @@ from ..durability.unfinished import exists
 from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable
 from ..layout.claim_names import is_claimed, of_next_claim, of_same_claim
 from ..layout.names import scratch_name
+from ..layout.stamps import MAX_COUNT, Stamp
 from ..layout.transitions import NEW, State, Transition
 from ..layout.tree import STRAY, Tree
 
@@ -284,12 +285,16 @@ def restamp(
     *,
     later_only: bool = False,
     ends_claim: bool = False,
+    backs_off: bool = False,
     claim: str | None = None,
 ) -> Restamped | None:
     """Set a new deadline in ``delay/`` and keep the count; None if it is not there.
 
+    What waits for its backoff is claimed again, unless the claim is to end.
+
     later_only: leave a deadline that is not earlier. ends_claim: it is no renewal, so the claim
-    loses its name. claim: the claim that must still hold, or ClaimEnded is raised.
+    loses its name; with ``backs_off`` what follows is a backoff. claim: the claim that must still
+    hold, or ClaimEnded is raised.
     """
     stamps = context.stamps
     path = context.tree.path(State.DELAY, queue, message_id)
@@ -297,27 +302,40 @@ def restamp(
     if latched is None:
         return None
     stamped = False
-    deliveries = 0
+    new = Stamp(deadline_ms, 0)
     try:
         if stat.S_ISREG(latched.found.st_mode):
             check_held(context, queue, message_id, latched, claim)
             stamp = stamps.decode(message_id, latched.found.st_mtime_ns)
-            deliveries = stamp.deliveries or 0 if stamp is not None else 0
-            if later_only and stamp is not None and stamp.deadline_ms >= deadline_ms:
-                deadline_ms, stamped = stamp.deadline_ms, True
+            if later_only and _is_late(stamp, deadline_ms):
+                new, stamped = stamp or new, True
             else:
-                if ends_claim:
-                    deadline_ms = of_next_claim(stamp, deliveries, deadline_ms)
-                else:
-                    deadline_ms = of_same_claim(stamp, deadline_ms)
-                mtime_ns = stamps.encode(message_id, deadline_ms, deliveries)
-                stamped = latched.stamp(context, path, mtime_ns)
+                new = _new_stamp(stamp, deadline_ms, ends_claim, backs_off)
+                stamped = latched.stamp(context, path, stamps.encoded(message_id, new))
     finally:
         if stamped:
             latched.unlatch()
         else:
             latched.close()
-    return Restamped(latched.fd, deadline_ms, deliveries) if stamped else None
+    return Restamped(latched.fd, new.deadline_ms, new.deliveries or 0) if stamped else None
+
+
+def _is_late(stamp: Stamp | None, deadline_ms: int) -> bool:
+    """Whether a claim, or a delay, ends at this time or later."""
+    return stamp is not None and not stamp.backs_off and stamp.deadline_ms >= deadline_ms
+
+
+def _new_stamp(before: Stamp | None, deadline_ms: int, ends_claim: bool, backs_off: bool) -> Stamp:
+    """What `restamp` sets."""
+    count = (before.deliveries or 0) if before is not None else 0
+    is_over = before is not None and before.backs_off
+    if ends_claim and count and (backs_off or is_over):
+        return Stamp(of_same_claim(before, deadline_ms), count, True)
+    if is_over:
+        count = min(count + 1, MAX_COUNT)
+    elif not ends_claim:
+        return Stamp(of_same_claim(before, deadline_ms), count)
+    return Stamp(of_next_claim(before, count, deadline_ms), count)
 
 
 def check_held(

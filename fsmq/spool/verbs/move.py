@@ -163,7 +163,7 @@ def _move_timer(context: Context, source: str, message_id: str, target: str) -> 
         return False
     try:
         stamp = context.stamps.decode(message_id, latched.found.st_mtime_ns)
-        if stamp is None or stamp.deliveries != 0:
+        if stamp is None or stamp.is_claim:
             return False
         return latched.move(context, MOVE_TIMER, source, message_id, target) is not None
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
+from .backoff import back_off
 from .latch import IsWanted, Latched, anyone, check_held, latch_patiently, not_held, restamp
 
 
@@ -31,9 +33,10 @@ def release(
     delay: float = 0.0,
     claim: str | None = None,
 ) -> Pending[None]:
-    """Give a claimed message back: at once, or hidden for ``delay`` seconds more (back-off).
+    """Give a claimed message back: at once, or hidden for ``delay`` seconds more.
 
-    One whose deliveries are used up goes to the dead-letter queue instead.
+    Without a delay it is hidden as long as ``retry_backoff`` of its queue says. One whose
+    deliveries are used up goes to the dead-letter queue instead.
 
     claim: the claim that is meant, by its name. In any other the message stays as it is.
 
@@ -49,13 +52,22 @@ def release(
         settings = context.settings_of(queue)
         if delay:
             until_ms = context.now_ms() + round(delay * 1000)
-            held = restamp(context, queue, message_id, until_ms, ends_claim=True, claim=claim)
+            backs_off = settings.retry_backoff is not None
+            held = restamp(
+                context,
+                queue,
+                message_id,
+                until_ms,
+                ends_claim=True,
+                backs_off=backs_off,
+                claim=claim,
+            )
             if held is None:
                 raise not_held(context, queue, message_id, claim)
             work.files.append(held.fd)
         else:
             left = _release_one(context, settings, queue, message_id, claim)
-            work.folders.add(tree.folder(QUEUES, left.queue))
+            left.add_to(work, context, queue)
             return Pending(work, partial(left.record, context, queue))
     return Pending(work, partial(context.record, RELEASED, queue, message_id))
 
@@ -65,7 +77,8 @@ def release_many(
 ) -> Pending[int]:
     """Release claimed messages, all of the queue by default; how many.
 
-    Messages that are not claimed (any more) are skipped.
+    All of a queue are released at once: no ``retry_backoff`` keeps them back. Messages that are
+    not claimed (any more) are skipped.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -76,6 +89,8 @@ def release_many(
     released: list[_Left] = []
     with as_unavailable(f"cannot release in queue {queue!r}"):
         settings = context.settings_of(queue)
+        if message_ids is None:
+            settings = replace(settings, retry_backoff=None)
         for message_id in _claimed(context, queue) if message_ids is None else message_ids:
             check_id(queue, message_id)
             try:
@@ -83,7 +98,7 @@ def release_many(
             except NoSuchMessage:
                 continue
             work.folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
-            work.folders.add(tree.folder(QUEUES, left.queue))
+            left.add_to(work, context, queue)
             released.append(left)
 
     def finish() -> int:
@@ -95,12 +110,19 @@ def release_many(
 
 
 class _Left(NamedTuple):
-    """A message that has left ``delay/``, and the queue in which it is ready now."""
+    """A message that was released, and the queue in which it is ready now; None: it waits."""
 
     message_id: str
-    queue: str
+    queue: str | None
     step: Step
     details: Details
+
+    def add_to(self, work: Work, context: Context, queue: str) -> None:
+        """What has to be synced."""
+        if self.queue is not None:
+            work.folders.add(context.tree.folder(QUEUES, self.queue))
+        else:
+            work.closed.append(context.tree.path(State.DELAY, queue, self.message_id))
 
     def record(self, context: Context, queue: str) -> None:
         context.record(self.step, queue, self.message_id, **self.details)
@@ -117,7 +139,7 @@ def _claimed(context: Context, queue: str) -> Iterator[str]:
         if found is None:
             continue
         stamp = context.stamps.decode(parts[1], found.st_mtime_ns)
-        if stamp is None or stamp.deliveries != 0:
+        if stamp is None or stamp.is_claim:
             yield parts[1]
 
 
@@ -233,7 +255,7 @@ def _release_one(
     message_id: str,
     claim: str | None = None,
 ) -> _Left:
-    """Rename a message out of ``delay/``, to its queue or else to the dead-letter queue."""
+    """Let a message leave ``delay/`` to its queue, or to the dead-letter queue, or wait there."""
     tree = context.tree
     latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
     if latched is None:
@@ -250,6 +272,11 @@ def _release_one(
             details = bury(context, latched, queue, message_id, dead_letters, USED_UP)
             if details is not None:
                 return _Left(message_id, dead_letters, BURIED, details)
+        elif (
+            settings.retry_backoff is not None
+            and back_off(context, settings, latched, queue, message_id) is not None
+        ):
+            return _Left(message_id, None, RELEASED, {})
         elif latched.move(context, RELEASE, queue, message_id):
             return _Left(message_id, queue, RELEASED, {})
     finally:

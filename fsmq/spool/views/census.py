@@ -68,7 +68,7 @@ class Census:
         message_id = entry_name.rpartition(":")[2]
         stamp = self._context.stamps.decode(message_id, found.st_mtime_ns)
         # Where times are coarse no count is known, and a delay counts as a claim.
-        return stamp.deadline_ms if stamp is not None and stamp.deliveries != 0 else 0
+        return stamp.deadline_ms if stamp is not None and stamp.is_claim else 0
 
     def rest(self) -> None:
         """Stop keeping up when nobody has asked for a while."""

@@ -1,0 +1,46 @@
+"""``retry_backoff``: a message whose claim has ended without an ack waits before it comes again.
+
+Only its stamp changes: its claim has ended, and until when it waits. One stamp says both, and so a
+crash leaves either the claim or the backoff, and the mover ends each as it finds it.
+"""
+
+from __future__ import annotations
+
+import random
+
+from ..context import Context
+from ..layout.claim_names import of_same_claim
+from ..layout.settings import QueueSettings
+from ..layout.stamps import Stamp
+from ..layout.transitions import State
+from .latch import Latched
+
+
+def backoff_s(settings: QueueSettings, deliveries: int) -> float:
+    """How long a message waits after so many claims; 0 where it does not."""
+    first = settings.retry_backoff
+    if first is None:
+        return 0.0
+    longest = min(settings.retry_most, first * settings.retry_factor ** max(0, deliveries - 1))
+    return longest * (1.0 - random.uniform(0.0, settings.retry_jitter))
+
+
+def back_off(
+    context: Context, settings: QueueSettings, latched: Latched, queue: str, message_id: str
+) -> int | None:
+    """Let a latched message of ``delay/`` wait if its claim is to end; until when, in Unix ms.
+
+    None where it is no claim (any more), or nothing can be said of it: where times are coarse.
+
+    Raises OSError.
+    """
+    stamps = context.stamps
+    before = stamps.decode(message_id, latched.found.st_mtime_ns)
+    if before is None or not before.deliveries or not before.is_claim:
+        return None
+    wait_ms = round(backoff_s(settings, before.deliveries) * 1000)
+    # The digits of the claim stay: a next one with the same count, which is 99, can avoid them.
+    until_ms = of_same_claim(before, context.now_ms() + wait_ms)
+    waits = Stamp(until_ms, before.deliveries, True)
+    path = context.tree.path(State.DELAY, queue, message_id)
+    return until_ms if latched.stamp(context, path, stamps.encoded(message_id, waits)) else None

@@ -1,0 +1,223 @@
+"""``retry_backoff``: a message whose claim ended without an ack waits before it comes again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import ClaimEnded, InvalidValue, Message, NewMessage, Queue, Spool
+from fsmq.spool.fsck import check
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.verbs.backoff import backoff_s
+from tests.spool.helpers import Clock
+from tests.spool.test_claim_limits import after_it_is_shut
+
+FIRST_S = 10.0
+DIGITS_S = 0.1  # so much later a deadline may be, to keep the digits of the claim
+
+
+@pytest.fixture
+def retried(jobs: Queue) -> Queue:
+    """A queue whose messages wait 10, 20, 40 … seconds, and one message in it."""
+    jobs.configure(retry_backoff=FIRST_S, retry_jitter=0.0, visibility_timeout=30)
+    jobs.put(b"x")
+    jobs.spool.deliver()
+    return jobs
+
+
+def end_claim(queue: Queue, clock: Clock) -> Message:
+    """Claim the message, and let the claim end."""
+    [held] = queue.claim()
+    clock.advance(30.1)
+    queue.spool.deliver()
+    return held
+
+
+def states(queue: Queue) -> dict[str, int]:
+    return {name: count for name, count in queue.counts().as_dict().items() if count}
+
+
+@pytest.mark.parametrize("fail", ["its claim ends", "it is released"])
+def test_each_wait_is_longer_until_the_longest(retried: Queue, clock: Clock, fail: str) -> None:
+    retried.configure(retry_factor=3.0, retry_most=60.0)
+    for expected in (10.0, 30.0, 60.0, 60.0):
+        if fail == "its claim ends":
+            end_claim(retried, clock)
+        else:
+            retried.claim()[0].release()
+            retried.spool.deliver()
+        assert states(retried) == {"delayed": 1}
+        clock.advance(expected - 0.1)
+        retried.spool.deliver()
+        assert retried.claim() == []
+        clock.advance(0.1 + DIGITS_S)
+        retried.spool.deliver()
+        assert states(retried) == {"ready": 1, "unfinished": 1}
+    assert retried.claim()[0].deliveries == 5
+
+
+def test_the_wait_is_shorter_at_random() -> None:
+    settings = QueueSettings().changed({"retry_backoff": 10.0, "retry_jitter": 0.5})
+    waits = [backoff_s(settings, 2) for _ in range(500)]
+    assert 10.0 <= min(waits) < 11.0
+    assert 19.0 < max(waits) <= 20.0
+    assert backoff_s(QueueSettings(), 3) == 0.0
+    assert backoff_s(settings.changed({"retry_factor": 100.0}), 99) <= settings.retry_most
+
+
+def test_a_release_with_a_delay_waits_that_long_and_no_longer(
+    retried: Queue, clock: Clock
+) -> None:
+    retried.claim()[0].release(3)
+    assert states(retried) == {"delayed": 1}
+    clock.advance(3.0 + DIGITS_S)
+    retried.spool.deliver()
+    assert retried.claim()[0].deliveries == 2
+
+
+def test_without_the_setting_nothing_waits(jobs: Queue, clock: Clock) -> None:
+    jobs.put(b"x")
+    end_claim(jobs, clock)
+    jobs.claim()[0].release()
+    assert jobs.claim()[0].deliveries == 3
+
+
+def test_what_is_used_up_is_buried_at_once(retried: Queue, clock: Clock) -> None:
+    retried.configure(max_deliveries=2, dead_letter_queue="dead")
+    end_claim(retried, clock)
+    assert states(retried) == {"delayed": 1}
+    clock.advance(FIRST_S + DIGITS_S)
+    retried.spool.deliver()
+    end_claim(retried, clock)
+    assert states(retried) == {}
+    [dead] = retried.spool.queue("dead").peek()
+    assert (dead.deliveries, dead.dead_letter and dead.dead_letter.deliveries) == (0, 2)
+
+
+def test_a_claim_that_has_ended_keeps_its_name_no_longer(retried: Queue, clock: Clock) -> None:
+    held = end_claim(retried, clock)
+    retried.configure(max_deliveries=5, dead_letter_queue="dead")
+    for act in (retried.ack, retried.renew, retried.release, retried.bury):
+        with pytest.raises(ClaimEnded):
+            act(held, claim=held.claim)  # type: ignore[operator]
+    # The name alone: who has none acts on the message.
+    retried.ack(held.id)
+    assert states(retried) == {}
+
+
+def test_a_late_renewal_claims_it_again(retried: Queue, clock: Clock) -> None:
+    held = end_claim(retried, clock)
+    spool = retried.spool
+    renewal = spool.complete(spool.unsynced.renew("jobs", held.id, None))
+    assert states(retried) == {"in_flight": 1, "unfinished": 1}
+    assert renewal.claim not in (None, held.claim)
+    assert retried.peek(state="in_flight")[0].deliveries == 2
+
+
+def test_a_second_release_makes_it_ready_at_once(retried: Queue) -> None:
+    [held] = retried.claim()
+    held.release()
+    retried.release(held.id)
+    assert states(retried) == {"ready": 1, "unfinished": 1}
+
+
+def test_all_of_a_queue_are_released_at_once(retried: Queue) -> None:
+    retried.claim()
+    spool = retried.spool
+    assert spool.complete(spool.unsynced.release_many("jobs")) == 1
+    assert states(retried) == {"ready": 1, "unfinished": 1}
+    [held] = retried.claim()
+    assert spool.complete(spool.unsynced.release_many("jobs", [held.id])) == 1
+    assert states(retried) == {"delayed": 1}
+    assert spool.complete(spool.unsynced.release_many("jobs")) == 0
+
+
+def test_what_waits_is_no_claim_for_limits(retried: Queue, clock: Clock) -> None:
+    retried.configure(max_in_flight=1)
+    retried.put(b"y")
+    retried.claim()[0].release()
+    assert len(retried.claim(5)) == 1
+    assert retried.claim() == []
+
+
+def test_a_release_that_waits_wakes_who_waits_at_the_limit(root: Path) -> None:
+    with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
+        jobs = spool.queue("jobs", create=True)
+        jobs.put_many([b"x", b"y"])
+        jobs.configure(max_in_flight=1, retry_backoff=600)
+        [held] = jobs.claim()
+        found = after_it_is_shut(spool, jobs, lambda: other.queue("jobs").release(held.id))
+        assert [message.body for message in found] == [b"y"]  # type: ignore[attr-defined]
+
+
+def test_all_looks_agree(retried: Queue, clock: Clock, root: Path) -> None:
+    spool = retried.spool
+    held = end_claim(retried, clock)
+    [peeked] = retried.peek(state="delayed")
+    assert (peeked.id, peeked.deliveries, peeked.state) == (held.id, 1, "delayed")
+    assert retried.peek(state="in_flight") == []
+    assert spool.counts("jobs").delayed == 1
+    assert check(root, clock=clock).findings == []
+
+
+def test_the_setting_may_end_while_messages_wait(retried: Queue, clock: Clock) -> None:
+    end_claim(retried, clock)
+    retried.configure(retry_backoff=None)
+    assert states(retried) == {"delayed": 1}
+    clock.advance(FIRST_S + DIGITS_S)
+    retried.spool.deliver()
+    assert retried.claim()[0].deliveries == 2
+
+
+def test_where_times_are_coarse_nothing_waits_but_what_was_told_to(
+    root: Path, clock: Clock
+) -> None:
+    with Spool(root, sync="none", clock=clock) as spool:
+        spool.context.stamps.coarse = True
+        jobs = spool.queue("jobs", create=True)
+        jobs.configure(retry_backoff=FIRST_S, visibility_timeout=30)
+        jobs.put(b"x")
+        clock.advance(2)  # there each time is a deadline, that of the put, too
+        spool.deliver()
+        jobs.claim()[0].release(3)
+        assert jobs.claim() == []
+        clock.advance(4)
+        spool.deliver()
+        [held] = jobs.claim()
+        clock.advance(31)
+        spool.deliver()
+        [held] = jobs.claim()
+        held.release()
+        assert len(jobs.claim()) == 1
+
+
+def test_a_message_by_its_given_id_is_claimed_with_its_count(spool: Spool, clock: Clock) -> None:
+    spool.create_queue("given", index=True)
+    queue, given = spool.queue("given"), spool.indexed("given")
+    queue.configure(retry_backoff=FIRST_S, visibility_timeout=30)
+    given.ensure(NewMessage(b"x", id="one"))
+    spool.deliver()
+    for deliveries in (1, 2, 3):
+        held = given.claim("one")
+        assert held is not None
+        assert (held.deliveries, given.claim("one")) == (deliveries, None)
+        clock.advance(30.1)
+        spool.deliver()
+        assert states(queue) == {"delayed": 1}
+        assert given.ack("one") == [False]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"retry_backoff": 0}, "retry_backoff: must be a number of seconds from 0.001 to"),
+        ({"retry_factor": 0.5}, "retry_factor: must be a number of times from 1 to 100"),
+        ({"retry_most": None}, "retry_most: must be a number of seconds"),
+        ({"retry_jitter": 1.5}, "retry_jitter: must be a number of shares from 0 to 1"),
+        ({"retry_backoff": 7200}, "retry_backoff 7200 is more than retry_most 3600"),
+    ],
+)
+def test_settings_out_of_range(jobs: Queue, changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidValue, match=problem):
+        jobs.configure(**changes)
