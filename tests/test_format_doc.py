@@ -31,7 +31,7 @@ from fsmq.spool.layout.names import (
     staged_entry,
 )
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
-from fsmq.spool.layout.stamps import MAX_COUNT, Stamps
+from fsmq.spool.layout.stamps import MAX_COUNT, Stamp, Stamps
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S
 from fsmq.spool.staging.commit import commit
 from fsmq.spool.staging.part import Job, Part
@@ -97,8 +97,10 @@ def test_stamps() -> None:
         assert int(mtime_ns) == int(deadline_ms) * 1_000_000 + int(count) * 10_000 + int(code)
         assert Stamps().encode(message_id, int(deadline_ms), int(count)) == int(mtime_ns)
         assert Stamps().decode(message_id, int(mtime_ns)) == Stamp(int(deadline_ms), int(count))
-    [(text, code)] = re.findall(r"`(17500000302\S+)`: what waits.* with the check (\d+)", DOCUMENT)
-    [waits] = [mtime for _, _, _, _, _, check, mtime in table(*heads) if int(check) + 1 == int(code)]
+    [(text, code)] = re.findall(r"`(1750000030\.\S+)`: what waits.* with the check (\d+)", DOCUMENT)
+    [waits] = [
+        mtime for _, _, _, _, _, check, mtime in table(*heads) if int(check) + 1 == int(code)
+    ]
     mtime_ns = text.replace(".", "")
     assert int(mtime_ns) == int(waits) + 1
     stamp = Stamps().decode("01977420-dc00-7abc-8def-0123456789ab", int(mtime_ns))

@@ -40,7 +40,13 @@ def row(name: str, setting: Setting) -> str:
 
 
 def _written(default: float) -> str:
-    return str(default).lower() if isinstance(default, bool) else f"{default:.0f}"
+    return (
+        str(default).lower()
+        if isinstance(default, bool)
+        else f"{default:g}"
+        if default < 1
+        else f"{default:.0f}"
+    )
 
 
 def test_the_settings_of_a_queue_are_told_as_they_are() -> None:

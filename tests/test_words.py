@@ -29,6 +29,7 @@ ALLOWED = {
     "docs/dynamiq.md": {"*": "has Dynamiq's words"},
     "docs/decisions/0006-timers-in-the-mtime.md": {"extend": "extended attributes of files"},
     "docs/decisions/0013-what-dead-letters-know.md": {"extend": "extended attributes of files"},
+    "docs/decisions/0015-a-backoff-in-the-stamp.md": {"extend": "extended attributes of files"},
     "docs/format.md": {"extend": "extended attributes of files"},
     "fsmq/spool/probe/trials.py": {"extend": "extended attributes of files"},
     "docs/security.md": {"fetch": "names a header of browsers, Sec-Fetch-Site"},

@@ -34,6 +34,10 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
         "max_in_flight",
         "max_rate",
         "max_burst",
+        "retry_backoff",
+        "retry_factor",
+        "retry_most",
+        "retry_jitter",
     }
 
 

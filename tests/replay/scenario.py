@@ -387,7 +387,8 @@ def _drain(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
     # What is left of a deleted queue shows itself in the next of its name.
     jobs = spool.queue(JOBS, create=True)
     bodies: list[bytes] = []
-    moments = {clock(), *(until - 1 for until in promised.held.values()), clock() + 5 * HOLD_S}
+    ends = (clock() + 5 * HOLD_S, clock() + 9 * HOLD_S)  # of holds, and of backoffs after them
+    moments = {clock(), *(until - 1 for until in promised.held.values()), *ends}
     for moment in sorted(moments):
         clock.now = moment
         for message in jobs.claim(100, visibility=10 * HOLD_S):

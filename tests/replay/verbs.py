@@ -274,6 +274,41 @@ class Doer(DoesIds, DoesDead):
             deadline = self.clock() + 1.5 * HOLD_S
             self.end(lambda p: p.held.update({HELD: deadline}))
 
+    def release_retried(self) -> None:
+        """In a queue with ``retry_backoff`` a release without a delay waits."""
+        self._retry()
+        found = self.jobs.find("held")
+        waits = found is not None and found.state == "in_flight"
+        self.begin(lambda p: p.held.pop(HELD, None))
+        with suppress(NoSuchMessage):
+            self.jobs.release("held")
+            until = self.clock() + 1.5 * HOLD_S
+
+            def end(p: Promised) -> None:
+                if waits:
+                    p.held[HELD] = until
+                else:  # it has waited already
+                    p.free.add(HELD)
+
+            self.end(end)
+
+    def retry_lapsed(self) -> None:
+        """There the mover lets a message wait whose claim has ended; its count is kept."""
+        self._retry()
+
+        def begin(p: Promised) -> None:
+            p.held.pop(HELD, None)
+            p.held.pop(LATER, None)
+            if HELD in p.must:
+                p.least[HELD] = 1
+
+        self.begin(begin)
+        self.clock.advance(HOLD_S + 1)
+        self.spool.deliver()
+
+    def _retry(self) -> None:
+        self.jobs.configure(retry_backoff=1.5 * HOLD_S, retry_jitter=0.0)
+
     def bury_if(self) -> None:
         """To the queue "side"; what is buried is no more in "jobs"."""
         claim = self._claim_of("held")
@@ -646,6 +681,8 @@ VERBS = (
     "release_if",
     "back_off_if",
     "bury_if",
+    "release_retried",
+    "retry_lapsed",
     "remove_if",
     "remove_if_ended",
     "remove_held",

@@ -66,9 +66,7 @@ def test_the_wait_is_shorter_at_random() -> None:
     assert backoff_s(settings.changed({"retry_factor": 100.0}), 99) <= settings.retry_most
 
 
-def test_a_release_with_a_delay_waits_that_long_and_no_longer(
-    retried: Queue, clock: Clock
-) -> None:
+def test_a_release_with_a_delay_waits_that_long_and_no_longer(retried: Queue, clock: Clock) -> None:
     retried.claim()[0].release(3)
     assert states(retried) == {"delayed": 1}
     clock.advance(3.0 + DIGITS_S)
