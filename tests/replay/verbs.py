@@ -276,7 +276,7 @@ class Doer(DoesIds, DoesDead):
 
     def release_retried(self) -> None:
         """In a queue with ``retry_backoff`` a release without a delay waits."""
-        self._retry()
+        self._let_wait()
         found = self.jobs.find("held")
         waits = found is not None and found.state == "in_flight"
         self.begin(lambda p: p.held.pop(HELD, None))
@@ -294,7 +294,7 @@ class Doer(DoesIds, DoesDead):
 
     def retry_lapsed(self) -> None:
         """There the mover lets a message wait whose claim has ended; its count is kept."""
-        self._retry()
+        self._let_wait()
 
         def begin(p: Promised) -> None:
             p.held.pop(HELD, None)
@@ -306,7 +306,7 @@ class Doer(DoesIds, DoesDead):
         self.clock.advance(HOLD_S + 1)
         self.spool.deliver()
 
-    def _retry(self) -> None:
+    def _let_wait(self) -> None:
         self.jobs.configure(retry_backoff=1.5 * HOLD_S, retry_jitter=0.0)
 
     def bury_if(self) -> None:
