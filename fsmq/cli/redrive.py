@@ -49,8 +49,8 @@ def redrive(
     Their deliveries count from 0 again. A server redrives all in the background, goes on after a
     kill, and its reference is printed: see fsmq moves. On a folder this command does it.
 
-    Exits with 4 if dead letters stayed: nothing says where they came from, or that queue is gone,
-    or has one of the same id. Exits with 3 if one of the IDs is not there.
+    Exits with 4 if dead letters stayed: nothing says where they came from, it was a log, or that
+    queue is gone, or has one of the same id. Exits with 3 if one of the IDs is not there.
     """
     with open_place(at, create=False) as place:
         if ids:
@@ -88,7 +88,7 @@ def _end_of_some(queue: str, ids: Sequence[str], done: Redriven, as_json: bool) 
     if stay := done.conflicts + done.no_origin:
         report(
             f"{many(stay, 'message')} stayed: of the same id as one there, or without a queue to"
-            " go to; name one with --to"
+            " go to (they came from a log, say); name one with --to"
         )
         sys.exit(Exit.EXISTS)
     if done.moved < len(set(ids)):

@@ -251,12 +251,14 @@ class AsyncClientChannel:
         """
         await self._run(self._verbs.release(messages, delay))
 
-    async def bury(self, *messages: Given) -> None:
+    async def bury(self, *messages: Given, reason: str | None = None) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
+
+        reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
         """
-        await self._run(self._verbs.bury(messages))
+        await self._run(self._verbs.bury(messages, reason))
 
     async def seek(self, to: From) -> int:
         """Send the channel to an offset or a moment, durably; the new position.

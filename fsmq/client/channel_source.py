@@ -60,8 +60,8 @@ class RemoteChannel:
         await self._client.run(self._verbs.release([message], delay, patience))
 
     async def bury(self, message: Handed, reason: str | None, patience: float) -> None:
-        """Move a message to the dead-letter queue, where it does not tell the reason."""
-        await self._client.run(self._verbs.bury([message], patience))
+        """Move a message to the dead-letter queue, where it tells the reason."""
+        await self._client.run(self._verbs.bury([message], reason, patience))
 
     async def remove(self, message: Handed) -> object:
         """Finish a message; tries until the server answers."""

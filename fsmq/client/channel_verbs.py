@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchChannel, NotInFlight
+from fsmq.spool.layout.dead_letter import check_reason
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from fsmq.spool.log.channel import ChannelState
 from fsmq.spool.log.handed import Given, generation_of, offset_of
@@ -155,8 +156,14 @@ class ChannelVerbs:
         check_seconds("delay", delay, MAX_DELAY_S)
         yield from self._each(messages, {"release": delay}, retry_for)
 
-    def bury(self, messages: Iterable[Given], retry_for: float | None = None) -> Verb[None]:
-        yield from self._each(messages, {"bury": "true"}, retry_for)
+    def bury(
+        self,
+        messages: Iterable[Given],
+        reason: str | None = None,
+        retry_for: float | None = None,
+    ) -> Verb[None]:
+        told = {"bury": "true", "reason": check_reason(reason)}
+        yield from self._each(messages, told, retry_for)
 
     def _each(
         self, messages: Iterable[Given], what: Mapping[str, Any], retry_for: float | None

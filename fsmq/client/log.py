@@ -247,12 +247,14 @@ class ClientChannel:
         """
         self._run(self._verbs.release(messages, delay))
 
-    def bury(self, *messages: Given) -> None:
+    def bury(self, *messages: Given, reason: str | None = None) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
+
+        reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
         """
-        self._run(self._verbs.bury(messages))
+        self._run(self._verbs.bury(messages, reason))
 
     def seek(self, to: From) -> int:
         """Send the channel to an offset or a moment, durably; the new position.

@@ -82,8 +82,11 @@ def test_a_channel_from_its_making_to_its_end(fsmq: Command, log: str) -> None:
     assert fsmq.json("channel", log, "c", "--seek", "2")["position"] == 2
     fsmq("channel", log, "c", "--set", f"dead_letter_queue={log}.dead")
     assert fsmq.out("get", of) == "2"
-    fsmq("bury", of, "2")
-    assert fsmq.out("get", f"{log}.dead", "--wait", "10", "--ack") == "2"
+    fsmq("bury", of, "2", "--reason", "too late")
+    [got] = fsmq.lines("get", f"{log}.dead", "--wait", "10")
+    [letter] = fsmq.lines("peek", f"{log}.dead", got["id"])
+    told = (letter["body"], letter["dead_letter"]["queue"], letter["dead_letter"]["reason"])
+    assert told == ("2", f"logs/{of}", "too late")
     fsmq("channel", log, "c", "--delete", "--yes")
     assert b"has no channels" in fsmq("logs", log).stderr
 

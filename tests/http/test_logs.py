@@ -233,10 +233,12 @@ async def test_a_dead_letter_queue_gets_what_is_buried(log: Log) -> None:
     await log.publish_many({"body": "one", "key": "k"}, {"body": "two"})
     channel = await log.channel(order="none", dead_letter_queue=dead, max_deliveries=1)
     assert await log.claim(channel) == [0, 1]
-    assert (await log.ask("PATCH", f"{channel}/messages/0?bury=true")).status == 204
+    assert (await log.ask("PATCH", f"{channel}/messages/0?bury=true&reason=late")).status == 204
     assert (await log.ask("PATCH", f"{channel}/messages/1?release=0")).status == 204
     assert await log.claim(channel) == []
     found = []
+    refused = await log.ask("PATCH", f"{channel}/messages/0?release=0&reason=late")
+    assert (refused.status, b"goes with bury" in refused.body) == (400, True)
     for _ in range(2):
         got = await ask(log.client, "GET", f"/{dead}/messages?wait={WAIT_S}")
         found.append((got.body, got.headers["X-Message-Attribute-offset"]))

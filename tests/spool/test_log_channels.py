@@ -15,9 +15,11 @@ from fsmq.spool.errors import (
     NoSuchLog,
     NotInFlight,
 )
+from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.log import Log, LogEntry
+from fsmq.spool.verbs.redrive import Redriven
 from tests.spool.helpers import Clock
 
 ORDERS = pytest.mark.parametrize("order", ["none", "key", "strict"])
@@ -345,7 +347,7 @@ def test_poison_is_buried_once(log: Log, spool: Spool, clock: Clock) -> None:
     ch.claim(1, visibility=5)
     clock.advance(6)
     assert offsets(ch.claim(1)) == [1]
-    ch.bury(1)
+    ch.bury(1, reason="no such\nuser")
     state = ch.state()
     assert (state.buried, state.position) == (2, 2)
     spool.deliver()
@@ -358,6 +360,30 @@ def test_poison_is_buried_once(log: Log, spool: Spool, clock: Clock) -> None:
         "key": "k",
         "trace": "1",
     }
+    letters = [spool.queue("dead").find(message.id) for message in dead]
+    origin = "logs/users/mailer"
+    assert [one and one.dead_letter for one in letters] == [
+        DeadLetter(origin, "max_deliveries", 1, clock.now),
+        DeadLetter(origin, "no such user", 1, clock.now),
+    ]
+
+
+def test_what_was_done_does_not_go_back_into_a_log(log: Log, spool: Spool) -> None:
+    fill(log, 2)
+    ch = channel(log, dead_letter_queue="dead")
+    ch.claim(2)[0].bury("why")
+    ch.bury(1)
+    spool.deliver()
+    dead = spool.queue("dead")
+    assert {one.dead_letter and one.dead_letter.reason for one in dead.peek()} == {"why", None}
+    assert dead.redrive() == Redriven(no_origin=2)
+    move = spool.begin_redrive("dead")
+    spool.make_moves()
+    told = spool.find_move(move.ref)
+    assert told is not None
+    assert "they came from a log" in (told.error or "")
+    spool.create_queue("again")
+    assert dead.redrive(to="again") == Redriven(moved=2)
 
 
 def test_what_cannot_be_buried_is_refused(log: Log) -> None:

@@ -106,10 +106,10 @@ class ChannelQueue:
     def bury(
         self, message: str | Message, reason: str | None = None, *, claim: str | None = None
     ) -> None:
-        """Move a message to the dead-letter queue; ``reason`` is for queues only."""
+        """Move a message to the dead-letter queue, where it tells the reason."""
         _check_none(claim)
         with self._known(message) as given:
-            self._channel.bury(given)
+            self._channel.bury(given, reason=reason)
 
     @contextmanager
     def _known(self, message: str | Message) -> Iterator[Given]:

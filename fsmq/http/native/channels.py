@@ -49,7 +49,7 @@ from ..problems import SlowBody, UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.router import Router
-from .forms import ATTRIBUTES, MESSAGES, MOMENT, WAIT
+from .forms import ATTRIBUTES, MESSAGES, MOMENT, REASON, WAIT
 from .log_batch import DONE, finished
 from .log_forms import (
     BEGIN,
@@ -302,7 +302,7 @@ class Channels(Handlers):
         tag="Logs",
         summary="Renew a claim, release it, or bury its message",
         description="Give at most one of the first three; without one the claim is renewed.",
-        parameters=(LOG, CHANNEL, OFFSET, RENEWAL, RELEASE, BURY, GENERATION),
+        parameters=(LOG, CHANNEL, OFFSET, RENEWAL, RELEASE, BURY, REASON, GENERATION),
         answers={
             204: Answer(
                 "Done",
@@ -320,11 +320,14 @@ class Channels(Handlers):
         visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
         if sum(value is not None for value in (visibility, delay, bury)) > 1:
             raise InvalidValue("visibility", "release and bury exclude each other: give one")
+        reason = given[REASON]
+        if not bury and reason is not None:
+            raise InvalidValue("reason", "goes with bury=true")
 
         def verb(channel: Channel) -> float | None:
             message = _given(channel, offset, given[GENERATION])
             if bury:
-                channel.bury(message)
+                channel.bury(message, reason=reason)
             elif delay is not None or visibility == 0:
                 channel.release(message, delay=delay or 0.0)
             else:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..errors import InvalidValue
 from .names import is_queue
+from .transitions import LOGS
 
 # One line: "<Unix milliseconds> <deliveries> <queue>[ <reason>]". So short that ext4 keeps it in
 # the inode, without a block of its own.
@@ -29,15 +30,26 @@ _HAS_ATTRIBUTES = hasattr(os, "setxattr")  # only Linux
 class DeadLetter(NamedTuple):
     """How a message became a dead letter the last time.
 
-    queue: from which it was buried. reason: ``max_deliveries``, or what `bury` was told; None if
-    that was nothing. deliveries: how often it was claimed by then; None where the filesystem
-    cannot keep the count. at: the moment, in Unix seconds.
+    queue: from which it was buried; ``logs/<log>/<channel>`` for a channel of a log. reason:
+    ``max_deliveries``, or what `bury` was told; None if that was nothing. deliveries: how often it
+    was claimed by then; None where the filesystem cannot keep the count. at: the moment, in Unix
+    seconds.
     """
 
     queue: str
     reason: str | None
     deliveries: int | None
     at: float
+
+    @property
+    def home(self) -> str | None:
+        """The queue to which a redrive brings it back; None where that is a log's channel."""
+        return self.queue if is_queue(self.queue) else None
+
+
+def of_channel(log: str, channel: str) -> str:
+    """What a dead letter of a log's channel has for its queue."""
+    return f"{LOGS}/{log}/{channel}"
 
 
 def one_line(reason: str) -> str:
@@ -75,10 +87,17 @@ def pack(dead: DeadLetter) -> bytes:
 def unpack(value: bytes) -> DeadLetter | None:
     """What the value of an attribute says; None if it is none of ours."""
     found = _line.fullmatch(value.decode("utf-8", "replace"))
-    if found is None or not is_queue(found[3]):
+    if found is None or not _is_origin(found[3]):
         return None
     reason = one_line(found[4] or "") or None
     return DeadLetter(found[3], reason, int(found[2]) or None, int(found[1]) / 1000)
+
+
+def _is_origin(name: str) -> bool:
+    folder, *parts = name.split("/")
+    if not parts:
+        return is_queue(folder)
+    return folder == LOGS and len(parts) == 2 and all(map(is_queue, parts))
 
 
 def read(fd: int) -> DeadLetter | None:

@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import (
     ClaimVoid,
-    DuplicateMessage,
     FsmqError,
     InvalidValue,
     NoSuchChannel,
     NotInFlight,
     as_unavailable,
 )
-from ..layout.message import NewMessage
-from ..layout.names import check_queue
+from ..layout.dead_letter import check_reason
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
-from ..layout.uuids import derived_uuid7
-from ..verbs.put import put
-from ..views.counts import Depths, count
+from .burial import bury
 from .channel_files import Channels, check_channel
 from .channels import ChannelStore
 from .handed import ChannelMessage, Given, Handed, generation_of, offset_of
@@ -234,46 +230,27 @@ class Channel:
                 [offset_of(one) for one in messages], delay, generation_of(messages)
             )
 
-    def bury(self, *messages: Given) -> None:
+    def bury(self, *messages: Given, reason: str | None = None) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
+
+        reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
         """
         if self.settings().dead_letter_queue is None:
             raise InvalidValue("dead_letter_queue", "is not set: nothing can be buried")
+        reason = check_reason(reason)
         with self._doing("bury messages of"):
             offsets = [offset_of(one) for one in messages]
-            self._store.bury(offsets, generation_of(messages), self._bury)
+            self._store.bury(offsets, generation_of(messages), reason, self._bury)
 
     def end_poison(self) -> None:
         """Bury or skip messages whose deliveries are used up, though nobody claims."""
         with self._doing("end claims of"):
             self._store.end_poison(self._bury)
 
-    def _bury(self, messages: list[LogMessage]) -> None:
-        """Store messages in the dead-letter queue, each under an id of its own: once."""
-        context, store = self.log.spool.context, self.log._store
-        queue = check_queue(self._store.settings().dead_letter_queue or "")
-        depths = Depths(
-            lambda name: count(context.tree, context.stamps, name, context.now_ms()).total
-        )
-        context.tree.make_queue(queue)
-        for message in messages:
-            seed = f"{store.document.uuid} {self.name} {message.offset}".encode()
-            about = {"log": self.log.name, "channel": self.name, "offset": str(message.offset)}
-            if message.key is not None:
-                about["key"] = message.key
-            new = NewMessage(
-                message.body,
-                id=derived_uuid7(message.time_us * 1000, seed),
-                content_type=message.content_type,
-                attributes={**about, **message.attributes},
-            )
-            try:
-                self.log.spool.complete(put(context, depths, queue, [new]))
-            except DuplicateMessage:
-                continue  # it was buried, and the power failed before it was done here
-            log.info("message %s of %s goes to %s", message.offset, self, queue)
+    def _bury(self, messages: list[LogMessage], deliveries: int, reason: str | None) -> None:
+        bury(self.log.spool, self._store, messages, deliveries, reason)
 
     # -- where it is -----------------------------------------------------------------------------
 

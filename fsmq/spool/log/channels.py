@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Protocol
 
 from ..durability.sync import Work
 from ..errors import ClaimVoid, NotInFlight, Unavailable
+from ..layout.dead_letter import USED_UP
 from ..layout.uuids import uuid7
 from .channel_files import LOCK, make_generation, write_tally
 from .handing import MAX_CLAIM_BYTES, Chooser, Chosen
@@ -29,6 +32,10 @@ from .ranges import Range, Ranges, ranges_of
 from .record import LogMessage
 
 
+class Bury(Protocol):
+    def __call__(self, messages: list[LogMessage], deliveries: int, reason: str | None) -> None: ...
+
+
 class ChannelStore(OpenChannel):
     """The verbs of one channel. Safe in threads. Each raises as `locked` does."""
 
@@ -38,12 +45,12 @@ class ChannelStore(OpenChannel):
         self,
         count: int,
         visibility: float | None,
-        bury: Callable[[list[LogMessage]], None],
+        bury: Bury,
         max_bytes: int = MAX_CLAIM_BYTES,
     ) -> list[tuple[LogMessage, Hold]]:
         """Hand out messages, each with the claim that it is in. Raises as `locked`, and OSError.
 
-        bury: stores messages in the dead-letter queue, durably.
+        bury: stores messages in the dead-letter queue, durably, with their deliveries and a reason.
         """
         settings = self.settings()
         if settings.paused:
@@ -80,7 +87,7 @@ class ChannelStore(OpenChannel):
             handed.sort(key=lambda one: one[0].offset)
         return handed
 
-    def end_poison(self, bury: Callable[[list[LogMessage]], None]) -> None:
+    def end_poison(self, bury: Bury) -> None:
         """Bury or skip the messages whose deliveries are used up, though nobody claims."""
         settings = self.settings()
         if settings.max_deliveries is None or settings.poison == "block":
@@ -93,7 +100,7 @@ class ChannelStore(OpenChannel):
         self,
         progress: Progress,
         settings: ChannelSettings,
-        bury: Callable[[list[LogMessage]], None],
+        bury: Bury,
     ) -> None:
         """Bury or skip the messages whose deliveries are used up."""
         most, how = settings.max_deliveries, settings.poison
@@ -101,24 +108,24 @@ class ChannelStore(OpenChannel):
             return
         for hold in progress.due_holds():
             if hold.deliveries >= most:
-                self._end(progress, hold.ranges.copy(), how == "bury", bury)
+                buried = partial(bury, deliveries=hold.deliveries, reason=USED_UP)
+                self._end(progress, hold.ranges.copy(), buried if how == "bury" else None)
 
     def _end(
         self,
         progress: Progress,
         ranges: Ranges,
-        buries: bool,
-        bury: Callable[[list[LogMessage]], None],
+        bury: Callable[[list[LogMessage]], None] | None,
     ) -> None:
         tally = self.tally()
-        if buries:
+        if bury is not None:
             messages = [m for a, b in ranges for m in self._messages(a, b)]
             bury(messages)
             tally.buried += ranges.count()
         else:
             tally.skipped += ranges.count()
         write_tally(self._tree, self.folder, tally)
-        self._finish(progress, list(ranges), "buried" if buries else "skipped")
+        self._finish(progress, list(ranges), "skipped" if bury is None else "buried")
 
     def _messages(self, start: int, end: int) -> Iterator[LogMessage]:
         while start < end:
@@ -292,12 +299,15 @@ class ChannelStore(OpenChannel):
         self,
         offsets: list[int],
         generation: int | None,
-        bury: Callable[[list[LogMessage]], None],
+        reason: str | None,
+        bury: Bury,
     ) -> None:
         """Store messages in the dead-letter queue, and finish them here; durably."""
         with self.locked() as progress:
             for group in self._claimed(progress, offsets, generation):
-                self._end(progress, Ranges(ranges_of(group)), True, bury)
+                deliveries = progress.owner[group[0]].deliveries
+                buried = partial(bury, deliveries=deliveries, reason=reason)
+                self._end(progress, Ranges(ranges_of(group)), buried)
 
     def _claimed(
         self, progress: Progress, offsets: list[int], generation: int | None

@@ -17,7 +17,7 @@ class Handing(Protocol):
     def done(self, *messages: Given) -> int: ...
     def renew(self, *messages: Given, visibility: float | None = None) -> float: ...
     def release(self, *messages: Given, delay: float = 0.0) -> None: ...
-    def bury(self, *messages: Given) -> None: ...
+    def bury(self, *messages: Given, reason: str | None = None) -> None: ...
 
 
 class AsyncHanding(Protocol):
@@ -28,7 +28,7 @@ class AsyncHanding(Protocol):
     async def done(self, *messages: Given) -> int: ...
     async def renew(self, *messages: Given, visibility: float | None = None) -> float: ...
     async def release(self, *messages: Given, delay: float = 0.0) -> None: ...
-    async def bury(self, *messages: Given) -> None: ...
+    async def bury(self, *messages: Given, reason: str | None = None) -> None: ...
 
 
 class Handed:
@@ -112,9 +112,12 @@ class ChannelMessage(Handed):
         self._settled = True
         self._channel.release(self, delay=delay)
 
-    def bury(self) -> None:
-        """Move it to the channel's dead-letter queue. Raises NotInFlight, InvalidValue."""
-        self._channel.bury(self)
+    def bury(self, reason: str | None = None) -> None:
+        """Move it to the channel's dead-letter queue, which tells the reason.
+
+        Raises NotInFlight, InvalidValue.
+        """
+        self._channel.bury(self, reason=reason)
         self._settled = True
 
     def __enter__(self) -> ChannelMessage:
@@ -163,9 +166,12 @@ class AsyncChannelMessage(Handed):
         self._settled = True
         await self._channel.release(self, delay=delay)
 
-    async def bury(self) -> None:
-        """Move it to the channel's dead-letter queue. Raises NotInFlight, InvalidValue."""
-        await self._channel.bury(self)
+    async def bury(self, reason: str | None = None) -> None:
+        """Move it to the channel's dead-letter queue, which tells the reason.
+
+        Raises NotInFlight, InvalidValue.
+        """
+        await self._channel.bury(self, reason=reason)
         self._settled = True
 
     async def __aenter__(self) -> AsyncChannelMessage:

@@ -44,7 +44,8 @@ class Move:
     moved: how many were moved; a crash may set it back by a second.
     youngest: the greatest id that was found.
     conflicts: messages that stay, since the target has their id already.
-    no_origin: those that stay since nothing says where they came from, or that queue is gone.
+    no_origin: those that stay since nothing says where they came from, that queue is gone, or it
+        was a channel of a log.
     """
 
     ref: str

@@ -329,8 +329,8 @@ def _outcome(move: Move, is_gone: bool) -> Move:
         )
     if move.no_origin:
         reasons.append(
-            f"{move.no_origin} messages stay: nothing says from which queue they were buried, or"
-            " it is gone; name another one"
+            f"{move.no_origin} messages stay: nothing says from which queue they were buried, it"
+            " is gone, or they came from a log; name a queue"
         )
     if not reasons:
         return replace(move, status="complete")

@@ -32,7 +32,8 @@ class Redriven(NamedTuple):
     moved: int = 0
     # Messages that stay: their queue has their id already, or its name leaves no room for the id.
     conflicts: int = 0
-    # Those that stay since nothing says from which queue they came, or that queue is gone.
+    # Those that stay since nothing says from which queue they came, that queue is gone, or they
+    # came from a channel of a log: what is done there cannot go back.
     no_origin: int = 0
 
 
@@ -117,7 +118,7 @@ class Redrive:
         known = dead_letter.read(latched.fd) if self.to is None or self.until_ms else None
         if known is not None and self.until_ms and known.at * 1000 > self.until_ms:
             return _Outcome.GONE  # it was redriven, and has failed once more
-        target = self.to or (None if known is None else known.queue)
+        target = self.to or (None if known is None else known.home)
         if target is None or target == self.dead:
             return _Outcome.NO_ORIGIN
         has_index = self._index_of(target)

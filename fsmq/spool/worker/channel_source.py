@@ -48,8 +48,8 @@ class ChannelSource(ThreadedSource):
         await self._persist(patience, partial(self._channel.release, message, delay=delay))
 
     async def bury(self, message: Handed, reason: str | None, patience: float) -> None:
-        """See :meth:`Source.bury`. The letter tells of its channel, and not the reason."""
-        await self._persist(patience, self._channel.bury, message)
+        """See :meth:`Source.bury`."""
+        await self._persist(patience, partial(self._channel.bury, message, reason=reason))
 
     async def _remove(self, messages: list[Handed]) -> None:
         await self._persist(_FOR_EVER_S, self._channel.done, *messages)
