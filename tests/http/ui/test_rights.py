@@ -1,0 +1,143 @@
+"""What a key may do is what its pages offer, and no route does more."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.harness.suite import Suite, eventually
+from tests.http.keyfile import add_key, bearer
+
+from .asked import Api
+
+RIGHTS = ("look", "receive", "send", "admin")
+# Each button of each page: what it is called in its form, and the right that it needs.
+BUTTONS = {
+    "": {"create": "admin"},
+    "q/jobs?state=in_flight": {
+        "release": "receive", "hold": "receive", "bury": "receive", "remove": "receive",
+        "move": "receive", "purge": "receive", "pause": "admin", "delete": "admin",
+    },
+    "q/jobs/send": {"send": "send"},
+    "q/jobs/settings": {"configure": "admin"},
+    "topics": {"create": "admin"},
+    "topics/news": {"publish": "send", "subscribe": "admin", "delete": "admin"},
+    "schedules": {"define": "admin", "put_now": "admin", "stop": "admin"},
+}  # fmt: skip
+
+
+class Site(NamedTuple):
+    """A suite with a key for each right."""
+
+    suite: Suite
+    keys: dict[str, str]
+    message: str
+
+    def ask(
+        self, key: str, method: str, path: str, form: dict[str, str] | None = None
+    ) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.suite.port, timeout=60)
+        headers = {**bearer(self.keys[key]), "Origin": self.suite.url}
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        connection.request(method, f"/_ui/{path}", urlencode(form or {}), headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder: Path = tmp_path_factory.mktemp("rights")
+    file = folder / "keys.toml"
+    keys = {
+        "all": add_key(
+            file, "all", *(f"--{right}={of}" for right in RIGHTS for of in ("*", "topics/*"))
+        )
+    }
+    for right in RIGHTS:
+        more = () if right == "look" else ("--look=*", "--look=topics/*")
+        keys[right] = add_key(file, right, f"--{right}=*", f"--{right}=topics/*", *more)
+    with Suite(folder / "root", mq_options=[f"--keys={file}", "--sync=none"]) as suite:
+        api = Api(suite, keys["all"])
+        api.make("jobs.dead")
+        api.make("jobs")
+        api.change("jobs", max_deliveries=5, dead_letter_queue="jobs.dead")
+        site = Site(suite, keys, "")
+        assert site.ask("all", "POST", "topics", {"do": "create", "topic": "news"})[0] == 303
+        schedule = {"do": "define", "name": "s", "cron": "0 3 * * *", "queue": "jobs"}
+        assert site.ask("all", "POST", "schedules", schedule)[0] == 303
+        api.put("jobs")
+        message = api.claim("jobs", "?wait=15&visibility=3600")
+        yield site._replace(message=message)
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_a_page_has_the_buttons_that_a_key_may_use(site: Site, right: str) -> None:
+    for path, buttons in BUTTONS.items():
+        status, text = site.ask(right, "GET", path)
+        found = set(re.findall(r'name="do" value="(\w+)"', text))
+        for button, needed in buttons.items():
+            assert (button in found) == (needed == right), (path, button, status)
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_a_forged_form_does_no_more_than_its_buttons(site: Site, right: str) -> None:
+    for path, buttons in BUTTONS.items():
+        place = path.partition("?")[0].removesuffix("/send").removesuffix("/settings")
+        for button, needed in buttons.items():
+            if needed == right:
+                continue
+            form = {"do": button, "message": site.message, "sure": "yes", "typed": "jobs"}
+            form |= {"queue": "jobs", "topic": "news", "name": "s", "cron": "0 4 * * *"}
+            status, _ = site.ask(right, "POST", place, form)
+            assert status == 403, (place, button)
+    jobs = Api(site.suite, site.keys["all"]).look("jobs")
+    assert jobs["messages"]["in_flight"] == 1
+    assert jobs["settings"]["paused"] is None
+
+
+def test_a_form_needs_the_right_of_its_button(site: Site) -> None:
+    status, text = site.ask("send", "GET", "q/jobs/settings")
+    assert (status, 'name="visibility_timeout"' in text) == (403, False)
+
+
+def test_read_only_pages_have_no_buttons_and_no_routes(tmp_path: Path) -> None:
+    with Suite(tmp_path / "root", mq_options=["--ui=read-only", "--sync=none"]) as suite:
+        api = Api(suite)
+        api.make("jobs")
+        api.put("jobs")
+        site = Site(suite, {"": "none"}, "")
+        eventually(lambda: "q/jobs" in site.ask("", "GET", "")[1])
+        for path in BUTTONS:
+            status, text = site.ask("", "GET", path)
+            assert 'name="do"' not in text, path
+        for place in ("", "q/jobs", "topics", "topics/news", "schedules", "work"):
+            status, _ = site.ask("", "POST", place, {"do": "delete", "typed": "jobs"})
+            assert status in (403, 404, 405), place
+        assert (suite.root / "queues" / "jobs").is_dir()
+
+
+def test_without_pages_there_are_none(tmp_path: Path) -> None:
+    with Suite(tmp_path / "root", mq_options=["--ui=off", "--sync=none"]) as suite:
+        site = Site(suite, {"": "none"}, "")
+        assert site.ask("", "GET", "")[0] == 404
+
+
+def test_bodies_can_be_hidden(tmp_path: Path) -> None:
+    with Suite(tmp_path / "root", mq_options=["--ui-bodies=off", "--sync=none"]) as suite:
+        api = Api(suite)
+        api.make("jobs")
+        message = api.put("jobs", b"a secret", X_Message_Attribute_Tenant="hidden")
+        site = Site(suite, {"": "none"}, "")
+        for path in ("q/jobs?state=ready", f"q/jobs/m/{message}", f"q/jobs/m/{message}/body"):
+            _, text = site.ask("", "GET", path)
+            assert "a secret" not in text
+            assert "hidden</dd>" not in text
