@@ -95,6 +95,10 @@ format: setup ## put all code into its form
 vendor: setup ## fetch the files of others again that the pages load, and check their sums (with npm)
 	$(BIN)/python -m tests.harness.vendored
 
+.PHONY: pictures
+pictures: setup ## make the pictures of docs/dashboard.md again (with chromium)
+	$(BIN)/python -m tests.http.ui.pictures
+
 .PHONY: docs
 docs: setup ## build the documentation site, and all of it in one document for paper
 	$(BIN)/python -m website --pdf

@@ -135,9 +135,9 @@ def test_bodies_can_be_hidden(tmp_path: Path) -> None:
     with Suite(tmp_path / "root", mq_options=["--ui-bodies=off", "--sync=none"]) as suite:
         api = Api(suite)
         api.make("jobs")
-        message = api.put("jobs", b"a secret", X_Message_Attribute_Tenant="hidden")
+        message = api.put("jobs", b"a secret", X_Message_Attribute_Tenant="veiled")
         site = Site(suite, {"": "none"}, "")
         for path in ("q/jobs?state=ready", f"q/jobs/m/{message}", f"q/jobs/m/{message}/body"):
             _, text = site.ask("", "GET", path)
             assert "a secret" not in text
-            assert "hidden</dd>" not in text
+            assert "veiled" not in text

@@ -15,7 +15,7 @@
   // -- "/" goes to the search, unless somebody writes
   on(document, "keydown", (event) => {
     const writes = event.target.closest?.("input, textarea, select, dialog");
-    if (event.key === "/" && !writes && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    if (event.key === "/" && !writes) {
       event.preventDefault();
       by("find").focus();
     }

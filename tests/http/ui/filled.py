@@ -1,0 +1,56 @@
+"""A spool with something on each page: for tests, and for the pictures of the documentation."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+
+from fsmq.spool.spool import Spool
+
+from .asked import Api
+
+
+def fill(spool: Spool, api: Api) -> str:
+    """Put something on each page; a message that was claimed."""
+    for name in ("mail", "reports", "jobs.dead"):
+        spool.create_queue(name)
+    spool.create_queue("jobs")
+    spool.configure("jobs", {"dead_letter_queue": "jobs.dead", "max_deliveries": 5})
+    for number in range(12):
+        body = json.dumps({"invoice": number, "to": f"user{number}@example.org"}).encode()
+        headers = {"X-Message-Attribute-Tenant": str(number % 7)}
+        api.put("jobs", body, Content_Type="application/json", **headers)
+    api.put("mail", query="?delay=3600")
+    dying = api.claim("jobs")
+    spool.queue("jobs").bury(dying, reason="no address")
+    spool.create_topic("news")
+    spool.subscribe("news", "jobs")
+    spool.schedule("nightly").define("0 3 * * *", "reports", "run")
+    return api.claim("jobs", "?wait=15&visibility=3600")
+
+
+def pages(message: str) -> dict[str, str]:
+    return {
+        "queues": "", "queue": "q/jobs", "in flight": "q/jobs?state=in_flight",
+        "message": f"q/jobs/m/{message}", "gone": "q/jobs/m/none", "send": "q/jobs/send",
+        "settings": "q/jobs/settings", "dead": "dead", "topics": "topics", "topic": "topics/news",
+        "schedules": "schedules", "work": "work", "cluster": "cluster", "login": "login",
+    }  # fmt: skip
+
+
+def write_history(root: Path, hours: int = 3) -> None:
+    """A history of some hours, as `mq` would have noted it."""
+    now = int(time.time())
+    for at in range(now - hours * 3600, now, 60):
+        wave = 1 + math.sin(at / 1700)
+        moved = round(90 * wave)
+        jobs = [0, round(30 * wave**2), round(6 * wave), 4, round(8 * wave, 1)]
+        jobs += [moved, moved, moved, round(wave), int(at % 1800 < 60)]
+        line = {"v": 1, "at": at * 1000, "queues": {"jobs": jobs}}
+        hour = time.strftime("%Y%m%dT%H", time.gmtime(at))
+        file = root / "history" / f"sample-{hour}.jsonl"
+        file.parent.mkdir(exist_ok=True)
+        with file.open("a") as out:
+            out.write(json.dumps(line) + "\n")

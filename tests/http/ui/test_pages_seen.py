@@ -1,0 +1,127 @@
+"""Every page as people see it: accessible, narrow or wide, light or dark, and small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fsmq.spool.spool import Spool
+from tests.harness.suite import HOME, Suite, eventually
+
+from .asked import Api
+from .browser import Tab, needs_chromium
+from .filled import fill, pages
+
+pytestmark = needs_chromium
+OpenTab = Callable[..., Tab]
+AXE = HOME / "tests/http/ui/vendor/axe.min.js"
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+
+
+class Filled(NamedTuple):
+    """A suite with something on each of its pages."""
+
+    suite: Suite
+    pages: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    root: Path = tmp_path_factory.mktemp("seen") / "orders"
+    with Suite(root, mq_options=["--sync=none", "--processes=1"]) as suite:
+        api = Api(suite)
+        with Spool(root, sync="none") as spool:
+            message = fill(spool, api)
+        eventually(lambda: b"jobs.dead" in api.ask("GET", "/_ui/")[1])
+        yield Filled(suite, pages(message))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(open_tab: OpenTab, filled: Filled, scheme: str) -> None:
+    tab = open_tab(filled.suite, color_scheme=scheme)
+    script = AXE.read_text()
+    found = {}
+    for name, path in filled.pages.items():
+        tab.open(path)
+        tab.page.evaluate(script)
+        # The rest does not depend on colours.
+        rules = RULES if scheme == "light" else {"runOnly": ["color-contrast"]}
+        result = tab.page.evaluate("rules => axe.run(document, rules)", rules)
+        wrong = {
+            one["id"]: [node["target"] for node in one["nodes"]] for one in result["violations"]
+        }
+        if wrong:
+            found[name] = wrong
+    assert found == {}, json.dumps(found, indent=1)
+
+
+def test_a_dialog_is_accessible(open_tab: OpenTab, filled: Filled) -> None:
+    tab = open_tab(filled.suite)
+    tab.open("q/jobs")
+    tab.click("Purge")
+    tab.page.locator("dialog #question").wait_for()
+    tab.page.evaluate(AXE.read_text())
+    result = tab.page.evaluate("rules => axe.run(document, rules)", RULES)
+    assert [one["id"] for one in result["violations"]] == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_no_page_is_wider_than_the_screen(open_tab: OpenTab, filled: Filled, width: int) -> None:
+    """320 pixels are what is left of 1280 at 400 %."""
+    tab = open_tab(filled.suite, viewport={"width": width, "height": 800})
+    for name, path in filled.pages.items():
+        tab.open(path)
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+def test_columns_stay_where_they_are(open_tab: OpenTab, filled: Filled) -> None:
+    tab = open_tab(filled.suite)
+    places = "[...document.querySelectorAll('.queues thead th')].map(c => c.offsetLeft)"
+    tab.open()
+    before = tab.page.evaluate(places)
+    api = Api(filled.suite)
+    with Spool(filled.suite.root, sync="none") as spool:
+        spool.queue("reports").put_many([b"x"] * 2000)
+    tab.page.locator("tr", has_text="reports").get_by_text("2\u202f000").wait_for()
+    assert tab.page.evaluate(places) == before
+    api.ask("DELETE", "/reports")
+
+
+def test_a_hundred_rows_are_60_kilobytes(filled: Filled) -> None:
+    api = Api(filled.suite)
+    with Spool(filled.suite.root, sync="none") as spool:
+        for number in range(100):
+            spool.create_queue(f"tenant-{number:04}.orders.incoming")
+            spool.queue(f"tenant-{number:04}.orders.incoming").put(b"x")
+
+    def rows() -> bytes:
+        page = api.ask("GET", "/_ui/?match=tenant-&sort=name")[1]
+        return page if page.count(b"<tr id=") == 100 else b""
+
+    assert len(eventually(rows)) <= 60_000
+    for number in range(100):
+        api.ask("DELETE", f"/tenant-{number:04}.orders.incoming")
+
+
+def test_a_slash_goes_to_the_search(open_tab: OpenTab, filled: Filled) -> None:
+    tab = open_tab(filled.suite)
+    tab.open("topics")
+    tab.page.keyboard.press("/")
+    assert tab.page.evaluate("document.activeElement.id") == "find"
+    tab.page.keyboard.type("jobs/")
+    assert tab.page.input_value("#find") == "jobs/"
+    tab.page.fill("#find", "jobs")
+    tab.page.keyboard.press("Enter")
+    tab.page.locator("h1", has_text="jobs").wait_for()
+
+
+def test_the_theme_is_kept(open_tab: OpenTab, filled: Filled) -> None:
+    tab = open_tab(filled.suite, own=True, color_scheme="light")
+    tab.open()
+    tab.page.click("#theme")
+    tab.open("topics")
+    assert tab.page.evaluate("document.documentElement.dataset.theme") == "dark"
