@@ -19,7 +19,7 @@ from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.replay.dead import DEAD_VERBS, GRAVE, fill_dead, problem
 from tests.replay.given import GIVEN, ID_VERBS, Outcome, fill_given, fill_new
-from tests.replay.recorder import Recorder, Step, Sync, SyncAll
+from tests.replay.recorder import Mark, Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.verbs import (
     AHEAD_S,
@@ -197,24 +197,31 @@ def check_scenario(
     checked = Checked()
     seen = set() if seen is None else seen
     steps = [step for step in scenario.steps if not without(step)]
+    promises: dict[int, str] = {}  # the keys of what is promised, by how many marks there were
     for reading in readings:
         for files, marks in crash_states(scenario.before, steps, reading):
             checked.states += 1
-            promised = at_first(scenario.now)
-            for mark in marks:
-                mark.what(promised)
-            key = (files.key(), _key(promised))
+            if len(marks) not in promises:
+                promises[len(marks)] = _key(_promised(scenario, marks))
+            key = (files.key, promises[len(marks)])
             if key in seen:
                 continue
             seen.add(key)
             checked.distinct += 1
             try:
-                look(files, promised, scenario.now)
+                look(files, _promised(scenario, marks), scenario.now)
             except Broken as broken:
                 checked.broken.append(f"{reading.value}: {broken}")
                 if first_only:
                     return checked
     return checked
+
+
+def _promised(scenario: Scenario, marks: Sequence[Mark]) -> Promised:
+    promised = at_first(scenario.now)
+    for mark in marks:
+        mark.what(promised)
+    return promised
 
 
 def _key(promised: Promised) -> str:

@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 
@@ -103,8 +104,9 @@ class Files:
                     os.setxattr(place / name, ATTRIBUTE, self.notes[child])
                 os.utime(place / name, ns=(mtime_ns, mtime_ns))
 
+    @cached_property
     def key(self) -> tuple[object, ...]:
-        """The same for all trees that look the same."""
+        """The same for all trees that look the same; for a tree that changes no more."""
         return tuple(self._paths(self.root, "", {}))
 
     def _paths(self, inode: int, path: str, first: dict[int, tuple[str, str]]) -> Iterator[object]:
@@ -140,7 +142,7 @@ def crash_states(
         changes = _changes(steps[:end], reading)
         seen: set[tuple[object, ...]] = set()
         for files in _choices(before, changes):
-            key = files.key()
+            key = files.key
             if key not in seen:
                 seen.add(key)
                 yield files, marks

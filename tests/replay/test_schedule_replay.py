@@ -104,7 +104,7 @@ def look_at_all(verb: str, counts: Callable[[Step], bool] = lambda step: True) -
         steps = [step for step in recorder.steps if counts(step)]
         for reading in Reading:
             for files, marks in crash_states(before, steps, reading):
-                key = (files.key(), len(marks))
+                key = (files.key, len(marks))
                 if key in seen:
                     continue
                 seen.add(key)
