@@ -18,6 +18,7 @@ COMMANDS = {
         "renew": "fsmq.cli.settle:renew",
         "release": "fsmq.cli.settle:release",
         "bury": "fsmq.cli.settle:bury",
+        "priority": "fsmq.cli.settle:priority",
         "peek": "fsmq.cli.peek:peek",
         "find": "fsmq.cli.find:find",
         "life": "fsmq.cli.life:life",

@@ -34,7 +34,8 @@ def ls(patterns: Sequence[str], at: str | None, names: bool, unfold: bool, as_js
 
     A PATTERN is as in a shell: 'jobs*'. READY can be claimed, IN FLIGHT is claimed, DELAYED is
     hidden for a time, NEW is not yet delivered; OLDEST is the age of the oldest ready message,
-    PAUSED is there if a queue gives nothing out. The shards of a queue of dyno-queues are one line.
+    PAUSED is there if a queue gives nothing out, DEAD LETTERS OF if one is the dead-letter queue of
+    others. The shards of a queue of dyno-queues are one line.
     Exits with 1 if the PATTERNs match nothing.
     """
     with open_place(at) as place:
@@ -49,9 +50,9 @@ def ls(patterns: Sequence[str], at: str | None, names: bool, unfold: bool, as_js
             if not unfold:
                 folded = groups(place, overviews)
                 overviews = {name: together(overviews, of) for name, of in folded.items()}
-            overviews = {n: o for n, o in overviews.items() if _matches(n, patterns)}
-            found = list(overviews)
-            _list(overviews, as_json)
+            found = [name for name in overviews if _matches(name, patterns)]
+            buriers = _buriers(overviews, found)
+            _list({name: overviews[name] for name in found}, buriers, as_json)
         if not found and not patterns:
             report(f"there are no queues in {place.where}: create one with fsmq create NAME")
     if patterns and not found:
@@ -169,10 +170,25 @@ def delete(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
         click.echo(f"queue {queue} deleted, with {many(total, 'message')}")
 
 
-def _list(overviews: Mapping[str, Overview], as_json: bool) -> None:
+def _buriers(overviews: Mapping[str, Overview], names: Sequence[str]) -> dict[str, list[str]]:
+    """For each of the names the queues whose dead-letter queue it is."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for name, overview in overviews.items():
+        if overview.dead_letter_queue in found:
+            found[overview.dead_letter_queue].append(name)
+    return found
+
+
+def _list(
+    overviews: Mapping[str, Overview], buriers: Mapping[str, Sequence[str]], as_json: bool
+) -> None:
     now = time.time()
     if as_json:
-        output.document({"queues": [{"queue": n, **as_dict(o, now)} for n, o in overviews.items()]})
+        told = [
+            {"queue": n, **as_dict(o, now), "dead_letters_of": buriers[n]}
+            for n, o in overviews.items()
+        ]
+        output.document({"queues": told})
     elif overviews:
         head = ["QUEUE", "READY", "IN FLIGHT", "DELAYED", "NEW", "OLDEST"]
         rows = [_row(n, o, now) for n, o in overviews.items()]
@@ -180,6 +196,10 @@ def _list(overviews: Mapping[str, Overview], as_json: bool) -> None:
             head.append("PAUSED")
             for row, overview in zip(rows, overviews.values(), strict=True):
                 row.append(pause_of(overview))
+        if any(buriers.values()):
+            head.append("DEAD LETTERS OF")
+            for row, name in zip(rows, overviews, strict=True):
+                row.append(", ".join(buriers[name]))
         output.table(head, rows)
 
 

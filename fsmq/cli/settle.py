@@ -1,4 +1,4 @@
-"""What ends or prolongs a claim: ``fsmq ack``, ``renew``, ``release`` and ``bury``."""
+"""What ends or prolongs a claim (``fsmq ack``, ``renew``, ``release``, ``bury``); ``priority``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import json_option
-from fsmq.cli.params import ID, SPAN, claimable_argument
+from fsmq.cli.params import ID, SPAN, claimable_argument, queue_argument
 from fsmq.cli.place.channel import open_claimable
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.spool import ClaimEnded, NoSuchMessage
@@ -128,6 +128,36 @@ def bury(
     """
     given = _given(ids, claim)
     _each(queue, given, at, as_json, lambda opened, i: opened.bury(i, reason, claim=claim))
+
+
+@click.command("priority")
+@queue_argument
+@click.argument("priority", type=int)
+@click.argument("ids", nargs=-1, type=ID, metavar="[ID]...")
+@at_option
+@json_option
+def priority(queue: str, priority: int, ids: Sequence[str], at: str | None, as_json: bool) -> None:
+    """Give messages that are ready another priority: 0 is claimed first, 99 last.
+
+    \b
+    fsmq priority jobs 0 019a…
+
+    The priority is part of an id, which changes: the new one is printed. Without an ID, ids are
+    read from standard input, one a line. Exits with 3 if one of them is not ready.
+    """
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        outcomes = _Outcomes(queue, as_json)
+        for message_id in _given(ids, None):
+            try:
+                new_id = opened.set_priority(message_id, priority)
+            except NoSuchMessage as error:
+                outcomes.of(message_id, str(error))
+            else:
+                outcomes.of(message_id, None, priority=priority, new_id=new_id)
+                if not as_json:
+                    click.echo(new_id)
+    outcomes.end()
 
 
 def _each(

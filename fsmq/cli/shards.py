@@ -37,7 +37,13 @@ def together(overviews: Mapping[str, Overview], names: Iterable[str]) -> Overvie
     counts = Counts(*(sum(numbers) for numbers in zip(*(o.counts for o in some), strict=True)))
     oldest = min((o.oldest for o in some if o.oldest is not None), default=None)
     pauses = {o.paused for o in some}
-    return Overview(counts, oldest, pauses.pop() if len(pauses) == 1 else None)
+    buried = {o.dead_letter_queue for o in some}
+    return Overview(
+        counts,
+        oldest,
+        pauses.pop() if len(pauses) == 1 else None,
+        buried.pop() if len(buried) == 1 else None,
+    )
 
 
 def _shown_as(place: Place, name: str) -> str:

@@ -16,6 +16,7 @@ from fsmq.spool.index.events import Events, must_poll
 from fsmq.spool.layout.filesystem import is_network, kind_of
 from fsmq.spool.layout.transitions import REAPED, REMOVE
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.moves.ended import forget_ended
 from fsmq.spool.reaper import Reaper
 from fsmq.spool.records import thinning
 from fsmq.spool.records.journal import NoJournal
@@ -110,7 +111,7 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
 
 
 class _Keeper:
-    """Looks after the journal and the history.
+    """Looks after the journal, the history, and what moves have left.
 
     Closes the segments of writers that died, makes larger steps of old hours, and unlinks what has
     had its time.
@@ -131,6 +132,7 @@ class _Keeper:
         if time.monotonic() >= self._thin_due:
             self._thin_due = time.monotonic() + _THIN_EVERY_S
             self._try("thin", self._thin)
+            self._try("forget moves", lambda: forget_ended(self._tree))
 
     def _try(self, what: str, work: Callable[[], object]) -> None:
         try:

@@ -251,6 +251,9 @@ def test_what_is_buried_goes_to_the_dead_letters_and_back(alone: Command) -> Non
     alone("get", "jobs", "-n3")
     alone("bury", "jobs", *ids)
     assert alone.counts("dead") == {"ready": 3}
+    assert [row["dead_letters_of"] for row in alone.json("ls")["queues"]] == [["jobs"], []]
+    head, dead = alone.out("ls", "d*").splitlines()
+    assert (head.split()[-3:], dead.split()[-1]) == (["DEAD", "LETTERS", "OF"], "jobs")
     assert b"max_deliveries" not in alone("bury", "jobs", ids[0], code=3).stderr
     alone("mv", "dead", "jobs", ids[1])
     assert alone.counts("jobs") == {"ready": 1}
@@ -261,6 +264,17 @@ def test_what_is_buried_goes_to_the_dead_letters_and_back(alone: Command) -> Non
         "conflicts": 0,
     }
     assert alone.out("get", "jobs", "-n3", "--lines") == "a\nb\nc\n"
+
+
+def test_what_is_ready_gets_another_priority(alone: Command) -> None:
+    first, second = alone.out("put", "jobs", "--lines", stdin=b"a\nb\n").split()
+    later = alone.out("priority", "jobs", "7", first).strip()
+    assert later == f"p07.{first}"
+    told = alone("priority", "jobs", "9", second, "--json", "nope", code=3)
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [line.get("new_id") for line in lines] == [f"p09.{second}", None]
+    assert alone.out("get", "jobs", "-n2", "--lines") == "a\nb\n"
+    assert b"priority" in alone("priority", "jobs", "100", first, code=2).stderr
 
 
 def test_mv_leaves_what_is_claimed_and_tells_what_stayed(alone: Command) -> None:
@@ -378,6 +392,8 @@ def test_a_server_does_all_that_a_folder_does(suite: Suite, tmp_path: Path) -> N
     assert [m["id"] for m in url.lines("peek", "web", "--state=in_flight")] == ids[:1]
     done = url("ack", "web", "--json", ids[1], "nope", ids[2], code=3)
     assert [json.loads(line)["done"] for line in done.stdout.splitlines()] == [True, False, True]
+    changed = url.out("priority", "web", "5", ids[3]).strip()
+    assert url.out("priority", "web", "0", changed).strip() == ids[3]
     url("bury", "web", ids[0])
     eventually(lambda: url.counts("web.dead") == {"ready": 1})
     [row] = url.json("ls", "web")["queues"]

@@ -45,7 +45,8 @@ class Server(Client):
                 continue  # deleted meanwhile
             ages = (m.created_at for m in first)
             oldest = min((age for age in ages if age is not None), default=None)
-            found[name] = Overview(counts, oldest, settings.pause_at(time.time()))
+            paused = settings.pause_at(time.time())
+            found[name] = Overview(counts, oldest, paused, settings.dead_letter_queue)
         return found
 
     def page(self, path: str) -> tuple[int, bytes]:

@@ -137,11 +137,12 @@ class Depths:
 class Overview(NamedTuple):
     """One queue at a glance. ``oldest``: when the oldest message that waits (new or ready) was
     created, in Unix seconds; None if none waits whose id tells. ``paused``: as the setting, None
-    where it does not hold now."""
+    where it does not hold now. ``dead_letter_queue``: where it buries."""
 
     counts: Counts
     oldest: float | None
     paused: bool | str | None = None
+    dead_letter_queue: str | None = None
 
 
 def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
@@ -180,8 +181,9 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         if ready is None:
             continue  # it was deleted just now
         counts = Counts(len(new[name]), len(ready), in_flight[name], delayed[name])
-        paused = context.settings.get(name).pause_at(context.clock())
-        result[name] = Overview(counts, oldest_of(new[name] + ready), paused)
+        settings = context.settings.get(name)
+        paused, oldest = settings.pause_at(context.clock()), oldest_of(new[name] + ready)
+        result[name] = Overview(counts, oldest, paused, settings.dead_letter_queue)
     return result
 
 

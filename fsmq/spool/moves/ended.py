@@ -1,0 +1,46 @@
+"""What is left of moves that have ended: their outcomes, which are removed after some days."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from ..layout.names import facts
+from ..layout.transitions import MOVES
+from ..layout.tree import Tree
+from .order import DONE, load
+
+KEEP_S = 3 * 86_400
+# So many of a source stay, however old they are.
+KEEP_OF_A_SOURCE = 10
+
+
+def forget_ended(tree: Tree, now: Callable[[], float] = time.time) -> int:
+    """Unlink the outcomes of moves that were ordered and ended days ago; how many.
+
+    Raises OSError.
+    """
+    names = sorted((n for n in tree.names(tree.folder(MOVES)) if n.endswith(DONE)), reverse=True)
+    before = now() - KEEP_S
+    if not any(_is_old(tree, name, before) for name in names):
+        return 0  # the usual case: none is read
+    kept: Counter[str] = Counter()
+    number = 0
+    for name in names:  # the newest first
+        move = load(tree, name.removesuffix(DONE), DONE)
+        source = "" if move is None else move.source
+        kept[source] += 1
+        is_one_of_the_last = move is not None and kept[source] <= KEEP_OF_A_SOURCE
+        if not is_one_of_the_last and _is_old(tree, name, before):
+            number += tree.unlink(tree.folder(MOVES, name))
+    return number
+
+
+def _is_old(tree: Tree, name: str, before: float) -> bool:
+    """Whether a move ended before a moment; the age in its name is older than that."""
+    ordered_ms = facts(name.removesuffix(DONE)).created_ms
+    if ordered_ms is None or ordered_ms >= before * 1000:
+        return False  # no file of ours, or too young
+    found = tree.stat(tree.folder(MOVES, name))
+    return found is not None and found.st_mtime < before

@@ -1,0 +1,43 @@
+"""Outcomes of moves are removed after some days, but for the last of each source."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fsmq.spool import Spool
+from fsmq.spool.layout.uuids import derived_uuid7
+from fsmq.spool.moves import order
+from fsmq.spool.moves.ended import KEEP_OF_A_SOURCE, KEEP_S, forget_ended
+from fsmq.spool.moves.order import Move, Status
+
+_NOW = 1_800_000_000.0
+
+
+def ended(spool: Spool, root: Path, age_s: float, source: str, status: Status = "complete") -> str:
+    """A move that was ordered and ended so many seconds ago; its reference."""
+    ref = derived_uuid7(int((_NOW - age_s) * 1e9), f"{source} {age_s}".encode())
+    move = Move(ref, source, "there", status=status)
+    order.save(spool.tree, move)
+    suffix = ".json" if status == "in_progress" else ".done"
+    os.utime(root / "moves" / (ref + suffix), (_NOW - age_s, _NOW - age_s))
+    return ref
+
+
+def test_old_outcomes_go_and_the_last_ten_of_a_source_stay(spool: Spool, root: Path) -> None:
+    often = [ended(spool, root, KEEP_S + number, "often") for number in range(1, 16)]
+    seldom = ended(spool, root, 100 * KEEP_S, "seldom")
+    young = [ended(spool, root, number, "often") for number in range(3)]
+    going = ended(spool, root, 50 * KEEP_S, "often", "in_progress")
+    slow = ended(spool, root, KEEP_S + 20, "often")
+    os.utime(root / "moves" / f"{slow}.done", (_NOW - 1, _NOW - 1))  # it ended just now
+    torn = derived_uuid7(int((_NOW - 2 * KEEP_S) * 1e9), b"torn")
+    (root / "moves" / f"{torn}.done").write_bytes(b"{")
+    os.utime(root / "moves" / f"{torn}.done", (_NOW - KEEP_S - 1, _NOW - KEEP_S - 1))
+    (root / "moves" / "mine.done").write_bytes(b"of a shell user")
+    stay = often[: KEEP_OF_A_SOURCE - len(young)]
+    assert forget_ended(spool.tree, lambda: _NOW) == len(often) - len(stay) + 1
+    left = {path.name for path in (root / "moves").iterdir() if path.name[0] != "."}
+    expected = {f"{ref}.done" for ref in (*stay, *young, seldom, slow)}
+    assert left == expected | {f"{going}.json", "mine.done"}
+    assert forget_ended(spool.tree, lambda: _NOW) == 0
