@@ -26,6 +26,7 @@ from . import (
     spark,
     spark_drain,
     spark_write,
+    sqs,
 )
 
 Row = Callable[[Bench], Outcome]
@@ -59,6 +60,9 @@ ROWS: dict[str, Row] = {
     "publish": dynamiq.publish,
     "dynamiq-batch": dynamiq.batches,
     "two-hosts": dynamiq.hosts,
+    "sqs-send-batch": sqs.send_batches,
+    "sqs-send": sqs.send,
+    "sqs-receive-delete": sqs.receive_and_delete,
     "dyno-push": dyno.push,
     "dyno-life": dyno.life,
     "dyno-depth": dyno.depth,

@@ -28,6 +28,7 @@ from fsmq.http.guard.admission import Admission
 from fsmq.http.guard.keys import KeysError
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
+from fsmq.http.sqs.names import SqsOptions
 from fsmq.http.ui.dialect import UiOptions
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.index.share import Share
@@ -127,7 +128,13 @@ class _Daemon:
         ui = None
         if options.ui != "off":
             ui = UiOptions(may_act=options.ui == "on", bodies=options.ui_bodies == "on")
-        server = Server(service, options.dialects, host_names=self._protection.host_names, ui=ui)
+        server = Server(
+            service,
+            options.dialects,
+            host_names=self._protection.host_names,
+            ui=ui,
+            sqs=_sqs_options(options),
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop, number)
@@ -250,6 +257,11 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:  # it comes with fsmq on Linux only
         return None
     return new_event_loop
+
+
+def _sqs_options(options: MqOptions) -> SqsOptions:
+    auth = None if options.sqs_auth == "auto" else options.sqs_auth
+    return SqsOptions(options.sqs_account, options.sqs_region, options.sqs_url, auth)
 
 
 def _name(options: MqOptions) -> str:

@@ -54,6 +54,10 @@ class MqOptions(OfDaemon):
     address: str
     port: int
     dialects: tuple[str, ...]
+    sqs_auth: Literal["auto", "none", "key"]
+    sqs_account: str
+    sqs_region: str
+    sqs_url: str | None
     ui: Literal["on", "read-only", "off"]
     ui_bodies: OnOff
     admin_port: int | None

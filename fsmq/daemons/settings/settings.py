@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from fsmq.daemons.settings.commandline import Setting
 from fsmq.daemons.settings.limits import LIMITS
+from fsmq.daemons.settings.sqs import OF_SQS
 from fsmq.kinds import Choice, Location, Number, Several, Switch, Text, Whole, WholeOr
 from fsmq.spool.records.peers import host_name
 
@@ -158,6 +159,7 @@ SETTINGS: tuple[Setting, ...] = (
         _NETWORK,
         ("mq",),
     ),
+    *OF_SQS,
     Setting(
         "ui",
         Choice("on", "read-only", "off"),

@@ -1,0 +1,100 @@
+"""A key of fsmq is an access key id: who has it may do what the file of keys says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.suite import Suite
+from tests.http.keyfile import add_key
+from tests.http.sqs.clients import JSON, QUERY, ask_json, ask_query, client
+
+
+class Guarded:
+    """A suite with keys: one for everything, and one that sees some queues."""
+
+    def __init__(self, folder: Path) -> None:
+        file = folder / "keys.toml"
+        rights = ("--send=*", "--receive=*", "--admin=*")
+        self.root_key = add_key(file, "root", *rights)
+        self.sender_key = add_key(file, "sender", "--send=mine*")
+        options = [f"--keys={file}", "--sqs-account=123456789012", "--sqs-region=eu-west-1"]
+        self.suite = Suite(folder / "mq", mq_options=[*options, "--sqs-url=https://mq.example"])
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    found = Guarded(tmp_path_factory.mktemp("guarded"))
+    with found.suite:
+        root = client(found.suite.url, key=found.root_key)
+        for name in ("mine", "other"):
+            root.create_queue(QueueName=name)
+        yield found
+
+
+@pytest.fixture(params=[JSON, QUERY])
+def sender(guarded: Guarded, request: pytest.FixtureRequest) -> Any:
+    return client(guarded.suite.url, request.param, key=guarded.sender_key)
+
+
+def refusal(sqs: Any, verb: str, **given: Any) -> tuple[str, int, str]:
+    with pytest.raises(sqs.exceptions.ClientError) as error:
+        getattr(sqs, verb)(**given)
+    told = error.value.response
+    status = told["ResponseMetadata"]["HTTPStatusCode"]
+    return told["Error"]["Code"], status, told["Error"]["Message"]
+
+
+def test_a_key_does_what_it_may(guarded: Guarded, sender: Any) -> None:
+    url = sender.get_queue_url(QueueName="mine")["QueueUrl"]
+    assert url == "https://mq.example/123456789012/mine"
+    assert sender.list_queues()["QueueUrls"] == [url]
+    sent = sender.send_message(QueueUrl=url, MessageBody="x")
+    root = client(guarded.suite.url, key=guarded.root_key)
+    asked = {"WaitTimeSeconds": 10, "AttributeNames": ["SenderId"]}
+    [message] = root.receive_message(QueueUrl=url, **asked)["Messages"]
+    assert message["MessageId"] == sent["MessageId"]
+    assert message["Attributes"] == {"SenderId": "sender"}
+
+
+def test_without_a_right_it_is_denied(sender: Any) -> None:
+    arn = "arn:aws:sqs:eu-west-1:123456789012:mine"
+    words = f"User: sender is not authorized to perform: sqs:ReceiveMessage on resource: {arn}"
+    assert refusal(sender, "receive_message", QueueUrl="mine") == ("AccessDenied", 403, words)
+    for verb, given in (
+        ("create_queue", {"QueueName": "mine2"}),
+        ("delete_queue", {"QueueUrl": "mine"}),
+        ("purge_queue", {"QueueUrl": "mine"}),
+        ("tag_queue", {"QueueUrl": "mine", "Tags": {"a": "b"}}),
+        ("set_queue_attributes", {"QueueUrl": "mine", "Attributes": {"DelaySeconds": "1"}}),
+        ("delete_message", {"QueueUrl": "mine", "ReceiptHandle": "x"}),
+        ("start_message_move_task", {"SourceArn": arn}),
+    ):
+        assert refusal(sender, verb, **given)[:2] == ("AccessDenied", 403), verb
+
+
+def test_whether_a_queue_is_there_is_not_told(sender: Any) -> None:
+    for name in ("other", "nowhere"):
+        for verb in ("get_queue_attributes", "list_queue_tags", "list_dead_letter_source_queues"):
+            assert refusal(sender, verb, QueueUrl=name)[0] == "AccessDenied", verb
+        assert refusal(sender, "get_queue_url", QueueName=name)[0] == "AccessDenied"
+    assert refusal(sender, "send_message", QueueUrl="mine2", MessageBody="x")[0].endswith(
+        "NonExistentQueue"
+    )
+
+
+@pytest.mark.parametrize("protocol", [JSON, QUERY])
+def test_a_key_that_is_none(guarded: Guarded, protocol: str) -> None:
+    stranger = client(guarded.suite.url, protocol, key="AKIAIOSFODNN7EXAMPLE")
+    code, status, _ = refusal(stranger, "list_queues")
+    assert (code, status) == ("InvalidClientTokenId", 403)
+    url = guarded.suite.url
+    ask = ask_json if protocol == JSON else ask_query
+    answer = ask(url, "ListQueues", {})
+    assert answer.status == 403
+    assert b"MissingAuthenticationToken" in answer.body
+    by_key = ask(url, "ListQueues", {}, Authorization=f"Bearer {guarded.sender_key}")
+    assert by_key.status == 200
