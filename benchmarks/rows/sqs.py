@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from tests.harness.suite import Suite
@@ -104,7 +105,11 @@ async def _ask(connection: Connection, action: str, members: dict[str, Any]) -> 
 
 def _run(bench: Bench, step: Step, connections: int, messages: int = 0) -> float:
     """Messages a second."""
-    with bench.suite(fill=lambda root: fill.ready(root, messages, bench.sizes.body)) as suite:
+
+    def filled(root: Path) -> None:
+        fill.ready(root, messages, bench.sizes.body)
+
+    with bench.suite(fill=filled if messages else None) as suite:
         return run(_rate(bench, suite, step, connections))
 
 
