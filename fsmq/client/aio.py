@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
@@ -123,16 +123,21 @@ class AsyncClient:
     # -- moves in the background -----------------------------------------------------------------
 
     async def begin_redrive(
-        self, dead: str, *, to: str | None = None, rate: float | None = None
+        self,
+        dead: str,
+        *,
+        to: str | None = None,
+        rate: float | None = None,
+        only: Sequence[str] | None = None,
     ) -> Move:
         """Order a redrive of all ready messages of a dead-letter queue; some process makes it.
 
         to: the queue to which all go; None: each to the queue from which it was buried. rate: at
-        most so many a second.
+        most so many a second. only: the ids of those that go, at most 1000; None is all.
 
         Raises InvalidValue, Unavailable.
         """
-        return await self.run(MoveVerbs(self.verbs).begin_redrive(dead, to, rate))
+        return await self.run(MoveVerbs(self.verbs).begin_redrive(dead, to, rate, only))
 
     async def find_move(self, ref: str) -> Move | None:
         """How far a move is; None if there is none. Raises Unavailable."""

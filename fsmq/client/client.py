@@ -6,6 +6,7 @@ import os
 import ssl
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -128,15 +129,22 @@ class Client:
 
     # -- moves in the background -----------------------------------------------------------------
 
-    def begin_redrive(self, dead: str, *, to: str | None = None, rate: float | None = None) -> Move:
+    def begin_redrive(
+        self,
+        dead: str,
+        *,
+        to: str | None = None,
+        rate: float | None = None,
+        only: Sequence[str] | None = None,
+    ) -> Move:
         """Order a redrive of all ready messages of a dead-letter queue; some process makes it.
 
         to: the queue to which all go; None: each to the queue from which it was buried. rate: at
-        most so many a second.
+        most so many a second. only: the ids of those that go, at most 1000; None is all.
 
         Raises InvalidValue, Unavailable.
         """
-        return self.run(MoveVerbs(self.verbs).begin_redrive(dead, to, rate))
+        return self.run(MoveVerbs(self.verbs).begin_redrive(dead, to, rate, only))
 
     def find_move(self, ref: str) -> Move | None:
         """How far a move is; None if there is none. Raises Unavailable."""

@@ -11,7 +11,7 @@ from typing import Any
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import check_number
-from fsmq.spool.layout.throttle import check_rate
+from fsmq.spool.layout.throttle import MAX_RATE, check_rate
 from fsmq.spool.moves.order import MAX_LISTED, Move
 from fsmq.spool.verbs.move import Moved, check_only
 from fsmq.spool.verbs.redrive import Redriven
@@ -86,10 +86,18 @@ class MoveVerbs:
             raise NoSuchQueue(to)
         return Redriven(move.moved, move.conflicts, move.no_origin)
 
-    def begin_redrive(self, dead: str, to: str | None, rate: float | None) -> Verb[Move]:
+    def begin_redrive(
+        self, dead: str, to: str | None, rate: float | None, only: Sequence[str] | None = None
+    ) -> Verb[Move]:
         """A second try after a lost answer orders another one, which finds what is left."""
+        if only is not None and rate is None:
+            rate = MAX_RATE  # without one a server redrives them at once
         path, parameters = _redrive(dead, to, rate)
-        answer = yield from self._verbs.done("POST", path, parameters)
+        body = b""
+        if only is not None:
+            ids = [quote_id(check_id(dead, one)) for one in dict.fromkeys(only)]
+            body = json.dumps({"ids": ids}).encode()
+        answer = yield from self._verbs.done("POST", path, parameters, body)
         ref = str(member(answer, "move"))
         shown = yield from self._verbs.done("GET", f"/_moves/{quote_id(ref)}")
         return _move(parsed(shown), shown.status)

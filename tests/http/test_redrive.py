@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fsmq import Client
+from fsmq import Client, InvalidValue
 from fsmq.client.errors import AccessDenied
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import ask
@@ -76,7 +76,6 @@ async def test_some_go_at_once(client: Client, suite: Suite, queue: str) -> None
             {"moved": 1, "conflicts": 0, "no_origin": 0},
         )
         for query, said in {
-            "rate=5": "rate: is for all messages",
             "rate=much": "rate: must be from 0.01 to 1000000",
             "to=none": "there is no queue named 'none'",
             f"to={dead}": "to: is the same queue",
@@ -87,6 +86,11 @@ async def test_some_go_at_once(client: Client, suite: Suite, queue: str) -> None
             assert said in answer.json["detail"]
     assert [m.id for m in client.queue(queue).peek()] == [ids[1]]
     assert client.queue(dead).redrive(only=[ids[0]]) == (1, 0, 0)
+    order = client.begin_redrive(dead, only=[ids[2], "none"])
+    eventually(lambda: client.queue(dead).peek() == [])
+    eventually(lambda: getattr(client.find_move(order.ref), "status", "") == "complete")
+    with pytest.raises(InvalidValue, match="1 to 1000"):
+        client.begin_redrive(dead, only=[str(number) for number in range(1001)])
 
 
 async def test_a_slow_one_is_listed_and_stopped(client: Client, suite: Suite, queue: str) -> None:
@@ -106,13 +110,15 @@ async def test_a_slow_one_is_listed_and_stopped(client: Client, suite: Suite, qu
     assert slow.moved == 2
 
 
-def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chosen", [None, 20])
+def test_it_goes_on_after_a_kill(tmp_path: Path, chosen: int | None) -> None:
     with (
         Suite(tmp_path / "mq", reaper=False) as suite,
         Client(suite.url, retry_for=60) as client,
     ):
-        bury(client, "jobs", 30)
-        order = client.begin_redrive("dead", rate=20)
+        ids = bury(client, "jobs", 30)
+        only = None if chosen is None else ids[-chosen:]
+        order = client.begin_redrive("dead", rate=20, only=only)
         jobs, dead = (suite.root / "queues" / name for name in ("jobs", "dead"))
         eventually(lambda: len(list(jobs.iterdir())) >= 5)
         suite.kill("mq")
@@ -125,7 +131,8 @@ def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
             return found is not None and found.status == "complete"
 
         eventually(is_done)
-        assert len(list(jobs.iterdir())) == 30
+        assert {path.name for path in jobs.iterdir()} == set(only or ids)
+        assert {path.name for path in dead.iterdir()} == set(ids) - set(only or ids)
 
 
 async def test_a_key_needs_the_right_to_send_where_they_go(tmp_path: Path) -> None:

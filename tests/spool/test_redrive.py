@@ -161,6 +161,30 @@ def test_a_rate_is_kept(jobs: Queue, dead: Queue) -> None:
     assert time.monotonic() - begun >= 17 / 50
 
 
+def test_chosen_ones_go_at_a_rate_and_go_on_elsewhere(
+    spool: Spool, root: Path, jobs: Queue, dead: Queue
+) -> None:
+    bury(jobs, *(f"more-{n:02}" for n in range(16)))
+    ids = [f"more-{n:02}" for n in range(9)]
+    order = spool.begin_redrive("dead", rate=20, only=[*ids, "none", ids[0]])
+    spool.make_moves(lambda: len(names(jobs)) > 2)  # it is left in the middle
+    assert 2 < len(names(jobs)) < 9
+    with Spool(root) as other:
+        assert other.make_moves() == 1
+    assert set(names(jobs)) == set(ids)
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert (found.status, found.moved, found.total, found.ids) == ("complete", 9, 10, None)
+    move = spool.begin_move("jobs", "dead", rate=1000, only=ids[:2])
+    spool.make_moves()
+    assert getattr(spool.find_move(move.ref), "moved", None) == 2
+    assert set(names(jobs)) == set(ids[2:])
+    with pytest.raises(InvalidValue, match="1000 at most"):
+        spool.begin_move("jobs", "dead", only=[str(number) for number in range(1001)])
+    with pytest.raises(InvalidValue, match="neither dedup nor count"):
+        spool.begin_move("jobs", "dead", only=ids, count=3)
+
+
 def test_a_slow_one_keeps_no_other_one(spool: Spool, jobs: Queue, dead: Queue) -> None:
     spool.queue("a", create=True).put(b"x")
     slow = spool.begin_redrive("dead", rate=0.01)

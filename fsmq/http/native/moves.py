@@ -11,7 +11,7 @@ from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.throttle import MAX_RATE, MIN_RATE, check_rate
 from fsmq.spool.moves.order import MAX_COUNT, MAX_LISTED, Move
-from fsmq.spool.verbs.move import Moved, check_only
+from fsmq.spool.verbs.move import Moved
 from fsmq.spool.verbs.redrive import Redriven
 
 from ...wire import MAX_BATCH_BYTES, move_as_json, unquote_id
@@ -86,7 +86,7 @@ COUNT = query(
 )
 RATE = query(
     "rate",
-    "at most this many messages a second; not for those of a body, which move at once",
+    "at most this many messages a second; those of a body move in the background then, too",
     Kind(number(MIN_RATE, MAX_RATE), _rate),
 )
 HOME = query(
@@ -138,7 +138,8 @@ class Moves(Handlers):
     MOVE = Operation(
         id="move",
         tag="Queues",
-        summary="Move all messages to another queue, in the background; or some of them, at once",
+        summary="Move all messages to another queue, in the background; or some of them, at once or"
+        " at a rate",
         parameters=(QUEUE, TO, IN_FLIGHT, DELAYED, COUNT, RATE),
         body=Body(
             "the ids of those to move; nothing: all move",
@@ -146,7 +147,7 @@ class Moves(Handlers):
         ),
         answers={
             200: json_object(
-                "Those of the body have moved, as far as they can",
+                "Without a rate those of the body have moved, as far as they can",
                 {
                     "moved": integer(0, description="messages that were moved"),
                     "conflicts": integer(0, description="messages that stay"),
@@ -167,9 +168,11 @@ class Moves(Handlers):
         for queue in (source, target):
             if not self._spool.has_queue(queue):
                 raise NoSuchQueue(queue)
+        only = None
         if call.request.can_read_body:
-            only = await self._some(call, given[RATE])
-            return await self._move_some(source, target, only, in_flight)
+            only = await self._some(call)
+            if given[RATE] is None:
+                return await self._move_some(source, target, only, in_flight)
         move = await self._service.moves.begin(
             source,
             target,
@@ -177,14 +180,14 @@ class Moves(Handlers):
             delayed=bool(given[DELAYED]),
             count=given[COUNT],
             rate=given[RATE],
+            only=only,
         )
         return _begun(move)
 
-    async def _some(self, call: Call, rate: float | None) -> list[str]:
-        """The ids in a body: these messages move at once."""
+    async def _some(self, call: Call) -> list[str]:
+        """The ids in a body."""
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         ids = await self._service.beside(len(body), some_ids, body)
-        check_only(ids, rate)
         return [unquote_id(message_id) for message_id in ids]
 
     async def _move_some(
@@ -200,7 +203,7 @@ class Moves(Handlers):
         id="redrive",
         tag="Queues",
         summary="Bring dead letters back to where they were buried: all, in the background; or"
-        " some, at once",
+        " some, at once or at a rate",
         description="Those that are ready go, with their deliveries counted from 0 again.",
         parameters=(QUEUE, HOME, RATE),
         body=Body(
@@ -209,7 +212,7 @@ class Moves(Handlers):
         ),
         answers={
             200: json_object(
-                "Those of the body have moved, as far as they can",
+                "Without a rate those of the body have moved, as far as they can",
                 {name: _MOVE.schema["properties"][name] for name in Redriven._fields},
             ),
             202: _BEGUN,
@@ -231,9 +234,10 @@ class Moves(Handlers):
         for queue in (dead, to or dead):
             if not self._spool.has_queue(queue):
                 raise NoSuchQueue(queue)
-        if not call.request.can_read_body:
-            return _begun(await self._service.moves.redrive(dead, to, given[RATE]))
-        only = await self._some(call, given[RATE])
+        only = await self._some(call) if call.request.can_read_body else None
+        rate = given[RATE]
+        if only is None or rate is not None:
+            return _begun(await self._service.moves.redrive(dead, to, rate, only))
 
         def redrive() -> Redriven:
             return self._spool.queue(dead).redrive(only=only, to=to)

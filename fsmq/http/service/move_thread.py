@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.moves.order import Move
@@ -48,6 +48,7 @@ class MoveThread:
         delayed: bool = False,
         count: int | None = None,
         rate: float | None = None,
+        only: Sequence[str] | None = None,
     ) -> Move:
         """Order a move, which begins at once. Raises what Spool.begin_move raises."""
 
@@ -60,13 +61,18 @@ class MoveThread:
                 delayed=delayed,
                 count=count,
                 rate=rate,
+                only=only,
             )
 
         return await self._order(begin)
 
-    async def redrive(self, dead: str, to: str | None, rate: float | None) -> Move:
+    async def redrive(
+        self, dead: str, to: str | None, rate: float | None, only: Sequence[str] | None = None
+    ) -> Move:
         """Order a redrive, which begins at once. Raises what Spool.begin_redrive raises."""
-        return await self._order(lambda: self._spool.begin_redrive(dead, to=to, rate=rate))
+        return await self._order(
+            lambda: self._spool.begin_redrive(dead, to=to, rate=rate, only=only)
+        )
 
     async def _order(self, begin: Callable[[], Move]) -> Move:
         move = await self._threads.run(begin)

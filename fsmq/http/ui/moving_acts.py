@@ -67,9 +67,7 @@ async def _redrive(visit: Visit, form: Form) -> Done:
         queue = visit.spool.queue(form.queue)
         done = await visit.service.listing(lambda: queue.redrive(only=list(form.ids), to=to))
         return Done("redriven", done.moved, visit.url("q", form.queue))
-    if form.ids:
-        raise InvalidValue("rate", "is of all: chosen messages go at once")
-    await visit.service.moves.redrive(form.queue, to, _rate(form))
+    await visit.service.moves.redrive(form.queue, to, _rate(form), list(form.ids) or None)
     return Done("redriving", 1, visit.url("work"))
 
 
@@ -95,11 +93,13 @@ async def _move(visit: Visit, form: Form) -> Done:
         raise InvalidValue("to", "is the same queue")
     if not await visit.service.in_thread(visit.spool.has_queue, to):
         raise NoSuchQueue(to)
-    if form.ids:
+    if form.ids and _rate(form) is None:
         queue = visit.spool.queue(form.queue)
         done = await visit.service.listing(lambda: queue.move_to(to, only=list(form.ids)))
         return Done("moved", done.moved, visit.url("q", form.queue))
-    await visit.service.moves.begin(form.queue, to, in_flight=False, rate=_rate(form))
+    await visit.service.moves.begin(
+        form.queue, to, in_flight=False, rate=_rate(form), only=list(form.ids) or None
+    )
     return Done("moving", 1, visit.url("work"))
 
 

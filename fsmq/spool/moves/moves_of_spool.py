@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..context import Context
 from ..durability.sync import Syncer
@@ -30,27 +30,36 @@ class MovesOfSpool:
         delayed: bool = False,
         count: int | None = None,
         rate: float | None = None,
+        only: Sequence[str] | None = None,
     ) -> Move:
         """Order a move of all messages to another queue; some process makes it.
 
         dedup: both are dedup queues. in_flight: claimed and delayed messages move, too, and are
         ready then. delayed: those that nobody has claimed move, too, and stay delayed. count: so
         many move, those that would be claimed last; None is all. rate: at most so many a second.
+        only: the ids of those that move, at most 1000; None is all.
 
         Raises InvalidValue, Unavailable.
         """
-        what = order.What(dedup, in_flight, delayed, count, rate)
+        what = order.What(dedup, in_flight, delayed, count, rate, only)
         return order.begin(self.context, source, target, what)
 
-    def begin_redrive(self, dead: str, *, to: str | None = None, rate: float | None = None) -> Move:
+    def begin_redrive(
+        self,
+        dead: str,
+        *,
+        to: str | None = None,
+        rate: float | None = None,
+        only: Sequence[str] | None = None,
+    ) -> Move:
         """Order a redrive of all ready messages of a dead-letter queue; some process makes it.
 
         to: the queue to which all go; None: each to the queue from which it was buried. rate: at
-        most so many a second.
+        most so many a second. only: the ids of those that go, at most 1000; None is all.
 
         Raises InvalidValue, Unavailable.
         """
-        return order.begin_redrive(self.context, dead, to, rate)
+        return order.begin_redrive(self.context, dead, to, rate, only)
 
     def find_move(self, ref: str) -> Move | None:
         """How far a move is; None if there is none. Raises Unavailable."""

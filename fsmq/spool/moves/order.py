@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from ..context import Context
 from ..errors import InvalidValue, as_unavailable
 from ..layout import documents
-from ..layout.names import UUID7, check_queue
+from ..layout.names import UUID7, check_id, check_queue
 from ..layout.settings import check_number
 from ..layout.throttle import check_rate
 from ..layout.transitions import MOVES
@@ -24,9 +25,10 @@ from ..layout.uuids import uuid7
 Status = Literal["in_progress", "complete", "error", "stopped"]
 _ref = re.compile(UUID7)
 OPEN, DONE, STOP = ".json", ".done", ".stop"
-_MAX_BYTES = 64 * 1024
+_MAX_BYTES = 1024 * 1024
 MAX_COUNT = 2**40
 MAX_LISTED = 1000
+MAX_CHOSEN = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Move:
     count: so many move, those that would be claimed last; None is all.
     redrive: only ready messages move, and their deliveries count from 0 again.
     rate: at most so many messages a second; None is no limit.
+    ids: only these move; None is all. None as well in one that has ended.
     total: messages that were found; None before the work has begun.
     moved: how many were moved; a crash may set it back by a second.
     youngest: the greatest id that was found.
@@ -64,6 +67,7 @@ class Move:
     no_origin: int = 0
     youngest: str = ""
     error: str | None = None
+    ids: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class What:
     delayed: bool = False
     count: int | None = None
     rate: float | None = None
+    ids: Sequence[str] | None = None
 
 
 def begin(context: Context, source: str, target: str, what: What) -> Move:
@@ -100,14 +105,25 @@ def begin(context: Context, source: str, target: str, what: What) -> Move:
         what.delayed,
         what.count,
         rate=check_rate(what.rate),
+        ids=_chosen(source, what.ids),
     )
+    if move.ids is not None and (what.dedup or what.count is not None):
+        raise InvalidValue("ids", "go with neither dedup nor count")
     with as_unavailable(f"cannot begin a move from {source!r}"):
         save(context.tree, move)
     return move
 
 
-def begin_redrive(context: Context, source: str, to: str | None, rate: float | None) -> Move:
+def begin_redrive(
+    context: Context,
+    source: str,
+    to: str | None,
+    rate: float | None,
+    ids: Sequence[str] | None = None,
+) -> Move:
     """Begin a redrive of a queue's dead letters, durably: to a queue, or each to its origin.
+
+    ids: only these; None is all.
 
     Raises:
         InvalidValue, Unavailable
@@ -117,10 +133,29 @@ def begin_redrive(context: Context, source: str, to: str | None, rate: float | N
         check_queue(to, "to")
     if source == to:
         raise InvalidValue("to", "is the same queue as the source")
-    move = Move(uuid7(), source, to or "", in_flight=False, redrive=True, rate=check_rate(rate))
+    move = Move(
+        uuid7(),
+        source,
+        to or "",
+        in_flight=False,
+        redrive=True,
+        rate=check_rate(rate),
+        ids=_chosen(source, ids),
+    )
     with as_unavailable(f"cannot begin a redrive of {source!r}"):
         save(context.tree, move)
     return move
+
+
+def _chosen(source: str, ids: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The ids of an order, each once. Raises InvalidValue."""
+    if ids is None:
+        return None
+    chosen = tuple(dict.fromkeys(check_id(source, one) for one in ids))
+    if len(chosen) > MAX_CHOSEN:
+        said = f"may be {MAX_CHOSEN} at most in the background, and not {len(chosen)}"
+        raise InvalidValue("ids", said)
+    return chosen
 
 
 def find(context: Context, ref: str) -> Move | None:
@@ -167,6 +202,8 @@ def is_stopped(tree: Tree, ref: str) -> bool:
 def save(tree: Tree, move: Move) -> None:
     """Write a move down, durably. Raises OSError."""
     name = move.ref + (OPEN if move.status == "in_progress" else DONE)
+    if move.status != "in_progress":
+        move = replace(move, ids=None)  # it is kept for days
     content = json.dumps(asdict(move), indent=2) + "\n"
     tree.replace(tree.folder(MOVES, name), content.encode())
 
@@ -176,6 +213,8 @@ def load(tree: Tree, ref: str, suffix: str) -> Move | None:
     try:
         stored = documents.read(tree, tree.folder(MOVES, ref + suffix), _MAX_BYTES)
         known = {name: stored[name] for name in Move.__slots__ if name in stored}
+        if known.get("ids") is not None:
+            known["ids"] = tuple(known["ids"])
         return _checked(Move(**{**known, "ref": ref}))
     except (FileNotFoundError, ValueError, TypeError):
         return None  # no file of ours
@@ -194,6 +233,7 @@ def _checked(move: Move) -> Move:
     for name in numbers:
         documents.whole(members, name)
     check_rate(move.rate)
+    _chosen(move.source, move.ids)
     if move.status not in get_args(Status) or not isinstance(move.youngest, str):
         raise ValueError("its status is unknown, or its youngest is not an id")
     if not isinstance(move.error, str | None):

@@ -111,7 +111,9 @@ class MoveWork:
     def _redrive(self) -> Generator[None, None, None]:
         move = self.move
         until_ms = None if move.total is None else facts(move.ref).created_ms
-        found = browse.ids(self._context, move.source, State.READY)
+        found: Sequence[str] | None = move.ids
+        if found is None:
+            found = browse.ids(self._context, move.source, State.READY)
         self._begin(len(found), "")
         done = Redriven(move.moved)
         redrive = Redrive(self._context, move.source, move.target or None, until_ms, done)
@@ -173,6 +175,9 @@ class MoveWork:
             for source, target in pairs
             for message_id in self._ids(source)
         ]
+        if self.move.ids is not None:
+            chosen = frozenset(self.move.ids)
+            found = [one for one in found if one.message_id in chosen]
         if self.move.count is None:
             return found
         return sorted(found, key=lambda one: one.message_id, reverse=True)

@@ -140,6 +140,10 @@ def test_move(tab: Tab, api: Api, queue: str) -> None:
     agree(tab, to=f"{queue}.to")
     eventually(lambda: api.counts(f"{queue}.to") == {"ready": 1})
     eventually(lambda: api.counts(queue) == {})
+    choose(tab, f"{queue}.to", "ready", message)
+    tab.click("Move")
+    agree(tab, to=queue, rate="5")  # a chosen one, in the background
+    eventually(lambda: api.counts(queue) == {"ready": 1})
 
 
 def test_redrive(tab: Tab, api: Api, queue: str, dead: str) -> None:
