@@ -17,6 +17,7 @@ from fsmq.daemons.process.start import (
     refusal,
     settle_memory,
     take_log_level,
+    unmap_large_blocks,
     warn_of_root,
 )
 from fsmq.daemons.process.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
@@ -162,6 +163,7 @@ class _Daemon:
             watch="poll" if spool.polls else "events",
         )
         settle_memory()
+        unmap_large_blocks()
         self._notifier.ready(f"listening on {where}")
         await self._stop.wait()
         log.info("stopping", waiting=len(service.receiver.waiters))

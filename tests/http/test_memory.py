@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 LIMIT = 32 * MIB
 # Beyond the limit come: one message that is being unpacked, twice (its parts, and the whole), and
 # what the allocator keeps of it.
-SPARE = 64 * MIB
+SPARE = 32 * MIB
 # The largest message, each byte of which is six in JSON; it takes nothing on the disk.
 LARGEST = Stored(compress(b"\x01" * 16 * MIB, "zstd"), packed=True)
 QUARTER = Stored(compress(b"\x01" * (LIMIT // 4), "zstd"), packed=True)

@@ -1,5 +1,6 @@
 """What the daemons do alike when they start."""
 
+import ctypes
 import gc
 import resource
 import sys
@@ -19,6 +20,9 @@ from fsmq.spool.records.journal import Journal, NoJournal
 from fsmq.spool.records.metrics import Metrics
 
 log = get_logger(__name__)
+_M_MMAP_THRESHOLD = -3
+# Smaller ones are many, and quicker from a pool.
+_LARGE_BYTES = 4 * 1024 * 1024
 
 
 def refusal(error: UnusableSpool) -> int:
@@ -84,6 +88,18 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def unmap_large_blocks() -> None:
+    """Let the C library return the memory of each large body when it is freed.
+
+    It maps large blocks, and unmaps them. But once one was freed it takes blocks of that size from
+    its pools, which keep them: a pool for some threads each, and in each the room of the largest
+    messages. A size that is set stays.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, musl keeps nothing
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def settle_memory() -> None:
