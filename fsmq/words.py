@@ -28,3 +28,12 @@ def span(seconds: float | None) -> str:
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def limits(at_a_time: int | None, a_second: float | None) -> str:
+    """How many messages may be claimed: ``2 at a time, 10/s``; empty where any number may."""
+    parts = (
+        "" if at_a_time is None else f"{at_a_time:,} at a time",
+        "" if a_second is None else f"{a_second:g}/s",
+    )
+    return ", ".join(filter(None, parts))

@@ -18,7 +18,7 @@ from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Place, Queue, at_option, open_place
 from fsmq.cli.shards import groups, shards_of, shards_option, together
 from fsmq.spool.views.counts import Overview
-from fsmq.words import many
+from fsmq.words import limits, many
 
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
@@ -200,6 +200,10 @@ def _list(
             head.append("DEAD LETTERS OF")
             for row, name in zip(rows, overviews, strict=True):
                 row.append(", ".join(buriers[name]))
+        if any(limits_of(overview) for overview in overviews.values()):
+            head.append("LIMITS")
+            for row, overview in zip(rows, overviews.values(), strict=True):
+                row.append(limits_of(overview))
         output.table(head, rows)
 
 
@@ -211,12 +215,19 @@ def as_dict(overview: Overview, now: float) -> dict[str, Any]:
         "messages": overview.counts._asdict(),
         "oldest_seconds": age,
         "paused": overview.paused,
+        "max_in_flight": overview.max_in_flight,
+        "max_rate": overview.max_rate,
     }
 
 
 def pause_of(overview: Overview) -> str:
     """Until when a queue is paused, for people; empty if it is not."""
     return "yes" if overview.paused is True else overview.paused or ""
+
+
+def limits_of(overview: Overview) -> str:
+    """How many may be claimed, for people; empty if any number."""
+    return limits(overview.max_in_flight, overview.max_rate)
 
 
 def _row(name: str, overview: Overview, now: float) -> list[str]:

@@ -38,11 +38,13 @@ def together(overviews: Mapping[str, Overview], names: Iterable[str]) -> Overvie
     oldest = min((o.oldest for o in some if o.oldest is not None), default=None)
     pauses = {o.paused for o in some}
     buried = {o.dead_letter_queue for o in some}
+    limits = {(o.max_in_flight, o.max_rate) for o in some}  # each shard has its own
     return Overview(
         counts,
         oldest,
         pauses.pop() if len(pauses) == 1 else None,
         buried.pop() if len(buried) == 1 else None,
+        *(limits.pop() if len(limits) == 1 else ()),
     )
 
 

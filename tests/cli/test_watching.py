@@ -67,6 +67,12 @@ def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None
     alone("put", "jobs", "--lines", stdin=b"a\nb\n")
     alone("put", "jobs.dead", "--body=x")
     (root / "new" / "lost:a").touch()
+    alone("create", "calls", "max_in_flight=1", "max_rate=5")
+    alone("config", "calls", "max_deliveries=5", "dead_letter_queue=jobs.dead")
+    alone("put", "calls", "--lines", stdin=b"a\nb\n")
+    alone("get", "calls", "--wait=10s")
+    assert alone.out("ls", "calls").splitlines()[0].endswith("LIMITS")
+    assert alone.out("ls", "calls").splitlines()[1].endswith("1 at a time, 5/s")
     alone("create", "endless")
     (root / "config" / "endless.json").write_text("{")
     done = alone("doctor", code=2)
@@ -74,6 +80,8 @@ def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None
     for line in (
         "warning  depth: jobs holds 2 of 2 messages",
         "warning  visibility: claims of jobs last 0.5 s",
+        "note     limits: calls has 1 of 1 in flight",
+        "note     limits: calls gives out 5 messages a second",
         "warning  retention: messages of jobs expire before",
         "warning  dead letters: 1 dead letter in jobs.dead",
         "warning  undeliverable: 1 message wait for the queue lost",
@@ -163,7 +171,7 @@ def test_a_shell_completes_verbs_queues_settings_and_ids(alone: Command, tmp_pat
     Command(tmp_path / "b")("create", "elsewhere")
     words = ["fsmq", "get", "--at", str(tmp_path / "b"), "e"]
     assert completed("bash", words, alone) == ["plain,elsewhere"]
-    assert completed("bash", ["fsmq", "config", "jobs", "ret"], alone) == ["plain,retention="]
+    assert completed("bash", ["fsmq", "config", "jobs", "rete"], alone) == ["plain,retention="]
     message_id = alone.out("put", "jobs", "--body=x").strip()
     alone("get", "jobs")
     assert completed("bash", ["fsmq", "ack", "jobs", ""], alone) == [f"plain,{message_id}"]

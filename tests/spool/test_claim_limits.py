@@ -203,6 +203,18 @@ def test_an_empty_queue_uses_nothing_up(jobs: Queue) -> None:
     assert len(jobs.claim(3)) == 2
 
 
+def test_a_claim_that_reached_nobody_uses_nothing_up(jobs: Queue) -> None:
+    spool = jobs.spool
+    put(jobs, 3)
+    jobs.configure(max_rate=1, max_burst=2)
+    for _ in range(10):
+        undone = spool.unsynced.claim("jobs", 2)
+        undone.work.close()
+        undone.abandon()
+    assert len(jobs.claim(3)) == 2
+    assert jobs.claim(3) == []
+
+
 def test_a_clock_that_is_set_back_begins_anew(jobs: Queue, clock: Clock) -> None:
     put(jobs, 9)
     jobs.configure(max_rate=1, max_burst=2)

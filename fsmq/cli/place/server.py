@@ -45,8 +45,9 @@ class Server(Client):
                 continue  # deleted meanwhile
             ages = (m.created_at for m in first)
             oldest = min((age for age in ages if age is not None), default=None)
-            paused = settings.pause_at(time.time())
-            found[name] = Overview(counts, oldest, paused, settings.dead_letter_queue)
+            paused, dead = settings.pause_at(time.time()), settings.dead_letter_queue
+            most, rate = settings.max_in_flight, settings.max_rate
+            found[name] = Overview(counts, oldest, paused, dead, most, rate)
         return found
 
     def page(self, path: str) -> tuple[int, bytes]:

@@ -15,6 +15,7 @@ from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.settings import SETTINGS, QueueSettings
 from fsmq.spool.views.counts import Counts, Overview
 from fsmq.spool.views.wanted import Found, Wanted, wanted
+from fsmq.words import limits
 
 from ..service.looks import Search
 from ..service.rates import Rate
@@ -206,9 +207,7 @@ def _rows(
 
 def _limits(settings: QueueSettings) -> str:
     """The limits of a queue in a few words; empty where there are none."""
-    most, rate = settings.max_in_flight, settings.max_rate
-    parts = [f"{most} at a time" if most is not None else "", f"{rate:g}/s" if rate else ""]
-    return ", ".join(filter(None, parts))
+    return limits(settings.max_in_flight, settings.max_rate)
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -131,6 +131,25 @@ class Gate:
             self._line = self._line._replace(granted=self._line.granted + 1)
             self._shared.write(self._line)
 
+    def uncount(self, count: int) -> None:
+        """Let as many more be claimed by the rate. Raises OSError."""
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            return
+        try:
+            if not self._shared.lock():
+                return
+            try:
+                line, now = self._shared.read(), self._scene.clock()
+                tokens = min(self.settings.burst, self._tokens(line, now) + count)
+                at = line.at if 0 < line.at - now < _SKEW_S else now
+                self._line = line._replace(tokens=tokens, at=at)
+                if self._shared.has_locks:
+                    self._shared.write(self._line)
+            finally:
+                self._shared.unlock()
+        finally:
+            self._lock.release()
+
     def leave(self) -> None:
         """End what `enter` began."""
         if self._lock.locked():

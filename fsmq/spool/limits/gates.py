@@ -95,6 +95,16 @@ class Gates:
         if not turn.is_kept_back:
             self._let_pass(queue)
 
+    def uncount(self, queue: str, count: int) -> None:
+        """So many claims were undone, and reached nobody: they use nothing of a rate up."""
+        gate = self._gates.get(queue)
+        if gate is None or gate.settings.max_rate is None:
+            return
+        try:
+            gate.uncount(count)
+        except OSError:
+            return  # the next claim reports it
+
     def _let_pass(self, queue: str) -> None:
         """Note that a claim was not kept back, and that there was nothing more for it."""
         gate = self.shut.get(queue)

@@ -175,11 +175,24 @@ def _bury_advice(queue: str) -> str:
     return f"fsmq config {queue} max_deliveries=5 dead_letter_queue={queue}.dead"
 
 
+def _limits(name: str, settings: QueueSettings, in_flight: int) -> Iterator[Finding]:
+    """What keeps back messages that are ready."""
+    most, rate = settings.max_in_flight, settings.max_rate
+    if most is not None and in_flight >= most:
+        text = f"{name} has {in_flight:,} of {most:,} in flight: others wait for one to end"
+        yield Finding("limits", Health.NOTE, text, f"fsmq config {name} max_in_flight=none")
+    if rate is not None:
+        text = f"{name} gives out {rate:g} messages a second, and no more"
+        yield Finding("limits", Health.NOTE, text, f"fsmq config {name} max_rate=none")
+
+
 def _bites(name: str, settings: QueueSettings, overview: Overview) -> Iterator[Finding]:
     if overview.paused is not None:
         until = "" if overview.paused is True else f" until {overview.paused}"
         text = f"{name} is paused{until}: nothing is claimed from it"
         yield Finding("paused", Health.NOTE, text, f"fsmq resume {name}")
+    if overview.counts.ready and settings.paused is None:
+        yield from _limits(name, settings, overview.counts.in_flight)
     limit = settings.max_depth
     if limit is not None and overview.counts.total >= _NEARLY_FULL * limit:
         text = f"{name} holds {overview.counts.total:,} of {limit:,} messages: puts will be refused"

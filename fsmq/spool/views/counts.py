@@ -137,12 +137,15 @@ class Depths:
 class Overview(NamedTuple):
     """One queue at a glance. ``oldest``: when the oldest message that waits (new or ready) was
     created, in Unix seconds; None if none waits whose id tells. ``paused``: as the setting, None
-    where it does not hold now. ``dead_letter_queue``: where it buries."""
+    where it does not hold now. ``dead_letter_queue``: where it buries. ``max_in_flight``,
+    ``max_rate``: as the settings."""
 
     counts: Counts
     oldest: float | None
     paused: bool | str | None = None
     dead_letter_queue: str | None = None
+    max_in_flight: int | None = None
+    max_rate: float | None = None
 
 
 def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
@@ -183,7 +186,8 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         counts = Counts(len(new[name]), len(ready), in_flight[name], delayed[name])
         settings = context.settings.get(name)
         paused, oldest = settings.pause_at(context.clock()), oldest_of(new[name] + ready)
-        result[name] = Overview(counts, oldest, paused, settings.dead_letter_queue)
+        dead, most, rate = settings.dead_letter_queue, settings.max_in_flight, settings.max_rate
+        result[name] = Overview(counts, oldest, paused, dead, most, rate)
     return result
 
 
