@@ -76,7 +76,7 @@ class Machine:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=240,
         )
 
     def show(self, unit: str, name: str) -> str:
