@@ -454,3 +454,58 @@ def test_wherever_a_mover_dies_each_moment_has_one_message(tmp_path: Path) -> No
         if ended:
             break
     assert at_call > 15
+
+
+def test_wherever_the_end_of_a_pause_dies_nothing_is_made_up_for(tmp_path: Path) -> None:
+    clock = Clock()
+    clock.now = at(2026, 6, 1, 12)
+    root, first = tmp_path / "mq", tmp_path / "first"
+    with Spool(first, clock=clock) as spool:
+        spool.create_queue(JOBS)
+        define(spool, catch_up="all", paused=True)
+    clock.advance(1500)
+
+    def resume(spool: Spool) -> None:
+        spool.schedule(NAME).configure(paused=False)
+
+    at_call, ended = 0, False
+    while not ended:
+        at_call += 1
+        shutil.copytree(first, root)
+        ended = run_and_die(root, resume, at_call, clock) is None
+        with Spool(root, clock=clock) as spool:
+            spool.run_schedules()
+            assert moments(spool) == [], at_call
+        shutil.rmtree(root)
+    assert at_call > 8
+
+
+def test_a_line_that_was_there_before_begins_now_though_its_change_died(tmp_path: Path) -> None:
+    """Between the new line and its marker: the old marker is of the line that comes back."""
+    clock = Clock()
+    clock.now = at(2026, 6, 1, 12)
+    root, first = tmp_path / "mq", tmp_path / "first"
+    with Spool(first, clock=clock) as spool:
+        spool.create_queue(JOBS)
+        define(spool, catch_up="all")
+
+    def change(spool: Spool) -> None:
+        spool.schedule(NAME).configure(cron="@daily")
+
+    at_call, ended, lines = 0, False, set()
+    while not ended:
+        at_call += 1
+        clock.now = at(2026, 6, 1, 12)
+        shutil.copytree(first, root)
+        ended = run_and_die(root, change, at_call, clock) is None
+        clock.advance(1500)
+        with Spool(root, clock=clock) as spool:
+            settings = spool.schedule(NAME).state().settings
+            assert settings is not None
+            lines.add(settings.cron)
+            define(spool, catch_up="all")
+            spool.run_schedules()
+            goes_on = settings.cron != "@daily"
+            assert len(moments(spool)) == 2 * goes_on, at_call
+        shutil.rmtree(root)
+    assert len(lines) == 2

@@ -137,14 +137,20 @@ class Schedule:
         if was is None:
             # The marker of an earlier one, that was removed by hand.
             self._context.tree.unlink(files.path(self.name, DONE))
-        now = int(self._context.clock())
-        goes_on = isinstance(was, ScheduleSettings) and not (was.paused and not content.paused)
         marker = files.marker(self.name)
-        files.write(self.name, content)
-        if goes_on and marker is not None and marker.fits(content):
-            return
         last = None if marker is None else marker.last
-        files.mark(self.name, Marker(content.cron, content.timezone, now, last))
+        begun = Marker(content.cron, content.timezone, int(self._context.clock()), last)
+        goes_on = resumes = False
+        # It does not if the marker is of another line: then who changed that one died at once.
+        if isinstance(was, ScheduleSettings) and marker is not None and marker.fits(was):
+            goes_on = marker.fits(content)
+            resumes = goes_on and was.paused and not content.paused
+        if resumes:
+            # Before the file: a mover that finds that resumed would make up for the pause.
+            files.mark(self.name, begun)
+        files.write(self.name, content)
+        if not goes_on:
+            files.mark(self.name, begun)
 
 
 class SchedulesOfSpool:

@@ -1,0 +1,283 @@
+"""A schedule against a model: what is put for which moment, whatever is changed, whoever dies.
+
+Three movers, whose clocks differ, work on one tree, and the clock of all is set forth and back.
+Programs die at any of their calls. How far a dead one came is read from its files: from each place
+it must go on as from one where it was not at it, or was done.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from fsmq.spool import NoSuchSchedule, ScheduleSettings, Spool
+from fsmq.spool.fsck import check
+from fsmq.spool.schedules.putting import GRACE_S
+from fsmq.spool.schedules.schedule_files import ScheduleFiles
+from fsmq.spool.schedules.scheduler import Scheduler
+from tests.replay.scenario import scratch
+from tests.spool.crashing import run_and_die
+from tests.spool.helpers import Clock
+
+JOBS, NAME = "jobs", "nightly"
+PERIODS = {"*/10 * * * *": 600, "*/20 * * * * *": 20, "@hourly": 3600}
+AHEAD_S = (0, 90, -45)  # of the movers' clocks
+
+lines = st.sampled_from(sorted(PERIODS))
+catch_ups = st.sampled_from(("none", "last", "all"))
+bodies = st.sampled_from(("a", "b"))
+calls = st.integers(0, 40)
+movers = st.integers(0, len(AHEAD_S) - 1)
+CHANGES = (
+    {"paused": True}, {"paused": False}, {"catch_up": "all"}, {"catch_up": "none"},
+    {"body": "c"}, {"cron": "*/10 * * * *"},
+)  # fmt: skip
+
+
+@dataclass
+class Plan:
+    """What the model knows of the schedule. done: the moment up to which all is done."""
+
+    cron: str
+    body: str
+    catch_up: str
+    paused: bool
+    done: int
+    last: int | None = None
+
+    def due(self, now: float) -> tuple[list[int], int]:
+        """The moments that get a message now, and up to which it is done then."""
+        period = PERIODS[self.cron]
+        newest = int(now) // period * period
+        if newest <= self.done:
+            return [], self.done
+        later = range((self.done // period + 1) * period, newest + 1, period)
+        if self.paused:
+            return [], newest
+        if self.catch_up == "all":
+            return list(later), newest
+        fresh = [moment for moment in later if moment >= int(now) - GRACE_S]
+        missed = [] if self.catch_up == "none" else [newest]
+        return fresh or missed, newest
+
+    def next(self, now: float) -> float | None:
+        period = PERIODS[self.cron]
+        after = max(self.done, int(now))
+        return None if self.paused else float((after // period + 1) * period)
+
+
+class ScheduleMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(dir=scratch())
+        self.root = Path(self.folder.name) / "mq"
+        self.clock = Clock()
+        # A full hour, so that each run finds the same moments; and no file is of later.
+        self.clock.now += 3 * 3600 - self.clock.now % 3600
+        self.spools = [Spool(self.root, sync="none", clock=self.ahead(s)) for s in AHEAD_S]
+        self.spools[0].create_queue(JOBS)
+        self.files = ScheduleFiles(self.spools[0].context)
+        self.faults: list[object] = []
+        self.movers = [self.a_mover(number) for number in range(len(AHEAD_S))]
+        self.plan: Plan | None = None
+        self.standing: dict[int, str] = {}  # moments, and the bodies of their messages
+        self.owed: set[int] = set()  # of them those that a dead mover may not have shown
+
+    def ahead(self, seconds: float) -> Callable[[], float]:
+        return lambda: self.clock() + seconds
+
+    def a_mover(self, number: int) -> Scheduler:
+        def complain(name: str, what: object) -> None:
+            self.faults.append((name, what))
+
+        return Scheduler(self.spools[number].context, complain, complain)
+
+    def teardown(self) -> None:
+        try:
+            self.end()
+        finally:
+            for spool in self.spools:
+                spool.close()
+            self.folder.cleanup()
+
+    # -- what users do -----------------------------------------------------------------------------
+
+    def define_with(self, **of: Any) -> Callable[[Spool], object]:
+        return lambda spool: spool.schedule(NAME).define(
+            of["cron"], JOBS, of["body"], catch_up=of["catch_up"], paused=of["paused"]
+        )
+
+    def will_be(self, now: float, **of: Any) -> Plan:
+        """The plan after a definition."""
+        was = self.plan
+        if was is None:
+            return Plan(**of, done=int(now))
+        goes_on = was.cron == of["cron"] and not (was.paused and not of["paused"])
+        return Plan(**of, done=was.done if goes_on else int(now), last=was.last)
+
+    @rule(
+        number=movers, cron=lines, body=bodies, catch_up=catch_ups, paused=st.just(False),
+        dies_at=st.none() | calls,
+    )  # fmt: skip
+    def define(self, number: int, dies_at: int | None, **of: Any) -> None:
+        self.change(number, self.define_with(**of), self.will_be(self.now(number), **of), dies_at)
+
+    @precondition(lambda self: self.plan is not None)
+    @rule(number=movers, change=st.sampled_from(CHANGES), dies_at=st.none() | calls)
+    def configure(self, number: int, change: dict[str, Any], dies_at: int | None) -> None:
+        assert self.plan is not None
+        plan = self.plan
+        of = {name: getattr(plan, name) for name in ("cron", "body", "catch_up", "paused")} | change
+        planned = self.will_be(self.now(number), **of)
+        self.change(
+            number, lambda spool: spool.schedule(NAME).configure(**change), planned, dies_at
+        )
+
+    @precondition(lambda self: self.plan is not None)
+    @rule(number=movers, dies_at=st.none() | calls)
+    def delete(self, number: int, dies_at: int | None) -> None:
+        self.change(number, lambda spool: spool.schedule(NAME).delete(), None, dies_at)
+
+    def change(
+        self,
+        number: int,
+        verb: Callable[[Spool], object],
+        planned: Plan | None,
+        dies_at: int | None,
+    ) -> None:
+        if dies_at is None:
+            verb(self.spools[number])
+            self.plan = planned
+            self.owed.clear()
+            return
+        acknowledged = run_and_die(self.root, verb, dies_at, self.ahead(AHEAD_S[number]))
+        if acknowledged is None or acknowledged or self.is_as(planned):
+            self.plan = planned
+        self.stamp(number)
+
+    def is_as(self, planned: Plan | None) -> bool:
+        """Whether the schedule's file says what was planned; else it says what it did before."""
+        found = self.settings()
+        if found is None or planned is None:
+            assert found is None or self.is_same(found, self.plan)
+            return found is planned
+        assert self.is_same(found, self.plan) or self.is_same(found, planned)
+        return self.is_same(found, planned)
+
+    def is_same(self, found: ScheduleSettings, plan: Plan | None) -> bool:
+        return plan is not None and (found.cron, found.body.decode(), found.catch_up) == (
+            plan.cron, plan.body, plan.catch_up
+        ) and found.paused == plan.paused  # fmt: skip
+
+    def stamp(self, number: int) -> None:
+        """Where the marker is of another line it goes on from the file's time: by this clock."""
+        if self.settings() is not None:
+            now = self.now(number)
+            os.utime(self.root / "schedules" / f"{NAME}.json", (now, now))
+
+    def settings(self) -> ScheduleSettings | None:
+        try:
+            return self.files.read(NAME)
+        except NoSuchSchedule:
+            return None
+
+    # -- what movers and consumers do --------------------------------------------------------------
+
+    @rule(number=movers)
+    def run(self, number: int) -> None:
+        mover = self.movers[number]
+        mover.rescan()  # as file events tell it to
+        while mover.step() == 0.0:
+            pass
+        if self.put(self.now(number)):
+            self.owed.clear()
+
+    @rule(number=movers, dies_at=calls)
+    def run_and_die(self, number: int, dies_at: int) -> None:
+        verb, clock = Spool.run_schedules, self.ahead(AHEAD_S[number])
+        if run_and_die(self.root, verb, dies_at, clock) is None:
+            self.put(self.now(number))
+            self.owed.clear()
+        elif self.plan is not None:
+            marker = self.files.marker(NAME)
+            if marker is not None and marker.fits(self.files.read(NAME)):
+                self.owed |= set(self.put(self.now(number), marker.done))
+
+    def put(self, now: float, until: float = float("inf")) -> list[int]:
+        """Put in the model what is due, if the marker was moved so far; the moments."""
+        if self.plan is None:
+            return []
+        moments, done = self.plan.due(now)
+        moments = [moment for moment in moments if moment <= until]
+        for moment in moments:
+            self.standing.setdefault(moment, self.plan.body)
+        self.plan.done = min(done, max(self.plan.done, int(min(until, done))))
+        if moments:
+            self.plan.last = moments[-1]
+        return moments
+
+    @rule(number=movers)
+    def start_anew(self, number: int) -> None:
+        self.movers[number] = self.a_mover(number)
+
+    @rule()
+    def consume(self) -> None:
+        queue = self.spools[0].queue(JOBS)
+        while messages := queue.claim(1000):
+            for message in messages:
+                assert message.created_at is not None
+                assert self.standing.pop(int(message.created_at)) == message.body.decode()
+            queue.ack(*messages)
+        assert self.standing.keys() <= self.owed
+        self.owed &= self.standing.keys()
+
+    @rule(seconds=st.sampled_from((1, 19, 70, 600, 4000, -70, -900)))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def now(self, number: int) -> float:
+        return self.clock() + AHEAD_S[number]
+
+    # -- what holds --------------------------------------------------------------------------------
+
+    @rule()
+    def look(self) -> None:
+        states = self.spools[0].schedules()
+        assert len(states) == (self.plan is not None)
+        for state in states:
+            assert self.plan is not None
+            assert state.settings is not None
+            assert self.is_same(state.settings, self.plan)
+            assert (state.last, state.next) == (self.plan.last, self.plan.next(self.clock()))
+
+    def end(self) -> None:
+        """Nothing that is owed stays away, and nothing is left."""
+        self.look()
+        self.start_anew(0)
+        self.run(0)
+        self.owed.clear()
+        self.consume()
+        self.run(0)
+        self.consume()
+        assert self.faults == []
+        if self.plan is not None:
+            self.spools[0].schedule(NAME).delete()
+        kinds = {f.kind.value for f in check(self.root, offline=True).findings}
+        assert kinds <= {"leftover"}
+
+
+TestSchedule = ScheduleMachine.TestCase
+TestSchedule.settings = settings(
+    max_examples=50,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
