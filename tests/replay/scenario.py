@@ -17,6 +17,7 @@ from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import check
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
+from fsmq.spool.verbs.settled import lock_name, settings_held
 from tests.replay.dead import DEAD_VERBS, GRAVE, fill_dead, problem
 from tests.replay.given import GIVEN, ID_VERBS, Outcome, fill_given, fill_new
 from tests.replay.recorder import Mark, Recorder, Step, Sync, SyncAll
@@ -245,13 +246,20 @@ def look(files: Files, promised: Promised, now: float) -> None:
             _look(spool, root, clock, promised)
 
 
+def _check_settings(spool: Spool, promised: Promised) -> None:
+    if promised.queue and spool.settings(JOBS).max_depth not in promised.depths:
+        raise Broken(f"settings: {spool.settings(JOBS).max_depth} of {promised.depths}")
+    if lock_name(JOBS) in spool.tree.names("config"):
+        with settings_held(spool.context, JOBS):
+            pass  # whoever died with it keeps nobody out
+
+
 def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
     for name, exists in ((JOBS, promised.queue), ("fresh", promised.fresh)):
         if exists is not None and spool.has_queue(name) != exists:
             raise Broken(f"queue {name} {'is gone' if exists else 'is back'}")
     _check_topics(spool, root, promised)
-    if promised.queue and spool.settings(JOBS).max_depth not in promised.depths:
-        raise Broken(f"settings: {spool.settings(JOBS).max_depth} of {promised.depths}")
+    _check_settings(spool, promised)
     is_given = _check_batch(spool, promised)
     _run_jobs_again(spool, promised)
     outcome = _claim_by_id(spool, clock, promised)

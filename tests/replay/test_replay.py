@@ -29,7 +29,7 @@ FAMILIES = {
     "purge": ("purge", "purge_at_once"),
     "delete a queue": ("delete_queue", "delete_queue_at_once"),
     "create a queue": ("create_queue",),
-    "configure": ("configure",),
+    "configure": ("configure", "configure_if_seen"),
     "create a topic": ("create_topic",),
     "delete a topic": ("delete_topic",),
     "subscribe": ("subscribe",),

@@ -16,6 +16,7 @@ from fsmq.spool import (
     DuplicateMessage,
     NewMessage,
     NoSuchMessage,
+    NoSuchQueue,
     Queue,
     Spool,
     Unavailable,
@@ -30,6 +31,7 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import commit, is_committed
 from fsmq.spool.staging.part import Job, Part
 from fsmq.spool.verbs import dedup, removal
+from fsmq.spool.verbs.settled import settings_held
 from tests.replay.dead import DEAD_VERBS, DeadPromise, DoesDead
 from tests.replay.given import ID_VERBS, DoesIds, GivenPromise
 from tests.replay.recorder import Recorder
@@ -403,6 +405,14 @@ class Doer(DoesIds, DoesDead):
         self.jobs.configure(max_depth=77)
         self.end(lambda p: setattr(p, "depths", {77}))
 
+    def configure_if_seen(self) -> None:
+        """A change that depends on what was seen, as that of a client with If-Match."""
+        with suppress(NoSuchQueue), settings_held(self.spool.context, JOBS):
+            seen = self.spool.settings(JOBS).max_depth
+            self.begin(lambda p: p.depths.add(78 if seen is None else seen + 1))
+            depth = self.jobs.configure(max_depth=78 if seen is None else seen + 1).max_depth
+            self.end(lambda p: setattr(p, "depths", {depth}))
+
     def create_topic(self) -> None:
         self.begin(lambda p: _undecide(p, "fresh"))
         self.spool.create_topic("fresh")
@@ -694,6 +704,7 @@ VERBS = (
     "delete_queue_at_once",
     "create_queue",
     "configure",
+    "configure_if_seen",
     "create_topic",
     "delete_topic",
     "subscribe",
@@ -757,7 +768,10 @@ def _forget(promised: Promised, bodies: set[bytes]) -> None:
 
 
 def _doom(bodies: Set[bytes], promised: Promised) -> None:
-    """A burial has begun: these come out of jobs, or of the queue of the dead letters."""
+    """A burial has begun: these come out of jobs, or of the queue of the dead letters.
+
+    It begins by setting the count back, so that none is promised any more.
+    """
     doomed = bodies & promised.must
     promised.must -= bodies
     promised.dying |= doomed
@@ -765,6 +779,7 @@ def _doom(bodies: Set[bytes], promised: Promised) -> None:
     promised.doomed |= bodies
     for body in bodies:
         promised.held.pop(body, None)
+        promised.least.pop(body, None)
 
 
 def _bury(bodies: Set[bytes], promised: Promised) -> None:
