@@ -326,6 +326,9 @@ def extends(op: Operation, queue: str, message_id: str, span_ms: int) -> Effect:
                 yield world
             else:
                 yield from renews(op, queue, message_id, until)(world, now)
+                for m in world.named(queue, message_id):
+                    if m.until <= now:  # for another name than the claim before it had
+                        yield world.replaced(m, m.claimed(op.number, until + 1))
 
     return effect
 
