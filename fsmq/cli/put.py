@@ -48,6 +48,7 @@ _BATCH = 250
 @priority_option
 @ttl_option
 @click.option("--id", "own_id", metavar="ID", help="An id of your own: a second put of it fails.")
+@click.option("--group", metavar="KEY", help="Its group: a fifo queue keeps the order within it.")
 @content_type_option
 @attribute_option
 @click.option("--create", is_flag=True, help="Create the queue if it is missing; and the folder.")
@@ -76,6 +77,7 @@ def put(
     priority: int,
     ttl: float | None,
     own_id: str | None,
+    group: str | None,
     content_type: str | None,
     pairs: Sequence[str],
     create: bool,
@@ -117,7 +119,8 @@ def put(
         raise click.UsageError("--watch goes without FILEs, --body, --lines and --id.")
     if watch is None and (recursive or glob is not None or done is not None):
         raise click.UsageError("--recursive, --glob and --done are for --watch.")
-    like = NewMessage(b"", delay, priority, ttl, own_id, content_type, attributes_of(pairs))
+    attributes = attributes_of(pairs)
+    like = NewMessage(b"", delay, priority, ttl, own_id, content_type, attributes, group)
     with open_place(at, create=create) as place:
         if create:
             place.create_queue(queue)

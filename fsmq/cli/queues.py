@@ -116,9 +116,9 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     that is not a spool yet becomes one.
     """
     wanted = parsed(changes)
-    index = wanted.pop("index", False) is True
+    index, fifo = (wanted.pop(name, False) is True for name in ("index", "fifo"))
     with open_place(at, create=True) as place:
-        created = place.create_queue(queue, index=index)
+        created = place.create_queue(queue, index=index, fifo=fifo)
         if wanted:
             place.queue(queue).configure(**wanted)
     if as_json:

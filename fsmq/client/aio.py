@@ -108,13 +108,15 @@ class AsyncClient:
         """Whether there is a queue of this name."""
         return await self.run(self.verbs.has_queue(name))
 
-    async def create_queue(self, name: str, *, index: bool = False) -> bool:
+    async def create_queue(self, name: str, *, index: bool = False, fifo: bool = False) -> bool:
         """Create a queue durably; False if it was there.
 
         index: its messages can be found by the ids that producers give them, see :meth:`indexed`.
             Raises InvalidValue if it is there without an index.
+        fifo: the messages of each group are claimed in their order. Raises InvalidValue if it is
+            there without that, and with ``index``.
         """
-        return await self.run(self.verbs.create_queue(name, index))
+        return await self.run(self.verbs.create_queue(name, index, fifo))
 
     async def delete_queue(self, name: str) -> None:
         """Delete a queue and all its messages. Raises NoSuchQueue."""

@@ -76,6 +76,7 @@ class AsyncQueue(AsyncClaimsOne):
         id: str | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
     ) -> str:
         """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
 
@@ -84,7 +85,7 @@ class AsyncQueue(AsyncClaimsOne):
         Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
         QueueFull.
         """
-        message = new_message(body, delay, priority, ttl, id, content_type, attributes)
+        message = new_message(body, delay, priority, ttl, id, content_type, attributes, group)
         return await self._run(self._verbs.put(self.name, message))
 
     async def put_json(
@@ -96,6 +97,7 @@ class AsyncQueue(AsyncClaimsOne):
         ttl: float | None = None,
         id: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
     ) -> str:
         """Put one message whose body is the JSON of ``value``; its id.
 
@@ -109,6 +111,7 @@ class AsyncQueue(AsyncClaimsOne):
             id=id,
             content_type=JSON_TYPE,
             attributes=attributes,
+            group=group,
         )
 
     async def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:

@@ -115,13 +115,15 @@ class Client:
         """Whether there is a queue of this name."""
         return self.run(self.verbs.has_queue(name))
 
-    def create_queue(self, name: str, *, index: bool = False) -> bool:
+    def create_queue(self, name: str, *, index: bool = False, fifo: bool = False) -> bool:
         """Create a queue durably; False if it was there.
 
         index: its messages can be found by the ids that producers give them, see :meth:`indexed`.
             Raises InvalidValue if it is there without an index.
+        fifo: the messages of each group are claimed in their order. Raises InvalidValue if it is
+            there without that, and with ``index``.
         """
-        return self.run(self.verbs.create_queue(name, index))
+        return self.run(self.verbs.create_queue(name, index, fifo))
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue and all its messages. Raises NoSuchQueue."""

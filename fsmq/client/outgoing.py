@@ -32,9 +32,11 @@ def named(message: NewMessage) -> NewMessage:
         message.delay,
         message.priority,
         message.ttl,
-        message.id if message.id is not None else uuid7(),
+        # A fifo queue makes the ids of all its messages.
+        message.id if message.id is not None or message.group is not None else uuid7(),
         message.content_type,
         message.attributes,
+        message.group,
     )
 
 
@@ -51,6 +53,7 @@ def parameters_of(message: NewMessage) -> dict[str, Any]:
         "delay": message.delay,
         "priority": message.priority or None,
         "ttl": message.ttl,
+        "group": message.group,
     }
 
 

@@ -75,6 +75,7 @@ class ClientQueue(QueueVerbs):
         id: str | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
     ) -> str:
         """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
 
@@ -83,7 +84,7 @@ class ClientQueue(QueueVerbs):
         Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
         QueueFull.
         """
-        message = new_message(body, delay, priority, ttl, id, content_type, attributes)
+        message = new_message(body, delay, priority, ttl, id, content_type, attributes, group)
         return self._run(self._verbs.put(self.name, message))
 
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:

@@ -56,9 +56,10 @@ class Verbs(Asking):
         answer = yield from self._done(self._request("GET", "/"))
         return list(answers.member(answer, "queues"))
 
-    def create_queue(self, name: str, index: bool = False) -> Verb[bool]:
+    def create_queue(self, name: str, index: bool = False, fifo: bool = False) -> Verb[bool]:
         """A second try after a lost answer finds the queue there: False, though it was ours."""
-        parameters = {"index": "true"} if index else None
+        asked = {"index": index, "fifo": fifo}
+        parameters = {name: "true" for name, is_wanted in asked.items() if is_wanted} or None
         answer = yield from self._done(self._request("PUT", path_of_queue(name), parameters))
         return bool(answers.member(answer, "created"))
 

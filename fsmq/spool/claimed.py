@@ -101,6 +101,7 @@ class Keeper(Protocol):
         id: str | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
     ) -> str: ...
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
@@ -291,6 +292,7 @@ class QueueVerbs:
         ttl: float | None = None,
         id: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
     ) -> str:
         """Put one message whose body is the JSON of ``value``; its id.
 
@@ -304,6 +306,7 @@ class QueueVerbs:
             id=id,
             content_type=JSON_TYPE,
             attributes=attributes,
+            group=group,
         )
 
     def ack(self: Keeper, *messages: Message | str, claim: str | None = None) -> int:

@@ -22,6 +22,8 @@ from .layout.topics import Topics
 from .layout.transitions import MOVED, State, Step, Transition
 from .layout.tree import Tree
 from .limits.gates import Gates
+from .limits.groups import BUSY_S, Groups
+from .limits.sends import Sends
 from .records.journal import Details, NoJournal
 from .records.metrics import Metrics
 
@@ -48,9 +50,13 @@ class Context:
     journal: NoJournal = field(default_factory=NoJournal)
     coming: Coming | None = None
     gates: Gates = field(init=False)
+    groups: Groups = field(init=False)
+    sends: Sends = field(init=False)
 
     def __post_init__(self) -> None:
         self.gates = Gates(self)
+        self.groups = Groups(self)
+        self.sends = Sends(self.tree, self.stamps, lambda: self.clock())
 
     def close(self) -> None:
         """Give the descriptors of the journal and the limits back."""
@@ -81,6 +87,8 @@ class Context:
         if self.gates.shut and self.gates.is_shut(queue):
             # What is ready stays so, and ripens for nobody.
             return min(at_most, self.gates.look_in(queue))
+        if self.groups.busy and queue in self.groups.busy:
+            return min(at_most, BUSY_S)
         ripens_in = self.ready.ripens_in(queue)
         if self.gates.has_just_opened(queue) and self.ready.count(queue):
             ripens_in = GRACE_S

@@ -25,6 +25,7 @@ def new_message(
     id: str | None,
     content_type: str | None,
     attributes: Mapping[str, str] | None,
+    group: str | None = None,
 ) -> NewMessage:
     """A message of the arguments of a put. Raises InvalidValue."""
     return NewMessage(
@@ -35,6 +36,7 @@ def new_message(
         id,
         content_type,
         attributes or {},
+        group,
     )
 
 

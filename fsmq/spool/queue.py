@@ -73,6 +73,7 @@ class Queue(QueueVerbs):
         id: str | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
     ) -> str:
         """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
 
@@ -81,7 +82,7 @@ class Queue(QueueVerbs):
         Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
         QueueFull.
         """
-        message = new_message(body, delay, priority, ttl, id, content_type, attributes)
+        message = new_message(body, delay, priority, ttl, id, content_type, attributes, group)
         [message_id] = self.spool.complete(self.spool.unsynced.put(self.name, [message]))
         return message_id
 

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from . import reaper
 from .context import Context, Pending
 from .durability.sync import Syncer, SyncMode
-from .errors import FsmqError, InvalidValue, NoSuchQueue, UnusableSpool, as_unavailable, unavailable
+from .errors import FsmqError, NoSuchQueue, UnusableSpool, as_unavailable, unavailable
 from .index.events import Events, WatchMode, must_poll
 from .index.ready import Ready
 from .index.share import WHOLE, Share
@@ -178,17 +178,17 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         with as_unavailable(f"cannot look for queue {name!r}"):
             return self.tree.has_queue(name)
 
-    def create_queue(self, name: str, *, index: bool = False) -> bool:
+    def create_queue(self, name: str, *, index: bool = False, fifo: bool = False) -> bool:
         """Create a queue durably; False if it was there.
 
         index: its messages can be found by the ids that producers give them, see :meth:`indexed`.
             Raises InvalidValue if it is there without an index.
+        fifo: the messages of each group are claimed in their order. Raises InvalidValue if it is
+            there without that, and with ``index``.
         """
         check_queue(name)
         with as_unavailable(f"cannot create queue {name!r}"):
-            if index:
-                return creation.create_indexed(self.context, name)
-            return self.tree.make_queue(name)
+            return creation.create(self.context, name, index=index, fifo=fifo)
 
     def indexed(self, name: str) -> Indexed:
         """The messages of a queue that has an index, by the ids that producers give them."""
@@ -216,8 +216,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         """
         now = self.settings(name)
         settings = now.changed(changes)
-        if settings.index != now.index:
-            raise InvalidValue("index", "is fixed when the queue is created")
+        creation.check_unchanged(now, settings)
         self.context.settings.set(name, settings)
         return settings
 

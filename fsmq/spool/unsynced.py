@@ -13,6 +13,7 @@ from .layout.steps import finish
 from .verbs import by_id, dedup, put, receive, release, removal, remove_if, reprioritize, upsert
 from .verbs import claim as claims
 from .verbs import publish as publishing
+from .verbs import renew_at_least as renewals
 from .verbs.publish import ToLog
 from .verbs.put import Batch
 from .verbs.remove_if import Acked
@@ -63,9 +64,15 @@ class Unsynced:
         return dedup.send(self.context, self.depths, name, bodies, batch)
 
     def claim(
-        self, queue: str, count: int = 1, visibility: float | None = None
+        self,
+        queue: str,
+        count: int = 1,
+        visibility: float | None = None,
+        whole_groups: bool = False,
     ) -> Pending[list[Message]]:
-        return finish(receive.claim_in(self.context, queue, count, visibility))
+        return finish(
+            receive.claim_in(self.context, queue, count, visibility, whole_groups=whole_groups)
+        )
 
     def renew(
         self, queue: str, message_id: str, visibility: float | None, claim: str | None = None
@@ -75,7 +82,7 @@ class Unsynced:
     def renew_at_least(
         self, queue: str, message_ids: Sequence[str], visibility: float
     ) -> Pending[list[bool]]:
-        return claims.renew_at_least(self.context, queue, message_ids, visibility)
+        return renewals.renew_at_least(self.context, queue, message_ids, visibility)
 
     def release(
         self, queue: str, message_id: str, delay: float = 0.0, claim: str | None = None

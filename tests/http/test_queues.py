@@ -38,6 +38,8 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
         "retry_factor",
         "retry_most",
         "retry_jitter",
+        "fifo",
+        "max_in_flight_per_group",
     }
 
 

@@ -84,7 +84,7 @@ def take_any_claim_for_ones_own(patch: Patch) -> None:
 def stamp_what_was_written(patch: Patch) -> None:
     """A put sets its delay through the descriptor, whatever has become of the file."""
 
-    def write(staging: put._Staging, draft: Draft) -> None:
+    def write(staging: put.Staging, draft: Draft) -> None:
         path = staging._staged_path(draft)
         fd = staging._create(draft, path)
         staging.work.files.append(fd)
@@ -96,7 +96,7 @@ def stamp_what_was_written(patch: Patch) -> None:
             mtime_ns = context.stamps.encode(draft.message_id, deadline_ms, 0)
             os.utime(fd, ns=(mtime_ns, mtime_ns))
 
-    patch.setattr(put._Staging, "_write", write)
+    patch.setattr(put.Staging, "_write", write)
 
 
 def believe_a_cleared_listing(patch: Patch) -> None:

@@ -18,7 +18,7 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.claim_names import PATTERN, Renewal
 from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, check_reason
-from fsmq.spool.layout.message import Message, NewMessage, public
+from fsmq.spool.layout.message import MAX_GROUP_BYTES, Message, NewMessage, public
 from fsmq.spool.layout.names import (
     MAX_FILE_NAME_BYTES,
     MAX_OWN_ID_BYTES,
@@ -78,6 +78,13 @@ OWN_ID = query(
     as_it_is(
         text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES)
     ),
+)
+
+GROUP = query(
+    "group",
+    f"its group, at most {MAX_GROUP_BYTES} bytes of UTF-8: within one the messages of a fifo queue"
+    " keep their order, and each of them needs one",
+    as_it_is(text(minLength=1, maxLength=MAX_GROUP_BYTES)),
 )
 
 IDEMPOTENCY_KEY = Parameter(
@@ -204,7 +211,14 @@ def new_message(body: bytes, given: Values, kept: tuple[str | None, dict[str, st
         # Programs send these with every request, whoever their user is: no reason to refuse it.
         attributes = {name: v for name, v in attributes.items() if name not in TRACE}
     return NewMessage(
-        body, given[DELAY], given[PRIORITY], given[TTL], given[OWN_ID], content_type, attributes
+        body,
+        given[DELAY],
+        given[PRIORITY],
+        given[TTL],
+        given[OWN_ID],
+        content_type,
+        attributes,
+        given[GROUP],
     )
 
 

@@ -48,6 +48,7 @@ from .forms import (
     CLAIM_NAME,
     COUNT,
     DELAY,
+    GROUP,
     ID,
     IDEMPOTENCY_KEY,
     IN_JSON,
@@ -92,7 +93,7 @@ class Messages(Handlers):
         tag="Messages",
         summary="Store a message",
         description=f"{ATTRIBUTES} `Content-Encoding` may be gzip or deflate.",
-        parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID, IDEMPOTENCY_KEY),
+        parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID, GROUP, IDEMPOTENCY_KEY),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
         answers={
             201: Answer(

@@ -89,6 +89,7 @@ COUNTS = Component(
 )
 SHARDS = query("shards", "show the shards `<queue>@<shard>` of this queue", TRUE)
 INDEX = query("index", "it gets an index of the ids that producers give", TRUE)
+FIFO = query("fifo", "the messages of each group are claimed in their order", TRUE)
 _CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
 
 
@@ -179,7 +180,7 @@ class Queues(Handlers):
         tag="Queues",
         summary="Create a queue",
         description="A body is ignored.",
-        parameters=(QUEUE, INDEX),
+        parameters=(QUEUE, INDEX, FIFO),
         answers={
             200: Answer("It existed already", _CREATED),
             201: Answer("It was created, durably", _CREATED, LOCATION),
@@ -189,9 +190,14 @@ class Queues(Handlers):
 
     async def create(self, call: Call) -> StreamResponse:
         queue = call.queue("admin")
-        index = call.read()[INDEX]
+        given = call.read()
         await call.discard_body(self._service.read_timeout)
-        create = partial(self._spool.create_queue, queue, index=index is not None)
+        create = partial(
+            self._spool.create_queue,
+            queue,
+            index=given[INDEX] is not None,
+            fifo=given[FIFO] is not None,
+        )
         created = await self._service.in_thread(create)
         return made(created, {"queue": queue, "created": created}, f"/{queue}")
 

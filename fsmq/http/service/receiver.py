@@ -14,7 +14,7 @@ from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
 from fsmq.spool.index.coming import Coming
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.layout.message import Message
-from fsmq.spool.layout.steps import FEW, Steps
+from fsmq.spool.layout.steps import FEW, Steps, finish
 from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.receive import claim_in
@@ -205,6 +205,7 @@ class Receiver:
                 await asyncio.sleep(_LOOK_S)
 
     async def _claim(self, call: Call, queues: Sequence[str], claim: Claim) -> list[Message]:
+        again = False
         while True:
             for one in queues:
                 await self.load(one)
@@ -212,8 +213,12 @@ class Receiver:
             try:
                 claimed = await self._runner.run(claim())
             except Unlisted as error:
-                await self._runner.listings.share(self._learn, error.queue)
-                continue
+                if not again:
+                    await self._runner.listings.share(self._learn, error.queue)
+                    again = True
+                    continue
+                # Other hosts claim, too, so that each look is out of date by the next.
+                claimed = await self._runner.listing(finish, claim())
             few = len(claimed.work.files) <= FEW
             messages = await self._runner.complete(claimed, light=few)
             # An event may have dropped what was listed: the folder was made, or replaced, just now.
@@ -264,6 +269,8 @@ class Receiver:
     def _learn(self, queue: str) -> None:
         with as_unavailable(f"cannot count the claims of queue {queue!r}"):
             self._spool.context.gates.learn(queue)
+            if self._spool.context.settings.get(queue).fifo:
+                self._spool.context.groups.learn(queue)
 
     def _load_blocking(self, queue: str) -> None:
         with as_unavailable(f"cannot list queue {queue!r}"):

@@ -142,6 +142,10 @@ class Service(Runner):
             else:
                 pending = await self.in_thread(self.spool.unsynced.put, queue, messages, settings)
         except Uncounted:
+            if settings.fifo:
+                # Another process sends: this waits for its turn.
+                pending = await self.listing(self.spool.unsynced.put, queue, messages, settings)
+                return await self.complete(pending, light=few)
             await self.listings.share(self.spool.depths.learn, queue)
             return await self.put(queue, messages, settings)
         return await self.complete(pending, light=few)

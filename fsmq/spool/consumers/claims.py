@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.sync import Work
-from ..errors import FsmqError, as_unavailable, unavailable
+from ..errors import FsmqError, InvalidValue, as_unavailable, unavailable
 from ..layout.identity import UNKNOWN, Identity, identify
 from ..layout.settings import check_number
 from ..layout.stamps import MAX_COUNT
@@ -92,6 +92,8 @@ def claim_ids(
     work = Work()
     try:
         settings = context.settings_of(queue)
+        if settings.fifo:
+            raise InvalidValue("queue", f"{queue!r} keeps the order of its groups: claim from it")
         wanted = _Wanted(context, window, max_bytes, before_ns)
         with closing(claims_of(context, queue, settings, wanted.ids(), visibility)) as found:
             for claim in islice(filter(None, found), count):

@@ -43,14 +43,16 @@ def recover(
     *,
     at_start: bool = False,
     on_fault: Callable[[str, str], None] = lambda name, reason: None,
+    recover_sends: Callable[[str], Recovered | None] = lambda queue: None,
 ) -> Recovered:
     """Promote complete dot-names and remove torn ones; ``now`` is in Unix seconds.
 
     at_start: promote complete ones of any age. on_fault: called for one that is skipped (path,
-    reason), so that it does not keep the others from coming back. Raises OSError.
+    reason), so that it does not keep the others from coming back. recover_sends: does it for all
+    of a fifo queue, in their order; None for any other queue. Raises OSError.
     """
     promoted = removed = 0
-    for work in _works(tree, now, at_start):
+    for work in _works(tree, now, at_start, recover_sends):
         try:
             done = work() or Recovered()
         except OSError as error:
@@ -61,13 +63,29 @@ def recover(
     return Recovered(promoted, removed)
 
 
-def _works(tree: Tree, now: float, at_start: bool) -> Iterator[Callable[[], Recovered | None]]:
+def _works(
+    tree: Tree,
+    now: float,
+    at_start: bool,
+    recover_sends: Callable[[str], Recovered | None],
+) -> Iterator[Callable[[], Recovered | None]]:
     names = [e.name for e in tree.walk(tree.folder(NEW)) if e.name[0] == "."]
     reserved = [name for name in names if is_reservation(name)]
     for at in range(0, len(reserved), _MAX_LOCKS):
         yield partial(settle, tree, reserved[at : at + _MAX_LOCKS])
+    done: dict[str, Recovered | None] = {}
+
+    def recover_all(queue: str) -> Recovered | None:
+        done[queue] = recover_sends(queue)
+        return done[queue]
+
     for name in names:
-        if not is_reservation(name):
+        if is_reservation(name):
+            continue
+        own = own_id(name)
+        if own is not None and own[0] not in done:
+            yield partial(recover_all, own[0])
+        if own is None or done[own[0]] is None:
             yield partial(recover_one, tree, name, now, at_start=at_start)
 
 

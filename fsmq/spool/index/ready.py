@@ -21,30 +21,13 @@ from ..layout.tree import Tree
 from . import listings
 from .events import Event, Events, Kind
 from .listeners import Listeners
-from .ready_index import ReadyIndex
+from .ready_index import Entry, ReadyIndex
 from .share import USUAL, WHOLE, Partitions, Share
 
 # Announced when a queue was deleted or replaced: all that wait for it must look.
 EVERYONE = 1 << 30
 # How often an empty index is checked against the folder although events arrive.
 _DISTRUST = Throttle(0.02, least_s=30.0)
-
-
-class _Entry:
-    """An index and what is known about its freshness."""
-
-    def __init__(self, share: Share) -> None:
-        self.index = ReadyIndex(share)
-        self.scanned = 0.0  # monotonic seconds
-        self.stale_at = 0.0
-        self.used = time.monotonic()
-        self.watched = False
-        self.scanning = threading.Lock()
-        # Events during a listing, to be applied to its result. None: no listing runs.
-        self.meanwhile: list[tuple[bool, str]] | None = None
-
-    def is_stale(self) -> bool:
-        return time.monotonic() >= self.stale_at
 
 
 class Ready:
@@ -75,9 +58,10 @@ class Ready:
         self._events = events
         self.poll_interval = poll_interval
         self._polling = Throttle(_DISTRUST.share, poll_interval)
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._partitions: dict[str, Partitions] = {}  # where a queue's is not the usual one
         self._listeners = Listeners()
+        self._followers: dict[str, Callable[[Event | None], None]] = {}
         self._lock = threading.RLock()
         self._idle_checked = time.monotonic()
         if events is not None:
@@ -112,7 +96,7 @@ class Ready:
         if not self.is_due(queue):
             return
         with self._lock:
-            entry = self._entries.setdefault(queue, _Entry(self._share_of(queue)))
+            entry = self._entries.setdefault(queue, Entry(self._share_of(queue)))
         self._scan(queue, entry)
 
     def popped(self, queue: str, wanted: int = 1) -> Generator[str, None, None]:
@@ -184,6 +168,8 @@ class Ready:
         """Drop a queue's index: it was deleted, purged or not used for long."""
         with self._lock:
             self._entries.pop(queue, None)
+            if (follower := self._followers.pop(queue, None)) is not None:
+                follower(None)
             if self._events is not None:
                 self._events.unwatch(f"{QUEUES}/{queue}")
 
@@ -236,6 +222,18 @@ class Ready:
             elif on_event is not None:
                 self._events.watch(folder, departures=True, changes=changes, lasting=True)
 
+    def follow(self, queue: str, on_event: Callable[[Event | None], None]) -> None:
+        """Call ``on_event`` for each event of a queue's folder, too; with None where some may lack.
+
+        To be called again after that. Costs nothing while it holds. Raises OSError.
+        """
+        if self._events is None or self._followers.get(queue) == on_event:
+            return
+        with self._lock:
+            on_event(None)
+            if self._events.watch(f"{QUEUES}/{queue}", departures=True):
+                self._followers[queue] = on_event
+
     def refresh(self) -> int:
         """Apply the file events so far; how many. Costs a microsecond when there are none."""
         lost = False
@@ -248,6 +246,8 @@ class Ready:
                     self._apply(event)
         if lost:
             self._listeners.report_loss()
+            for follower in list(self._followers.values()):
+                follower(None)
             self.on_lost()
         self._forget_idle()
         return len(events)
@@ -299,7 +299,7 @@ class Ready:
             # An event has dropped what was found: the folder was made, or replaced, just now.
             self.refresh()
 
-    def _scan(self, queue: str, entry: _Entry) -> None:
+    def _scan(self, queue: str, entry: Entry) -> None:
         asked = time.monotonic()
         with entry.scanning:
             if entry.scanned > asked:
@@ -326,7 +326,7 @@ class Ready:
         except OSError:
             return False  # the user's limit of watches is reached: this queue is polled
 
-    def _install(self, queue: str, entry: _Entry, index: ReadyIndex | None, cost: float) -> None:
+    def _install(self, queue: str, entry: Entry, index: ReadyIndex | None, cost: float) -> None:
         with self._lock:
             meanwhile, entry.meanwhile = entry.meanwhile or [], None
             if index is None:
@@ -355,6 +355,8 @@ class Ready:
             self._announce(event.name, EVERYONE)
         elif event.kind is not Kind.ARRIVED or is_id(event.name):
             queue = event.folder.removeprefix(QUEUES + "/")
+            if self._followers and (follower := self._followers.get(queue)) is not None:
+                follower(event)
             self._note(queue, event.name, arrived=event.kind is Kind.ARRIVED)
 
     def _note(self, queue: str, message_id: str, *, arrived: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -187,3 +188,20 @@ class ReadyIndex:
                 (self._own if self.share.prefers(message_id) else self._rest).append(message_id)
         heapify(self._own)
         heapify(self._rest)
+
+
+class Entry:
+    """An index and what is known about its freshness."""
+
+    def __init__(self, share: Share) -> None:
+        self.index = ReadyIndex(share)
+        self.scanned = 0.0  # monotonic seconds
+        self.stale_at = 0.0
+        self.used = time.monotonic()
+        self.watched = False
+        self.scanning = threading.Lock()
+        # Events during a listing, to be applied to its result. None: no listing runs.
+        self.meanwhile: list[tuple[bool, str]] | None = None
+
+    def is_stale(self) -> bool:
+        return time.monotonic() >= self.stale_at

@@ -15,9 +15,12 @@ from typing import Any, NamedTuple
 from ..errors import InvalidValue
 from .compression import MAX_PLAIN_BYTES, decompress
 from .dead_letter import DeadLetter
-from .names import Facts
+from .names import Facts, sequence_of
 
 CONTENT_TYPE = "Content-Type"
+# The attribute that has a message's group.
+GROUP = "fsmq.group"
+MAX_GROUP_BYTES = 256
 MAX_HEADER_BYTES = 64 * 1024
 _attribute_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 # Lines of names and values, as a header block has them.
@@ -33,6 +36,7 @@ class NewMessage:
     priority: 0 (most urgent) to 99.
     ttl: seconds until it expires; None is never (but see the queue's retention).
     id: the caller's own id; None makes a UUIDv7.
+    group: within one the messages of a fifo queue keep their order; any other queue only keeps it.
     """
 
     body: bytes
@@ -42,6 +46,7 @@ class NewMessage:
     id: str | None = None
     content_type: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,16 @@ class Message:
     state: str = "ready"
     dead_letter: DeadLetter | None = None
     claim: str | None = field(default=None, compare=False)
+
+    @property
+    def group(self) -> str | None:
+        """The group with which it was put; None if it has none."""
+        return self.attributes.get(GROUP)
+
+    @property
+    def sequence(self) -> int | None:
+        """Its place in the order of a fifo queue, which rises; None where its id does not say."""
+        return sequence_of(self.id)
 
 
 _Open = make_dataclass(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..errors import InvalidValue
-from .uuids import uuid7
+from .uuids import ticks_of, uuid7
 
 MAX_QUEUE_BYTES = 180
 MAX_OWN_ID_BYTES = 64
@@ -193,6 +193,22 @@ def facts(message_id: str) -> Facts:
     )
 
 
+def sequence_of(message_id: str) -> int | None:
+    """The place of a message in the order of its queue, as its id tells it; None: a plain name."""
+    match = _our_id.fullmatch(message_id)
+    return None if match is None else ticks_of(match["uuid"])
+
+
+def group_hash(message_id: str) -> str:
+    """What the ids of one group have in common; a plain name is a group of its own."""
+    # Ids of fifo queues have no priority: they begin with the UUID. A listing asks for millions, so
+    # that a plain name that looks alike may share a group.
+    if message_id[18:19] == "-" == message_id[23:24] and message_id[14] == "7":
+        return message_id[19:36]
+    match = _our_id.fullmatch(message_id)
+    return message_id if match is None else match["uuid"][19:]
+
+
 def renewed(message_id: str) -> str:
     """An id that says the same of another message; a fresh UUIDv7 for a plain name."""
     match = _our_id.fullmatch(message_id)
@@ -268,3 +284,18 @@ def scratch_name() -> str:
 def is_scratch(name: str) -> bool:
     """Whether a name is one of the probe's own."""
     return _scratch_name.fullmatch(name) is not None
+
+
+def sends_name(queue: str) -> str:
+    """The file of ``config/`` that those share who put into a fifo queue."""
+    return f".{queue}.sends"
+
+
+def claims_name(queue: str) -> str:
+    """The file of ``config/`` that those share who claim from a fifo queue."""
+    return f".{queue}.claims"
+
+
+def limits_name(queue: str) -> str:
+    """The file of ``config/`` that those share who keep a queue's limits."""
+    return f".{queue}.limits"

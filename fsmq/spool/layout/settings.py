@@ -191,10 +191,28 @@ class QueueSettings:
         ),
     )
 
+    fifo: bool = field(
+        default=False,
+        metadata=_about(
+            Flag(),
+            "whether the messages of each group are claimed in their order; fixed when it is"
+            " created",
+        ),
+    )
+    max_in_flight_per_group: int | None = field(
+        default=None,
+        metadata=_about(
+            Whole(1, 10_000, "messages"),
+            "of a fifo queue: how many messages of one group may be claimed at one time",
+            null="1",
+        ),
+    )
+
     @property
     def is_open(self) -> bool:
         """Whether nothing but a want of messages keeps a claim from one."""
-        return self.paused is None and self.max_in_flight is None and self.max_rate is None
+        is_limited = self.max_in_flight is not None or self.max_rate is not None
+        return self.paused is None and not is_limited and not self.fifo
 
     @property
     def burst(self) -> float:
@@ -225,6 +243,10 @@ class QueueSettings:
             raise InvalidValue(
                 "max_deliveries", "needs a dead_letter_queue, and the other way round: set both"
             )
+        if result.fifo and result.index:
+            raise InvalidValue("fifo", "a queue with an index cannot be one")
+        if result.max_in_flight_per_group is not None and not result.fifo:
+            raise InvalidValue("max_in_flight_per_group", "is for queues with fifo")
         if result.min_partitions > result.max_partitions:
             field = "min_partitions" if "min_partitions" in changes else "max_partitions"
             raise InvalidValue(

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from . import documents
+from .names import claims_name, limits_name, sends_name
 from .settings import DEFAULTS, SETTINGS, QueueSettings
 from .transitions import CONFIG
 from .tree import Tree
@@ -20,13 +21,9 @@ _LATER = frozenset(
     (
         *("paused", "max_in_flight", "max_rate", "max_burst"),
         *("retry_backoff", "retry_factor", "retry_most", "retry_jitter"),
+        *("fifo", "max_in_flight_per_group"),
     )
 )
-
-
-def limits_name(queue: str) -> str:
-    """The file of ``config/`` that those share who keep a queue's limits."""
-    return f".{queue}.limits"
 
 
 def _version(found: os.stat_result) -> tuple[int, int, int]:
@@ -141,7 +138,8 @@ class SettingsStore:
     def forget(self, queue: str) -> None:
         """Remove a queue's file. Raises OSError."""
         if self._tree.unlink(self.path(queue)):
-            self._tree.unlink(self._tree.folder(CONFIG, limits_name(queue)))
+            for name in (limits_name(queue), sends_name(queue), claims_name(queue)):
+                self._tree.unlink(self._tree.folder(CONFIG, name))
             self._tree.sync_folder(self._tree.folder(CONFIG))
 
     def path(self, queue: str) -> str:

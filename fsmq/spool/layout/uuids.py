@@ -70,6 +70,28 @@ def derived_uuid7(time_ns: int, seed: bytes, rank: int | None = None) -> str:
     return f"{at[:8]}-{at[8:12]}-7{at[12:]}-{_VARIANT[drawn[0]]}{drawn[1:4]}-{drawn[4:]}"
 
 
+def now_ticks(clock_s: float) -> int:
+    """A moment, in Unix seconds, in the ticks that UUIDs begin with."""
+    return int(clock_s * 1000) * _TICKS_PER_MS
+
+
+def sequenced_uuid7(tick: int, group: str) -> str:
+    """The UUIDv7 of a place in the order of a queue, and of a group as `group_bits` names it."""
+    at = f"{tick:015x}"
+    return f"{at[:8]}-{at[8:12]}-7{at[12:]}-{group[:4]}-{group[4:]}"
+
+
+def group_bits(queue: str, group: str) -> str:
+    """What the ids of a group end in: 62 bits of a hash, and those of the variant."""
+    drawn = hashlib.sha256(f"{queue}\0{group}".encode()).hexdigest()[:_RANDOM_DIGITS]
+    return _VARIANT[drawn[0]] + drawn[1:]
+
+
+def ticks_of(uuid: str) -> int:
+    """The ticks with which a UUIDv7 begins."""
+    return int(uuid[:8] + uuid[9:13] + uuid[15:18], 16)
+
+
 def _forget_pool() -> None:
     global _lock, _used
     _lock = threading.Lock()

@@ -13,7 +13,7 @@ import os
 import time
 from typing import NamedTuple
 
-from ..layout.settings_store import limits_name
+from ..layout.names import limits_name
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 

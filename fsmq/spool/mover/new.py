@@ -10,6 +10,8 @@ from collections.abc import Callable
 from ..consumers.batches import finish_abandoned
 from ..context import Context
 from ..durability.dotnames import RECOVER_EVERY_S, recover
+from ..durability.send_lines import recover_sends
+from ..durability.unfinished import Recovered
 from ..index.apart import Apart
 from ..layout.names import entry, facts, split_entry
 from ..layout.throttle import Throttle
@@ -118,13 +120,25 @@ class FromNew:
         """Bring back what writers that died left complete."""
         at_start = not self._has_started
         report = self._undeliverable.report
-        done = recover(self._tree, self._context.clock(), at_start=at_start, on_fault=report)
+        done = recover(
+            self._tree,
+            self._context.clock(),
+            at_start=at_start,
+            on_fault=report,
+            recover_sends=self._recover_sends,
+        )
         self._has_started = True
         self._context.metrics.count(("promote",), done.promoted)
         self._context.metrics.count(("torn",), done.removed)
         if done.promoted:
             self.listing.due = 0.0
         return RECOVER_EVERY_S
+
+    def _recover_sends(self, queue: str) -> Recovered | None:
+        context = self._context
+        if not self._tree.has_queue(queue) or not context.settings.get(queue).fifo:
+            return None
+        return recover_sends(self._tree, context.stamps, queue, context.clock())
 
     def _finish(self, now: float) -> float:
         """Remove what consumers that died have committed."""

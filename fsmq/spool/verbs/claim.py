@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from ..context import Context, Pending
 from ..durability.sync import Work
@@ -26,7 +27,6 @@ from ..layout.transitions import (
     DELAY,
     DELIVER,
     EXPIRE_READY,
-    NEW,
     QUEUES,
     RENEWED,
     State,
@@ -62,16 +62,20 @@ def claims_of(
     ids: Iterator[str],
     visibility: float | None,
     is_wanted: IsWanted = anyone,
+    whole_groups: bool = False,
 ) -> Generator[Claim | None, None, None]:
     """Claim ready messages one after the other, as they are asked for; close it when done.
 
     Yields None after every few ids that it has tried, for callers that may not run for long.
 
-    Here is asked, for all who claim, whether the queue is paused or at a limit.
+    Here is asked, for all who claim, whether the queue is paused or at a limit. In a fifo queue
+    the order of the groups chooses, and not ``ids``.
 
     The caller has just seen that the queue is there.
 
     ids: what may be ready, in the order in which it is tried. is_wanted: see `claim_one`.
+    whole_groups: of a fifo queue's group as many are claimed together as there is room for; the
+        next ones when none of these is hidden any more.
 
     Raises:
         InvalidValue
@@ -85,6 +89,14 @@ def claims_of(
     def claims(some: Iterator[str]) -> Generator[Claim | None, None, None]:
         return _claims_of(context, queue, settings, some, visibility, is_wanted)
 
+    if settings.fifo:
+        return context.groups.claims(
+            queue,
+            settings,
+            lambda some: context.gates.limited(queue, settings, some, claims),
+            attrgetter("message_id"),
+            whole_groups,
+        )
     return context.gates.limited(queue, settings, ids, claims)
 
 
@@ -169,7 +181,7 @@ def renew(
         held = restamp(context, queue, message_id, deadline_ms, claim=claim)
         if held is None and claim is not None:
             raise not_held(context, queue, message_id, claim)
-        if held is None:
+        if held is None and not settings.fifo:
             held = reclaim(context, queue, message_id, deadline_ms)
         if held is None:
             raise NoSuchMessage(queue, message_id, "that is in flight or ready")
@@ -183,58 +195,6 @@ def renew(
         return Renewal(until_ms / 1000, name)
 
     return Pending(work, finish)
-
-
-def renew_at_least(
-    context: Context, queue: str, message_ids: Sequence[str], visibility: float
-) -> Pending[list[bool]]:
-    """Let claims end ``visibility`` seconds from now or later; for each, whether it is claimed now.
-
-    A later deadline stays. A message that is ready, or new, is claimed. One that is gone is
-    skipped.
-
-    Raises:
-        InvalidValue, NoSuchQueue, Unavailable
-    """
-    check_queue(queue)
-    for message_id in message_ids:
-        check_id(queue, message_id)
-    tree = context.tree
-    work = Work()
-    try:
-        with as_unavailable(f"cannot renew in queue {queue!r}"):
-            deadline_ms = deadline_of(context, context.settings_of(queue), visibility)
-            renewed = [_renew_one(context, queue, i, deadline_ms, work) for i in message_ids]
-    except BaseException:
-        work.close()
-        raise
-    if work.files or work.closed:
-        work.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
-
-    def finish() -> list[bool]:
-        claim_ms = deadline_ms - context.now_ms()
-        for message_id, is_renewed in zip(message_ids, renewed, strict=True):
-            if is_renewed:
-                context.record(RENEWED, queue, message_id, claim_ms=claim_ms)
-        return renewed
-
-    return Pending(work, finish)
-
-
-def _renew_one(context: Context, queue: str, message_id: str, deadline_ms: int, work: Work) -> bool:
-    held: Restamped | Claim | None
-    # One that ends late enough is synced too: the process that claimed it may not have done so.
-    held = restamp(context, queue, message_id, deadline_ms, later_only=True)
-    if held is None:
-        # It may still be new: then we do the mover's work for it.
-        deliver_one(context, queue, message_id)
-        held = reclaim(context, queue, message_id, deadline_ms)
-    if held is None:
-        held = restamp(context, queue, message_id, deadline_ms, later_only=True)
-    if held is None:
-        return False
-    work.files.append(held.fd)
-    return True
 
 
 def deliver_one(context: Context, queue: str, message_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Create a queue with an index of the ids that producers give, or with settings."""
+"""Create a queue with settings, with an index of the ids that producers give, or with an order."""
 
 from __future__ import annotations
 
@@ -10,6 +10,22 @@ from ..errors import InvalidValue
 from ..layout.settings import DEFAULTS, QueueSettings
 from ..layout.transitions import IDS
 from .settled import settings_held
+
+
+def create(context: Context, queue: str, *, index: bool = False, fifo: bool = False) -> bool:
+    """Create a queue durably; False if it was there. Raises InvalidValue, OSError."""
+    if index and fifo:
+        raise InvalidValue("fifo", "a queue with an index cannot be one")
+    if index:
+        return create_indexed(context, queue)
+    return create_fifo(context, queue) if fifo else context.tree.make_queue(queue)
+
+
+def check_unchanged(now: QueueSettings, wanted: QueueSettings) -> None:
+    """Check that a change leaves what is fixed when a queue is created. Raises InvalidValue."""
+    for field in ("index", "fifo"):
+        if getattr(wanted, field) != getattr(now, field):
+            raise InvalidValue(field, "is fixed when the queue is created")
 
 
 def create_indexed(context: Context, queue: str) -> bool:
@@ -51,3 +67,19 @@ def create_with(
             return False
         context.settings.prepare(queue, settings, members)
         return tree.make_queue(queue)
+
+
+def create_fifo(context: Context, queue: str) -> bool:
+    """Create a fifo queue, durably; False if it was there.
+
+    Raises:
+        InvalidValue: it is there and is none.
+        OSError
+    """
+    tree = context.tree
+    if not tree.has_queue(queue):
+        context.settings.prepare(queue, DEFAULTS.changed({"fifo": True}))
+    created = tree.make_queue(queue)  # who created it may not have synced it yet
+    if not context.settings.get(queue).fifo:
+        raise InvalidValue("fifo", f"queue {queue!r} was created without it")
+    return created

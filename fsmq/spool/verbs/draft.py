@@ -9,9 +9,17 @@ from ..context import Context
 from ..errors import InvalidValue, MessageTooLarge
 from ..layout.compression import compress
 from ..layout.files import write_all
-from ..layout.message import CONTENT_TYPE, NewMessage, pack_header, unpack
+from ..layout.message import (
+    CONTENT_TYPE,
+    GROUP,
+    MAX_GROUP_BYTES,
+    NewMessage,
+    pack_header,
+    unpack,
+)
 from ..layout.names import MAX_PRIORITY, can_carry, check_id, facts, new_id, seal_of, staged_entry
 from ..layout.settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
+from ..layout.uuids import group_bits, sequenced_uuid7
 
 
 class Draft(NamedTuple):
@@ -23,11 +31,17 @@ class Draft(NamedTuple):
     delay_ms: int | None
     own: bool
     seal: int
+    group: str | None = None
 
     @property
     def size(self) -> int:
         """Bytes of the file."""
         return len(self.header) + len(self.body)
+
+    def placed(self, queue: str, tick: int) -> Draft:
+        """The same message with the id of its place in the order of a fifo queue."""
+        uuid = sequenced_uuid7(tick, group_bits(queue, self.group or ""))
+        return self._replace(message_id=uuid + self.message_id[len(uuid) :])
 
     def staged(self, queue: str) -> str:
         """The dot-name under which it is written."""
@@ -67,7 +81,10 @@ def draft(context: Context, message: NewMessage, settings: QueueSettings) -> Dra
         limit = min(limit, settings.max_message_bytes)
     if len(message.body) > limit:
         raise MessageTooLarge(len(message.body), limit)
-    header = pack_header(message.content_type, message.attributes)
+    attributes, group = message.attributes, message.group
+    if group is not None or settings.fifo:
+        group, attributes = _grouped(message, settings)
+    header = pack_header(message.content_type, attributes)
     body, packed = message.body, False
     if settings.compression is not None and body and can_carry(message.id):
         smaller = compress(body, settings.compression)
@@ -78,7 +95,25 @@ def draft(context: Context, message: NewMessage, settings: QueueSettings) -> Dra
     )
     delay_ms = round(delay * 1000) if delay else None
     seal = seal_of(body, seal_of(header))
-    return Draft(message_id, header, body, delay_ms, message.id is not None, seal)
+    return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group)
+
+
+def _grouped(message: NewMessage, settings: QueueSettings) -> tuple[str, Mapping[str, str]]:
+    """The group of a message, and its attributes with it. Raises InvalidValue."""
+    group = message.attributes.get(GROUP) if message.group is None else message.group
+    if group is None:
+        raise InvalidValue("group", "is missing: a fifo queue keeps the order within groups")
+    if not isinstance(group, str) or not 1 <= len(group.encode()) <= MAX_GROUP_BYTES:
+        raise InvalidValue("group", f"must be a text of 1 to {MAX_GROUP_BYTES} bytes")
+    if settings.fifo:
+        for field, is_given in (
+            ("id", message.id is not None),
+            ("priority", message.priority != 0),
+            ("delay", bool(message.delay)),
+        ):
+            if is_given:
+                raise InvalidValue(field, "cannot be given in a fifo queue: the order decides")
+    return group, {**message.attributes, GROUP: group}
 
 
 def restored(context: Context, queue: str, message: NewMessage, settings: QueueSettings) -> Draft:

@@ -14,16 +14,19 @@ from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.locks import Reservations
+from ..durability.send_lines import show
 from ..durability.sync import Work
 from ..durability.unfinished import exists, finish
 from ..errors import DuplicateMessage, InvalidValue, NoSuchQueue, Reserved, Unavailable, unavailable
+from ..index import listings
 from ..layout.message import NewMessage
 from ..layout.names import check_queue, siblings
 from ..layout.settings import QueueSettings
-from ..layout.transitions import ACCEPTED, NEW, State
+from ..layout.transitions import ACCEPTED, DEFERRED, DELIVERED, NEW, State
 from ..layout.tree import Tree
+from ..limits.sends import Place, Unsent
 from ..records.journal import Details
-from ..views.counts import Depths
+from ..views.counts import Depths, Uncounted
 from .draft import Draft, drafts
 from .removal import remove_known
 
@@ -72,7 +75,8 @@ def put(
             settings = context.settings_of(queue)
         checked = drafts(context, messages, settings)
         depths.admit(queue, settings.max_depth, len(checked))
-        staging = _Staging(context, queue, collapse, batch or Batch(context.tree))
+        how = Ordered if settings.fifo else Staging
+        staging = how(context, queue, collapse, batch or Batch(context.tree))
         try:
             staging.write_all(checked)
         except BaseException:
@@ -91,7 +95,7 @@ class _Written(NamedTuple):
     inode: int
 
 
-class _Staging:
+class Staging:
     """Messages of one put, written under their dot-names."""
 
     def __init__(self, context: Context, queue: str, collapse: bool, batch: Batch) -> None:
@@ -143,8 +147,7 @@ class _Staging:
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover."""
         try:
-            for written in self._written:
-                self._show_or_collapse(written)
+            self._show_all()
             if not self._tree.has_queue(self._queue):
                 # It was deleted while we synced, and may have purged new/ before this came there.
                 raise NoSuchQueue(self._queue)
@@ -159,12 +162,20 @@ class _Staging:
             (draft.message_id, {"size": draft.size}) for draft, _, _ in self._written
         ]
         self._context.record_all(ACCEPTED, self._queue, accepted)
+        self._report(accepted)
+        return [message_id for message_id, _ in accepted]
+
+    def _show_all(self) -> None:
+        for written in self._written:
+            self._show_or_collapse(written)
+
+    def _report(self, accepted: list[tuple[str, Details]]) -> None:
+        """Tell those who wait for what a mover is about to deliver."""
         if self._context.coming is not None:
             for draft, _, _ in reversed(self._written):
                 if draft.delay_ms is None:
                     self._context.coming.note(self._queue, draft.message_id)
                     break
-        return [message_id for message_id, _ in accepted]
 
     def abandon(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""
@@ -251,6 +262,51 @@ class _Staging:
 
     def _staged_path(self, draft: Draft) -> str:
         return self._tree.folder(NEW, draft.staged(self._queue))
+
+
+class Ordered(Staging):
+    """Messages of one put into a fifo queue: each gets its place, and is delivered by us."""
+
+    _place: Place | None = None
+
+    def write_all(self, drafts: list[Draft]) -> None:
+        try:
+            self._place = self._context.sends.enter(self._queue, len(drafts))
+        except Unsent:
+            if listings.are_allowed():
+                raise
+            raise Uncounted(self._queue) from None  # as where a depth is not known: in a thread
+        self.work.written.append(self._place.path)
+        first = self._place.first
+        super().write_all(
+            [draft.placed(self._queue, first + at) for at, draft in enumerate(drafts)]
+        )
+
+    def abandon(self) -> None:
+        super().abandon()
+        if self._place is not None:
+            self._place.abandon()
+
+    def _show_all(self) -> None:
+        assert self._place is not None
+        self._place.finish(super()._show_all)
+
+    def _show(self, written: _Written) -> None:
+        draft, path, _ = written
+        context = self._context
+        if not show(
+            self._tree, context.stamps, self._queue, draft.message_id, path, context.clock()
+        ):
+            super()._show(written)  # what explains it is the same
+
+    def _report(self, accepted: list[tuple[str, Details]]) -> None:
+        for step, has_delay in ((DELIVERED, False), (DEFERRED, True)):
+            some = [
+                told
+                for told, (draft, _, _) in zip(accepted, self._written, strict=True)
+                if (draft.delay_ms is not None) == has_delay
+            ]
+            self._context.record_all(step, self._queue, some)
 
 
 def _was_removed(draft: Draft) -> Unavailable:

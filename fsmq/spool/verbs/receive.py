@@ -29,17 +29,23 @@ def claim_in(
     count: int = 1,
     visibility: float | None = None,
     room: Room | None = None,
+    whole_groups: bool = False,
 ) -> Steps[Pending[list[Message]]]:
     """Claim up to ``count`` ready messages for ``visibility`` seconds (None: the queue's setting).
 
-    For the rest see `claims_in`.
+    whole_groups: see `claims_of`. For the rest see `claims_in`.
     """
-    claims = yield from claims_in(context, queue, count, visibility, room)
+    claims = yield from claims_in(context, queue, count, visibility, room, whole_groups)
     return Pending(claims.work, claims.give_out, claims.release)
 
 
 def claims_in(
-    context: Context, queue: str, count: int, visibility: float | None, room: Room | None
+    context: Context,
+    queue: str,
+    count: int,
+    visibility: float | None,
+    room: Room | None,
+    whole_groups: bool = False,
 ) -> Steps[Claims]:
     """The same for a caller that looks at the messages before they are given out.
 
@@ -53,7 +59,7 @@ def claims_in(
     check_number("count", count, 1, MAX_CLAIMS)
     claims = Claims(context, queue, room)
     try:
-        yield from claims.take_in(count, visibility)
+        yield from claims.take_in(count, visibility, whole_groups)
     except OSError as error:
         # What was claimed before the fault is given out. A message that could not be read comes
         # back when its timer ends.
@@ -86,14 +92,16 @@ class Claims:
         self._context = context
         self._queue = queue
 
-    def take_in(self, count: int, visibility: float | None) -> Steps[None]:
+    def take_in(
+        self, count: int, visibility: float | None, whole_groups: bool = False
+    ) -> Steps[None]:
         context, queue = self._context, self._queue
         settings = context.settings_of(queue)
         context.ready.set_partitions(queue, settings)
         ids = context.ready.popped(queue, count)
         size = 0
         is_wanted = self._is_found if settings.index else self._is_wanted
-        found = claims_of(context, queue, settings, ids, visibility, is_wanted)
+        found = claims_of(context, queue, settings, ids, visibility, is_wanted, whole_groups)
         with closing(ids), closing(found):
             for claim in found:
                 if claim is None:

@@ -39,8 +39,10 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
     tree = context.tree
     work = Work(folders={tree.folder(NEW), tree.folder(QUEUES, queue)})
     with as_unavailable(f"cannot change a priority in queue {queue!r}"):
-        if context.settings_of(queue).index:
-            raise InvalidValue("priority", "cannot change in a queue with an index")
+        settings = context.settings_of(queue)
+        if settings.index or settings.fifo:
+            kind = "a queue with an index" if settings.index else "a fifo queue"
+            raise InvalidValue("priority", f"cannot change in {kind}")
         deliver_one(context, queue, message_id)  # it may still be new
         new_id = _new_id(context, queue, message_id, priority)
         if new_id == message_id:

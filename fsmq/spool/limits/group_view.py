@@ -1,0 +1,174 @@
+"""The messages of one fifo queue, by their groups: which may be claimed next.
+
+A message may be claimed if none of its group in front of it is hidden; or fewer than may be in
+flight at one time. What is hidden stands in ``delay/``: nothing else says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+
+from ..layout.names import group_hash
+from ..layout.steps import portions
+
+
+class _Group:
+    """The messages of a group. ready: a heap, from which what is gone goes when it comes up.
+
+    turn: groups with a lower one come first.
+    """
+
+    __slots__ = ("hidden", "is_queued", "ready", "turn")
+
+    def __init__(self, turn: int) -> None:
+        self.ready: list[str] = []
+        self.hidden: set[str] = set()
+        self.turn = turn
+        self.is_queued = False
+
+
+class GroupView:
+    """Names that a listing found and events keep. Whoever uses it holds a lock.
+
+    The cost of a step depends on the number of groups and on the depth of one by its logarithm.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._ready: set[str] = set()
+        self._order: list[tuple[int, str, str]] = []  # turn, first message, group
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def load(self, ready: Iterable[str], hidden: Iterable[str], behind: Iterable[str]) -> None:
+        """Replace everything. behind: what came while it was listed, so that older may lack."""
+        turns = {name: group.turn for name, group in self._groups.items()}
+        self._groups, self._ready, self._order = {}, set(), []
+        for portion in portions(ready):
+            for message_id in portion:
+                self._ready.add(message_id)
+                name = group_hash(message_id)
+                self._group(name, turns).ready.append(message_id)
+        for message_id in (*hidden, *behind):
+            self._group(group_hash(message_id), turns).hidden.add(message_id)
+        for name, group in self._groups.items():
+            heapify(group.ready)
+            self._queue(name, group)
+
+    def add(self, message_id: str) -> bool:
+        """Note that a message is ready; whether it was not."""
+        if message_id in self._ready:
+            return False
+        name = group_hash(message_id)
+        group = self._group(name, {})
+        group.hidden.discard(message_id)
+        self._ready.add(message_id)
+        heappush(group.ready, message_id)
+        if group.is_queued and group.ready[0] == message_id:
+            group.is_queued = False  # its place in the order is another one now
+        self._queue(name, group)
+        return True
+
+    def hide(self, message_id: str) -> None:
+        """Note that a message is hidden."""
+        self._ready.discard(message_id)
+        self._group(group_hash(message_id), {}).hidden.add(message_id)
+
+    def discard(self, message_id: str) -> bool:
+        """Note that a message is gone; whether another of its group may be claimed instead."""
+        name = group_hash(message_id)
+        group = self._groups.get(name)
+        self._ready.discard(message_id)
+        if group is None:
+            return False
+        group.hidden.discard(message_id)
+        first = self._first(group)
+        if first is None and not group.hidden:
+            del self._groups[name]
+            return False
+        self._queue(name, group)
+        return first is not None
+
+    def is_hidden(self, message_id: str) -> bool:
+        """Whether a message is noted as hidden."""
+        group = self._groups.get(group_hash(message_id))
+        return group is not None and message_id in group.hidden
+
+    def next(self, most: int, mine: set[str]) -> str | None:
+        """The next message that may be claimed; tell then that it was `served`, or `again`.
+
+        most: how many of a group may be hidden in all. mine: messages that do not count: those
+        that were claimed together with this one.
+        """
+        while self._order:
+            turn, first, name = heappop(self._order)
+            group = self._groups.get(name)
+            if group is None or not group.is_queued or group.turn != turn:
+                continue
+            now_first = self._first(group)
+            if now_first is None:
+                group.is_queued = False
+                continue
+            if now_first != first:
+                heappush(self._order, (turn, now_first, name))
+                continue
+            group.is_queued = False
+            if self._may(group, first, most, mine):
+                self._turn = max(self._turn, turn)
+                return first
+            # What hides it from us will be noted, and brings the group back.
+        return None
+
+    def next_with(self, message_id: str, mine: set[str]) -> str | None:
+        """The next of the group of a message that was claimed, to be claimed with it."""
+        group = self._groups.get(group_hash(message_id))
+        first = None if group is None else self._first(group)
+        if group is None or first is None or not self._may(group, first, 1, mine):
+            return None
+        group.is_queued = False
+        return first
+
+    def served(self, message_id: str) -> None:
+        """Note that a message was claimed: its group goes behind the others."""
+        self.hide(message_id)
+        name = group_hash(message_id)
+        group = self._groups[name]
+        group.turn = self._turn + 1
+        self._queue(name, group)
+
+    def again(self, message_id: str) -> None:
+        """Let the group of a message have its turn once more."""
+        name = group_hash(message_id)
+        group = self._groups.get(name)
+        if group is not None:
+            self._queue(name, group)
+
+    def _may(self, group: _Group, first: str, most: int, mine: set[str]) -> bool:
+        in_front = 0
+        for hidden in group.hidden:
+            if hidden not in mine and (most > 1 or hidden < first):
+                in_front += 1
+                if in_front >= most:
+                    return False
+        return True
+
+    def _first(self, group: _Group) -> str | None:
+        while group.ready and group.ready[0] not in self._ready:
+            heappop(group.ready)
+        return group.ready[0] if group.ready else None
+
+    def _group(self, name: str, turns: dict[str, int]) -> _Group:
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = _Group(turns.get(name, self._turn))
+        return group
+
+    def _queue(self, name: str, group: _Group) -> None:
+        first = self._first(group)
+        if first is not None and not group.is_queued:
+            group.is_queued = True
+            group.turn = max(group.turn, self._turn)
+            heappush(self._order, (group.turn, first, name))

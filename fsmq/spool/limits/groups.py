@@ -1,0 +1,378 @@
+"""Claims from fifo queues: within a group in order, for all processes of all hosts.
+
+Who claims holds the lock of a small file of the queue from the look at what is ready and hidden to
+the renames of the claims. What it sees is exact: events of this host report each rename before it
+returns, and where another host has claimed since, the folders are listed. What leaves ``delay/``
+needs no lock: seen late, it only delays its group.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from ..durability.locks import Lock, lock
+from ..index import listings
+from ..index.events import Event, Kind
+from ..index.ready import Ready
+from ..layout.names import claims_name, is_id, split_entry
+from ..layout.settings import QueueSettings
+from ..layout.throttle import Throttle
+from ..layout.transitions import CONFIG, DELAY, QUEUES, State
+from ..layout.tree import Tree
+from .gate import Scene
+from .group_view import GroupView
+from .in_flight import Unlisted
+
+T = TypeVar("T")
+_BYTES = 64
+# How long a claim waits for those of other processes: where others wait behind it, and elsewhere.
+_PATIENCE_S, _LONG_S = 0.01, 1.0
+_RETRY_S = 0.0002
+# When it is worth another try if it has waited in vain.
+BUSY_S = 0.01
+# How often a queue is listed although events arrive, if nothing can be claimed.
+_DISTRUST = Throttle(0.02, least_s=30.0)
+
+
+class Groups:
+    """The fifo queues from which this process claims. Safe in threads."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.busy: set[str] = set()  # queues of which a claim has waited in vain
+        self._scene = scene
+        self._queues: dict[str, _Queue] = {}
+        self._lock = threading.Lock()
+        self._watching: Ready | None = None
+        self._folder = scene.tree.folder(DELAY)
+        # Events tell of what programs of the same kernel do.
+        self._kernel = _kernel()
+        self._process = uuid4().hex
+
+    def claims(
+        self,
+        queue: str,
+        settings: QueueSettings,
+        make: Callable[[Iterator[str]], Generator[T | None, None, None]],
+        id_of: Callable[[T], str],
+        whole: bool = False,
+    ) -> Generator[T | None, None, None]:
+        """The claims of what may be claimed; None is a rest.
+
+        make: makes them of ids. whole: a claim takes as many of a group as it can, and the others
+        wait until all of these are done. Raises Unlisted, and what ``make`` raises.
+        """
+        turn = Turn(self, self._queue(queue), settings, whole)
+        with closing(turn), closing(make(turn.ids())) as found:
+            for claim in found:
+                if claim is None:
+                    turn.pause()
+                else:
+                    turn.claimed(id_of(claim))
+                yield claim
+
+    def learn(self, queue: str) -> None:
+        """List a queue, in a thread that may do so. Raises OSError."""
+        one = self._queue(queue)
+        if one.enter(_LONG_S):
+            one.leave()
+
+    def _queue(self, queue: str) -> _Queue:
+        ready = self._scene.ready
+        with self._lock:
+            one = self._queues.get(queue)
+            if one is None or one.ready is not ready:
+                who = self._process if ready.polls else self._kernel or self._process
+                one = self._queues[queue] = _Queue(self._scene, queue, who)
+        if not ready.polls:
+            # Not under our lock: events are handed over under a lock of their own. What they tell
+            # of a time before this is no reason to list again.
+            if one.is_new:
+                one.is_new = False
+                ready.refresh()
+            ready.follow(queue, one.on_event)
+            if self._watching is not ready:
+                self._watching = ready
+                ready.listen(self._folder, self._on_event, self._on_loss, of=self)
+        return one
+
+    def _on_event(self, event: Event) -> None:
+        parts = split_entry(event.name)
+        one = self._queues.get(parts[0]) if parts is not None else None
+        if parts is not None and one is not None:
+            one.on_hidden(parts[1], arrived=event.kind is not Kind.LEFT)
+
+    def _on_loss(self) -> None:
+        for one in list(self._queues.values()):
+            one.is_listed = False
+
+
+class _Queue:
+    """One fifo queue as this process sees it.
+
+    who: what stands in the lock's file after a claim of those whose claims this process hears of.
+    """
+
+    def __init__(self, scene: Scene, queue: str, who: str) -> None:
+        self.ready = scene.ready
+        self.queue = queue
+        self.is_listed = False
+        self.is_new = True
+        self.view = GroupView()
+        self._scene = scene
+        self._tree: Tree = scene.tree
+        self._who = who.ljust(_BYTES - 1)[: _BYTES - 1].encode() + b"\n"
+        self._path = scene.tree.folder(CONFIG, claims_name(queue))
+        self._claiming = threading.Lock()  # one claim of this process at a time
+        self._noting = threading.RLock()  # for the view
+        self._held: Lock | None = None
+        self._unsure: set[str] = set()
+        # What events told during a listing, to be applied to its result. None: no listing runs.
+        self._meanwhile: list[tuple[str, str, bool]] | None = None
+        self._polling = Throttle(_DISTRUST.share, scene.ready.poll_interval)
+        self._due = 0.0
+
+    # -- claims ----------------------------------------------------------------------------------
+
+    def enter(self, patience_s: float) -> bool:
+        """Let nobody else claim, and see all that is there; False if others claim for long.
+
+        Raises Unlisted, OSError.
+        """
+        if not self._claiming.acquire(timeout=patience_s):
+            return False
+        try:
+            if not self._lock(patience_s):
+                self._claiming.release()
+                return False
+            self._look()
+        except BaseException:
+            self.leave()
+            raise
+        return True
+
+    def leave(self) -> None:
+        """Let others claim."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.unlock()
+        self._claiming.release()
+
+    def _lock(self, patience_s: float) -> bool:
+        end = time.monotonic() + patience_s
+        while (held := lock(self._tree, self._path, os.O_CREAT)) is None:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_RETRY_S)
+        self._held = held
+        return True
+
+    def _look(self) -> None:
+        assert self._held is not None
+        is_ours = os.pread(self._held.fd, _BYTES, 0) == self._who
+        if not self.ready.polls:
+            self.ready.refresh()
+        if not is_ours or not self.is_listed or (self.ready.polls and self._is_due()):
+            if not listings.are_allowed():
+                raise Unlisted(self.queue)
+            self._list()
+        if not is_ours:
+            # Before the first claim: if we are killed behind it, nobody takes its view for exact.
+            os.pwrite(self._held.fd, self._who, 0)
+        with self._noting:
+            self._resolve()
+
+    def _is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
+    def doubts(self) -> bool:
+        """Whether, since nothing may be claimed, the folders are to be listed again."""
+        return self._is_due() and listings.are_allowed()
+
+    def _list(self) -> None:
+        """List what is ready and hidden, while nobody claims. Raises OSError.
+
+        What was hidden can become ready meanwhile, and is seen by one of the two later listings.
+        What came during the first of the queue may be behind something that this has missed.
+        """
+        started = time.monotonic()
+        with self._noting:
+            self._unsure.clear()
+            self._meanwhile = []
+            self.is_listed = True
+        prefix = self.queue + ":"
+        first = set(self._tree.ready_names(self.queue) or ())
+        names = [n for n in self._tree.names(self._tree.folder(DELAY)) if n.startswith(prefix)]
+        parts = [parts for name in names if (parts := split_entry(name)) is not None]
+        hidden = {parts[1] for parts in parts if parts[0] == self.queue}
+        second = set(self._tree.ready_names(self.queue) or ())
+        with self._noting:
+            self.view.load((first & second) - hidden, hidden, second - first)
+            meanwhile, self._meanwhile = self._meanwhile, None
+            for folder, message_id, arrived in meanwhile or ():
+                self._note(folder, message_id, arrived)
+        if not self.ready.polls:
+            self.ready.refresh()  # since the first listing each change is an event
+        throttle = self._polling if self.ready.polls else _DISTRUST
+        self._due = time.monotonic() + throttle.pause(time.monotonic() - started)
+
+    # -- what is seen ----------------------------------------------------------------------------
+
+    def look_at(self, message_id: str) -> bool:
+        """Note where a message is that could not be claimed; whether it still is ready. OSError."""
+        with self._noting:
+            self._unsure.add(message_id)
+            self._resolve()
+            return not self.view.is_hidden(message_id)
+
+    def on_event(self, event: Event | None) -> None:
+        """An event of the queue's folder; None if events may be missing."""
+        if event is None:
+            self.is_listed = False
+        elif is_id(event.name):
+            with self._noting:
+                self._note(QUEUES, event.name, event.kind is Kind.ARRIVED)
+
+    def on_hidden(self, message_id: str, *, arrived: bool) -> None:
+        """An event of ``delay/``."""
+        opens = 0
+        with self._noting:
+            self._note(DELAY, message_id, arrived)
+            try:
+                opens = 0 if arrived else self._resolve()
+            except OSError:
+                pass  # it is looked at again before the next claim
+        if opens and self.ready.on_arrival is not None:
+            self.ready.on_arrival(self.queue, opens, 0.0)
+
+    def _note(self, folder: str, message_id: str, arrived: bool) -> None:
+        if self._meanwhile is not None:
+            self._meanwhile.append((folder, message_id, arrived))
+        if arrived:
+            self._unsure.discard(message_id)
+            if folder == QUEUES:
+                self.view.add(message_id)
+            else:
+                self.view.hide(message_id)
+        elif folder == DELAY or not self.view.is_hidden(message_id):
+            # It may be on its way to the other folder: its arrival there is an event to come.
+            self.view.hide(message_id)
+            self._unsure.add(message_id)
+
+    def _resolve(self) -> int:
+        """Find out where messages are that left a folder; how many let others be claimed."""
+        opens = 0
+        while self._unsure:
+            message_id = next(iter(self._unsure))
+            there = self._where(message_id)
+            self._unsure.discard(message_id)
+            if there is State.READY:
+                self.view.add(message_id)
+            elif there is State.DELAY:
+                self.view.hide(message_id)
+            else:
+                opens += self.view.discard(message_id)
+        return opens
+
+    def _where(self, message_id: str) -> State | None:
+        # A release can come between two looks, and no claim: so it is seen by one of the three.
+        for state in (State.READY, State.DELAY, State.READY):
+            if self._tree.look(self._tree.path(state, self.queue, message_id)) is not None:
+                return state
+        return None
+
+
+class Turn:
+    """The claims of one call. The lock is held from the first id to the end, or to a rest."""
+
+    def __init__(self, groups: Groups, queue: _Queue, settings: QueueSettings, whole: bool) -> None:
+        self._groups = groups
+        self._queue = queue
+        self._most = settings.max_in_flight_per_group or 1
+        self._whole = whole
+        self._entered = False
+        self._tried: str | None = None
+        self._last: str | None = None  # of those that were claimed
+        self._mine: set[str] = set()
+        self._failed: list[str] = []
+
+    def ids(self) -> Iterator[str]:
+        """Messages that may be claimed, each when the one before was. Raises Unlisted, OSError."""
+        while True:
+            if not self._entered and not self._enter():
+                return
+            self._settle()
+            self._tried = self._next()
+            if self._tried is None:
+                self.pause()
+                return
+            yield self._tried
+
+    def claimed(self, message_id: str) -> None:
+        """It was claimed."""
+        self._tried, self._last = None, message_id
+        self._mine.add(message_id)
+        with self._queue._noting:
+            self._queue.view.served(message_id)
+
+    def pause(self) -> None:
+        """Let others claim."""
+        if self._entered:
+            self._entered = False
+            try:
+                self._settle()
+            finally:
+                with self._queue._noting:
+                    for message_id in self._failed:
+                        self._queue.view.again(message_id)
+                self._failed.clear()
+                self._queue.leave()
+
+    close = pause
+
+    def _enter(self) -> bool:
+        patience = _LONG_S if listings.are_allowed() else _PATIENCE_S
+        try:
+            self._entered = self._queue.enter(patience)
+        except Unlisted:
+            if self._mine:
+                return False
+            raise
+        if self._entered:
+            self._groups.busy.discard(self._queue.queue)
+        else:
+            self._groups.busy.add(self._queue.queue)
+        return self._entered
+
+    def _next(self) -> str | None:
+        queue = self._queue
+        with queue._noting:
+            if self._whole and self._last is not None:
+                found = queue.view.next_with(self._last, self._mine)
+                if found is not None:
+                    return found
+            found = queue.view.next(1 if self._whole else self._most, set())
+        if found is None and not self._mine and not self._failed and queue.doubts():
+            queue._list()
+            with queue._noting:
+                found = queue.view.next(1 if self._whole else self._most, set())
+        return found
+
+    def _settle(self) -> None:
+        """Look what has become of a message that could not be claimed."""
+        tried, self._tried = self._tried, None
+        if tried is not None and self._queue.look_at(tried):
+            self._failed.append(tried)
+
+
+def _kernel() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,76 @@
+"""Renew several claims, each for at least so long; claim what is not claimed any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..context import Context, Pending
+from ..durability.sync import Work
+from ..errors import as_unavailable
+from ..layout.names import check_id, check_queue
+from ..layout.settings import QueueSettings
+from ..layout.transitions import DELAY, NEW, QUEUES, RENEWED
+from .claim import Claim, deadline_of, deliver_one, reclaim
+from .latch import Restamped, restamp
+
+
+def renew_at_least(
+    context: Context, queue: str, message_ids: Sequence[str], visibility: float
+) -> Pending[list[bool]]:
+    """Let claims end ``visibility`` seconds from now or later; for each, whether it is claimed now.
+
+    A later deadline stays. A message that is ready, or new, is claimed. One that is gone is
+    skipped.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable
+    """
+    check_queue(queue)
+    for message_id in message_ids:
+        check_id(queue, message_id)
+    tree = context.tree
+    work = Work()
+    try:
+        with as_unavailable(f"cannot renew in queue {queue!r}"):
+            settings = context.settings_of(queue)
+            deadline_ms = deadline_of(context, settings, visibility)
+            renewed = [
+                _renew_one(context, queue, i, deadline_ms, work, settings) for i in message_ids
+            ]
+    except BaseException:
+        work.close()
+        raise
+    if work.files or work.closed:
+        work.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
+
+    def finish() -> list[bool]:
+        claim_ms = deadline_ms - context.now_ms()
+        for message_id, is_renewed in zip(message_ids, renewed, strict=True):
+            if is_renewed:
+                context.record(RENEWED, queue, message_id, claim_ms=claim_ms)
+        return renewed
+
+    return Pending(work, finish)
+
+
+def _renew_one(
+    context: Context,
+    queue: str,
+    message_id: str,
+    deadline_ms: int,
+    work: Work,
+    settings: QueueSettings,
+) -> bool:
+    held: Restamped | Claim | None
+    # One that ends late enough is synced too: the process that claimed it may not have done so.
+    held = restamp(context, queue, message_id, deadline_ms, later_only=True)
+    if held is None and not settings.fifo:
+        # It may still be new: then we do the mover's work for it.
+        deliver_one(context, queue, message_id)
+        held = reclaim(context, queue, message_id, deadline_ms)
+    if held is None:
+        held = restamp(context, queue, message_id, deadline_ms, later_only=True)
+    if held is None:
+        return False
+    work.files.append(held.fd)
+    return True

@@ -1,0 +1,175 @@
+"""Groups over HTTP: three processes on two hosts, senders and workers at each, and a checker."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fsmq.client.client import Client
+from fsmq.spool.claimed import Claimed
+from tests.harness.suite import Suite
+from tests.http.helpers import Wire
+
+QUEUE = "orders"
+GROUPS = "abcdefgh"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Suite]]:
+    """Two processes on a host where file events arrive, and one on a host that lists folders."""
+    folder: Path = tmp_path_factory.mktemp("hosts")
+    with ExitStack() as stack:
+        suites = [
+            stack.enter_context(
+                Suite(
+                    folder / "mq",
+                    mq_options=[f"--node={node}", f"--watch={watch}", "--poll-interval=0.02"],
+                    mover=node == "one",
+                    reaper=node == "one",
+                    logs=folder / f"{node}-logs",
+                )
+            )
+            for node, watch in (("one", "events"), ("one-b", "events"), ("two", "poll"))
+        ]
+        with Wire(suites[0].url) as wire:
+            assert wire.ask("PUT", f"/{QUEUE}?fifo=true").status == 201
+        yield suites
+
+
+class Held(NamedTuple):
+    """A claim as its holder saw it. until: when it said that it is done with it."""
+
+    sequence: int
+    since: float
+    until: float
+    acked: bool
+
+
+class Story:
+    """What senders and workers did. left: what is not acknowledged yet."""
+
+    def __init__(self, each: int, senders: int) -> None:
+        self.each = each
+        self.sent: dict[str, dict[int, str]] = {group: {} for group in GROUPS}
+        self.held: dict[str, list[Held]] = defaultdict(list)
+        self.left = {
+            json.dumps([group, sender, number])
+            for group in GROUPS
+            for sender in range(senders)
+            for number in range(each)
+        }
+        self.done = threading.Event()
+        self._dice = random.Random(7)
+        self._lock = threading.Lock()
+
+    def send(self, suite: Suite, sender: int) -> None:
+        with Client(suite.url) as client:
+            for number in range(self.each):
+                for group in GROUPS:
+                    body = json.dumps([group, sender, number])
+                    message_id = client.queue(QUEUE).put(body, group=group)
+                    with self._lock:
+                        self.sent[group][sequence_of(message_id)] = body
+
+    def work(self, suite: Suite) -> None:
+        with Client(suite.url) as client:
+            while not self.done.is_set():
+                for message in client.queue(QUEUE).claim(self._dice.randint(1, 4), wait=1.0):
+                    self._settle(message, time.monotonic())
+
+    def _settle(self, message: Claimed, since: float) -> None:
+        assert message.group is not None
+        assert message.sequence is not None
+        acks, until = self._dice.random() > 0.05, time.monotonic()
+        with self._lock:
+            self.held[message.group].append(Held(message.sequence, since, until, acks))
+        if acks:
+            message.ack()
+            with self._lock:
+                self.left.discard(message.body.decode())
+                if not self.left:
+                    self.done.set()
+        else:
+            message.release()
+
+
+def test_order_over_three_processes(hosts: list[Suite]) -> None:
+    """Workers acknowledge and release; each group is done in its order, by one at a time."""
+    senders = 2 * len(hosts)
+    story = Story(12, senders)
+    threads = [
+        *(threading.Thread(target=story.send, args=(hosts[n % 3], n)) for n in range(senders)),
+        *(threading.Thread(target=story.work, args=(hosts[n % 3],)) for n in range(6)),
+    ]
+    for thread in threads:
+        thread.start()
+    is_done = story.done.wait(120)
+    story.done.set()
+    for thread in threads:
+        thread.join()
+    assert is_done, sorted(story.left)[:5]
+    for group in GROUPS:
+        check(story.held[group], story.sent[group])
+
+
+def check(held: list[Held], sent: dict[int, str]) -> None:
+    """Nothing lost, nothing twice, in order, one at a time."""
+    acked = [one.sequence for one in sorted(held, key=lambda one: one.since) if one.acked]
+    assert acked == sorted(sent)
+    order = sorted(held, key=lambda one: one.since)
+    for before, after in pairwise(order):
+        assert before.until <= after.since
+        assert before.sequence <= after.sequence
+    # Each sender's messages are in the order in which it sent them.
+    last: dict[int, int] = defaultdict(lambda: -1)
+    for sequence in acked:
+        _, sender, number = json.loads(sent[sequence])
+        assert number == last[sender] + 1
+        last[sender] = number
+
+
+def sequence_of(message_id: str) -> int:
+    return int(message_id[:8] + message_id[9:13] + message_id[15:18], 16)
+
+
+def test_one_who_waits_gets_the_next_of_a_group_at_once(hosts: list[Suite]) -> None:
+    with Client(hosts[0].url) as client, Client(hosts[1].url) as other:
+        client.create_queue("calls", fifo=True)
+        queue = client.queue("calls")
+        for number in range(2):
+            queue.put(str(number), group="g")
+        [message] = queue.claim(wait=30)
+        found: list[bytes] = []
+
+        def wait() -> None:
+            found.extend(m.body for m in other.queue("calls").claim(wait=60))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        waiting.join(0.5)
+        assert not found
+        message.ack()
+        waiting.join()
+        assert found == [b"1"]
+
+
+def test_a_batch_keeps_its_order_and_names_what_lacks_a_group(hosts: list[Suite]) -> None:
+    with Wire(hosts[0].url) as wire:
+        many = [{"body": "1", "group": "z"}, {"body": "2"}]
+        answer = wire.ask("POST", f"/{QUEUE}/batch", body=json.dumps(many).encode())
+        assert (answer.status, answer.json["field"], answer.json["index"]) == (400, "group", 1)
+        assert wire.ask("POST", f"/{QUEUE}/messages", body=b"x").status == 400
+        assert wire.ask("POST", f"/{QUEUE}/messages?group=%F0%9F%90%A2", body=b"x").status == 201
+        answer = wire.ask("GET", f"/{QUEUE}/messages?count=1&wait=5")
+        [message] = answer.json["messages"]
+        assert message["attributes"]["fsmq.group"] == "\N{TURTLE}"

@@ -1,0 +1,248 @@
+"""Groups of fifo queues: order, one at a time, whoever claims, and after whatever happens."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool.layout.uuids import group_bits
+
+QUEUE = "orders"
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    with Spool(tmp_path / "spool", sync="none") as spool:
+        spool.create_queue(QUEUE, fifo=True)
+        yield spool
+
+
+@pytest.fixture
+def queue(spool: Spool) -> Queue:
+    return spool.queue(QUEUE)
+
+
+def bodies(messages: list[Message]) -> list[str]:
+    return [m.body.decode() for m in messages]
+
+
+def put(queue: Queue, *texts: str) -> list[str]:
+    """Put texts, whose first letter is the group."""
+    return queue.put_many([NewMessage(text.encode(), group=text[0]) for text in texts])
+
+
+def test_a_group_has_one_message_in_flight(queue: Queue) -> None:
+    put(queue, "a1", "a2", "b1", "a3", "b2")
+    first = queue.claim(10)
+    assert bodies(list(first)) == ["a1", "b1"]
+    assert queue.claim(10) == []
+    first[0].ack()
+    assert bodies(list(queue.claim(10))) == ["a2"]
+
+
+def test_a_message_says_its_group_and_its_place(queue: Queue) -> None:
+    ids = put(queue, "a1", "b1", "a2")
+    claimed = queue.claim(10)
+    assert [message.group for message in claimed] == ["a", "b"]
+    first, second = (message.sequence for message in claimed)
+    assert first is not None
+    assert second == first + 1
+    assert ids[0][19:36] == ids[2][19:36] != ids[1][19:36]
+    assert ids[0][19:36].replace("-", "") == group_bits(QUEUE, "a")
+
+
+def test_a_released_message_comes_before_those_behind_it(queue: Queue) -> None:
+    put(queue, "a1", "a2")
+    [claimed] = queue.claim()
+    claimed.release()
+    assert bodies(list(queue.claim(2))) == ["a1"]
+
+
+def test_a_message_that_was_released_for_later_holds_its_group_up(queue: Queue) -> None:
+    put(queue, "a1", "a2", "b1")
+    [claimed] = queue.claim()
+    claimed.release(delay=60)
+    assert bodies(list(queue.claim(10))) == ["b1"]
+
+
+def test_a_deadline_brings_the_same_message_again(queue: Queue) -> None:
+    put(queue, "a1", "a2")
+    queue.claim(visibility=0.05)
+    assert bodies(list(queue.claim(10, wait=30))) == ["a1"]
+
+
+def test_several_of_a_group_may_be_in_flight_where_that_is_set(queue: Queue) -> None:
+    queue.configure(max_in_flight_per_group=2)
+    put(queue, "a1", "a2", "a3")
+    first = queue.claim(10)
+    assert bodies(list(first)) == ["a1", "a2"]
+    first[1].ack()
+    assert bodies(list(queue.claim(10))) == ["a3"]
+
+
+def test_a_whole_group_is_claimed_together(spool: Spool, queue: Queue) -> None:
+    put(queue, "a1", "b1", "a2", "a3")
+
+    def claim(count: int) -> list[str]:
+        pending = spool.unsynced.claim(QUEUE, count, whole_groups=True)
+        return [message.id for message in spool.complete(pending)]
+
+    together = claim(2)
+    assert len(together) == 2
+    assert len(claim(10)) == 1  # b's: two of a are hidden
+    queue.ack(together[0])
+    assert claim(10) == []
+    queue.ack(together[1])
+    assert len(claim(10)) == 1
+
+
+def test_groups_are_served_in_turn(queue: Queue) -> None:
+    put(queue, *(f"a{n}" for n in range(5)), "b0", "c0", "b1")
+    served = []
+    while claimed := queue.claim():
+        served += bodies(list(claimed))
+        claimed[0].ack()
+    assert served[:3] == ["a0", "b0", "c0"]
+    assert [text for text in served if text[0] == "a"] == [f"a{n}" for n in range(5)]
+
+
+def test_a_post_needs_a_group_and_the_order_decides(queue: Queue) -> None:
+    for given in ({}, {"group": ""}, {"group": "g" * 257}):
+        with pytest.raises(InvalidValue, match="group"):
+            queue.put("x", **given)  # type: ignore[arg-type]
+    for field, value in (("id", "mine"), ("priority", 3), ("delay", 2.0)):
+        with pytest.raises(InvalidValue, match=field):
+            queue.put("x", group="g", **{field: value})  # type: ignore[arg-type]
+
+
+def test_what_would_change_the_order_is_refused(queue: Queue) -> None:
+    [message_id] = put(queue, "a1")
+    with pytest.raises(InvalidValue, match="fifo"):
+        queue.set_priority(message_id, 3)
+
+
+def test_a_standard_queue_only_keeps_the_group(spool: Spool) -> None:
+    queue = spool.queue("jobs", create=True)
+    queue.put_many([NewMessage(b"1", group="g"), NewMessage(b"2", group="g")])
+    assert [message.group for message in queue.claim(10)] == ["g", "g"]
+
+
+def test_fifo_is_fixed_when_the_queue_is_created(spool: Spool, queue: Queue) -> None:
+    with pytest.raises(InvalidValue, match="fifo"):
+        queue.configure(fifo=False)
+    spool.queue("jobs", create=True)
+    with pytest.raises(InvalidValue, match="fifo"):
+        spool.create_queue("jobs", fifo=True)
+    with pytest.raises(InvalidValue, match="fifo"):
+        spool.create_queue("both", fifo=True, index=True)
+    assert spool.create_queue(QUEUE, fifo=True) is False
+
+
+def test_a_claim_that_ended_is_not_renewed_by_claiming_again(queue: Queue) -> None:
+    put(queue, "a1", "a2")
+    [claimed] = queue.claim()
+    queue.release(claimed.id)
+    with pytest.raises(NoSuchMessage):
+        queue.renew(claimed.id)
+
+
+def test_a_clock_that_goes_back_does_not_change_the_order(tmp_path: Path) -> None:
+    now = [time.time()]
+    with Spool(tmp_path / "spool", sync="none", clock=lambda: now[0]) as spool:
+        spool.create_queue(QUEUE, fifo=True)
+        queue = spool.queue(QUEUE)
+        ids = put(queue, "a1")
+        now[0] -= 3600
+        ids += put(queue, "a2")
+        with Spool(tmp_path / "spool", sync="none", clock=lambda: now[0]) as other:
+            ids += put(other.queue(QUEUE), "a3")
+    assert ids == sorted(ids)
+
+
+@pytest.mark.parametrize("watch", ["events", "poll"])
+def test_two_processes_see_each_others_claims(tmp_path: Path, watch: str) -> None:
+    """Each opening has an index and events, or listings, of its own, as a host has."""
+    root = tmp_path / "spool"
+    with (
+        Spool(root, sync="none", watch=watch) as here,  # type: ignore[arg-type]
+        Spool(root, sync="none", watch="poll", poll_interval=0.01) as there,
+    ):
+        here.create_queue(QUEUE, fifo=True)
+        one, two = here.queue(QUEUE), there.queue(QUEUE)
+        put(one, *(f"{group}{n}" for n in range(4) for group in "abc"))
+        seen: list[str] = []
+        while claimed := [*one.claim(2, wait=0.2), *two.claim(2, wait=0.2)]:
+            assert len({message.group for message in claimed}) == len(claimed)
+            seen += bodies(list(claimed))
+            for message in claimed:
+                message.ack()
+        for group in "abc":
+            assert [text for text in seen if text[0] == group] == [f"{group}{n}" for n in range(4)]
+
+
+def test_a_sender_that_died_leaves_no_gap_for_the_next(spool: Spool, queue: Queue) -> None:
+    """What it had made durable comes first, in its order, though nobody was told of it."""
+    root = spool.tree.root
+    child = os.fork()
+    if not child:
+        with Spool(root, sync="none", delivers=False) as dying:
+            dying.unsynced.put(QUEUE, [NewMessage(b"a1", group="a"), NewMessage(b"a2", group="a")])
+            os._exit(0)
+    os.waitpid(child, 0)
+    put(queue, "a3")
+    seen = []
+    while claimed := queue.claim():
+        seen += bodies(list(claimed))
+        claimed[0].ack()
+    assert seen == ["a1", "a2", "a3"]
+
+
+def test_what_a_sender_left_comes_out_without_another_send(spool: Spool, queue: Queue) -> None:
+    root = spool.tree.root
+    child = os.fork()
+    if not child:
+        with Spool(root, sync="none", delivers=False) as dying:
+            dying.unsynced.put(QUEUE, [NewMessage(b"a1", group="a")])
+            os._exit(0)
+    os.waitpid(child, 0)
+    with Spool(root, sync="none") as later:
+        assert bodies(list(later.queue(QUEUE).claim(10))) == ["a1"]
+
+
+def test_puts_that_become_durable_in_another_order_are_shown_in_theirs(
+    spool: Spool, queue: Queue
+) -> None:
+    first = spool.unsynced.put(QUEUE, [NewMessage(b"a1", group="a")])
+    second = spool.unsynced.put(QUEUE, [NewMessage(b"a2", group="a")])
+    spool.complete(second)
+    assert queue.claim(10) == []
+    spool.complete(first)
+    assert bodies(list(queue.claim(10))) == ["a1"]
+
+
+def test_a_put_that_failed_lets_those_behind_it_go_on(spool: Spool, queue: Queue) -> None:
+    first = spool.unsynced.put(QUEUE, [NewMessage(b"a1", group="a")])
+    second = spool.unsynced.put(QUEUE, [NewMessage(b"a2", group="a")])
+    spool.complete(second)
+    first.work.close()
+    first.abandon()
+    assert bodies(list(queue.claim(10))) == ["a2"]
+    assert os.listdir(spool.tree.root / "new") == []
+
+
+def test_purge_and_deletion_end_what_a_group_waits_for(spool: Spool, queue: Queue) -> None:
+    put(queue, "a1", "a2")
+    queue.claim()
+    queue.purge()
+    put(queue, "a3")
+    assert bodies(list(queue.claim(10))) == ["a3"]
+    queue.delete()
+    spool.create_queue(QUEUE, fifo=True)
+    put(queue, "a4")
+    assert bodies(list(queue.claim(10))) == ["a4"]
+    assert not [name for name in os.listdir(spool.tree.root / "config") if "limits" in name]
