@@ -15,7 +15,7 @@ from .filled import fill, write_history
 DOCS = HOME / "docs"
 # Each picture: its page, whether it is light or dark, and how high it is.
 PICTURES = {
-    "queues": ("", "light", 420),
+    "queues": ("", "light", 500),
     "queue": ("q/jobs", "dark", 1010),
     "message": ("q/jobs/m/{message}", "light", 760),
 }
