@@ -8,6 +8,7 @@ rendering.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -31,13 +32,16 @@ MAX_STREAMS, MAX_STREAMS_PER_KEY = 64, 8
 _MOST_S = 600.0
 _PING_S = 15.0
 _RETRY_S = 10
+_LINE_END = re.compile(r"\r\n|\r|\n")
+# Who takes no byte for so long is gone.
+_TAKEN_S = 60.0
 _MEDIA = "text/event-stream"
 _PARTIAL = '<hx-partial hx-target="#{}" hx-swap="innerMorph">{}</hx-partial>'
 
 
 class _Rendered(NamedTuple):
     until: float  # monotonic seconds
-    text: asyncio.Future[str]
+    event: asyncio.Future[bytes]
 
 
 class Streams:
@@ -110,25 +114,27 @@ class Streams:
         render: Render,
     ) -> None:
         end = time.monotonic() + _MOST_S
-        sent = ""
+        sent = b""
         while time.monotonic() < end and not visit.identity.stale and response.is_connected():
-            text = await self._shared(key, render)
-            if text != sent:
-                await response.send(text)
-                sent = text
+            event = await self._shared(key, render)
+            if event != sent:
+                # Written once for all who look, and not once for each, as `send` does.
+                async with asyncio.timeout(_TAKEN_S):
+                    await response.write(event)
+                sent = event
             with suppress(TimeoutError):
                 await asyncio.wait_for(visit.service.ended.wait(), EVERY_S)
                 return
 
-    async def _shared(self, key: tuple[str, str], render: Render) -> str:
+    async def _shared(self, key: tuple[str, str], render: Render) -> bytes:
         now = time.monotonic()
         known = self._rendered.get(key)
         if known is None or now >= known.until:
             self._rendered = {k: one for k, one in self._rendered.items() if one.until > now}
             # A little less than a round, so that everyone's next one finds a new rendering.
-            known = _Rendered(now + 0.9 * EVERY_S, asyncio.ensure_future(render()))
+            known = _Rendered(now + 0.9 * EVERY_S, asyncio.ensure_future(_event(render)))
             self._rendered[key] = known
-        return await asyncio.shield(known.text)
+        return await asyncio.shield(known.event)
 
     @contextmanager
     def _counted(self, visit: Visit) -> Iterator[None]:
@@ -146,3 +152,9 @@ class Streams:
 
     def _report(self, visit: Visit) -> None:
         visit.spool.context.metrics.set(("ui_streams",), len(self))
+
+
+async def _event(render: Render) -> bytes:
+    """What is rendered, as an event of a stream (WHATWG HTML, section 9.2)."""
+    text = await render()
+    return "".join(f"data: {line}\n" for line in _LINE_END.split(text)).encode() + b"\n"
