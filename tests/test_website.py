@@ -54,8 +54,8 @@ def test_the_drawing_has_every_transition() -> None:
         for name, value in vars(transitions).items()
         if isinstance(value, transitions.Transition)
     }
-    # Moves to another queue (also pulls) are not drawn; a put, a renewal and a reap are no rename
-    # from a state to another. Where only the reason differs one arrow is drawn for all.
+    # Moves to another queue (also pulls) and to another priority are not drawn; a put, a renewal
+    # and a reap are no rename from a state to another. Where only the reason differs one arrow is drawn for all.
     same = {"ripen": "redeliver", "expire": "remove", "purge": "remove", "postpone": "claim"}
     steps = {same.get(s, s) for s in steps}
-    assert verbs == (steps - {"move", "pull"}) | {"put", "renew", "reap"}
+    assert verbs == (steps - {"move", "pull", "reprioritize"}) | {"put", "renew", "reap"}

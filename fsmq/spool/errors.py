@@ -29,6 +29,7 @@ The tree, with those of the client and of other modules::
       · LogFull
       · QueueFull
       · Unlisted  [fsmq.spool.limits.in_flight]
+      · Unsent  [fsmq.spool.limits.sends]
     · Uncounted  [fsmq.spool.views.counts]
     · UnexpectedAnswer  [fsmq.client.errors]
     · UnusableSpool

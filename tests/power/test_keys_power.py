@@ -23,6 +23,7 @@ from tests.power.verbs import OverHttp, Refused
 
 JOBS = "jobs"
 CLIENTS, ROUNDS, LOAD_S = 3, 3, 0.4
+REST_S = 2.0
 
 
 class Poster:
@@ -133,9 +134,10 @@ def replay(verbs: OverHttp, tried: dict[str, bytes], ids: dict[str, str]) -> Non
 
 
 def inspect(root: Path, tried: dict[str, bytes], ids: dict[str, str]) -> None:
+    found = []
     with Spool(root) as spool:
-        found = []
-        while messages := spool.queue(JOBS).claim(1000):
+        # A name that is not ours rests in new/ for a moment before it is delivered.
+        while messages := spool.queue(JOBS).claim(1000, wait=REST_S):
             found += [(message.id, message.body) for message in messages]
     assert sorted(found) == sorted((ids[key], body) for key, body in tried.items())
     findings = check(root, offline=True).findings

@@ -1,4 +1,7 @@
-"""Fixtures of the tests of pages: one browser for all of them."""
+"""Fixtures of the tests of pages: one browser for each file of them.
+
+As long as it runs there is an event loop in this thread, which others could not bear.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from tests.harness.suite import Suite
 from .browser import Tab, chromium, window
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """The browser; it takes a second to start."""
     with chromium() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def windows(browser: Any) -> dict[str, Any]:
     """Windows that are open, by their options: a new one would load and parse all files again."""
     return {}
