@@ -55,7 +55,8 @@ def test_the_drawing_has_every_transition() -> None:
         if isinstance(value, transitions.Transition)
     }
     # Moves to another queue (also pulls) and to another priority are not drawn; a put, a renewal
-    # and a reap are no rename from a state to another. Where only the reason differs one arrow is drawn for all.
+    # and a reap are no rename from a state to another. Where only the reason differs one arrow is
+    # drawn for all.
     same = {"ripen": "redeliver", "expire": "remove", "purge": "remove", "postpone": "claim"}
     steps = {same.get(s, s) for s in steps}
     assert verbs == (steps - {"move", "pull", "reprioritize"}) | {"put", "renew", "reap"}
