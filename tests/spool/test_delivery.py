@@ -17,6 +17,8 @@ import pytest
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.mover.delivery import Delivery
+from fsmq.spool.verbs import dedup
+from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, tree_of
 
@@ -168,6 +170,33 @@ def test_a_foreign_time_in_new_brings_nothing_to_the_dead_letters(
     assert [m.deliveries for m in jobs.peek(state="new")] == [0]
     [message] = jobs.claim()
     assert (message.id, message.deliveries) == ("by-hand", 1)
+
+
+def test_nor_by_a_verb_that_delivers_it_itself(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock
+) -> None:
+    message_id = jobs.put(b"x")
+    chance = spool.context.stamps.encode(message_id, int(clock.now * 1000) - 1, 50)
+    os.utime(root / "new" / f"jobs:{message_id}", ns=(chance, chance))
+    jobs.set_priority(message_id, 5)
+    [message] = jobs.claim()
+    assert message.deliveries == 1
+
+
+def test_nor_by_the_id_that_a_dedup_queue_gives_it(
+    spool: Spool, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for queue in (read_side("d"), write_side("d")):
+        spool.create_queue(queue)
+    spool.complete(dedup.send(spool.context, spool.depths, "d", [b"x"]))
+    [sent] = (root / "new").iterdir()
+    unlucky = uuid7()
+    chance = spool.context.stamps.encode(unlucky, int(clock.now * 1000) - 1, 50)
+    os.utime(sent, ns=(chance, chance))
+    monkeypatch.setattr(dedup, "uuid7", iter([unlucky, uuid7()]).__next__)
+    spool.deliver()
+    [message] = spool.complete(dedup.poll(spool.context, "d", 1, 10))
+    assert message.deliveries == 1
 
 
 def test_messages_of_a_missing_queue_wait_until_it_is_made(spool: Spool, root: Path) -> None:

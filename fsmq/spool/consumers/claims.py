@@ -20,7 +20,8 @@ from ..layout.settings import check_number
 from ..layout.stamps import MAX_COUNT
 from ..layout.transitions import CLAIMED, DELAY, NEW, QUEUES, RELEASED, RENEWED, State
 from ..records.journal import Details
-from ..verbs.claim import Claim, claim_one, claims_of, deadline_of, deliver_one
+from ..verbs.claim import Claim, claim_one, claims_of, deadline_of
+from ..verbs.deliver import deliver_one
 from ..verbs.latch import PATIENCE_S, latch, latch_patiently
 from ..verbs.release import release_uncounted
 from .window import Window

@@ -18,6 +18,7 @@ from ..layout.throttle import Throttle
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..records.journal import Details
 from ..staging.abandoned import Abandoned
+from ..verbs.deliver import is_delayed
 from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
 from .undeliverable import Undeliverable
 
@@ -223,7 +224,7 @@ class FromNew:
         if known.expires_s is not None and known.expires_s <= self._context.clock():
             self._context.make(EXPIRE_NEW, queue, message_id, size=found.st_size)
             return False
-        if self._runs_ahead(path, message_id, found.st_mtime_ns):
+        if is_delayed(self._context, path, message_id, found.st_mtime_ns):
             return self._defer(queue, message_id)
         try:
             if self._move(path, queue, message_id, found.st_size):
@@ -259,19 +260,6 @@ class FromNew:
         delivered, self._delivered = self._delivered, {}
         for queue, messages in delivered.items():
             self._context.record_all(DELIVER.step, queue, messages)
-
-    def _runs_ahead(self, path: str, message_id: str, mtime_ns: int) -> bool:
-        """Whether a delay was asked for that is not over."""
-        stamp = self._context.stamps.decode(message_id, mtime_ns)
-        if stamp is None:
-            return False
-        if stamp.deliveries:
-            # Nothing in new/ has been delivered: a foreign mtime that verifies by chance. Its
-            # count must not bring the message to the dead-letter queue.
-            now_ms = self._context.now_ms()
-            self._tree.stamp(path, self._context.stamps.encode(message_id, now_ms, 0))
-            return False
-        return stamp.deadline_ms > self._context.now_ms()
 
     def _defer(self, queue: str, message_id: str) -> bool:
         try:

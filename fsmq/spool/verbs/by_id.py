@@ -39,7 +39,8 @@ from ..layout.transitions import (
 from ..layout.tree import STRAY
 from ..views.look import look
 from ..views.reading import UNLIMITED, read
-from .claim import claim_one, deadline_of, deliver_one
+from .claim import claim_one, deadline_of
+from .deliver import deliver_one
 from .latch import Latched, latch_patiently, restamp
 from .release import release, release_uncounted
 from .removal import remove_from, remove_one

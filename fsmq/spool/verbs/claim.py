@@ -23,9 +23,7 @@ from ..layout.stamps import MAX_COUNT, Stamp
 from ..layout.steps import FEW
 from ..layout.transitions import (
     CLAIM,
-    DEFER,
     DELAY,
-    DELIVER,
     EXPIRE_READY,
     QUEUES,
     RENEWED,
@@ -195,21 +193,6 @@ def renew(
         return Renewal(until_ms / 1000, name)
 
     return Pending(work, finish)
-
-
-def deliver_one(context: Context, queue: str, message_id: str) -> None:
-    """Deliver one message of ``new/``, as the mover will do."""
-    tree = context.tree
-    found = tree.look(tree.path(State.NEW, queue, message_id))
-    if found is None:
-        return
-    stamp = context.stamps.decode(message_id, found.st_mtime_ns)
-    # A message in new/ was never claimed, so digits that look like a count are none.
-    is_delayed = stamp is not None and not stamp.deliveries and stamp.deadline_ms > context.now_ms()
-    try:
-        context.make(DEFER if is_delayed else DELIVER, queue, message_id)
-    except FileExistsError:
-        return
 
 
 def deadline_of(context: Context, settings: QueueSettings, visibility: float | None) -> int:

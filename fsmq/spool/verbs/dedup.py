@@ -22,13 +22,14 @@ from ..errors import NoRoom, as_unavailable, unavailable
 from ..layout.message import Message, NewMessage
 from ..layout.names import MAX_QUEUE_BYTES
 from ..layout.steps import FEW, Steps, finish
-from ..layout.transitions import DELIVER, NEW, PULL, QUEUES, State
+from ..layout.transitions import NEW, PULL, QUEUES, State
 from ..layout.uuids import uuid7
 from ..views import browse
 from ..views.counts import Depths
 from ..views.look import Page
 from ..views.reading import Room
 from . import put, receive
+from .deliver import deliver_one
 from .put import Batch
 
 _WRITE, _READ = "__dedupq_write:", "__dedupq_read:"
@@ -142,7 +143,7 @@ def peek(
         with as_unavailable(f"cannot look into dedup queue {name!r}"):
             if not page.is_full:
                 for message_id in browse.ids(context, write, State.NEW)[:limit]:
-                    _deliver(context, write, message_id)
+                    deliver_one(context, write, message_id)
             while not page.is_full and (pulled := finish(_pull(context, name, 1, work))):
                 for message_id in pulled:
                     page.look(context, read, message_id, State.READY)
@@ -173,16 +174,18 @@ def _pull(context: Context, name: str, count: int, work: Work) -> Steps[set[str]
 
 
 def _pull_one(context: Context, write: str, old: str, read: str) -> str | None:
-    new = uuid7()
     try:
+        new = _new_id(context, context.tree.path(State.READY, write, old))
         return new if context.make(PULL, write, old, read, new) else None
     except OSError:
         context.ready.set_apart(write, old)
         raise
 
 
-def _deliver(context: Context, queue: str, message_id: str) -> None:
-    try:
-        context.make(DELIVER, queue, message_id)
-    except FileExistsError:
-        pass  # an equal message is ready there
+def _new_id(context: Context, path: str) -> str:
+    """An id with which the file's time is no stamp by chance: nobody has claimed it yet."""
+    found = context.tree.stat(path)
+    while True:
+        new = uuid7()
+        if found is None or not context.stamps.deliveries(new, found.st_mtime_ns):
+            return new

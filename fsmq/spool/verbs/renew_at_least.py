@@ -10,7 +10,8 @@ from ..errors import as_unavailable
 from ..layout.names import check_id, check_queue
 from ..layout.settings import QueueSettings
 from ..layout.transitions import DELAY, NEW, QUEUES, RENEWED
-from .claim import Claim, deadline_of, deliver_one, reclaim
+from .claim import Claim, deadline_of, reclaim
+from .deliver import deliver_one
 from .latch import Restamped, restamp
 
 

@@ -19,7 +19,7 @@ from ..layout.names import (
 )
 from ..layout.settings import check_number
 from ..layout.transitions import NEW, QUEUES, REPRIORITIZE, State
-from .claim import deliver_one
+from .deliver import deliver_one
 from .latch import Latched, latch_patiently
 
 _PATIENCE_S = 1.0
