@@ -82,6 +82,8 @@ def test_columns_stay_where_they_are(open_tab: OpenTab, filled: Filled) -> None:
     tab = open_tab(filled.suite)
     places = "[...document.querySelectorAll('.queues thead th')].map(c => c.offsetLeft)"
     tab.open()
+    tab.page.wait_for_load_state("load")  # with its styles
+    tab.page.locator("tr", has_text="reports").wait_for()
     before = tab.page.evaluate(places)
     api = Api(filled.suite)
     with Spool(filled.suite.root, sync="none") as spool:
