@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -60,7 +61,7 @@ class Source(Protocol):
         """Give back what the source itself has opened."""
 
 
-class ThreadedSource:
+class ThreadedSource(ABC):
     """What sources of the library share: threads, since verbs wait for the disk."""
 
     def __init__(self, concurrency: int) -> None:
@@ -76,8 +77,9 @@ class ThreadedSource:
         await self._removals.close()
         await asyncio.to_thread(self._threads.shutdown)
 
+    @abstractmethod
     async def _remove(self, messages: list[Any]) -> Sequence[object] | None:
-        raise NotImplementedError
+        """Remove what was worked on; what became of each; None: all are removed."""
 
     async def _persist(self, patience: float, verb: Callable[..., T], *of: Any) -> T:
         end = time.monotonic() + patience
