@@ -1,4 +1,4 @@
-"""Deliver: what a message of ``new/`` may come to, for the mover and for verbs that do not wait for it."""
+"""Deliver: what becomes of a message of ``new/``, for the mover and for verbs that do not wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def deliver_one(context: Context, queue: str, message_id: str) -> None:
 def is_delayed(context: Context, path: str, message_id: str, mtime_ns: int) -> bool:
     """Whether a delay was asked for a message of ``new/`` that is not over.
 
-    Nothing in ``new/`` has been delivered: a count there is that of a foreign time which verifies by
+    Nothing in ``new/`` has been delivered: a count there is that of a foreign time that verifies by
     chance. It is set to 0, because it must not bring the message to the dead letters.
 
     Raises:
