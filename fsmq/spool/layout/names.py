@@ -37,8 +37,8 @@ _our_id = re.compile(
     r"(?:\.x(?P<expires>[0-9a-f]{1,10}))?(?P<headed>\.h)?(?P<packed>\.z)?"
 )
 _UUID_LENGTH = 36
-# What most names of ours have behind the UUID, and which flags of `Facts` that is.
-_FLAGS = {"": (False, False), ".h": (True, False), ".z": (False, True), ".h.z": (True, True)}
+# What most longer names of ours have behind the UUID, and which flags of `Facts` that is.
+_FLAGS = {".h": (True, False), ".z": (False, True), ".h.z": (True, True)}
 _scratch_name = re.compile(rf"\.probe-{UUID7}")
 _staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<seal>[0-9a-f]{8})")
 
@@ -176,7 +176,11 @@ def created_ms(uuid: str) -> int:
 
 def facts(message_id: str) -> Facts:
     """Read what an id says; a plain name says nothing."""
-    # Most begin with the UUID and do not expire: a listing asks for millions.
+    # A listing asks for millions. Most are a bare UUID, and most others begin with one.
+    if len(message_id) == _UUID_LENGTH:
+        if _uuid7.fullmatch(message_id):
+            return Facts(0, int(message_id[:8] + message_id[9:13], 16))
+        return PLAIN
     flags = _FLAGS.get(message_id[_UUID_LENGTH:])
     if flags is not None and _uuid7.fullmatch(message_id, 0, _UUID_LENGTH):
         return Facts(0, int(message_id[:8] + message_id[9:13], 16), None, *flags)

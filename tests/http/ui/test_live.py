@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,17 @@ def test_what_is_put_shows_soon(open_tab: OpenTab, alone: Suite) -> None:
     assert box.is_checked()
     assert tab.page.input_value("[name=containing]") == "what I typed"
     assert took < 10 * SOON_S  # on a machine that is busy otherwise; see the benchmarks
+
+
+def test_a_script_that_comes_late_is_waited_for(open_tab: OpenTab, alone: Suite) -> None:
+    tab = open_tab(alone)
+    held: list[Any] = []
+    tab.page.route("**/hx-sse*", lambda route: held.append(route))
+    tab.page.goto(f"{alone.url}/_ui/", wait_until="commit")
+    tab.page.wait_for_function("window.htmx")
+    [late] = held
+    late.continue_()
+    is_live(tab)
 
 
 def test_after_a_kill_of_mq_it_is_live_again(open_tab: OpenTab, alone: Suite) -> None:
