@@ -40,6 +40,7 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
         "retry_jitter",
         "fifo",
         "max_in_flight_per_group",
+        "alert_age",
     }
 
 

@@ -16,7 +16,7 @@ are named ``topics/<name>``, logs ``logs/<name>``, and the channels of a log
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from ..problems import Forbidden, Unauthorized
 from .keys import Grants, Key, KeyRing, Right
@@ -88,6 +88,11 @@ class Identity:
     @property
     def key(self) -> Key | None:
         return self._key
+
+    @property
+    def rights(self) -> Hashable:
+        """What it may do: equal for all who may do the same."""
+        return None if self._grants is None else tuple(sorted(self._grants.names.items()))
 
     def may(self, right: Right, queue: str) -> bool:
         """Whether it has a right on a queue (or on a :func:`topic`)."""

@@ -1,4 +1,4 @@
-"""Rates: messages a second that came and went, over the last seconds, of all hosts."""
+"""Rates: what happened to messages a second, over the last seconds, of all hosts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,17 @@ _OVER_S = 10.0
 
 
 class Rate(NamedTuple):
-    """Messages a second: put, and removed."""
+    """What happened to messages of a queue, a second."""
 
-    sent: float
-    removed: float
+    sent: float = 0.0
+    received: float = 0.0
+    removed: float = 0.0
+    redelivered: float = 0.0
+    buried: float = 0.0
+
+
+# What each is counted by.
+_COUNTERS = ("put", "claim", "remove", "redeliver", "bury")
 
 
 class _Sample(NamedTuple):
@@ -36,7 +43,7 @@ class Rates:
         counts: Counter[tuple[str, str]] = Counter()
         for snapshot in snapshots:
             for key, number in snapshot.counts.items():
-                if key[0] in ("put", "remove") and len(key) == 2:
+                if key[0] in _COUNTERS and len(key) == 2:
                     counts[key[0], key[1]] += number
         while len(self._samples) > 1 and self._samples[1].at <= now - _OVER_S:
             self._samples.popleft()
@@ -50,4 +57,5 @@ class Rates:
             # A process that ended takes its counts with it.
             return max(0, counts[what, queue] - first.counts.get((what, queue), 0)) / seconds
 
-        return {queue: Rate(rate("put", queue), rate("remove", queue)) for _, queue in counts}
+        queues = {queue for _, queue in counts}
+        return {queue: Rate(*(rate(what, queue) for what in _COUNTERS)) for queue in queues}

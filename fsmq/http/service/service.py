@@ -30,6 +30,7 @@ from .logs import OpenLogs
 from .looks import Looks
 from .move_thread import MoveThread
 from .receiver import Receiver
+from .recent import Recent
 from .recording import Recording
 from .sizes import Sizes
 from .surveys import Surveys
@@ -81,6 +82,7 @@ class Service(Runner):
         self.ended = asyncio.Event()  # set when the stop begins
         self.sizes = Sizes(spool, self.listings)
         self.surveys = Surveys(spool, self, self.reports)
+        self.recent = Recent()
         self.looks = Looks(spool, self, self.reports)
         self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, self.admission, max_waiters, poll_interval)

@@ -14,6 +14,7 @@ from fsmq.spool.records.history import EVERY_S as HISTORY_EVERY_S
 from fsmq.spool.records.history import Moment, read_history
 from fsmq.spool.records.reports import Reports
 from fsmq.spool.spool import Spool
+from fsmq.spool.staging.staged_jobs import StagedJob, staged_jobs
 from fsmq.spool.views.counts import Overview
 
 from ..running.runner import Runner
@@ -39,12 +40,14 @@ class Hour(NamedTuple):
 class Kept(Generic[T]):
     """What one look found, for all who ask soon after.
 
+    found_at: when, in Unix seconds.
     least_s: seconds for which it holds; longer where looking takes long.
     """
 
     def __init__(self, look: Callable[[], Awaitable[T]], least_s: float = 1.0) -> None:
         self._look = look
         self._share = Throttle(_SHARE, least_s=least_s)
+        self.found_at = 0.0
         self._found: T | None = None
         self._until = 0.0
         self._looking: asyncio.Lock = asyncio.Lock()
@@ -55,7 +58,7 @@ class Kept(Generic[T]):
             started = time.monotonic()
             if self._found is None or started >= self._until:
                 self._found = await self._look()
-                ended = time.monotonic()
+                ended, self.found_at = time.monotonic(), time.time()
                 self._until = ended + self._share.pause(ended - started)
             return self._found
 
@@ -70,6 +73,7 @@ class Surveys:
         self._counters = Rates()
         self._queues = Kept(lambda: runner.listing(spool.survey))
         self._consumers = Kept(lambda: runner.listing(behind_by_consumer, spool.context))
+        self._staged = Kept(lambda: runner.listing(staged_jobs, spool.context))
         self._logs = Kept(lambda: runner.listing(survey_logs, spool))
         self._rates = Kept(lambda: runner.listing(self._sample))
         self._hour = Kept(self._last_hour, least_s=30.0)
@@ -78,9 +82,18 @@ class Surveys:
         """Counts of all queues."""
         return await self._queues.get()
 
+    @property
+    def counted_at(self) -> float:
+        """When all queues were counted last, in Unix seconds."""
+        return self._queues.found_at
+
     async def consumers(self) -> ByConsumer:
         """How far all consumers are behind."""
         return await self._consumers.get()
+
+    async def staged(self) -> list[StagedJob]:
+        """Jobs that are being written, or whose messages are on their way."""
+        return await self._staged.get()
 
     async def logs(self) -> dict[str, LogOverview]:
         """All logs and channels."""

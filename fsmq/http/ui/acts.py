@@ -17,8 +17,10 @@ from typing import NamedTuple
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import FsmqError, InvalidValue
+from fsmq.wire import unquote_id
 
 from ..guard.keys import Right
+from .forms import File
 from .visit import Visit
 
 log = logging.getLogger(__name__)
@@ -29,11 +31,12 @@ _REMEMBERED = 200
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What was sent: on what, which messages, and all fields."""
+    """What was sent: on what, which messages, all fields, and the files."""
 
     queue: str
     ids: Sequence[str]
     fields: Mapping[str, Sequence[str]]
+    files: Mapping[str, File]
 
     def text(self, name: str, default: str = "") -> str:
         return self.fields.get(name, [default])[0]
@@ -70,11 +73,15 @@ class Question:
 
 
 class Done(NamedTuple):
-    """What was done: the word that the next page says it with, to how many, and where it leads."""
+    """What was done: the word that the next page says it with, to how many, and where it leads.
+
+    of: what has to be known to undo it, where that can be done.
+    """
 
     word: str
     number: int
     place: str
+    of: str = ""
 
 
 Do = Callable[[Visit, Form], Awaitable[Done]]
@@ -114,7 +121,7 @@ class Acts:
 
         Raises what the act raises.
         """
-        fields = await visit.form()
+        fields, files = await visit.fields()
         name = fields.get("do", [""])[0]
         act = acts.get(name)
         if act is None:
@@ -123,7 +130,8 @@ class Acts:
         ids = fields.get("message", [])
         if len(ids) > MOST_IDS:
             raise InvalidValue("message", f"are more than {MOST_IDS}: move the queue instead")
-        form = Form(queue, ids, fields)
+        # As addresses have them: names of files are bytes, and fields of a form are text.
+        form = Form(queue, [unquote_id(one) for one in ids], fields, files)
         if act.ask is not None and not form.text("sure"):
             return await self._ask(visit, form, await act.ask(visit, form))
         if act.ask is not None:
@@ -133,7 +141,7 @@ class Acts:
                 return await self._ask(visit, form, question, wrong)
         done = await act.do(visit, form)
         self._note(visit, name, queue, done)
-        return visit.go(visit.with_notice(done.place, done.word, done.number))
+        return visit.go(visit.with_notice(done.place, done.word, done.number, done.of))
 
     async def _ask(
         self, visit: Visit, form: Form, question: Question, problem: str = ""

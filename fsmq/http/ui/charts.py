@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from .visit import Visit
 
 SPANS: Mapping[str, float] = {"15min": 900.0, "3h": 10_800.0, "24h": 86_400.0, "72h": 259_200.0}
 _SPAN = "3h"
+# What is short enough that the points of the last minutes are seen.
+_FINE = "15min"
 # The size of a small line, in the units of its drawing.
 _WIDE, _HIGH = 60.0, 16.0
 
@@ -34,12 +37,14 @@ async def charts_of(visit: Visit, queue: str) -> dict[str, Any]:
     since = now - SPANS[span]
     step = step_of(since, now, 1)
     found = await visit.service.looks.history([queue], since, now, step)
+    recent = visit.service.recent.of(queue, since) if span == _FINE else []
     return {
         "span": span,
         "spans": tuple(SPANS),
         "step": step,
         "since": since,
         "until": now,
+        "recent": json.dumps(recent) if recent else "",
         "moments": found[queue],
         "figures": Figures._fields,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,19 +16,21 @@ from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.settings import SETTINGS, QueueSettings
 from fsmq.spool.views.counts import Counts, Overview
 from fsmq.spool.views.wanted import Found, Wanted, wanted
+from fsmq.wire import quote_id
 from fsmq.words import limits
 
 from ..service.looks import Search
 from ..service.rates import Rate
 from ..service.surveys import Hour
+from .acts import MOST_IDS
 from .charts import Spark, charts_of, spark
 from .message_pages import find
 from .streams import Streams
 from .visit import Visit
 
 ROWS, MESSAGES = 100, 50
-# A queue is called late when its oldest message has waited for so many visibility timeouts.
-LATE_AFTER = 10
+# Counts that are older say so.
+_OLD_S = 5.0
 STATES = ("ready", "in_flight", "delayed", "new")
 # No field of a live form may be called like what scripts ask of every element, such as contains or
 # id: the browser would give them the field.
@@ -41,8 +44,9 @@ class Row(NamedTuple):
 
     name: str
     counts: Counts
-    oldest_s: float | None
-    visibility: float
+    oldest: float | None
+    age: float
+    late_after: float
     dead_letter_queue: str | None
     holds_dead: bool
     paused: bool | str | None
@@ -52,13 +56,12 @@ class Row(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        return self.oldest_s is not None and self.oldest_s > LATE_AFTER * self.visibility
+        return self.age > self.late_after
 
     @property
     def weight(self) -> tuple[float, int]:
         """How bad it looks."""
-        age = (self.oldest_s or 0.0) / max(self.visibility, 1.0)
-        return (age, self.counts.total if self.holds_dead else 0)
+        return (self.age / max(self.late_after, 1.0), self.counts.total if self.holds_dead else 0)
 
 
 _ORDERS: Mapping[str, Callable[[Row], Any]] = {
@@ -68,7 +71,7 @@ _ORDERS: Mapping[str, Callable[[Row], Any]] = {
     "in_flight": lambda row: -row.counts.in_flight,
     "delayed": lambda row: -row.counts.delayed,
     "new": lambda row: -row.counts.new,
-    "oldest": lambda row: -(row.oldest_s or -1.0),
+    "oldest": lambda row: -row.age,
     "sent": lambda row: -(row.rate.sent if row.rate else 0.0),
     "redelivered": lambda row: -(row.spark.redelivered if row.spark else 0),
     "buried": lambda row: -(row.spark.buried if row.spark else 0),
@@ -98,10 +101,11 @@ class Looking:
         )
 
     async def _queues(self, visit: Visit) -> Values:
-        order = _choice(visit, "sort", _ORDERS, "worst")
-        state = _choice(visit, "state", FILTERS, "all")
+        order = _choice(visit.query, "sort", _ORDERS, "worst")
+        state = _choice(visit.query, "state", FILTERS, "all")
         pattern = visit.query.get("match") or visit.query.get("find", "")
         surveyed = await visit.service.surveys.queues()
+        counted_at = visit.service.surveys.counted_at
         rates = await visit.service.surveys.rates()
         hour = await visit.service.surveys.hour()
         rows = await visit.service.listing(_rows, visit, surveyed, rates, hour)
@@ -113,6 +117,7 @@ class Looking:
         return {
             "rows": shown[(page - 1) * ROWS : page * ROWS],
             "found": len(shown),
+            "counted_at": counted_at if time.time() - counted_at > _OLD_S else None,
             "queues": len(rows),
             "total": total,
             "sent": None if rates is None else sum(r.rate.sent for r in rows if r.rate),
@@ -138,19 +143,21 @@ class Looking:
         )
 
     async def _queue(self, visit: Visit, queue: str) -> Values:
-        state = _choice(visit, "state", STATES, "ready")
+        state = _choice(visit.query, "state", STATES, "ready")
         after = visit.query.get("after", "")
         surveyed = await visit.service.surveys.queues()
         settings = await visit.service.in_thread(visit.spool.settings, queue)
         counts = await visit.service.sizes.counts(queue)
         rates = await visit.service.surveys.rates() or {}
         may_look = visit.identity.may("look", queue)
-        filtered = _wanted(visit)
+        filtered = _wanted(visit, visit.query)
         found = Found([], None)
         if may_look:
             search = Search(queue, state, MESSAGES, after, filtered)
             found = await visit.service.looks.peek(search)
         oldest = surveyed[queue].oldest if queue in surveyed else None
+        rate = rates.get(queue)
+        visit.service.recent.add(queue, visit.now, counts, oldest, rate)
         return {
             "queue": queue,
             "settings": settings,
@@ -159,8 +166,9 @@ class Looking:
             "limits": _limits(settings),
             "kinds": SETTINGS,
             "counts": counts,
-            "oldest_s": None if oldest is None else max(0.0, visit.spool.context.clock() - oldest),
-            "rate": rates.get(queue),
+            "oldest": oldest,
+            "rate": rate,
+            "point": json.dumps([*counts, oldest, *(round(60 * one) for one in rate or ())]),
             "feeders": await visit.service.listing(_feeders, visit, queue, list(surveyed)),
             "state": state,
             "states": STATES,
@@ -170,8 +178,24 @@ class Looking:
             "searched": {n: visit.query[n] for n in SEARCHES if visit.query.get(n)},
             "after": after,
             "more": found.next,
-            "now": time.time(),
+            "most": MOST_IDS,
         }
+
+
+async def choose_all(visit: Visit, queue: str) -> None:
+    """Where a form is for all that match, put their ids into it: of as many as one act may do.
+
+    What is asked then, and done later, is about these and no others.
+    """
+    form = await visit.form()
+    if not form.pop("all", None):
+        return
+    visit.identity.require("look", queue)
+    given = {name: values[-1] for name, values in form.items() if values}
+    state = _choice(given, "state", STATES, "ready")
+    search = Search(queue, state, MOST_IDS, wanted=_wanted(visit, given))
+    found = await visit.service.looks.peek(search)
+    form["message"] = [quote_id(message.id) for message in found.messages]
 
 
 def _rows(
@@ -192,13 +216,14 @@ def _rows(
         Row(
             name,
             surveyed[name].counts,
-            None if (oldest := surveyed[name].oldest) is None else max(0.0, now - oldest),
-            one.visibility_timeout,
+            oldest := surveyed[name].oldest,
+            0.0 if oldest is None else max(0.0, now - oldest),
+            one.late_after,
             one.dead_letter_queue,
             name in dead,
             one.pause_at(now),
             _limits(one),
-            None if rates is None else rates.get(name, Rate(0.0, 0.0)),
+            None if rates is None else rates.get(name, Rate()),
             spark(moments, hour.since, hour.until) if (moments := hour.queues.get(name)) else None,
         )
         for name, one in settings.items()
@@ -229,25 +254,27 @@ def _is(row: Row, state: str) -> bool:
     return True
 
 
-def _choice(visit: Visit, name: str, choices: Mapping[str, Any] | Sequence[str], to: str) -> str:
-    given = visit.query.get(name, to)
+def _choice(
+    query: Mapping[str, str], name: str, choices: Mapping[str, Any] | Sequence[str], to: str
+) -> str:
+    given = query.get(name, to)
     if given not in choices:
         raise InvalidValue(name, f"expected one of: {', '.join(choices)}")
     return given
 
 
-def _wanted(visit: Visit) -> Wanted | None:
+def _wanted(visit: Visit, query: Mapping[str, str]) -> Wanted | None:
     """What the filter above the messages asks for. Raises InvalidValue."""
-    attribute = visit.query.get("attribute", "")
+    attribute = query.get("attribute", "")
     name, equals, value = attribute.partition("=")
     if attribute and not equals:
         raise InvalidValue("attribute", "expected NAME=VALUE")
-    older = visit.query.get("older_than", "")
+    older = query.get("older_than", "")
     try:
         older_than = float(older) if older else None
     except ValueError:
         raise InvalidValue("older_than", "must be a number of seconds") from None
-    contains = visit.query.get("containing") or None
+    contains = query.get("containing") or None
     attributes = {name.strip(): value.strip()} if attribute else None
     return wanted(visit.spool.context.clock(), attributes, contains, older_than)
 

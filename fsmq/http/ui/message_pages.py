@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -75,7 +74,6 @@ class MessagePages:
             "gap": _gap(steps),
             "next": reader.next,
             "last": steps[-1] if steps else None,
-            "now": time.time(),
         }
         status = 200 if message is not None else 404
         return await visit.page("message.html", values, status)

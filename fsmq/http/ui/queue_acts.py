@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool.errors import InvalidValue
+from fsmq.spool.errors import InvalidValue, NoSuchMessage
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import MAX_PRIORITY, check_queue
 from fsmq.spool.layout.settings import (
@@ -20,12 +20,17 @@ from fsmq.spool.layout.settings import (
     MAX_VISIBILITY_S,
     SETTINGS,
 )
+from fsmq.wire import quote_id, unquote_id
 
 from .acts import Act, Acts, Done, Form, Question, attributes_of, each, messages
+from .forms import File
+from .looking import SEARCHES, choose_all
 from .moving_acts import MOVING_ACTS
 from .visit import Visit
 
 MOST_COPIES = 100
+# What a field for typing is given; more is sent again without coming by the browser.
+_TYPED_BYTES = 64 * 1024
 _PAUSES = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
@@ -63,6 +68,7 @@ class QueueActs:
     async def on_queue(self, visit: Visit) -> StreamResponse:
         queue = check_queue(visit.call.names["queue"])
         visit.identity.require_sight(queue)
+        await choose_all(visit, queue)
         return await self._acts.answer(visit, self._of_queue, queue)
 
     async def settings(self, visit: Visit) -> StreamResponse:
@@ -81,11 +87,14 @@ class QueueActs:
         queue = check_queue(visit.call.names["queue"])
         visit.require("send", queue)
         settings = await visit.service.in_thread(visit.spool.settings, queue)
-        values = {"queue": queue, "settings": settings, "again": None, "most": MOST_COPIES}
+        values = {"queue": queue, "settings": settings, "again": None, "copied": False}
+        values["most"] = MOST_COPIES
         again = visit.query.get("again")
         if again:
             visit.identity.require("look", queue)
-            values["again"] = await visit.service.receiver.find(visit.call, queue, again)
+            message = await visit.service.receiver.find(visit.call, queue, again)
+            values["again"] = message
+            values["copied"] = message is not None and not _is_text(message.body)
         return await visit.page("send.html", values)
 
 
@@ -100,7 +109,7 @@ def _chosen(form: Form) -> Sequence[str]:
 
 def _back(visit: Visit, form: Form) -> str:
     """The page that the form was on: the message's own may be gone with it."""
-    return visit.url("q", form.queue, state=form.text("state"))
+    return visit.url("q", form.queue, **{n: form.text(n) for n in ("state", *SEARCHES)})
 
 
 async def _release(visit: Visit, form: Form) -> Done:
@@ -164,25 +173,48 @@ async def _remove(visit: Visit, form: Form) -> Done:
     return Done("removed", sum(found), _back(visit, form))
 
 
+async def _content(visit: Visit, form: Form) -> File:
+    """What is to be sent: a file, what another message has, or what was typed."""
+    kind = form.text("content_type").strip()
+    if file := form.files.get("file"):
+        return File(file.body, kind or file.content_type)
+    copied = form.text("copied")
+    if copied and not form.text("body"):
+        visit.identity.require("look", form.queue)
+        message = await visit.service.receiver.find(visit.call, form.queue, unquote_id(copied))
+        if message is None:
+            raise NoSuchMessage(form.queue, unquote_id(copied), "in any state")
+        return File(message.body, kind)
+    return File(form.text("body").replace("\r\n", "\n").encode(), kind)
+
+
+def _is_text(body: bytes) -> bool:
+    """Whether a body comes back from a form as it was."""
+    try:
+        return len(body) <= _TYPED_BYTES and "\r" not in body.decode()
+    except UnicodeDecodeError:
+        return False
+
+
 async def _send(visit: Visit, form: Form) -> Done:
-    body = form.text("body").replace("\r\n", "\n").encode()
+    content = await _content(visit, form)
     copies = int(form.number("copies", 1, MOST_COPIES)) or 1
     own = form.text("own_id").strip() or None
     if own is not None and copies > 1:
         raise InvalidValue("own_id", "is one message's: send one")
     message = NewMessage(
-        body,
+        content.body,
         delay=form.number("delay", 0.0, MAX_DELAY_S) if form.text("delay") else None,
         priority=int(form.number("priority", 0, MAX_PRIORITY)),
         ttl=form.number("ttl", 0.0, MAX_TTL_S) if form.text("ttl") else None,
         id=own,
-        content_type=form.text("content_type").strip() or None,
+        content_type=content.content_type or None,
         attributes=attributes_of(form),
     )
     settings = await visit.service.in_thread(visit.spool.settings, form.queue)
     ids = await visit.service.put(form.queue, [message] * copies, settings)
     place = visit.url("q", form.queue, "m", ids[0]) if copies == 1 else visit.url("q", form.queue)
-    return Done("sent", copies, place)
+    return Done("sent", copies, place, quote_id(ids[0]) if copies == 1 else "")
 
 
 # -- the queue -------------------------------------------------------------------------------------
@@ -208,8 +240,10 @@ async def _pause(visit: Visit, form: Form) -> Done:
 
 
 async def _resume(visit: Visit, form: Form) -> Done:
+    settings = await visit.service.in_thread(visit.spool.settings, form.queue)
     await visit.service.in_thread(visit.spool.configure, form.queue, {"paused": None})
-    return Done("resumed", 1, visit.url("q", form.queue))
+    until = settings.paused if isinstance(settings.paused, str) else ""
+    return Done("resumed", 1, visit.url("q", form.queue), until)
 
 
 def _changes(visit: Visit, form: Form) -> dict[str, Any]:

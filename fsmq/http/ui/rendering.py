@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from .visit import Visit
 
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-# In our own files: what is there for whoever reads them here. Between two lines comments and
-# indents, in style sheets blanks around signs.
-_BETWEEN = re.compile(rb"\s*\n(?:\s*//[^\n]*\n)*\s*")
-_AROUND = re.compile(rb"\s*([{};,])\s*|: ")
+# In our own files: what is there for whoever reads them here, comments and blanks around signs.
+# Texts in quotes stay as they are. A script's lines all end with a sign, so no line end counts.
+_SCRIPT = re.compile(
+    rb"""("(?:[^"\\\n]|\\.)*"|`[^`]*`)|\s*(?://[^\n]*\n\s*)+|\s*([-+*/%=<>!&|?:;,.(){}\[\]])\s*|\s*\n\s*"""
+)
+_ONE = re.compile(rb"(?<!\w)\((\w+)\)=>")
+_STYLE = re.compile(rb"\s*([{},;>])\s*|(?<=:) ")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -104,5 +107,8 @@ class Rendering:
 
 def _slim(content: bytes, kind: str) -> bytes:
     if kind == "text/css":
-        return _AROUND.sub(lambda found: found[1] or b":", content)
-    return _BETWEEN.sub(b"\n", content)
+        return _STYLE.sub(rb"\1", content).replace(b";}", b"}")
+    if kind == "text/javascript":
+        bare = _SCRIPT.sub(lambda found: found[1] or found[2] or b"", content.strip())
+        return _ONE.sub(rb"\1=>", bare).replace(b";}", b"}")
+    return content.strip()

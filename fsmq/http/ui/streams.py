@@ -1,47 +1,126 @@
 """Live pages: a page's figures again whenever they change, as server-sent events.
 
 An event holds the whole region of the page, and none builds on an earlier one, so a browser that
-comes back needs no memory of ours. All who look at the same page with the same key share one
-rendering.
+comes back needs no memory of ours. All who look at the same page with the same rights share one
+rendering, and where nothing has changed nothing is sent: browsers count ages on by themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import starmap
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from aiohttp import hdrs
 from aiohttp.web import StreamResponse
 from aiohttp_sse import EventSourceResponse
 
+from fsmq.spool.errors import FsmqError
+from fsmq.spool.layout.throttle import Throttle
+
 from ..problems import TooManyRequests
 from .rendering import HEADERS
 from .visit import Visit
 
+log = logging.getLogger(__name__)
 Render: TypeAlias = Callable[[], Awaitable[str]]
 Values: TypeAlias = dict[str, Any]
 EVERY_S = 2.0
 MAX_STREAMS, MAX_STREAMS_PER_KEY = 64, 8
+# To render all pages that are looked at takes this share of the time; but each comes again within
+# half a minute.
+_THROTTLE = Throttle(0.05, least_s=EVERY_S)
+_SELDOM_S = 30.0
 # Then the browser comes back: with another key, or none, it is not let in.
 _MOST_S = 600.0
 _PING_S = 15.0
 _RETRY_S = 10
 _LINE_END = re.compile(r"\r\n|\r|\n")
+# What browsers count on by themselves is no change.
+_AGE = re.compile(r'(<span data-(?:since|until)="[0-9.]*">)[^<]*')
 # Who takes no byte for so long is gone.
 _TAKEN_S = 60.0
 _MEDIA = "text/event-stream"
 _PARTIAL = '<hx-partial hx-target="#{}" hx-swap="innerMorph">{}</hx-partial>'
 
 
-class _Rendered(NamedTuple):
-    until: float  # monotonic seconds
-    event: asyncio.Future[bytes]
+class Viewer:
+    """Somebody who looks at a live page. awake: set where there may be something to do."""
+
+    def __init__(self, visit: Visit) -> None:
+        self.awake = asyncio.Event()
+        self._visit = visit
+        self._until = time.monotonic() + _MOST_S
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be sent."""
+        visit = self._visit
+        is_late = time.monotonic() >= self._until
+        return is_late or visit.identity.stale or visit.call.is_gone or visit.service.stopping
+
+
+class Live:
+    """A page as all see it who have the same rights, rendered again as long as one of them looks.
+
+    event: what is to be sent. costs: seconds that the last rendering of each page took.
+    """
+
+    def __init__(self, render: Render, ended: asyncio.Event, costs: dict[Live, float]) -> None:
+        self.viewers: set[Viewer] = set()
+        self.event = b""
+        self._costs = costs
+        self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._running = asyncio.ensure_future(self._run(render, ended))
+        self._running.add_done_callback(self._end)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is not rendered any more."""
+        return self._running.done()
+
+    def close(self) -> None:
+        """Render it no more."""
+        self._running.cancel()
+
+    def _end(self, running: asyncio.Task[None]) -> None:
+        self._costs.pop(self, None)
+        for viewer in self.viewers:
+            viewer.awake.set()
+        # Browsers come again, and get an error that we know as their answer.
+        problem = None if running.cancelled() else running.exception()
+        if problem is not None and not isinstance(problem, FsmqError):
+            log.error("a live page cannot be rendered", exc_info=problem)
+
+    async def first(self) -> None:
+        """Wait for the first event. Raises what the rendering raises."""
+        await asyncio.wait([self._first, self._running], return_when=asyncio.FIRST_COMPLETED)
+        if self._running.done():
+            self._running.result()
+
+    async def _run(self, render: Render, ended: asyncio.Event) -> None:
+        seen = ""
+        while not ended.is_set():
+            started = time.monotonic()
+            text = await render()
+            self._costs[self] = time.monotonic() - started
+            bare = _AGE.sub(r"\1", text)
+            if is_new := bare != seen:
+                seen, self.event = bare, _event(text)
+                if not self._first.done():
+                    self._first.set_result(None)
+            for viewer in self.viewers:
+                if is_new or viewer.is_over:
+                    viewer.awake.set()
+            pause = min(_SELDOM_S, _THROTTLE.pause(sum(self._costs.values())))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), pause)
 
 
 class Streams:
@@ -49,7 +128,8 @@ class Streams:
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
-        self._rendered: dict[tuple[str, str], _Rendered] = {}
+        self._live: dict[Hashable, Live] = {}
+        self._costs: dict[Live, float] = {}
 
     def __len__(self) -> int:
         return self._open.total()
@@ -57,7 +137,8 @@ class Streams:
     @staticmethod
     def wanted(visit: Visit) -> bool:
         """Whether the browser asks for the stream of a page, and not for the page."""
-        return _MEDIA in visit.call.request.headers.get(hdrs.ACCEPT, "")
+        request = visit.call.request
+        return request.method == "GET" and _MEDIA in request.headers.get(hdrs.ACCEPT, "")
 
     async def page_or_stream(
         self,
@@ -93,48 +174,49 @@ class Streams:
 
         Raises:
             TooManyRequests: there are too many streams; the page looks again later.
+        And what the first rendering raises.
         """
-        request = visit.call.request
-        key = (request.raw_path, visit.identity.name)
-        with self._counted(visit):
+        with self._counted(visit), self._looking(visit, render) as (viewer, live):
+            await live.first()
             response = EventSourceResponse(headers=HEADERS, ping_interval=_PING_S)
             response.headers[hdrs.CACHE_CONTROL] = "no-store"
-            await response.prepare(request)
+            await response.prepare(visit.call.request)
             with suppress(ConnectionError, TimeoutError):
                 async with response:
-                    await self._send_all(response, visit, key, render)
+                    await self._send_all(response, viewer, live)
         response.force_close()
         return response
 
-    async def _send_all(
-        self,
-        response: EventSourceResponse,
-        visit: Visit,
-        key: tuple[str, str],
-        render: Render,
-    ) -> None:
-        end = time.monotonic() + _MOST_S
+    @staticmethod
+    async def _send_all(response: EventSourceResponse, viewer: Viewer, live: Live) -> None:
         sent = b""
-        while time.monotonic() < end and not visit.identity.stale and response.is_connected():
-            event = await self._shared(key, render)
-            if event != sent:
+        while response.is_connected() and not viewer.is_over and not live.is_over:
+            viewer.awake.clear()
+            if (event := live.event) is not sent:
                 # Written once for all who look, and not once for each, as `send` does.
                 async with asyncio.timeout(_TAKEN_S):
                     await response.write(event)
                 sent = event
-            with suppress(TimeoutError):
-                await asyncio.wait_for(visit.service.ended.wait(), EVERY_S)
-                return
+            await viewer.awake.wait()
 
-    async def _shared(self, key: tuple[str, str], render: Render) -> bytes:
-        now = time.monotonic()
-        known = self._rendered.get(key)
-        if known is None or now >= known.until:
-            self._rendered = {k: one for k, one in self._rendered.items() if one.until > now}
-            # A little less than a round, so that everyone's next one finds a new rendering.
-            known = _Rendered(now + 0.9 * EVERY_S, asyncio.ensure_future(_event(render)))
-            self._rendered[key] = known
-        return await asyncio.shield(known.event)
+    @contextmanager
+    def _looking(self, visit: Visit, render: Render) -> Iterator[tuple[Viewer, Live]]:
+        key = (visit.call.request.raw_path, visit.identity.rights, visit.is_near)
+        live = self._live.get(key)
+        if live is None or live.is_over:
+            live = self._live[key] = Live(render, visit.service.ended, self._costs)
+        viewer = Viewer(visit)
+        live.viewers.add(viewer)
+        visit.call.on_hang_up(viewer.awake.set)
+        try:
+            yield viewer, live
+        finally:
+            visit.call.on_hang_up(None)
+            live.viewers.discard(viewer)
+            if not live.viewers:
+                live.close()
+                if self._live.get(key) is live:
+                    del self._live[key]
 
     @contextmanager
     def _counted(self, visit: Visit) -> Iterator[None]:
@@ -154,7 +236,6 @@ class Streams:
         visit.spool.context.metrics.set(("ui_streams",), len(self))
 
 
-async def _event(render: Render) -> bytes:
+def _event(text: str) -> bytes:
     """What is rendered, as an event of a stream (WHATWG HTML, section 9.2)."""
-    text = await render()
     return "".join(f"data: {line}\n" for line in _LINE_END.split(text)).encode() + b"\n"

@@ -108,7 +108,7 @@ async def _subscribe(visit: Visit, form: Form) -> Done:
     queue = _subscriber(visit, form)
     taken = Filter.parse(form.text("filter").encode())
     await visit.service.in_thread(visit.spool.subscribe, form.queue, queue, taken)
-    return Done("subscribed", 1, visit.url("topics", form.queue))
+    return Done("subscribed", 1, visit.url("topics", form.queue), queue)
 
 
 async def _ask_unsubscribe(visit: Visit, form: Form) -> Question:

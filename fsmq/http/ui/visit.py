@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any
@@ -13,15 +14,16 @@ from aiohttp.web import Response
 
 from fsmq.spool.errors import InvalidValue
 
+from ..guard import access
 from ..guard.access import Identity
 from ..guard.keys import Right
 from ..problems import Forbidden, UnreadableBody
 from ..routing.call import Call
 from ..service.service import Service
+from .forms import PLAIN, WITH_FILES, Fields, plain, with_files
 from .rendering import Rendering
 
-FORM_BYTES = 256 * 1024
-_FORM = "application/x-www-form-urlencoded"
+FORM_BYTES = 1024 * 1024
 _PREFIX = "/_ui/"
 # The pages in the head of each page: their address, and what they are called.
 _PLACES = (
@@ -62,6 +64,14 @@ NOTICES: Mapping[str, str] = {
     "there": "There was such a queue already.",
 }
 
+# What takes it back again: the right, and the fields of a form; {of} is what the address says.
+UNDO: Mapping[str, tuple[Right, Mapping[str, str]]] = {
+    "paused": ("admin", {"do": "resume"}),
+    "resumed": ("admin", {"do": "pause", "until": "{of}"}),
+    "sent": ("receive", {"do": "remove", "message": "{of}"}),
+    "subscribed": ("admin", {"do": "unsubscribe", "queue": "{of}"}),
+}
+
 _OPEN = "There are no keys, and mq listens on more than this host: all who reach it may do all."
 
 
@@ -85,14 +95,19 @@ class Visit:
         self.identity = identity
         self.service = service
         self.spool = service.spool
-        self.query = dict(parse_qsl(call.raw_query, errors="replace", max_num_fields=100))
+        self.query = dict(parse_qsl(call.raw_query, errors="surrogateescape", max_num_fields=100))
         self.may_act = may_act
         self.troubles: list[str] = []
         self._rendering = rendering
-        self._form: dict[str, list[str]] | None = None
+        self._fields: Fields | None = None
         path = call.request.raw_path.partition("?")[0]
         # All links are relative: the pages work wherever a proxy puts them.
         self._up = "../" * (path.count("/") - _PREFIX.count("/")) or "./"
+
+    @property
+    def now(self) -> float:
+        """What the clock says here, in Unix seconds."""
+        return self.spool.context.clock()
 
     @property
     def places(self) -> tuple[tuple[tuple[str, ...], str], ...]:
@@ -111,6 +126,27 @@ class Visit:
         return text.format(n=number if number.isascii() and number.isdecimal() else "0")
 
     @property
+    def undo(self) -> Mapping[str, str]:
+        """The fields of a form that takes back what was done just now; none where nothing does."""
+        right, fields = UNDO.get(self.query.get("did", ""), ("look", {}))
+        names = self.call.names
+        on = names.get("queue") or access.topic(names.get("topic", ""))
+        of = self.query.get("of", "")
+        if not self.may(right, on) or (not of and self.query.get("did") in ("sent", "subscribed")):
+            return {}
+        return {name: value.format(of=of) for name, value in fields.items()}
+
+    @property
+    def acts(self) -> str:
+        """Where forms about the queue or the topic of this page go."""
+        names = self.call.names
+        return (
+            self.url("q", names["queue"])
+            if "queue" in names
+            else self.url("topics", names["topic"])
+        )
+
+    @property
     def rights(self) -> str:
         """What the key may do, in words."""
         key = self.identity.key
@@ -122,10 +158,11 @@ class Visit:
     async def look_for_troubles(self) -> None:
         """Find out what each page says at its top, where something is wrong."""
         self.troubles = await self.service.looks.troubles()
-        if not self.call.needs_keys and not self._is_near():
+        if not self.call.needs_keys and not self.is_near:
             self.troubles = [*self.troubles, _OPEN]
 
-    def _is_near(self) -> bool:
+    @cached_property
+    def is_near(self) -> bool:
         """Whether the visitor came by an address that only this host reaches."""
         transport = self.call.request.transport
         name = transport.get_extra_info("sockname") if transport is not None else None
@@ -170,15 +207,19 @@ class Visit:
         return self.call.request.raw_path.partition("?")[0].rpartition("/")[2] or "./"
 
     @staticmethod
-    def with_notice(address: str, word: str, number: int) -> str:
-        """An address whose page says what was done, with a word of `NOTICES` and a number."""
-        return f"{address}{'&' if '?' in address else '?'}did={word}&n={number}"
+    def with_notice(address: str, word: str, number: int, of: str = "") -> str:
+        """An address whose page says what was done, with a word of `NOTICES` and a number.
+
+        of: what has to be known to undo it.
+        """
+        done = f"{address}{'&' if '?' in address else '?'}did={word}&n={number}"
+        return f"{done}&of={quote(of, safe='')}" if of else done
 
     def again(self, **changes: object) -> str:
         """The address of this page with some parameters changed, or taken away (None)."""
-        query = {n: v for n, v in self.query.items() if n not in ("did", "n")}
+        query = {n: v for n, v in self.query.items() if n not in ("did", "n", "of")}
         given = {n: v for n, v in {**query, **changes}.items() if v not in (None, "")}
-        return self.here + ("?" + urlencode(given, errors="replace") if given else "")
+        return self.here + ("?" + urlencode(given, errors="surrogateescape") if given else "")
 
     def api(self, *segments: str) -> str:
         """The address of something of the API, from this page."""
@@ -186,25 +227,29 @@ class Visit:
 
     # -- what comes in ---------------------------------------------------------------------------
 
-    async def form(self, limit: int = FORM_BYTES) -> dict[str, list[str]]:
-        """The fields of the form that was sent, of at most ``limit`` bytes.
+    async def form(self) -> dict[str, list[str]]:
+        """The fields of the form that was sent.
 
         Raises:
             UnreadableBody, MessageTooLarge, SlowBody
         """
-        if self._form is not None:
-            return self._form
-        kind = self.call.request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip()
-        if kind.lower() != _FORM:
-            raise UnreadableBody(f"expected a form, {_FORM}")
-        body = await self.call.body(limit, self.service.read_timeout)
-        fields: dict[str, list[str]] = {}
-        for name, value in parse_qsl(
-            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=5000
-        ):
-            fields.setdefault(name, []).append(value)
-        self._form = fields
-        return fields
+        return (await self.fields()).texts
+
+    async def fields(self) -> Fields:
+        """The fields and the files of the form that was sent. Raises as :meth:`form`."""
+        if self._fields is None:
+            given = self.call.request.headers.get(hdrs.CONTENT_TYPE, "")
+            kind = given.partition(";")[0].strip().lower()
+            if kind not in (PLAIN, WITH_FILES):
+                raise UnreadableBody(f"expected a form, {PLAIN}")
+            files = kind == WITH_FILES
+            limit = FORM_BYTES + (self.spool.context.max_message_bytes if files else 0)
+            body = await self.call.body(limit, self.service.read_timeout)
+            if files:
+                self._fields = await self.service.beside(len(body), with_files, body, given)
+            else:
+                self._fields = plain(body)
+        return self._fields
 
     def number(self, name: str, default: int, most: int) -> int:
         """A whole number of the address, from 0 to ``most``. Raises InvalidValue."""

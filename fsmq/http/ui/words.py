@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from fsmq.wire import quote_id
+
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 # So many characters of an id are shown; its last ones tell it from its neighbours.
@@ -46,6 +48,11 @@ def duration(seconds: float | None) -> str:
 def ago(moment: float | None) -> str:
     """How long ago a moment was, in Unix seconds."""
     return duration(None if moment is None else max(0.0, time.time() - moment))
+
+
+def ahead(moment: float | None) -> str:
+    """How long it is until a moment, in Unix seconds."""
+    return duration(None if moment is None else max(0.0, moment - time.time()))
 
 
 def size(count: float | None) -> str:
@@ -114,11 +121,13 @@ def _hex(body: bytes) -> str:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "ago": ago,
+    "ahead": ahead,
     "duration": duration,
     "first": first,
     "moment": moment,
     "number": number,
     "pretty": pretty,
+    "quoted": quote_id,
     "rate": rate,
     "short": short,
     "size": size,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 from aiohttp.web import StreamResponse
@@ -41,15 +40,21 @@ class WorkPages:
     async def _work(self, visit: Visit) -> dict[str, object]:
         moves = await visit.service.in_thread(visit.spool.moves, _MOVES)
         consumers = await visit.service.surveys.consumers()
+        staged = [
+            (job, sum(seen.values()))
+            for job in await visit.service.surveys.staged()
+            if (seen := {q: n for q, n in job.messages.items() if visit.identity.may_see(q)})
+            or visit.identity.account is None
+        ]
         shown = {
             name: {queue: one for queue, one in behind.items() if visit.identity.may_see(queue)}
             for name, behind in consumers.items()
         }
         return {
             "moves": [move for move in moves if _may_see(visit.identity, move)],
+            "staged": staged,
             "consumers": {name: behind for name, behind in shown.items() if behind},
             "notes": [one for one in self._acts.last if visit.identity.may_see(one.queue)],
-            "now": time.time(),
         }
 
     async def act(self, visit: Visit) -> StreamResponse:

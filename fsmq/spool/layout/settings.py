@@ -19,6 +19,8 @@ MAX_VISIBILITY_S = 7 * 86_400.0
 MAX_DELAY_S = 366 * 86_400.0
 MAX_PARTITIONS = 10_000
 MAX_TTL_S = 100 * 366 * 86_400.0
+# A queue is late when its oldest message has waited for so many visibility timeouts.
+_LATE_AFTER = 10
 _METHODS = Choice(*METHODS)
 
 
@@ -207,6 +209,14 @@ class QueueSettings:
             null="1",
         ),
     )
+    alert_age: float | None = field(
+        default=None,
+        metadata=_about(
+            Number(0.001, MAX_TTL_S, "seconds"),
+            "the age of its oldest waiting message at which the pages call it late",
+            null="ten visibility timeouts",
+        ),
+    )
 
     @property
     def is_open(self) -> bool:
@@ -225,6 +235,11 @@ class QueueSettings:
         if self.paused is None:
             return 0.0
         return inf if self.paused is True else datetime.fromisoformat(str(self.paused)).timestamp()
+
+    @property
+    def late_after(self) -> float:
+        """The age in seconds at which its oldest waiting message is late."""
+        return self.alert_age or _LATE_AFTER * self.visibility_timeout
 
     def pause_at(self, now: float) -> bool | str | None:
         """``paused``, or None where it does not hold at a time, in Unix seconds."""

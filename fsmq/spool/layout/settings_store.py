@@ -21,7 +21,7 @@ _LATER = frozenset(
     (
         *("paused", "max_in_flight", "max_rate", "max_burst"),
         *("retry_backoff", "retry_factor", "retry_most", "retry_jitter"),
-        *("fifo", "max_in_flight_per_group"),
+        *("fifo", "max_in_flight_per_group", "alert_age"),
     )
 )
 

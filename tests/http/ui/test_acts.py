@@ -178,6 +178,21 @@ def test_send(tab: Tab, api: Api, queue: str) -> None:
     assert headers["X-Message-Attribute-tenant"] == "7", headers
 
 
+def test_send_a_file_and_take_it_back(tab: Tab, api: Api, queue: str) -> None:
+    body = bytes(range(256))
+    tab.open(f"q/{queue}/send")
+    file = {"name": "x.png", "mimeType": "image/png", "buffer": body}
+    tab.page.set_input_files("[name=file]", [file])
+    tab.page.locator("form button", has_text="Send").click()
+    did(tab, "Sent: 1")
+    headers, found = api.ask("GET", f"/{queue}/messages?wait=15")
+    assert (found, headers["Content-Type"]) == (body, "image/png")
+    tab.click("Undo")
+    agree(tab)
+    did(tab, "Deleted: 1")
+    eventually(lambda: api.counts(queue) == {})
+
+
 def test_send_again(tab: Tab, api: Api, queue: str) -> None:
     message = stand(api, queue, "ready")
     tab.open(f"q/{queue}/m/{message}")
@@ -204,7 +219,14 @@ def test_pause_and_resume(tab: Tab, api: Api, queue: str) -> None:
     tab.page.locator("select[name=for]").select_option("morning")
     tab.click("Pause")
     did(tab, "Paused")
-    assert str(api.look(queue)["settings"]["paused"])[10:19] == "T06:00:00"
+    until = api.look(queue)["settings"]["paused"]
+    assert str(until)[10:19] == "T06:00:00"
+    tab.click("Undo")
+    did(tab, "Resumed")
+    assert api.look(queue)["settings"]["paused"] is None
+    tab.click("Undo")
+    did(tab, "Paused")
+    assert api.look(queue)["settings"]["paused"] == until
     tab.click("Resume")
     did(tab, "Resumed")
     assert api.look(queue)["settings"]["paused"] is None

@@ -48,7 +48,7 @@ def spool(suite: Suite) -> Iterator[Spool]:
 
 def put(spool: Spool, queue: str, text: str) -> str:
     """A message of which everything that may be any text is this one."""
-    plain = "".join(sign for sign in text if sign.isprintable())[:100]
+    plain = "".join(sign for sign in text if sign.isprintable())[:100].strip()
     kind = "".join(sign for sign in text if " " <= sign <= "~").strip() or None
     message = NewMessage(text.encode(), content_type=kind, attributes={"x": plain})
     return str(spool.queue(queue).put_many([message])[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ BUTTONS = {
     "topics": {"create": "admin"},
     "topics/news": {"publish": "send", "subscribe": "admin", "delete": "admin"},
     "schedules": {"define": "admin", "put_now": "admin", "stop": "admin"},
+    "dead": {"redrive": "receive", "remove": "receive"},
+    "work": {"stop": "receive"},
+    "cluster": {},
 }  # fmt: skip
 
 
@@ -38,6 +42,7 @@ class Site(NamedTuple):
     suite: Suite
     keys: dict[str, str]
     message: str
+    move: str = ""
 
     def ask(
         self, key: str, method: str, path: str, form: dict[str, str] | None = None
@@ -76,7 +81,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         assert site.ask("all", "POST", "schedules", schedule)[0] == 303
         api.put("jobs")
         message = api.claim("jobs", "?wait=15&visibility=3600")
-        yield site._replace(message=message)
+        api.put("jobs.dead")
+        api.make("slow")
+        for _ in range(3):
+            api.put("slow")
+        eventually(lambda: api.counts("slow") == {"ready": 3})
+        _, told = api.ask("POST", "/slow/move?to=jobs.dead&rate=0.01")
+        eventually(lambda: 'value="redrive"' in site.ask("all", "GET", "dead")[1])
+        yield site._replace(message=message, move=json.loads(told)["move"])
 
 
 @pytest.mark.parametrize("right", RIGHTS)
@@ -92,11 +104,13 @@ def test_a_page_has_the_buttons_that_a_key_may_use(site: Site, right: str) -> No
 def test_a_forged_form_does_no_more_than_its_buttons(site: Site, right: str) -> None:
     for path, buttons in BUTTONS.items():
         place = path.partition("?")[0].removesuffix("/send").removesuffix("/settings")
+        place = "q/jobs.dead" if place == "dead" else place
         for button, needed in buttons.items():
             if needed == right:
                 continue
             form = {"do": button, "message": site.message, "sure": "yes", "typed": "jobs"}
             form |= {"queue": "jobs", "topic": "news", "name": "s", "cron": "0 4 * * *"}
+            form["ref"] = site.move
             status, _ = site.ask(right, "POST", place, form)
             assert status == 403, (place, button)
     jobs = Api(site.suite, site.keys["all"]).look("jobs")

@@ -1,48 +1,58 @@
 // Charts out of the table below them: the table is what a page without scripts shows.
 (() => {
-  "use strict";
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const place = document.querySelector("[data-charts]");
+  if (!place) return;
+  // Columns of a point: when, new, ready, in flight, delayed, oldest, and what happened a minute.
   const lines = [
-    { title: "Messages by state", names: ["ready", "in flight", "delayed", "new"] },
-    { title: "A minute", names: ["sent", "received", "deleted", "redelivered", "buried"], perMinute: true },
-    { title: "Oldest, seconds", names: ["oldest"] },
+    ["Messages by state", { ready: 2, "in flight": 3, delayed: 4, new: 1 }],
+    ["A minute", { sent: 6, received: 7, deleted: 8, redelivered: 9, buried: 10 }],
+    ["Oldest, seconds", { oldest: 5 }],
   ];
-  const shades = () => style("color-scheme") === "dark"
-    ? ["#4cb4ff", "#ffb454", "#9aa4b2", "#7fd88f", "#ff9a8f"]
-    : ["#0172ad", "#b35c00", "#646b79", "#1f7a3a", "#b3261e"];
-  const draw = (place) => {
-    const table = document.getElementById(place.dataset.charts);
-    const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
-    const rows = [...table.tBodies[0].rows];
-    const column = (number) => rows.map((row) => {
-      const value = row.cells[number].dataset.v;
-      return value === "" ? null : Number(value);
-    });
-    const times = rows.map((row) => Number(row.cells[0].firstElementChild.dataset.at));
-    const minutes = Number(place.dataset.step) / 60;
+  const { step, recent } = place.dataset;
+  let [from, to] = [place.dataset.from, place.dataset.to].map(Number);
+  const fine = JSON.parse(recent || "[]");
+  const points = [...document.getElementById(place.dataset.charts).tBodies[0].rows].map((row) => {
+    const [at, ...values] = row.cells;
+    return [Number(at.firstElementChild.dataset.at), ...values.map(({ dataset: { v } }, n) => {
+      return v === "" ? null : n > 4 ? v * 60 / step : Number(v);
+    })];
+  // A minute is told by its points where somebody looked.
+  }).filter(([at]) => !fine.some((one) => one[0] >= at && one[0] < at + 60)).concat(fine);
+  points.sort((a, b) => a[0] - b[0]);
+  const data = (columns) => [0, ...Object.values(columns)].map((n) => points.map((one) => one[n] ?? null));
+  let plots = [];
+  const draw = () => {
     // All places first: each one's width is known only beside the others.
     place.replaceChildren(...lines.map(() => document.createElement("figure")));
-    const colours = shades();
-    const [text, grid] = [style("--pico-muted-color"), style("--pico-muted-border-color")];
-    const axis = { stroke: text, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
-    lines.forEach(({ title, names, perMinute }, at) => {
+    const shades = style("color-scheme") === "dark"
+      ? ["#4cb4ff", "#ffb454", "#9aa4b2", "#7fd88f", "#ff9a8f"]
+      : ["#0172ad", "#b35c00", "#646b79", "#1f7a3a", "#b3261e"];
+    const [stroke, line] = [style("--pico-muted-color"), style("--pico-muted-border-color")];
+    const axis = { stroke, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+    plots = lines.map(([title, columns], at) => {
       const box = place.children[at];
-      const values = names.map((name) => {
-        const found = column(heads.indexOf(name));
-        return perMinute ? found.map((value) => (value === null ? null : value / minutes)) : found;
-      });
-      new uPlot({
+      return new uPlot({
         title, width: box.clientWidth || 380, height: 190, cursor: { y: false },
-        series: [{}, ...names.map((label, n) => ({ label, stroke: colours[n], width: 1.5, points: { show: times.length < 3 } }))],
+        series: [{}, ...Object.keys(columns).map((label, n) => ({ label, stroke: shades[n], width: 1.5, points: { show: points.length < 3 } }))],
         axes: [{ ...axis, space: 70 }, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString()) }],
         // The whole length that was chosen, however little of it is noted.
-        scales: { x: { range: [place.dataset.from, place.dataset.to].map(Number) }, y: { range: (_, low, high) => [0, Math.max(1, high)] } },
-      }, [times, ...values], box);
+        scales: { x: { range: () => [from, to] }, y: { range: (_, low, high) => [0, Math.max(1, high)] } },
+      }, data(columns), box);
     });
   };
-  const drawAll = () => document.querySelectorAll("[data-charts]").forEach(draw);
-  addEventListener("DOMContentLoaded", drawAll);
-  document.getElementById("theme")?.addEventListener("click", () => setTimeout(drawAll));
+  addEventListener("DOMContentLoaded", draw);
+  document.getElementById("theme").addEventListener("click", () => setTimeout(draw));
   let soon;
-  addEventListener("resize", () => { clearTimeout(soon); soon = setTimeout(drawAll, 150); });
+  addEventListener("resize", () => { clearTimeout(soon); soon = setTimeout(draw, 150); });
+  // The last quarter of an hour goes on by itself, as long as the figures above are live.
+  if (recent) setInterval(() => {
+    if (!document.querySelector("[data-state=live]")) return;
+    const [fresh, ready, claimed, delayed, oldest, ...happened] = JSON.parse(document.querySelector("[data-point]").dataset.point);
+    const now = Date.now() / 1000;
+    points.push([now, fresh, ready, claimed, delayed, oldest && Math.max(0, now - oldest), ...happened]);
+    [from, to] = [now - 900, now];
+    while (points[0][0] < from) points.shift();
+    plots.forEach((plot, at) => plot.setData(data(lines[at][1])));
+  }, 2000);
 })();

@@ -1,21 +1,31 @@
 // What pages do beyond links and forms. Everything works without it.
 (() => {
   const page = document.documentElement;
+  const store = localStorage;
   const by = (id) => document.getElementById(id);
   const on = (place, event, act) => place.addEventListener(event, act);
   const [mark, live, theme, ask] = ["mark", "live", "theme", "ask"].map(by);
+  const isLive = live?.hasAttribute("hx-sse:connect");
 
   // -- light or dark
   theme.hidden = false;
   on(theme, "click", () => {
     page.dataset.theme = getComputedStyle(page).colorScheme === "dark" ? "light" : "dark";
-    localStorage.setItem("fsmq-theme", page.dataset.theme);
+    store["fsmq-theme"] = page.dataset.theme;
   });
 
-  // -- "/" goes to the search, unless somebody writes
+  // -- "/" goes to the search, unless somebody writes, or wants no shortcut
+  const slash = by("slash");
+  const tellSlash = () => { slash.ariaPressed = store["fsmq-slash"] !== "off"; };
+  slash.hidden = false;
+  tellSlash();
+  on(slash, "click", () => {
+    store["fsmq-slash"] = slash.ariaPressed === "true" ? "off" : "on";
+    tellSlash();
+  });
   on(document, "keydown", (event) => {
     const writes = event.target.closest?.("input, textarea, select, dialog");
-    if (event.key === "/" && !writes) {
+    if (event.key === "/" && !writes && slash.ariaPressed === "true") {
       event.preventDefault();
       by("find").focus();
     }
@@ -33,6 +43,24 @@
   };
   tellTimes(document);
 
+  // -- ages go on as the clock does: no event has to say so
+  const skew = by("main").dataset.now - Date.now() / 1000;
+  const units = [[86400, " d"], [3600, " h"], [60, " min"], [1, " s"], [1, ""]];
+  const span = (left) => {
+    const at = units.findIndex(([size]) => left >= size);
+    if (at < 0) return "0 s";
+    const [[size, unit], [small, next]] = units.slice(at);
+    const more = Math.floor(left % size / small);
+    return Math.floor(left / size) + unit + (more ? " " + more + next : "");
+  };
+  if (!live || isLive) setInterval(() => {
+    const now = Date.now() / 1000 + skew;
+    for (const one of document.querySelectorAll("[data-since], [data-until]")) {
+      const { since, until } = one.dataset;
+      one.textContent = span(Math.round(since ? now - since : until - now));
+    }
+  }, 1000);
+
   // -- whether figures are live
   const tell = (state, text) => {
     mark.hidden = false;
@@ -49,7 +77,7 @@
     line.textContent = text;
   };
   if (live) {
-    if (live.hasAttribute("hx-sse:connect")) {
+    if (isLive) {
       tell("waiting", "connecting");
       on(live, "htmx:sse:after:connection", () => tell("live", "live"));
       on(live, "htmx:sse:after:message", () => {

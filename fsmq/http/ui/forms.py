@@ -1,0 +1,88 @@
+"""Forms as browsers send them: fields as in an address, or with files (RFC 7578)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from ..problems import UnreadableBody
+
+PLAIN, WITH_FILES = "application/x-www-form-urlencoded", "multipart/form-data"
+_MOST_FIELDS = 5000
+_boundary = re.compile(r';\s*boundary=(?:"([^"]+)"|([^;\s]+))', re.IGNORECASE)
+# Browsers write a quote in a name as %22, so that the first one ends it.
+_name = re.compile(rb'\A[^\r]*?;\s*name="([^"]*)"', re.IGNORECASE)
+_filename = re.compile(rb'\A[^\r]*?;\s*filename="', re.IGNORECASE)
+_disposition = re.compile(rb"content-disposition:\s*form-data", re.IGNORECASE)
+_type = re.compile(rb"content-type:[ \t]*([\x20-\x7e]*)", re.IGNORECASE)
+
+
+class File(NamedTuple):
+    """A file of a form. content_type: as the browser says; empty where it says none."""
+
+    body: bytes
+    content_type: str
+
+
+class Fields(NamedTuple):
+    """What a form has: the values of each field, and its files."""
+
+    texts: dict[str, list[str]]
+    files: Mapping[str, File]
+
+
+def plain(body: bytes) -> Fields:
+    """The fields of a form without files."""
+    fields: dict[str, list[str]] = {}
+    text = body.decode("utf-8", "replace")
+    try:
+        found = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise UnreadableBody(f"the form has more than {_MOST_FIELDS} fields") from None
+    for name, value in found:
+        fields.setdefault(name, []).append(value)
+    return Fields(fields, {})
+
+
+def with_files(body: bytes, content_type: str) -> Fields:
+    """The fields and files of a form that may have files. Raises UnreadableBody."""
+    given = _boundary.search(content_type)
+    if given is None:
+        raise UnreadableBody("the form does not say where its fields end")
+    sign = b"\r\n--" + (given[1] or given[2]).encode("utf-8", "replace")
+    parts = (b"\r\n" + body).split(sign, _MOST_FIELDS)
+    if len(parts) < 2 or not parts[-1].startswith(b"--"):
+        raise UnreadableBody("the form has no end")
+    fields: dict[str, list[str]] = {}
+    files: dict[str, File] = {}
+    for part in parts[1:-1]:
+        head, _, content = part.partition(b"\r\n\r\n")
+        found = _Head.of(head)
+        if not found.is_file:
+            fields.setdefault(found.name, []).append(content.decode("utf-8", "replace"))
+        elif content:
+            files[found.name] = File(content, found.content_type)
+    return Fields(fields, files)
+
+
+class _Head(NamedTuple):
+    name: str
+    is_file: bool
+    content_type: str
+
+    @classmethod
+    def of(cls, head: bytes) -> _Head:
+        """What the lines above a field say. Raises UnreadableBody."""
+        about = _disposition.search(head)
+        rest = b"" if about is None else head[about.end() :]
+        name = _name.match(rest)
+        if name is None:
+            raise UnreadableBody("a field of the form has no name")
+        kind = _type.search(head)
+        return cls(
+            name[1].decode("utf-8", "replace"),
+            _filename.match(rest) is not None,
+            "" if kind is None else kind[1].decode().strip(),
+        )

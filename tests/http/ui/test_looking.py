@@ -1,0 +1,192 @@
+"""What pages show, as they come over HTTP, and what they take."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from fsmq.http.problems import UnreadableBody
+from fsmq.http.ui.forms import File, plain, with_files
+from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.spool import Spool
+from fsmq.spool.staging.part import Job, Part
+from tests.harness.suite import Suite, eventually
+
+from .asked import Api
+
+
+@pytest.fixture
+def api(suite: Suite) -> Api:
+    return Api(suite)
+
+
+@pytest.fixture(scope="module")
+def spool(suite: Suite) -> Iterator[Spool]:
+    with Spool(suite.root, sync="none") as opened:
+        yield opened
+
+
+def page(api: Api, path: str) -> str:
+    return api.ask("GET", f"/_ui/{path}")[1].decode()
+
+
+def post(api: Api, suite: Suite, path: str, form: list[tuple[str, str]]) -> str:
+    """What a form is answered with, behind its redirection."""
+    headers = {"Content_Type": "application/x-www-form-urlencoded"}
+    _, body = api.ask("POST", f"/_ui/{path}", urlencode(form).encode(), Origin=suite.url, **headers)
+    return body.decode()
+
+
+def test_a_queue_says_itself_from_when_on_it_is_late(api: Api, queue: str) -> None:
+    api.put(queue)
+    rows = f"?match={queue}&state=late"
+    assert f"q/{queue}" not in page(api, rows)
+    api.change(queue, alert_age=0.001)
+    eventually(lambda: f"q/{queue}" in page(api, rows))
+
+
+def test_the_last_minutes_are_told_finer_once_one_looks(api: Api, queue: str) -> None:
+    api.put(queue)
+    eventually(lambda: api.counts(queue) == {"ready": 1})
+
+    def points() -> list[list[float]]:
+        text = page(api, f"q/{queue}?span=15min")
+        found = re.search('data-recent="([^"]*)"', text)
+        told: list[list[float]] = json.loads(html.unescape(found[1])) if found else []
+        return told
+
+    first = eventually(points)[0]
+    assert abs(first[0] - time.time()) < 60
+    assert len(first) == 11
+    later = eventually(lambda: len(found := points()) > 1 and found)
+    assert later[0] == first
+
+
+def test_a_staged_job_shows_until_it_is_there(api: Api, spool: Spool, queue: str) -> None:
+    part = Part(spool.context, spool.syncer.sync, Job(queue[:90], 7))
+    for _ in range(3):
+        part.write(queue, NewMessage(b"x"))
+    part.finish()
+
+    def row() -> str:
+        found = re.search(rf"<tr><th[^>]*>{queue[:90]} .*?</tr>", page(api, "work"), re.DOTALL)
+        return found[0] if found else ""
+
+    shown = eventually(row)
+    assert "being written" in shown
+    assert '<td class="n">3</td>' in shown
+
+
+def test_all_that_match_are_asked_about_and_done(
+    api: Api, suite: Suite, spool: Spool, queue: str
+) -> None:
+    spool.queue(queue).put_many([b"good"] * 70 + [b"bad"] * 30)
+    eventually(lambda: api.counts(queue) == {"ready": 100})
+    assert "all that match" in page(api, f"q/{queue}?containing=good").lower()
+    form = [("do", "remove"), ("all", "yes"), ("state", "ready"), ("containing", "good")]
+    asked = post(api, suite, f"q/{queue}", form)
+    assert "Delete 70 messages?" in asked
+    ids = re.findall('name="message" value="([^"]+)"', asked)
+    assert len(set(ids)) == 70
+    put_meanwhile = api.put(queue, b"good")
+    sure = [("do", "remove"), ("sure", "yes"), *(("message", one) for one in ids)]
+    post(api, suite, f"q/{queue}", sure)
+    eventually(lambda: api.counts(queue) == {"ready": 31})
+    assert put_meanwhile in page(api, f"q/{queue}?containing=good")
+
+
+def test_no_more_than_a_thousand_at_a_time(
+    api: Api, suite: Suite, spool: Spool, queue: str
+) -> None:
+    spool.queue(queue).put_many([NewMessage(b"x", delay=3600)] * 1100)
+    eventually(lambda: api.counts(queue) == {"delayed": 1100})
+    form = [("do", "release"), ("all", "yes"), ("state", "delayed")]
+    assert "Released: 1000" in post(api, suite, f"q/{queue}", form)
+    eventually(lambda: api.counts(queue) == {"delayed": 100, "ready": 1000})
+
+
+@pytest.mark.parametrize("name", [os.fsdecode(b"\xff"), "100%41", "a&b'c"], ids=ascii)
+def test_any_file_name_can_be_chosen(api: Api, suite: Suite, queue: str, name: str) -> None:
+    for message in (name, "other"):
+        (suite.root / "queues" / queue / message).write_bytes(b"x")
+    eventually(lambda: api.counts(queue) == {"ready": 2})
+    [value] = re.findall('name="message" value="((?!other)[^"]*)"', page(api, f"q/{queue}"))
+    post(
+        api,
+        suite,
+        f"q/{queue}",
+        [("do", "remove"), ("sure", "y"), ("message", html.unescape(value))],
+    )
+    eventually(lambda: api.counts(queue) == {"ready": 1})
+    assert sorted(os.listdir(suite.root / "queues" / queue)) == ["other"]
+
+
+def test_a_body_that_is_no_text_is_sent_again_as_it_is(api: Api, suite: Suite, queue: str) -> None:
+    body = bytes(range(256))
+    message = api.put(queue, body)
+    form = page(api, f"q/{queue}/send?again={quote(message)}")
+    assert f'name="copied" value="{message}"' in form
+    post(api, suite, f"q/{queue}", [("do", "send"), ("copied", message), ("body", "")])
+    eventually(lambda: api.counts(queue) == {"ready": 2})
+    api.ask("DELETE", f"/{queue}/messages/{message}")
+    assert api.ask("GET", f"/{queue}/messages?wait=15")[1] == body
+
+
+# -- forms with files ------------------------------------------------------------------------------
+
+KIND = "multipart/form-data; boundary=----x"
+
+
+def multipart(*parts: tuple[str, bytes]) -> bytes:
+    found = [
+        b"------x\r\nContent-Disposition: form-data; "
+        + head.encode()
+        + b"\r\n\r\n"
+        + body
+        + b"\r\n"
+        for head, body in parts
+    ]
+    return b"".join(found) + b"------x--\r\n"
+
+
+def test_a_form_with_a_file_is_read() -> None:
+    raw = b"\x00\r\n--\r\n----x\r\n\xff"
+    body = multipart(
+        ('name="do"', b"send"),
+        ('name="empty"', b""),
+        ('name="file"; filename="a%22b.png"\r\nContent-Type: image/png', raw),
+        ('name="none"; filename=""\r\nContent-Type: application/octet-stream', b""),
+        ('name="do"', "grün".encode()),
+    )
+    texts, files = with_files(body, KIND)
+    assert texts == {"do": ["send", "grün"], "empty": [""]}
+    assert files == {"file": File(raw, "image/png")}
+    assert with_files(body, 'Multipart/Form-Data; Boundary="----x"').texts == texts
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (multipart(("name=do", b"send")), KIND),
+        (multipart(('name="do"', b"send")), "multipart/form-data"),
+        (multipart(('name="do"', b"send"))[:-6], KIND),
+        (b"", KIND),
+        (b"------x\r\n\r\n\r\n------x--", KIND),
+    ],
+)
+def test_a_form_that_makes_no_sense_is_refused(body: bytes, kind: str) -> None:
+    with pytest.raises(UnreadableBody):
+        with_files(body, kind)
+
+
+def test_a_form_has_so_many_fields_at_most() -> None:
+    assert plain(b"a=1&a=2&b=").texts == {"a": ["1", "2"], "b": [""]}
+    with pytest.raises(UnreadableBody):
+        plain(b"&".join([b"a=1"] * 5001))

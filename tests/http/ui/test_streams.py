@@ -1,0 +1,133 @@
+"""Live pages: one rendering for all who look, and nothing sent where nothing has changed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fsmq.http.ui import streams
+from fsmq.http.ui.streams import Live, Viewer
+from fsmq.spool.errors import NoSuchQueue
+from fsmq.spool.layout.throttle import Throttle
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_THROTTLE", Throttle(1.0, least_s=0.001))
+
+
+class Page:
+    """A page that counts how often it is rendered. text: what it is."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.number = 0
+
+    async def __call__(self) -> str:
+        self.number += 1
+        if not self.text:
+            raise NoSuchQueue("jobs")
+        return self.text.replace("NOW", str(self.number))
+
+    async def again(self) -> None:
+        """Wait until it has been rendered as it is now."""
+        after = self.number + 2
+        async with asyncio.timeout(PATIENCE_S):
+            while self.number < after:
+                await asyncio.sleep(0.001)
+
+
+def viewer() -> tuple[Viewer, Any]:
+    """Somebody who looks, and what may change about him."""
+    visit = SimpleNamespace(
+        identity=SimpleNamespace(stale=False),
+        call=SimpleNamespace(is_gone=False),
+        service=SimpleNamespace(stopping=False),
+    )
+    return Viewer(cast(Any, visit)), visit
+
+
+async def begun(page: Page) -> Live:
+    live = Live(page, asyncio.Event(), {})
+    await live.first()
+    return live
+
+
+async def test_ages_alone_are_no_change() -> None:
+    page = Page('<td><span data-since="1795277400.0">NOW s</span></td><td>1</td>')
+    live = await begun(page)
+    first = live.event
+    someone, _ = viewer()
+    live.viewers.add(someone)
+    await page.again()
+    assert live.event is first
+    assert not someone.awake.is_set()
+    page.text = page.text.replace("<td>1<", "<td>2<")
+    await page.again()
+    assert b"<td>2<" in live.event
+    assert someone.awake.is_set()
+    live.close()
+
+
+async def test_a_text_that_looks_like_an_age_is_one_no_more() -> None:
+    page = Page("&lt;span data-since=&#34;1.0&#34;&gt;NOW")
+    live = await begun(page)
+    first = live.event
+    await page.again()
+    assert live.event != first
+    live.close()
+
+
+@pytest.mark.parametrize("end", ["key", "connection", "stop"])
+async def test_whoever_is_gone_is_woken(end: str) -> None:
+    page = Page("the same")
+    live = await begun(page)
+    someone, visit = viewer()
+    live.viewers.add(someone)
+    await page.again()
+    assert not someone.awake.is_set()
+    match end:
+        case "key":
+            visit.identity.stale = True
+        case "connection":
+            visit.call.is_gone = True
+        case "stop":
+            visit.service.stopping = True
+    async with asyncio.timeout(PATIENCE_S):
+        await someone.awake.wait()
+    assert someone.is_over
+    live.close()
+
+
+async def test_a_page_that_cannot_be_shown_any_more_ends_its_streams() -> None:
+    page = Page("there")
+    live = await begun(page)
+    someone, _ = viewer()
+    live.viewers.add(someone)
+    page.text = ""
+    async with asyncio.timeout(PATIENCE_S):
+        await someone.awake.wait()
+    assert live.is_over
+
+
+async def test_a_page_that_cannot_be_shown_says_why() -> None:
+    with pytest.raises(NoSuchQueue):
+        await begun(Page(""))
+
+
+async def test_what_a_page_costs_is_forgotten_with_it() -> None:
+    costs: dict[Live, float] = {}
+    pages = [Live(Page("one"), asyncio.Event(), costs), Live(Page("two"), asyncio.Event(), costs)]
+    for live in pages:
+        await live.first()
+    assert set(costs) == set(pages)
+    for live in pages:
+        live.close()
+    async with asyncio.timeout(PATIENCE_S):
+        while costs:
+            await asyncio.sleep(0.001)
