@@ -224,3 +224,49 @@ def test_what_is_no_file_at_all(file: Path) -> None:
     os.mkfifo(file, 0o600)
     with pytest.raises(KeysError, match="regular file"):  # and does not wait for a writer
         load(file)
+
+
+def test_a_key_that_signs_has_its_secret_in_the_file(file: Path) -> None:
+    result = run("new", "app", f"--keys={file}", "--send=*", "--aws", "--not-after=2099-12-31")
+    told = dict(line.split("=", 1) for line in result.stdout.split())
+    access_key, secret = told["AWS_ACCESS_KEY_ID"], told["AWS_SECRET_ACCESS_KEY"]
+    assert access_key.startswith("AKFS")
+    assert len(access_key) == 20
+    ring = load(file)
+    key = ring.signer(access_key)
+    assert key is not None
+    assert key.secret == secret
+    assert ring.find(secret) == key  # natively it is a key as any other
+    assert secret not in repr(key)
+    listed = run("list", f"--keys={file}").stdout
+    assert listed == f"app: send *; signs as {access_key}; not after 2099-12-31 00:00:00Z\n"
+    existing = run(
+        "new", "old", f"--keys={file}", "--send=*", "--aws", "--existing", typed="y" * 40
+    )
+    [line] = existing.stdout.split()
+    again = load(file).signer(line.removeprefix("AWS_ACCESS_KEY_ID="))
+    assert again is not None
+    assert (again.name, again.secret) == ("old", "y" * 40)
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ('access_key = "AKFSAAAAAAAAAAAAAAAA"', "keys.a.secret"),
+        ('secret = "0123456789012345678901"', "keys.a.access_key"),
+        ('access_key = "lower"\nsecret = "0123456789012345678901"', "keys.a.access_key"),
+        ('access_key = "AKFSAAAAAAAAAAAAAAAA"\nsecret = "0123456789"', "keys.a.secret"),
+    ],
+)
+def test_half_a_pair_is_refused_and_not_repeated(pair: str, said: str) -> None:
+    with pytest.raises(KeysError) as error:
+        parse(f'[keys.a]\nhash = "{HASH}"\n{pair}\n')
+    assert said in str(error.value)
+    assert "0123456789" not in str(error.value)
+
+
+def test_two_keys_cannot_have_one_access_key() -> None:
+    pair = 'access_key = "AKFSAAAAAAAAAAAAAAAA"\nsecret = "0123456789012345678901"\n'
+    other = HASH.replace("0", "1")
+    with pytest.raises(KeysError, match=r"keys\.b\.access_key: is also that of keys\.a"):
+        parse(f'[keys.a]\nhash = "{HASH}"\n{pair}[keys.b]\nhash = "{other}"\n{pair}')

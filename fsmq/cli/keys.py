@@ -1,8 +1,9 @@
 """``fsmq keys``: make keys, and look over the file that says what they may do."""
 
+import json
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -19,6 +20,7 @@ from fsmq.http.guard.keys import (
     check_pattern,
     hash_line,
     load,
+    new_access_key,
     new_token,
     parse,
     read_guarded,
@@ -61,6 +63,11 @@ def keys() -> None:
     help="The day (UTC) from which it is not valid.",
 )
 @click.option("--existing", is_flag=True, help="Read an existing key from stdin; print none.")
+@click.option(
+    "--aws",
+    is_flag=True,
+    help="Let the key sign requests, too, as clients of Amazon do: the file has it then in clear.",
+)
 def new(
     name: str,
     path: Path,
@@ -70,8 +77,12 @@ def new(
     admin: Sequence[str],
     not_after: datetime | None,
     existing: bool,
+    aws: bool,
 ) -> None:
     """Add a key NAME to the file, and print the key: this once, for only its hash is kept.
+
+    With --aws it prints an access key id and the key as its secret, as the environment of a program
+    has them.
 
     In a PATTERN of queue names * stands for any characters and ? for one; topics/NAME is a topic.
     Each of the options may be given more than once. The file is made if it is not there; mq takes
@@ -84,7 +95,8 @@ def new(
         )
     try:
         token = _existing() if existing else new_token()
-        lines = [f'[keys."{check_name(name)}"]', f'hash = "{hash_line(token)}"']
+        access_key = new_access_key() if aws else None
+        lines = [f'[keys."{check_name(name)}"]', *_proofs(token, access_key)]
         for right, patterns in granted.items():
             if patterns:
                 quoted = ", ".join(f'"{check_pattern(pattern)}"' for pattern in patterns)
@@ -94,8 +106,17 @@ def new(
         _append(path, name, "\n".join(lines) + "\n")
     except KeysError as error:
         _fail(error)
+    if access_key is not None:
+        click.echo(f"AWS_ACCESS_KEY_ID={access_key}")
     if not existing:
-        click.echo(token)
+        click.echo(f"AWS_SECRET_ACCESS_KEY={token}" if aws else token)
+
+
+def _proofs(token: str, access_key: str | None) -> Iterator[str]:
+    yield f'hash = "{hash_line(token)}"'
+    if access_key is not None:
+        yield f'access_key = "{access_key}"'
+        yield f"secret = {json.dumps(token, ensure_ascii=False)}"
 
 
 @keys.command("list")
@@ -112,6 +133,8 @@ def list_keys(path: Path) -> None:
 
 def _line(key: Key) -> str:
     parts = [f"{right} {' '.join(names)}" for right, names in key.grants.names.items()]
+    if key.access_key is not None:
+        parts.append(f"signs as {key.access_key}")
     if key.not_after is not None:
         over = "over since" if key.is_over(datetime.now(UTC).timestamp()) else "not after"
         parts.append(f"{over} {datetime.fromtimestamp(key.not_after, UTC):%Y-%m-%d %H:%M:%SZ}")

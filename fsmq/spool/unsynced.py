@@ -49,13 +49,15 @@ class Unsynced:
         message: NewMessage,
         to: Mapping[str, Filter | None] | None = None,
         settings: Mapping[str, QueueSettings] | None = None,
+        forms: Mapping[str, NewMessage] | None = None,
+        batch: Batch | None = None,
     ) -> Pending[dict[str, str]]:
         """``to`` and ``settings``: the topic's subscriptions and those of their queues, if they
         have just been read."""
         if to is None:
             to = self.context.topics.subscriptions(topic)
         return publishing.publish(
-            self.context, self.depths, to, message, settings, to_log=self.to_log
+            self.context, self.depths, to, message, settings, self.to_log, forms, batch
         )
 
     def dedup_send(

@@ -54,7 +54,7 @@ class MqOptions(OfDaemon):
     address: str
     port: int
     dialects: tuple[str, ...]
-    sqs_auth: Literal["auto", "none", "key"]
+    sqs_auth: Literal["auto", "none", "key", "signature"]
     sqs_account: str
     sqs_region: str
     sqs_url: str | None

@@ -10,10 +10,10 @@ _NETWORK = "The network"
 OF_SQS: tuple[Setting, ...] = (
     Setting(
         "sqs-auth",
-        Choice("auto", "none", "key"),
+        Choice("auto", "none", "key", "signature"),
         "auto",
-        "Who asks in SQS's dialect: the access key id is a key, or nobody looks at it; auto is key"
-        " where there are --keys.",
+        "Who asks in SQS's dialect: nobody looks, the access key id is a key, or it names one and"
+        " the request is signed with that; auto is key where there are --keys, else none.",
         _NETWORK,
         ("mq",),
     ),

@@ -177,6 +177,17 @@ class Access:
             raise Unauthorized(f"the key {key.name!r} has expired", unknown=True)
         return self._of_key(key)
 
+    def signer(self, access_key: str) -> tuple[Identity, str]:
+        """Tell whose access key this is, and the secret that its signatures have to prove.
+
+        Raises:
+            Unauthorized: there is no such key, or its time is over.
+        """
+        key = None if self._ring is None else self._ring.signer(access_key)
+        if key is None or key.secret is None or key.is_over(time.time()):
+            raise Unauthorized("unknown access key", unknown=True)
+        return self._of_key(key), key.secret
+
     def of_session(self, name: str, proves: Callable[[bytes], bool]) -> Identity | None:
         """The identity of the key of a name, for someone who sent that key earlier.
 

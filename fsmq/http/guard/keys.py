@@ -1,7 +1,8 @@
 """The file of keys: who may do what with which queues, without one key in it.
 
 The file is TOML: a table for each key with the SHA-256 of the key and its rights, and perhaps a
-table for requests that carry no key. docs/security.md is the specification.
+table for requests that carry no key. docs/security.md is the specification. Only a key that signs
+requests, as clients of Amazon do, has its secret there: who checks a signature computes it again.
 
 A fast hash is the right one here. Slow hashes make guessing dear, and there is nothing to guess:
 a key is 256 random bits, not a word that a person chose. They would make every request dear
@@ -10,6 +11,7 @@ instead, and give those who send wrong keys a way to use up the processors.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
@@ -40,7 +42,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _PATTERN = re.compile(
     r"(topics/|schedules/|logs/([A-Za-z0-9._:@*?-]{1,200}/)?)?[A-Za-z0-9._:@*?-]{1,200}"
 )
-_KEY_FIELDS = {"hash", "not_after", "note", *RIGHTS}
+_KEY_FIELDS = {"hash", "not_after", "note", "access_key", "secret", *RIGHTS}
+# Of the alphabet and the length of Amazon's, which clients may check.
+_ACCESS_KEY_PREFIX = "AKFS"
+_ACCESS_KEY_BYTES = 10
+_ACCESS_KEY = re.compile(r"[A-Z0-9]{16,128}")
 
 
 class KeysError(FsmqError):
@@ -65,12 +71,18 @@ class Grants:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of the file. ``not_after``: Unix seconds from which on it opens nothing."""
+    """One key of the file.
+
+    not_after: Unix seconds from which on it opens nothing.
+    access_key, secret: by which signatures name it, and what proves them; both or neither.
+    """
 
     name: str
     digest: bytes
     grants: Grants
     not_after: float | None = None
+    access_key: str | None = None
+    secret: str | None = field(default=None, repr=False)
 
     def is_over(self, now: float) -> bool:
         return self.not_after is not None and now >= self.not_after
@@ -85,6 +97,7 @@ class KeyRing:
         self._by_selector: dict[bytes, list[Key]] = {}
         for key in keys:
             self._by_selector.setdefault(key.digest[:_SELECTOR_BYTES], []).append(key)
+        self._signers = {key.access_key: key for key in keys if key.access_key is not None}
 
     def find(self, token: str) -> Key | None:
         """The key that a token is, whether its time is over or not."""
@@ -99,6 +112,10 @@ class KeyRing:
                 found = key
         return found
 
+    def signer(self, access_key: str) -> Key | None:
+        """The key that signatures name by this access key, whether its time is over or not."""
+        return self._signers.get(access_key)
+
     def named(self, name: str) -> Key | None:
         """The key of a name, whether its time is over or not."""
         return next((key for key in self.keys if key.name == name), None)
@@ -107,6 +124,12 @@ class KeyRing:
 def new_token() -> str:
     """Make a key: 256 random bits behind a prefix by which scanners for lost secrets know it."""
     return PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def new_access_key() -> str:
+    """Make the name by which signatures call a key: 80 random bits, and no secret."""
+    text = base64.b32encode(secrets.token_bytes(_ACCESS_KEY_BYTES)).decode()
+    return _ACCESS_KEY_PREFIX + text
 
 
 def digest(token: str) -> bytes:
@@ -168,12 +191,14 @@ def parse(text: str) -> KeyRing:
             raise KeysError(f"{name}: unknown; expected [keys.NAME] or [anonymous]")
     anonymous = _grants("anonymous", _table("anonymous", document.get("anonymous", {}), RIGHTS))
     keys: list[Key] = []
-    names: dict[bytes, str] = {}
+    names: dict[bytes | str | None, str] = {}
     for name, raw in _table("keys", document.get("keys", {})).items():
         key = _key(name, raw)
-        if key.digest in names:
-            raise KeysError(f"keys.{name}.hash: is also that of keys.{names[key.digest]}")
-        names[key.digest] = name
+        for field_name, value in (("hash", key.digest), ("access_key", key.access_key)):
+            if value in names:
+                raise KeysError(f"keys.{name}.{field_name}: is also that of keys.{names[value]}")
+            if value is not None:
+                names[value] = name
         keys.append(key)
     return KeyRing(keys, anonymous)
 
@@ -210,7 +235,23 @@ def _key(name: str, raw: object) -> Key:
     if match is None:
         # The value is not repeated: someone may have written the key itself there.
         raise KeysError(f"{where}.hash: expected sha256: and 64 digits of 0-9 a-f")
-    return Key(name, bytes.fromhex(match[1]), _grants(where, table), _end(where, table))
+    grants, end = _grants(where, table), _end(where, table)
+    return Key(name, bytes.fromhex(match[1]), grants, end, *_pair(where, table))
+
+
+def _pair(where: str, table: Mapping[str, Any]) -> tuple[str, str] | tuple[None, None]:
+    """The access key and the secret of a key that signs; no error repeats the secret."""
+    access_key, secret = table.get("access_key"), table.get("secret")
+    if access_key is None and secret is None:
+        return None, None
+    if not isinstance(access_key, str) or not _ACCESS_KEY.fullmatch(access_key):
+        raise KeysError(
+            f"{where}.access_key: expected 16 to 128 of A-Z 0-9, and a secret beside it"
+        )
+    most = MAX_TOKEN_CHARACTERS
+    if not isinstance(secret, str) or not MIN_TOKEN_CHARACTERS <= len(secret) <= most:
+        raise KeysError(f"{where}.secret: expected {MIN_TOKEN_CHARACTERS} to {most} characters")
+    return access_key, secret
 
 
 def _table(where: str, raw: object, known: Any = None) -> dict[str, Any]:

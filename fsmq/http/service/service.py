@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from fsmq.spool.context import Pending, join
@@ -16,6 +17,7 @@ from fsmq.spool.layout.steps import FEW, LARGE_BYTES
 from fsmq.spool.layout.topics import log_of
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
+from fsmq.spool.verbs.publish import Copies
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 from fsmq.spool.verbs.remove_if import Acked
@@ -172,8 +174,31 @@ class Service(Runner):
                 self.logs.published(log, 1)
         return found
 
+    async def publish_copies(self, topic: str, copies: Sequence[Copies]) -> None:
+        """Publish messages to those that take them, all or none, with one sync.
+
+        Raises what :func:`fsmq.spool.verbs.publish.publish` raises.
+        """
+        number = sum(len(one.to) for one in copies)
+        size = sum(len(one.to) * len(one.message.body) for one in copies)
+        if any(log_of(subscriber) is not None for one in copies for subscriber in one.to):
+            number = _SMALL_COUNT + 1  # to a log it takes long
+        puts = [partial(self._publish_copies, topic, one) for one in copies]
+        for found in await self.store(puts, number, size):
+            for subscriber in found:
+                if (log := log_of(subscriber)) is not None:
+                    self.logs.published(log, 1)
+
+    def _publish_copies(self, topic: str, copies: Copies, batch: Batch) -> Pending[dict[str, str]]:
+        return self._publish(topic, copies.message, copies.to, copies.forms, batch)
+
     def _publish(
-        self, topic: str, message: NewMessage, to: Mapping[str, Filter | None] | None = None
+        self,
+        topic: str,
+        message: NewMessage,
+        to: Mapping[str, Filter | None] | None = None,
+        forms: Mapping[str, NewMessage] | None = None,
+        batch: Batch | None = None,
     ) -> Pending[dict[str, str]]:
         spool = self.spool
         if to is None:
@@ -181,7 +206,7 @@ class Service(Runner):
         with as_unavailable(f"cannot read the settings of the queues of {topic!r}"):
             queues = [subscriber for subscriber in to if log_of(subscriber) is None]
             settings = {queue: spool.context.settings.get(queue) for queue in queues}
-        return spool.unsynced.publish(topic, message, to, settings)
+        return spool.unsynced.publish(topic, message, to, settings, forms, batch)
 
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:
         """Remove messages; tells for each id whether it was there.
@@ -212,8 +237,8 @@ class Service(Runner):
 
     async def store(
         self, puts: Sequence[Callable[[Batch], Pending[T]]], messages: int, size: int
-    ) -> None:
-        """Do several puts, all or none, and make them durable with one sync.
+    ) -> list[T]:
+        """Do several puts, all or none, and make them durable with one sync; what each gives.
 
         messages, size: how many there are in all, and their bytes. Raises what the puts raise.
         """
@@ -222,7 +247,7 @@ class Service(Runner):
             pending = self._put_all(puts) if light else await self.in_thread(self._put_all, puts)
         except Uncounted:
             pending = await self.listing(self._put_all, puts)
-        await self.complete(pending, light=light)
+        return await self.complete(pending, light=light)
 
     def _put_all(self, puts: Sequence[Callable[[Batch], Pending[T]]]) -> Pending[list[T]]:
         batch = Batch(self.spool.tree)

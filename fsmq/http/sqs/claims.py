@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, NoSuchQueue, as_unavailable
+from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.transitions import State
 from fsmq.spool.verbs.removal import remove_ready
 
 from .ask import Action, Actions, Ask, Result
 from .batches import entries_of, failure, outcome
 from .errors import SqsError, invalid, missing, no_such_queue, translated
+from .fifo import expired
 from .names import Receipt, unpack_receipt
 from .queue_attributes import MAX_VISIBILITY_S, check_number
 
@@ -37,34 +39,51 @@ class Claims(Actions):
 
     async def delete(self, ask: Ask) -> Result:
         queue = ask.queue("receive")
-        self.check_there(queue)
-        await self._delete(queue, [unpack_receipt(queue, ask.members["ReceiptHandle"])])
+        handle = ask.members["ReceiptHandle"]
+        settings = self._spool.settings(queue)
+        [is_done] = await self._delete(queue, settings, [unpack_receipt(queue, handle)])
+        if not is_done:
+            raise expired(handle)
         return {}
 
     async def delete_batch(self, ask: Ask) -> Result:
         queue = ask.queue("receive")
-        self.check_there(queue)
+        settings = self._spool.settings(queue)
         failed: list[Result] = []
-        receipts, successful = [], []
+        entries, receipts, successful = [], [], []
         for entry in entries_of(ask, "DeleteMessageBatchRequestEntry"):
             try:
                 receipts.append(unpack_receipt(queue, entry["ReceiptHandle"]))
-                successful.append({"Id": entry["Id"]})
+                entries.append(entry)
             except SqsError as error:
                 failed.append(failure(entry, error))
         if receipts:
-            await self._delete(queue, receipts)
+            done = await self._delete(queue, settings, receipts)
+            for entry, is_done in zip(entries, done, strict=True):
+                if is_done:
+                    successful.append({"Id": entry["Id"]})
+                else:
+                    failed.append(failure(entry, expired(entry["ReceiptHandle"])))
         return outcome(successful, failed)
 
-    async def _delete(self, queue: str, receipts: Sequence[Receipt]) -> None:
-        """Remove messages that are in these claims, or that nobody holds."""
+    async def _delete(
+        self, queue: str, settings: QueueSettings, receipts: Sequence[Receipt]
+    ) -> list[bool]:
+        """Remove messages that are in these claims, or that nobody holds.
+
+        Tells for each whether its receipt was good; in a FIFO queue it is not when its claim has
+        ended, since another of the group may have been given out meanwhile.
+        """
         ids = [receipt.message_id for receipt in receipts]
         claims = [receipt.claim for receipt in receipts]
         outcomes = await self._service.remove_if(queue, ids, claims)
+        if settings.fifo:
+            return [outcome != "ended" for outcome in outcomes]
         ended = [i for i, outcome in zip(ids, outcomes, strict=True) if outcome == "ended"]
         if ended:
             # What is in flight now is someone else's, and stays.
             await self._service.complete(remove_ready(self._spool.context, queue, ended))
+        return [True] * len(receipts)
 
     # -- visibility --------------------------------------------------------------------------------
 
@@ -108,8 +127,11 @@ class Claims(Actions):
                 await self._service.complete(unsynced.release(queue, name, 0.0, receipt.claim))
         except NoSuchQueue:
             raise no_such_queue() from None
-        except (NoSuchMessage, ClaimEnded):
-            if not self._is_visible(queue, name):
+        except (NoSuchMessage, ClaimEnded) as error:
+            is_visible = self._is_visible(queue, name)
+            if self._spool.settings(queue).fifo and (is_visible or isinstance(error, ClaimEnded)):
+                raise expired(handle) from None
+            if not is_visible:
                 raise invalid("ReceiptHandle", handle, _GONE) from None
 
     def _is_visible(self, queue: str, message_id: str) -> bool:

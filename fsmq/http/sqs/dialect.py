@@ -30,6 +30,11 @@ from .queues import Queues
 from .receiving import Receiving
 from .sending import Sending
 from .signatures import Signatures
+from .sns import wire
+from .sns.faults import as_sns
+from .sns.publishing import Publishing
+from .sns.subscriptions import Subscriptions
+from .sns.topics import Topics
 from .tags import Tags
 
 # A batch of 1 MiB, each character escaped.
@@ -49,6 +54,7 @@ class _Current:
 
     is_json: bool
     request_id: str
+    is_sns: bool = False
 
 
 _current: ContextVar[_Current] = ContextVar("sqs_current")
@@ -68,8 +74,13 @@ class Sqs(Dialect):
         self._actions: dict[str, Action] = {protocol.WHO: self._who}
         for part in (Queues, Tags, Sending, Receiving, Claims, MoveTasks):
             self._actions |= part(service, self._options).actions()
+        self._sns: dict[str, Action] = {}
+        for of_sns in (Topics, Subscriptions, Publishing):
+            self._sns |= of_sns(service, self._options).actions()
         self._operations = {
-            name: Operation(f"sqs_{name}", "SQS", name, {}) for name in self._actions
+            (is_sns, name): Operation(f"{'sns' if is_sns else 'sqs'}_{name}", "SQS", name, {})
+            for is_sns, actions in ((False, self._actions), (True, self._sns))
+            for name in actions
         }
         self._endpoint = Endpoint(self._handle, Operation("sqs", "SQS", "", {}))
 
@@ -99,13 +110,17 @@ class Sqs(Dialect):
 
     def problem(self, error: FsmqError) -> Response:
         now = _current.get()
+        if now.is_sns:
+            return wire.refuse(as_sns(error), now.request_id)
         refuse = protocol.refuse_json if now.is_json else protocol.refuse_query
         return refuse(translated(error), now.request_id)
 
     async def _handle(self, call: Call) -> StreamResponse:
         now = _current.get()
         ask = await self._read(call, now)
-        result = await self._actions[ask.action](ask)
+        result = await (self._sns if now.is_sns else self._actions)[ask.action](ask)
+        if now.is_sns:
+            return wire.answer(ask.action, result, now.request_id)
         if now.is_json:
             return protocol.answer_json(result, now.request_id)
         return protocol.answer_query(ask.action, result, now.request_id)
@@ -113,17 +128,21 @@ class Sqs(Dialect):
     async def _read(self, call: Call, now: _Current) -> Ask:
         request = call.request
         service, path_queue = self._service, call.names.get("queue")
-        identity = self._signatures.identify(call)  # before there is a body to keep
+        identity, proof = self._signatures.identify(call)  # before there is a body to keep
         if now.is_json:
             body = await call.json_body(MAX_BODY_BYTES, service.read_timeout)
+            if proof is not None:
+                await service.beside(len(body), proof.check, body)
             target = request.headers[protocol.TARGET]
             asked = await service.beside(len(body), protocol.read_json, target, body, path_queue)
         else:
             body = await call.body(MAX_BODY_BYTES, service.read_timeout)
+            if proof is not None:
+                await service.beside(len(body), proof.check, body)
             asked = await service.beside(
-                len(body), protocol.read_query, call.raw_query, body, path_queue, request.method
+                len(body), _read_form, now, call.raw_query, body, path_queue, request.method
             )
-        call.operation = self._operations[asked.action]
+        call.operation = self._operations[now.is_sns, asked.action]
         origin = self._options.url or _origin(request)
         return Ask(call, identity, asked.action, asked.members, self._options, origin)
 
@@ -134,6 +153,16 @@ class Sqs(Dialect):
             "UserId": ask.identity.name,
             "Account": account,
         }
+
+
+def _read_form(
+    now: _Current, query: str, body: bytes, path_queue: str | None, method: str
+) -> protocol.Asked:
+    form = protocol.read_form(query, body)
+    if wire.is_asked(form):
+        now.is_sns = True  # so that what is wrong with it is told in its words
+        return wire.read(form)
+    return protocol.read_query(form, path_queue, method)
 
 
 def _origin(request: BaseRequest) -> str:

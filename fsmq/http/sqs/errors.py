@@ -126,11 +126,6 @@ def no_such_queue() -> SqsError:
     return SqsError("QueueDoesNotExist", words, old_words=old)
 
 
-def unsupported(words: str) -> SqsError:
-    """The error for what is not served."""
-    return SqsError("UnsupportedOperation", words)
-
-
 def denied(name: str, action: str, resource: str) -> SqsError:
     """The error for a key that lacks a right."""
     words = f"User: {name} is not authorized to perform: sqs:{action} on resource: {resource}"

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.message import MAX_HEADER_BYTES, is_attribute_name
+from fsmq.spool.layout.message import GROUP, MAX_HEADER_BYTES, is_attribute_name
 
 from .errors import SqsError, invalid
 
@@ -54,10 +54,12 @@ def is_legal(text: str) -> bool:
     return _LEGAL.fullmatch(text) is not None
 
 
-def checked(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Attribute]:
-    """The attributes of a request. Raises SqsError."""
-    if len(given) > MAX_ATTRIBUTES:
-        words = f"Number of message attributes [{len(given)}] exceeds the allowed maximum [10]."
+def checked(
+    given: Mapping[str, Mapping[str, Any]], most: int | None = MAX_ATTRIBUTES
+) -> dict[str, Attribute]:
+    """The attributes of a request; ``most`` of them, None: any number. Raises SqsError."""
+    if most is not None and len(given) > most:
+        words = f"Number of message attributes [{len(given)}] exceeds the allowed maximum [{most}]."
         raise SqsError("InvalidParameterValueException", words)
     return {_checked_name(name): _checked(name, value) for name, value in given.items()}
 
@@ -115,7 +117,9 @@ def packed(attributes: Mapping[str, Attribute]) -> dict[str, str]:
 def unpacked(lines: Mapping[str, str]) -> dict[str, Attribute]:
     """The attributes that a header block keeps; what makes no sense is left out."""
     found = {
-        name: Attribute("String", value) for name, value in lines.items() if name[:4] != "sqs."
+        name: Attribute("String", value)
+        for name, value in lines.items()
+        if name[:4] != "sqs." and name != GROUP
     }
     if _OTHERS in lines:
         found.update(_others(lines[_OTHERS]))
@@ -155,7 +159,7 @@ def _is_plain(name: str, one: Attribute) -> bool:
         one.kind == "String"
         and isinstance(one.value, str)
         and is_attribute_name(name)
-        and not name.startswith("sqs.")
+        and not name.startswith(("sqs.", "fsmq."))
         and not _UNPRINTABLE.search(one.value)
         and one.value == one.value.strip()
     )

@@ -11,14 +11,18 @@ from typing import NamedTuple
 
 from fsmq.spool.layout.claim_names import PATTERN
 
-from .errors import SqsError, invalid, no_such_queue, unsupported
+from .errors import SqsError, invalid, no_such_queue
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_FIFO = ".fifo"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
+FIFO = ".fifo"
 _CLAIM = re.compile(PATTERN)
 _ARN_PARTS = 6
 _VERSION = "1"
 _RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+_FIFO_RULE = (
+    "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores,"
+    " must end with .fifo suffix and be 1 to 80 in length."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ class SqsOptions:
 
     account, region: as URLs and ARNs tell them; nothing is checked against them.
     url: the origin of the URLs that are told; None: that of the request.
-    auth: what proves who asks; None: ``key`` where there are keys, else ``none``.
+    auth: what tells who asks, as `Signatures` has it; None: ``key`` where there are keys, else
+        ``none``.
     """
 
     account: str = "000000000000"
@@ -39,19 +44,20 @@ class SqsOptions:
         """The ARN of a queue."""
         return f"arn:aws:sqs:{self.region}:{self.account}:{queue}"
 
+    def topic_arn(self, topic: str) -> str:
+        """The ARN of a topic."""
+        return f"arn:aws:sns:{self.region}:{self.account}:{topic}"
+
 
 def is_visible(queue: str) -> bool:
     """Whether clients of SQS can name a queue."""
     return _NAME.fullmatch(queue) is not None
 
 
-def check_new_name(name: str) -> str:
+def check_new_name(name: str, fifo: bool) -> str:
     """Return a name for a queue that is to be created. Raises SqsError."""
-    bare = name.removesuffix(_FIFO)
-    if bare != name and len(name) <= 80 and is_visible(bare):
-        raise unsupported("FIFO queues are not served yet: create a standard queue.")
-    if not is_visible(name):
-        raise SqsError("InvalidParameterValueException", _RULE)
+    if not is_visible(name) or name.endswith(FIFO) != fifo:
+        raise SqsError("InvalidParameterValueException", _FIFO_RULE if fifo else _RULE)
     return name
 
 

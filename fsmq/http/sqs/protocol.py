@@ -61,16 +61,19 @@ def read_json(target: str, body: bytes, path_queue: str | None) -> Asked:
     return Asked(found[1], shape.of_json("", given))
 
 
-def read_query(query: str, body: bytes, path_queue: str | None, method: str) -> Asked:
-    """A request of the Query protocol, in the query of the URL and the body of a form.
+def read_form(query: str, body: bytes) -> dict[str, Any]:
+    """The parameters of Query, in the query of the URL and the body of a form.
 
-    Raises SqsError, UnreadableBody.
+    Raises UnreadableBody.
     """
     try:
-        pairs = [*_pairs(body.decode()), *_pairs(query)]
+        return shapes.tree([*_pairs(body.decode()), *_pairs(query)])
     except (ValueError, UnicodeDecodeError):
         raise UnreadableBody("the body is no form in UTF-8, or has too many parameters") from None
-    given = shapes.tree(pairs)
+
+
+def read_query(given: dict[str, Any], path_queue: str | None, method: str) -> Asked:
+    """A request of the Query protocol. Raises SqsError."""
     action = given.get("Action")
     if not isinstance(action, str):
         raise NoAction
@@ -115,7 +118,7 @@ def answer_query(action: str, result: Mapping[str, Any], request_id: str) -> Res
         named = ""
     meta = f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
     text = f'<{action}Response xmlns="{space}">{named}{meta}</{action}Response>'
-    return _response(200, _XML, _HEAD + text.encode(), request_id)
+    return xml_answer(200, text, request_id)
 
 
 def refuse_json(error: SqsError, request_id: str) -> Response:
@@ -125,7 +128,7 @@ def refuse_json(error: SqsError, request_id: str) -> Response:
     body = json.dumps(told, separators=(",", ":")).encode()
     response = _response(error.status, _JSON, body, request_id)
     response.headers["x-amzn-query-error"] = f"{error.kind.legacy};{side}"
-    return _with_retry(response, error)
+    return _with_retry(response, error.retry_after)
 
 
 def refuse_query(error: SqsError, request_id: str) -> Response:
@@ -135,21 +138,27 @@ def refuse_query(error: SqsError, request_id: str) -> Response:
     side = "Receiver" if error.is_ours else "Sender"
     told = "".join(
         (
-            *_leaf("Type", side),
-            *_leaf("Code", error.kind.legacy),
-            *_leaf("Message", error.old_words),
+            *leaf("Type", side),
+            *leaf("Code", error.kind.legacy),
+            *leaf("Message", error.old_words),
         )
     )
     text = (
         f'<ErrorResponse xmlns="{_SQS_XML}"><Error>{told}<Detail/></Error>'
         f"<RequestId>{request_id}</RequestId></ErrorResponse>"
     )
-    return _with_retry(_response(error.status, _XML, _HEAD + text.encode(), request_id), error)
+    return xml_answer(error.status, text, request_id, error.retry_after)
 
 
-def _with_retry(response: Response, error: SqsError) -> Response:
-    if error.retry_after is not None:
-        response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
+def xml_answer(status: int, text: str, request_id: str, retry_after: int | None = None) -> Response:
+    """An answer in XML."""
+    response = _response(status, _XML, _HEAD + text.encode(), request_id)
+    return _with_retry(response, retry_after)
+
+
+def _with_retry(response: Response, retry_after: int | None) -> Response:
+    if retry_after is not None:
+        response.headers[hdrs.RETRY_AFTER] = str(retry_after)
     return response
 
 
@@ -172,7 +181,8 @@ _VOID = frozenset(
 )
 
 
-def _leaf(name: str, value: Any) -> Iterator[str]:
+def leaf(name: str, value: Any) -> Iterator[str]:
+    """An element with a text."""
     yield f"<{name}>{_text(value)}</{name}>"
 
 
@@ -189,14 +199,14 @@ def _around(name: str, inner: Iterator[str]) -> Iterator[str]:
 def _result(result: Mapping[str, Any]) -> Iterator[str]:
     for name, value in result.items():
         form = _FORMS.get(name)
-        yield from _leaf(name, value) if form is None else form(value)
+        yield from leaf(name, value) if form is None else form(value)
 
 
 def _repeated(element: str) -> Callable[[Any], Iterator[str]]:
     def form(values: Any) -> Iterator[str]:
         for value in values:
             if isinstance(value, str):
-                yield from _leaf(element, value)
+                yield from leaf(element, value)
             else:
                 yield from _around(element, _result(value))
 
@@ -207,8 +217,8 @@ def _mapped(element: str, key: str, value: str) -> Callable[[Any], Iterator[str]
     def form(values: Any) -> Iterator[str]:
         for name, one in values.items():
             yield f"<{element}>"
-            yield from _leaf(key, name)
-            yield from _leaf(value, one) if isinstance(one, str) else _around(value, _result(one))
+            yield from leaf(key, name)
+            yield from leaf(value, one) if isinstance(one, str) else _around(value, _result(one))
             yield f"</{element}>"
 
     return form
@@ -227,5 +237,5 @@ _FORMS: Mapping[str, Callable[[Any], Iterator[str]]] = {
     "SendMessageBatch": _repeated("SendMessageBatchResultEntry"),
     "DeleteMessageBatch": _repeated("DeleteMessageBatchResultEntry"),
     "ChangeMessageVisibilityBatch": _repeated("ChangeMessageVisibilityBatchResultEntry"),
-    "SenderFault": lambda value: _leaf("SenderFault", str(value).lower()),
+    "SenderFault": lambda value: leaf("SenderFault", str(value).lower()),
 }

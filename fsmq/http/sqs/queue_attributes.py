@@ -16,6 +16,7 @@ from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.stamps import MAX_COUNT
 
+from . import fifo
 from .errors import SqsError, invalid
 from .names import queue_of_arn
 
@@ -31,7 +32,6 @@ _INTEGER = re.compile(r"[0-9]{1,18}")
 WAIT = "ReceiveMessageWaitTimeSeconds"
 REDRIVE, REDRIVE_ALLOW, POLICY = "RedrivePolicy", "RedriveAllowPolicy", "Policy"
 _SSE = "SqsManagedSseEnabled"
-_FIFO = ("ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit")
 _COUNTS = {
     "ApproximateNumberOfMessages": "waiting",
     "ApproximateNumberOfMessagesNotVisible": "in_flight",
@@ -66,7 +66,7 @@ _TOLD = (REDRIVE, REDRIVE_ALLOW, POLICY, "KmsMasterKeyId", "KmsDataKeyReusePerio
 _SETTABLE = frozenset((*RANGES, *_KEPT))
 _EVERY = (
     *(*_COUNTS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"),
-    *(*_SETTINGS, WAIT, _SSE, *_TOLD),
+    *(*_SETTINGS, WAIT, _SSE, *_TOLD, fifo.FLAG, *fifo.VALUES),
 )
 
 
@@ -85,13 +85,15 @@ class Change(NamedTuple):
     redrive: Redrive | None
 
 
-def read_change(given: Mapping[str, str]) -> Change:
+def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
     """What the attributes of a request change. Raises SqsError."""
     change = Change({}, {}, None)
     for name, value in given.items():
-        if name not in _SETTABLE:
+        if name == fifo.FLAG or name in fifo.VALUES:
+            change.kept.update(fifo.checked(name, value, is_fifo))
+        elif name not in _SETTABLE:
             raise _unknown(name)
-        if name in RANGES:
+        elif name in RANGES:
             number = _number(name, value)
             if name in _SETTINGS:
                 change.settings[_SETTINGS[name]] = number
@@ -112,7 +114,7 @@ def check_names(names: Iterable[str]) -> list[str]:
     """Which attributes are asked for. Raises SqsError."""
     asked = list(names)
     for name in asked:
-        if name not in ("All", *_EVERY, *_FIFO, "FifoQueue"):
+        if name not in ("All", *_EVERY):
             raise _unknown(name)
     return list(_EVERY) if "All" in asked else asked
 
@@ -142,6 +144,8 @@ def described(
         _SSE: kept.get(_SSE, "false"),
     }
     found.update({name: kept[name] for name in _TOLD if name in kept})
+    if settings.fifo:
+        found.update(fifo.described(kept))
     redrive = redrive_of(settings)
     if not _still_holds(found.get(REDRIVE), settings):
         found.pop(REDRIVE, None)
@@ -310,11 +314,7 @@ def _bad_value(name: str) -> SqsError:
 
 
 def _unknown(name: str) -> SqsError:
-    if name in _FIFO:
-        words = f"You can specify the {name} only when FifoQueue is set to true."
-    else:
-        words = f"Unknown Attribute {name[:256]}."
-    return SqsError("InvalidAttributeName", words)
+    return SqsError("InvalidAttributeName", f"Unknown Attribute {name[:256]}.")
 
 
 def too_large(error: InvalidValue) -> SqsError:

@@ -15,6 +15,7 @@ from fsmq.spool.verbs.settled import settings_held
 from fsmq.spool.views.counts import Counts
 
 from ..service.service import Service
+from . import fifo
 from . import queue_attributes as attributes
 from .ask import Action, Actions, Ask, Result
 from .errors import SqsError, invalid, no_such_queue
@@ -47,21 +48,24 @@ class Queues(Actions):
         }
 
     async def create(self, ask: Ask) -> Result:
-        queue = check_new_name(ask.members["QueueName"])
-        ask.require("admin", queue)
         given = ask.get("Attributes", {})
-        change = attributes.read_change(given)
+        is_fifo = given.get(fifo.FLAG) == "true"
+        queue = check_new_name(ask.members["QueueName"], is_fifo)
+        ask.require("admin", queue)
+        change = attributes.read_change(given, is_fifo)
+        fifo.check_together({k: v for k, v in change.kept.items() if v is not None})
         tags = check_tags(ask.get("tags", {}))
-        self._check_redrive(ask, queue, change)
-        created = await self._service.in_thread(self._create, queue, change, tags)
+        self._check_redrive(ask, queue, change, is_fifo)
+        created = await self._service.in_thread(self._create, queue, change, tags, is_fifo)
         if not created:
             await self._compare(queue, given)
         return {"QueueUrl": ask.url(queue)}
 
-    def _create(self, queue: str, change: Change, tags: Mapping[str, str]) -> bool:
+    def _create(self, queue: str, change: Change, tags: Mapping[str, str], is_fifo: bool) -> bool:
         now = int(time.time())
         member = attributes.changed_member({"created": now, "tags": dict(tags)}, change.kept, now)
-        asked = {"retention": float(attributes.DEFAULT_RETENTION_S), **change.settings}
+        retention = float(attributes.DEFAULT_RETENTION_S)
+        asked = {"fifo": is_fifo, "retention": retention, **change.settings}
         try:
             with as_unavailable(f"cannot create queue {queue!r}"):
                 settings = DEFAULTS.changed(_typed(asked))
@@ -110,9 +114,9 @@ class Queues(Actions):
 
     async def configure(self, ask: Ask) -> Result:
         queue = ask.queue("admin")
-        self.check_there(queue)
-        change = attributes.read_change(ask.members["Attributes"])
-        self._check_redrive(ask, queue, change)
+        is_fifo = self._spool.settings(queue).fifo
+        change = attributes.read_change(ask.members["Attributes"], is_fifo)
+        self._check_redrive(ask, queue, change, is_fifo)
         await self._service.in_thread(self._change, queue, change)
         return {}
 
@@ -122,6 +126,7 @@ class Queues(Actions):
             settings = spool.settings(queue).changed(_typed(change.settings))
             before = spool.context.settings.member(queue, MEMBER)
             member = attributes.changed_member(before, change.kept, int(time.time()))
+            fifo.check_together(attributes.kept_in(member))
             try:
                 spool.context.settings.set(queue, settings, {MEMBER: member})
             except InvalidValue as error:
@@ -148,7 +153,7 @@ class Queues(Actions):
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _check_redrive(self, ask: Ask, queue: str, change: Change) -> None:
+    def _check_redrive(self, ask: Ask, queue: str, change: Change, is_fifo: bool) -> None:
         """Make sure that a redrive policy names a queue that takes these dead letters.
 
         Raises SqsError, Unavailable.
@@ -162,6 +167,9 @@ class Queues(Actions):
         ask.require("admin", target)
         with as_unavailable(f"cannot read the settings of {target!r}"):
             member = self._spool.context.settings.member(target, MEMBER)
+            if self._spool.context.settings.get(target).fifo != is_fifo:
+                reason = "Dead-letter queue must be same type of queue as the source queue."
+                raise invalid(attributes.REDRIVE, text, reason)
         allow = attributes.kept_in(member).get(attributes.REDRIVE_ALLOW)
         if not attributes.redrive_allows(allow, ask.options.arn(queue)):
             reason = "The dead-letter queue does not permit this queue as a source."

@@ -6,15 +6,21 @@ import base64
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
-from fsmq.spool.layout.message import Message
+from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
+from fsmq.spool.layout.message import GROUP, Message
+from fsmq.spool.verbs.receive import claim_in
 
+from ..service.service import Service
 from . import message_attributes
 from .ask import Action, Actions, Ask, Result
-from .errors import SqsError, no_such_queue
+from .attempts import Attempt, Attempts, Given
+from .errors import SqsError
+from .fifo import sequence_number
 from .message_attributes import Attribute
-from .names import Receipt, pack_receipt
+from .names import Receipt, SqsOptions, pack_receipt
 from .queue_attributes import (
     MAX_VISIBILITY_S,
     MAX_WAIT_S,
@@ -22,7 +28,7 @@ from .queue_attributes import (
     check_number,
     wait_of,
 )
-from .sending import DEDUP, GROUP, QUEUE, SENDER, TRACE, uuid_of
+from .sending import DEDUP, QUEUE, SENDER, TRACE, check_id, uuid_of
 
 _MOST = 10
 # Nobody has said who sent it.
@@ -32,13 +38,47 @@ _MOMENT_S = 30.0
 _ENCODING = "fsmq.encoding"
 
 
+class _Wanted(NamedTuple):
+    """What a receive asks for. attempt: its name, where it has one and the queue is FIFO."""
+
+    queue: str
+    most: int
+    hides: float
+    wait: float
+    fifo: bool
+    attempt: str | None
+
+
 class Receiving(Actions):
     """Messages go out."""
+
+    def __init__(self, service: Service, options: SqsOptions) -> None:
+        super().__init__(service, options)
+        self._attempts = Attempts()
 
     def actions(self) -> Mapping[str, Action]:
         return {"ReceiveMessage": self.receive}
 
     async def receive(self, ask: Ask) -> Result:
+        wanted = self._wanted(ask)
+        queue, attempt = wanted.queue, wanted.attempt
+        now_ms = int(time.time() * 1000)
+        messages = None
+        if attempt is not None and (known := self._attempts.find(queue, attempt)) is not None:
+            messages = await self._again(ask, wanted, known)
+            now_ms = known.at_ms
+        if not messages:
+            messages = await self._claim(ask, wanted)
+            now_ms = int(time.time() * 1000)
+        if attempt is not None and wanted.hides:
+            given = [Given(m.id, m.claim, m.deliveries, m.deadline or 0.0) for m in messages]
+            self._attempts.note(queue, attempt, given, now_ms)
+        told = [self._described(ask, queue, message, now_ms, wanted.fifo) for message in messages]
+        if not wanted.hides:
+            await self._release(messages)
+        return {"Messages": told} if told else {}
+
+    def _wanted(self, ask: Ask) -> _Wanted:
         queue = ask.queue("receive")
         count = check_number("MaxNumberOfMessages", ask.get("MaxNumberOfMessages", 1), 1, _MOST)
         visibility = ask.get("VisibilityTimeout")
@@ -47,23 +87,45 @@ class Receiving(Actions):
         wait = ask.get("WaitTimeSeconds")
         if wait is not None:
             check_number("WaitTimeSeconds", wait, 0, MAX_WAIT_S)
-        try:
-            hides = self._hides(queue, visibility)
-            if wait is None:
-                wait = wait_of(self._spool.context.settings.member(queue, MEMBER))
-            messages = await self._service.receiver.claim(
-                ask.call, queue, count, hides or _MOMENT_S, float(wait)
-            )
-        except NoSuchQueue:
-            raise no_such_queue() from None
-        told = [self._described(ask, queue, message) for message in messages]
-        if not hides:
-            await self._release(messages)
-        return {"Messages": told} if told else {}
-
-    def _hides(self, queue: str, visibility: int | None) -> float:
         settings = self._spool.settings(queue)
-        return settings.visibility_timeout if visibility is None else float(visibility)
+        hides = settings.visibility_timeout if visibility is None else float(visibility)
+        if wait is None:
+            wait = wait_of(self._spool.context.settings.member(queue, MEMBER))
+        attempt = ask.get("ReceiveRequestAttemptId") if settings.fifo else None
+        if attempt is not None:
+            check_id("ReceiveRequestAttemptId", attempt)
+        return _Wanted(queue, count, hides, float(wait), settings.fifo, attempt)
+
+    async def _claim(self, ask: Ask, wanted: _Wanted) -> list[Message]:
+        queue, hides = wanted.queue, wanted.hides or _MOMENT_S
+        context, count = self._spool.context, wanted.most
+        return await self._service.receiver.claim_by(
+            ask.call,
+            (queue,),
+            lambda: claim_in(context, queue, count, hides, ask.call, wanted.fifo),
+            count,
+            wanted.wait,
+        )
+
+    async def _again(self, ask: Ask, wanted: _Wanted, known: Attempt) -> list[Message]:
+        """The messages of a receive that is asked again, hidden anew; none if one was touched."""
+        service, queue = self._service, wanted.queue
+        found: list[Message] = []
+        for given in known.given:
+            message = await service.receiver.find(ask.call, queue, given.message_id)
+            if message is None or not given.is_untouched(message):
+                return []
+            found.append(message)
+        renewed = []
+        for message, given in zip(found, known.given, strict=True):
+            try:
+                renewal = await service.complete(
+                    self._spool.unsynced.renew(queue, message.id, wanted.hides, given.claim)
+                )
+            except (NoSuchMessage, ClaimEnded):
+                continue  # just now: its claim is over
+            renewed.append(replace(message, claim=given.claim, deadline=renewal.deadline))
+        return renewed
 
     async def _release(self, messages: Sequence[Message]) -> None:
         """Let messages be visible again at once; their receives count."""
@@ -78,14 +140,13 @@ class Receiving(Actions):
 
     # -- what is told ----------------------------------------------------------------------------
 
-    def _described(self, ask: Ask, queue: str, message: Message) -> Result:
+    def _described(self, ask: Ask, queue: str, message: Message, now_ms: int, fifo: bool) -> Result:
         lines = message.attributes
         attributes = message_attributes.unpacked(lines) if lines else {}
         body = _text(message.body)
         if body is None:
             body = base64.b64encode(message.body).decode()
             attributes[_ENCODING] = Attribute("String", "base64")
-        now_ms = int(time.time() * 1000)
         receipt = Receipt(message.id, message.claim, now_ms)
         answer: Result = {
             "MessageId": uuid_of(message.id),
@@ -93,7 +154,7 @@ class Receiving(Actions):
             "MD5OfBody": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest(),
             "Body": body,
         }
-        if system := self._system(ask, queue, message, now_ms):
+        if system := self._system(ask, queue, message, now_ms, fifo):
             answer["Attributes"] = system
         names = ask.get("MessageAttributeNames", [])
         if chosen := message_attributes.wanted(attributes, names):
@@ -101,28 +162,33 @@ class Receiving(Actions):
             answer["MessageAttributes"] = {name: one.encoded() for name, one in chosen.items()}
         return answer
 
-    def _system(self, ask: Ask, queue: str, message: Message, now_ms: int) -> dict[str, str]:
+    def _system(
+        self, ask: Ask, queue: str, message: Message, now_ms: int, fifo: bool
+    ) -> dict[str, str]:
         names = [*ask.get("AttributeNames", []), *ask.get("MessageSystemAttributeNames", [])]
         if not names:
             return {}
         if any(name.lower() == "all" for name in names):
             names = list(_SYSTEM)
-        sent_ms = now_ms if message.created_at is None else round(message.created_at * 1000)
-        first_ms = now_ms if message.deliveries == 1 else sent_ms
+        own = self._own(queue, message, now_ms, fifo)
         found: dict[str, str] = {}
         for name in dict.fromkeys(names):
             if name not in _SYSTEM:
                 words = f"Unknown Attribute {name[:256]}."
                 raise SqsError("InvalidAttributeName", words)
-            if name == "SentTimestamp":
-                found[name] = str(sent_ms)
-            elif name == "ApproximateFirstReceiveTimestamp":
-                found[name] = str(first_ms)
-            elif name == "ApproximateReceiveCount":
-                found[name] = str(self._receives(queue, message))
-            elif value := _SYSTEM[name](ask, queue, message.attributes):
+            if value := own.get(name) or _SYSTEM[name](ask, queue, message.attributes):
                 found[name] = value
         return found
+
+    def _own(self, queue: str, message: Message, now_ms: int, fifo: bool) -> dict[str, str]:
+        """What the claim and the id of a message tell."""
+        sent_ms = now_ms if message.created_at is None else round(message.created_at * 1000)
+        return {
+            "SentTimestamp": str(sent_ms),
+            "ApproximateFirstReceiveTimestamp": str(now_ms if message.deliveries == 1 else sent_ms),
+            "ApproximateReceiveCount": str(self._receives(queue, message)),
+            "SequenceNumber": sequence_number(message.id) if fifo else "",
+        }
 
     def _receives(self, queue: str, message: Message) -> int:
         """How often it was received; dead letters count on from what they came with."""

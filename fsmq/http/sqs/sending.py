@@ -7,22 +7,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fsmq.spool.errors import NoSuchQueue
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import UUID7
 from fsmq.spool.layout.settings import QueueSettings
 
-from . import message_attributes
+from . import fifo, message_attributes
 from .ask import Action, Actions, Ask, Result
 from .batches import entries_of, failure, outcome
-from .errors import SqsError, invalid, no_such_queue
+from .errors import SqsError, invalid, missing
 from .message_attributes import Attribute
-from .queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES
+from .queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES, MEMBER, kept_in
 
-QUEUE, SENDER, GROUP, DEDUP, TRACE = (
-    *("sqs.queue", "sqs.sender", "sqs.group", "sqs.dedup"),
-    "sqs.trace",
-)
+QUEUE, SENDER, DEDUP, TRACE = "sqs.queue", "sqs.sender", "sqs.dedup", "sqs.trace"
 _ID = re.compile(r"[!-~]{1,128}")
 _UUID = re.compile(UUID7)
 _TRACE_HEADER = "AWSTraceHeader"
@@ -44,20 +41,21 @@ class Sending(Actions):
 
     async def send(self, ask: Ask) -> Result:
         queue = ask.queue("send")
-        settings = self._settings(queue)
-        checked = self._checked(ask, queue, ask.members, settings, "are invalid")
-        [message_id] = await self._service.put(queue, [checked.message], settings)
-        return {"MessageId": uuid_of(message_id), **checked.answer}
+        place = self._place(queue)
+        checked = self._checked(ask, place, ask.members)
+        [message_id] = await self._service.put(queue, [checked.message], place.settings)
+        return place.describe(message_id, checked.answer)
 
     async def send_batch(self, ask: Ask) -> Result:
         queue = ask.queue("send")
-        settings = self._settings(queue)
+        place = self._place(queue, in_batch=True)
         entries = entries_of(ask, "SendMessageBatchRequestEntry")
         checked, failed, total = [], [], 0
         for entry in entries:
             total += _size_of(entry)
+            place.check_order(entry)
             try:
-                one = self._checked(ask, queue, entry, settings, "cannot be validated")
+                one = self._checked(ask, place, entry)
             except SqsError as error:
                 failed.append(failure(entry, error))
             else:
@@ -71,50 +69,101 @@ class Sending(Actions):
         successful = []
         if checked:
             messages = [one.message for _, one in checked]
-            ids = await self._service.put(queue, messages, settings)
+            ids = await self._service.put(queue, messages, place.settings)
             successful = [
-                {"Id": entry["Id"], "MessageId": uuid_of(message_id), **one.answer}
+                {"Id": entry["Id"], **place.describe(message_id, one.answer)}
                 for (entry, one), message_id in zip(checked, ids, strict=True)
             ]
         return outcome(successful, failed)
 
-    def _settings(self, queue: str) -> QueueSettings:
-        try:
-            return self._spool.settings(queue)
-        except NoSuchQueue:
-            raise no_such_queue() from None
+    def _place(self, queue: str, *, in_batch: bool = False) -> _Place:
+        settings = self._spool.settings(queue)
+        kept: Mapping[str, str] = {}
+        if settings.fifo:
+            with as_unavailable(f"cannot read the settings of {queue!r}"):
+                kept = kept_in(self._spool.context.settings.member(queue, MEMBER))
+        limit = min(self._service.body_limit(settings), MAX_MESSAGE_BYTES)
+        return _Place(queue, settings, limit, kept, in_batch)
 
-    def _checked(
-        self, ask: Ask, queue: str, given: Mapping[str, Any], settings: QueueSettings, how: str
-    ) -> Checked:
-        text: str = given["MessageBody"]
-        if not text:
-            raise SqsError(
-                "MissingRequiredParameterException",
-                "The request must contain the parameter MessageBody.",
-            )
-        if not message_attributes.is_legal(text):
-            words = "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD |"
-            words += " #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
-            raise SqsError("InvalidMessageContents", words)
-        body = text.encode()
-        delay = given.get("DelaySeconds")
-        if delay is not None and not 0 <= delay <= MAX_DELAY_S:
-            reason = f"DelaySeconds must be >= 0 and <= {MAX_DELAY_S}."
-            raise invalid("DelaySeconds", delay, reason)
+    def _checked(self, ask: Ask, place: _Place, given: Mapping[str, Any]) -> Checked:
+        body = _checked_body(given)
+        delay = _checked_delay(given)
+        group = given.get("MessageGroupId")
+        dedup_id = given.get("MessageDeduplicationId")
+        for name, value in (("MessageGroupId", group), ("MessageDeduplicationId", dedup_id)):
+            if value is not None:
+                check_id(name, value)
+        if place.settings.fifo:
+            place.check_order(given)
+            fifo.check_delay(given)
+            delay, dedup_id = None, fifo.dedup_id_of(given, body, place.kept)
         attributes = message_attributes.checked(given.get("MessageAttributes", {}))
         system = message_attributes.checked_system(given.get("MessageSystemAttributes", {}))
         size = len(body) + message_attributes.size_of(attributes)
-        limit = min(self._service.body_limit(settings), MAX_MESSAGE_BYTES)
-        if size > limit:
-            reason = f"Reason: Message must be shorter than {limit} bytes."
+        if size > place.limit:
+            how = "cannot be validated" if place.in_batch else "are invalid"
+            reason = f"Reason: Message must be shorter than {place.limit} bytes."
             words = f"One or more parameters {how}. {reason}"
             raise SqsError("InvalidParameterValueException", words)
-        lines = {QUEUE: queue, **_own_lines(ask, given, system)}
+        lines = {QUEUE: place.queue, **_own_lines(ask, dedup_id, system)}
         if attributes:
             lines |= message_attributes.packed(attributes)
-        message = NewMessage(body, None if delay is None else float(delay), attributes=lines)
+        message = NewMessage(body, delay, attributes=lines, group=group)
         return Checked(message, size, _digests(body, attributes, system))
+
+
+class _Place(NamedTuple):
+    """Where messages are sent to.
+
+    limit: the most bytes of one. kept: the attributes of a FIFO queue. in_batch: they are entries.
+    """
+
+    queue: str
+    settings: QueueSettings
+    limit: int
+    kept: Mapping[str, str]
+    in_batch: bool
+
+    def check_order(self, given: Mapping[str, Any]) -> None:
+        """Make sure that a message has what a FIFO queue needs. Raises SqsError."""
+        if self.settings.fifo:
+            fifo.group_of(given, in_batch=self.in_batch)
+            fifo.dedup_id_of(given, b"", self.kept)
+
+    def describe(self, message_id: str, answer: Result) -> Result:
+        """What the sender of a message is told of it."""
+        told = {"MessageId": uuid_of(message_id), **answer}
+        if self.settings.fifo:
+            told["SequenceNumber"] = fifo.sequence_number(message_id)
+        return told
+
+
+def check_id(name: str, value: str) -> None:
+    """Make sure that a group, a deduplication or an attempt may be called so. Raises SqsError."""
+    if not _ID.fullmatch(value):
+        reason = f"{name} can only include alphanumeric and punctuation characters. 1 to"
+        raise invalid(name, value, f"{reason} 128 in length.")
+
+
+def _checked_body(given: Mapping[str, Any]) -> bytes:
+    text: str = given["MessageBody"]
+    if not text:
+        raise missing("MessageBody")
+    if not message_attributes.is_legal(text):
+        words = "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD |"
+        words += " #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
+        raise SqsError("InvalidMessageContents", words)
+    return text.encode()
+
+
+def _checked_delay(given: Mapping[str, Any]) -> float | None:
+    delay = given.get("DelaySeconds")
+    if delay is None:
+        return None
+    if not 0 <= delay <= MAX_DELAY_S:
+        reason = f"DelaySeconds must be >= 0 and <= {MAX_DELAY_S}."
+        raise invalid("DelaySeconds", delay, reason)
+    return float(delay)
 
 
 def _size_of(entry: Mapping[str, Any]) -> int:
@@ -125,18 +174,12 @@ def _size_of(entry: Mapping[str, Any]) -> int:
     return size
 
 
-def _own_lines(
-    ask: Ask, given: Mapping[str, Any], system: Mapping[str, Attribute]
-) -> dict[str, str]:
+def _own_lines(ask: Ask, dedup_id: str | None, system: Mapping[str, Attribute]) -> dict[str, str]:
     lines = {}
     if not ask.identity.is_anonymous:
         lines[SENDER] = ask.identity.name
-    for line, name in ((GROUP, "MessageGroupId"), (DEDUP, "MessageDeduplicationId")):
-        if (value := given.get(name)) is not None:
-            if not _ID.fullmatch(value):
-                reason = f"{name} can only include alphanumeric and punctuation characters. 1 to"
-                raise invalid(name, value, f"{reason} 128 in length.")
-            lines[line] = value
+    if dedup_id is not None:
+        lines[DEDUP] = dedup_id
     trace = system.get(_TRACE_HEADER)
     if trace is not None:
         value = str(trace.value)

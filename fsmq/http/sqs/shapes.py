@@ -218,7 +218,7 @@ def _wrong_type(name: str, expected: str) -> SqsError:
 
 _TEXT, _NUMBER = Text(), Integer()
 _URL = {"QueueUrl": _TEXT}
-_VALUE = Members(
+VALUE = Members(
     {"StringValue": Contents(), "BinaryValue": Blob(), "DataType": _TEXT},
     ["DataType"],
 )
@@ -227,8 +227,8 @@ _TAGS = Pairs(_TEXT, "Tag", "Key", "Value")
 _MESSAGE: Mapping[str, Shape] = {
     "MessageBody": Contents(),
     "DelaySeconds": _NUMBER,
-    "MessageAttributes": Pairs(_VALUE, "MessageAttribute"),
-    "MessageSystemAttributes": Pairs(_VALUE, "MessageSystemAttribute"),
+    "MessageAttributes": Pairs(VALUE, "MessageAttribute"),
+    "MessageSystemAttributes": Pairs(VALUE, "MessageSystemAttribute"),
     "MessageDeduplicationId": _TEXT,
     "MessageGroupId": _TEXT,
 }

@@ -3,31 +3,65 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from aiohttp import hdrs
 
 from ..guard.access import Access, Identity
-from ..routing.call import Call
+from ..routing.call import Call, split_target
+from . import sigv4
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]{1,1024})/")
 _IN_QUERY = ("X-Amz-Credential", "AWSAccessKeyId")
 
 
+class Proof(NamedTuple):
+    """What has to be checked when the body is there: a signature, and by which secret."""
+
+    signed: sigv4.Signed
+    request: sigv4.Request
+    secret: str
+
+    def check(self, body: bytes) -> None:
+        """Raises SqsError: the signature is not that of this request."""
+        sigv4.check_signature(self.signed, self.secret, self.request, body)
+
+    def __repr__(self) -> str:
+        return f"<Proof of {self.signed.access_key}>"  # without the secret
+
+
 class Signatures:
     """Tells who sends a request.
 
-    mode: ``none``, nothing is looked at; ``key``, the access key id is a key of the file of keys.
+    mode: ``none``, nothing is looked at; ``key``, the access key id is a key of the file of keys;
+    ``signature``, it names one, and the request is signed with its secret.
     """
 
     def __init__(self, access: Access, mode: str | None) -> None:
         self._access = access
         self._mode = mode
 
-    def identify(self, call: Call) -> Identity:
-        """Whoever sends this. Raises Unauthorized, TooManyRequests."""
+    def identify(self, call: Call) -> tuple[Identity, Proof | None]:
+        """Whoever sends this, by what it says; the proof is to be checked with the body.
+
+        Raises Unauthorized, TooManyRequests, SqsError.
+        """
         mode = self._mode or ("key" if self._access.needs_keys else "none")
-        return call.identify(None if mode == "none" else _access_key(call))
+        if mode == "signature":
+            return self._signer(call)
+        return call.identify(None if mode == "none" else _access_key(call)), None
+
+    def _signer(self, call: Call) -> tuple[Identity, Proof | None]:
+        path, query = split_target(call.request.raw_path)
+        request = sigv4.Request(call.request.method, path, query, call.request.headers)
+        signed = sigv4.read(request)
+        if signed is None:
+            return call.identify(None), None
+        identity, secret = self._access.signer(signed.access_key)
+        sigv4.check_moment(signed, datetime.now(UTC))
+        return call.enter(identity), Proof(signed, request, secret)
 
 
 def _access_key(call: Call) -> str | None:

@@ -11,7 +11,7 @@ from ..errors import FsmqError
 from ..layout.filesystem import mounts_below
 from ..layout.names import UUID7, is_queue
 from ..layout.settings_store import SettingsStore
-from ..layout.topics import Topics, log_of_entry
+from ..layout.topics import ABOUT, Topics, log_of_entry
 from ..layout.transitions import CONFIG, LOGS, QUEUES, TOPICS
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
@@ -115,6 +115,8 @@ class LayoutRules:
             return left_draft(self._scene, path, found)
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
+        if name == ABOUT and stat.S_ISREG(found.st_mode):
+            return None
         log = log_of_entry(name)
         if (log is None and not is_queue(name)) or not stat.S_ISREG(found.st_mode):
             return stray(

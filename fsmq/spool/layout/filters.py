@@ -36,7 +36,7 @@ class Filter:
     def __init__(self, policy: Any) -> None:
         """Raises InvalidValue, which names the attribute that is wrong."""
         self._conditions = _conditions(policy)
-        self.policy: dict[str, list[Any]] = policy
+        self.policy: dict[str, Any] | None = policy
         if len(self.text()) > MAX_FILTER_BYTES:
             raise InvalidValue("filter", f"has more than {MAX_FILTER_BYTES} bytes")
 
@@ -63,8 +63,8 @@ class Filter:
         """The filter as a file holds it."""
         return json.dumps(self.policy).encode() + b"\n"
 
-    def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a message with these attributes passes."""
+    def matches(self, attributes: Mapping[str, str], body: bytes = b"") -> bool:
+        """Whether a message with these attributes, and this body, passes."""
         given = {name.lower(): value for name, value in attributes.items()}
         return all(
             any(holds(given.get(name)) for holds in conditions)

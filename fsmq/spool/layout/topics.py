@@ -2,21 +2,25 @@
 
 The entry is an empty file, or holds the subscription's filter as JSON. Each publish looks at the
 folder, so ``touch`` subscribes a queue and ``rm`` ends that. A log is subscribed by an entry
-``_log:<log>``; as a subscriber it is called ``logs/<log>``.
+``_log:<log>``; as a subscriber it is called ``logs/<log>``. What a dialect keeps of the topic
+itself stands in ``_about.json``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
-from ..errors import NoSuchLog, NoSuchQueue, NoSuchTopic, Unavailable, as_unavailable
-from . import documents
-from .filters import MAX_FILTER_BYTES, Filter
+from ..errors import InvalidValue, NoSuchLog, NoSuchQueue, NoSuchTopic, Unavailable, as_unavailable
+from . import deliveries, documents
+from .deliveries import MAX_ENTRY_BYTES
+from .filters import Filter
 from .names import check_queue, entry, is_queue
 from .transitions import LOGS, REMOVE, TOPICS
 from .tree import Tree
@@ -31,6 +35,9 @@ FRESH_S = 1.0
 _BY_HAND_S = 60
 _LOG_ENTRY = "_log:"  # no queue's name begins like this
 _LOG_SUBSCRIBER = f"{LOGS}/"
+# No queue's name begins like this, either.
+ABOUT = "_about.json"
+MAX_ABOUT_BYTES = 64 * 1024
 
 
 def log_of(subscriber: str) -> str | None:
@@ -112,6 +119,37 @@ class Topics:
             self._known.pop(topic, None)
             for name in (TOPICS, REMOVE):
                 tree.sync_folder(tree.folder(name))
+
+    def about(self, topic: str) -> dict[str, Any]:
+        """What a dialect keeps of a topic; empty where there is nothing, or nothing that parses.
+
+        Raises:
+            InvalidValue, NoSuchTopic, Unavailable
+        """
+        check_queue(topic, "topic")
+        with as_unavailable(f"cannot read topic {topic!r}"):
+            if not self.has(topic):
+                raise NoSuchTopic(topic)
+            try:
+                return documents.read(self._tree, f"{self.folder(topic)}/{ABOUT}", MAX_ABOUT_BYTES)
+            except (FileNotFoundError, ValueError):
+                return {}
+
+    def describe(self, topic: str, about: Mapping[str, Any]) -> None:
+        """Keep that of a topic, durably.
+
+        Raises:
+            InvalidValue, NoSuchTopic, Unavailable
+        """
+        check_queue(topic, "topic")
+        text = json.dumps(about).encode() + b"\n"
+        if len(text) > MAX_ABOUT_BYTES:
+            raise InvalidValue("attributes", f"take more than {MAX_ABOUT_BYTES} bytes")
+        with as_unavailable(f"cannot change topic {topic!r}"):
+            try:
+                self._tree.replace(f"{self.folder(topic)}/{ABOUT}", text)
+            except FileNotFoundError:
+                raise NoSuchTopic(topic) from None
 
     # -- subscriptions ---------------------------------------------------------------------------
 
@@ -258,7 +296,7 @@ class Topics:
     def problem(self, path: str) -> str | None:
         """Why an entry's filter does not parse; None if it does."""
         try:
-            Filter.parse(self._read(path))
+            deliveries.parse(self._read(path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -309,7 +347,7 @@ class Topics:
         if known is not None and known[0] == version:
             return known[1]
         try:
-            filter = Filter.parse(self._read(f"{self.folder(topic)}/{queue}"))
+            filter = deliveries.parse(self._read(f"{self.folder(topic)}/{queue}"))
         except ValueError:
             filter = known[1] if known is not None else None
         except FileNotFoundError:
@@ -318,7 +356,7 @@ class Topics:
         return filter
 
     def _read(self, path: str) -> bytes:
-        return documents.read_bytes(self._tree, path, MAX_FILTER_BYTES)
+        return documents.read_bytes(self._tree, path, MAX_ENTRY_BYTES)
 
 
 def _cannot_read(topic: str) -> AbstractContextManager[None]:

@@ -7,6 +7,7 @@ reaches nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..errors import FsmqError, NoSuchLog, NoSuchQueue
@@ -21,6 +22,14 @@ ToLog = Callable[[str, NewMessage], Callable[[], int]]
 """Checks whether a log takes a message; what it returns publishes it, and gives its offset."""
 
 
+class Copies(NamedTuple):
+    """A message, who takes it, and what those queues get that get it in another form."""
+
+    message: NewMessage
+    to: Mapping[str, Filter | None]
+    forms: Mapping[str, NewMessage]
+
+
 def publish(
     context: Context,
     depths: Depths,
@@ -28,10 +37,13 @@ def publish(
     message: NewMessage,
     settings: Mapping[str, QueueSettings] | None = None,
     to_log: ToLog | None = None,
+    forms: Mapping[str, NewMessage] | None = None,
+    batch: Batch | None = None,
 ) -> Pending[dict[str, str]]:
     """Write a copy into every subscribed queue whose filter it passes; all or none.
 
     to: the topic's subscriptions. settings: those of their queues, if they have just been read.
+    forms: what queues get in place of the message. batch: that of other puts, to share a sync.
 
     ``finish`` gives the id of the copy for each queue, the offset for each log; it is not short
     where there are logs. A queue or a log that is deleted during the publish is left out: its
@@ -41,15 +53,16 @@ def publish(
         InvalidValue, Unavailable
         MessageTooLarge, QueueFull, LogFull: one does not take it; then none has got it.
     """
-    copies = _Copies(context, depths, message)
+    copies = _Copies(context, depths, message, batch or Batch(context.tree))
     try:
         for queue, filter in to.items():
-            if filter is None or filter.matches(message.attributes):
+            if filter is None or filter.matches(message.attributes, message.body):
                 if "/" in queue:
                     assert to_log is not None
                     copies.feed(queue, to_log)
                 else:
-                    copies.write(queue, settings[queue] if settings is not None else None)
+                    copy = message if forms is None else forms.get(queue, message)
+                    copies.write(queue, copy, settings[queue] if settings is not None else None)
     except FsmqError:
         copies.work.close()
         copies.abandon()
@@ -60,9 +73,9 @@ def publish(
 class _Copies:
     """The copies of one publish; ``work`` is the common one."""
 
-    def __init__(self, context: Context, depths: Depths, message: NewMessage) -> None:
-        self._batch = Batch(context.tree)
-        self.work = self._batch.work
+    def __init__(self, context: Context, depths: Depths, message: NewMessage, batch: Batch) -> None:
+        self._batch = batch
+        self.work = batch.work
         self._context = context
         self._depths = depths
         self._message = message
@@ -78,11 +91,11 @@ class _Copies:
         except NoSuchLog:
             return
 
-    def write(self, queue: str, settings: QueueSettings | None) -> None:
+    def write(self, queue: str, copy: NewMessage, settings: QueueSettings | None) -> None:
         """Write one copy; raises what a put raises, but for a queue that is gone."""
         try:
             self._puts[queue] = put(
-                self._context, self._depths, queue, [self._message], settings, batch=self._batch
+                self._context, self._depths, queue, [copy], settings, batch=self._batch
             )
         except NoSuchQueue:
             return

@@ -41,13 +41,15 @@ _MAPS = {
 }
 
 
-def client(url: str, protocol: str = JSON, key: str = "any", secret: str = "any") -> Any:
+def client(
+    url: str, protocol: str = JSON, key: str = "any", secret: str = "any", service: str = "sqs"
+) -> Any:
     """A client of boto3 that speaks one of the protocols."""
     session = Session()
     if protocol == QUERY:
         session.register_component("data_loader", _Older(Loader()))
     return boto3.session.Session(botocore_session=session).client(
-        "sqs",
+        service,
         endpoint_url=url,
         region_name="us-east-1",
         aws_access_key_id=key,
@@ -107,21 +109,22 @@ def ask_json(url: str, action: str, members: Any, **headers: str) -> Answer:
     """A request of the JSON protocol; ``members``: bytes, or what becomes JSON."""
     body = members if isinstance(members, bytes) else json.dumps(members).encode()
     target = {"X-Amz-Target": f"AmazonSQS.{action}", "Content-Type": "application/x-amz-json-1.0"}
-    return _ask(urllib.request.Request(url, body, {**target, **headers}))
+    return send(urllib.request.Request(url, body, {**target, **headers}))
 
 
 def ask_query(url: str, action: str | None, members: Mapping[str, Any], **headers: str) -> Answer:
     """A request of the Query protocol, as a form."""
     given = dict(members) if action is None else {"Action": action, **members}
-    return _ask(urllib.request.Request(url, urlencode(given).encode(), headers))
+    return send(urllib.request.Request(url, urlencode(given).encode(), headers))
 
 
 def get(url: str) -> Answer:
     """A GET."""
-    return _ask(urllib.request.Request(url))
+    return send(urllib.request.Request(url))
 
 
-def _ask(request: urllib.request.Request) -> Answer:
+def send(request: urllib.request.Request) -> Answer:
+    """Any request."""
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return Answer(answer.status, answer.headers, answer.read())

@@ -41,9 +41,60 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
         "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
     ),
     (
-        *("CreateQueue", {"QueueName": "a.fifo", "Attributes": {"FifoQueue": "true"}}),
-        *("UnsupportedOperation", OLD + "UnsupportedOperation", 400),
-        "FIFO queues are not served yet: create a standard queue.",
+        *("CreateQueue", {"QueueName": "plain", "Attributes": {"FifoQueue": "true"}}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "The name of a FIFO queue can only include alphanumeric characters, hyphens, or"
+        " underscores, must end with .fifo suffix and be 1 to 80 in length.",
+    ),
+    (
+        *("CreateQueue", {"QueueName": "a.fifo"}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+    ),
+    (
+        *("CreateQueue", {"QueueName": "plain", "Attributes": {"FifoQueue": "false"}}),
+        *("InvalidAttributeName", "InvalidAttributeName", 400, "Unknown Attribute FifoQueue."),
+    ),
+    (
+        *("SetQueueAttributes", {"QueueUrl": "e.fifo", "Attributes": {"FifoQueue": "false"}}),
+        *("InvalidAttributeValue", "InvalidAttributeValue", 400),
+        "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.",
+    ),
+    (
+        *("SendMessage", {"QueueUrl": "e.fifo", "MessageBody": "x"}),
+        *("MissingRequiredParameterException", "MissingParameter", 400),
+        "The request must contain the parameter MessageGroupId.",
+    ),
+    (
+        *("SendMessageBatch", {"QueueUrl": "e.fifo", "Entries": ["a"]}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "The request must contain the parameter MessageGroupId.",
+    ),
+    (
+        *("SendMessage", {"QueueUrl": "e.fifo", "MessageBody": "x", "MessageGroupId": "g"}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId"
+        " provided explicitly",
+    ),
+    (
+        "SendMessage",
+        {"QueueUrl": "e.fifo", "MessageBody": "x", "MessageGroupId": "a b"},
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value a b for parameter MessageGroupId is invalid. Reason: MessageGroupId can only include"
+        " alphanumeric and punctuation characters. 1 to 128 in length.",
+    ),
+    (
+        "SendMessage",
+        {
+            "QueueUrl": "e.fifo",
+            "MessageBody": "x",
+            "MessageGroupId": "g",
+            "MessageDeduplicationId": "d",
+            "DelaySeconds": 1,
+        },
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value 1 for parameter DelaySeconds is invalid. Reason: The request include parameter that"
+        " is not valid for this queue type.",
     ),
     (
         *("DeleteMessage", {"QueueUrl": URL, "ReceiptHandle": "H"}),
@@ -123,6 +174,7 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
 def queue(suite: Suite) -> None:
     sqs = client(suite.url)
     sqs.create_queue(QueueName="errors", Attributes={"MaximumMessageSize": "1024"})
+    sqs.create_queue(QueueName="e.fifo", Attributes={"FifoQueue": "true"})
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,7 @@ def test_a_script_that_comes_late_is_waited_for(open_tab: OpenTab, alone: Suite)
     held: list[Any] = []
     tab.page.route("**/hx-sse*", lambda route: held.append(route))
     tab.page.goto(f"{alone.url}/_ui/", wait_until="commit")
-    # Asked again and again from here: our pages let no script evaluate a text.
-    eventually(lambda: tab.page.evaluate("Boolean(window.htmx)"))
+    tab.page.wait_for_function("window.htmx")
     [late] = held
     late.continue_()
     is_live(tab)

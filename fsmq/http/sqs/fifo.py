@@ -1,0 +1,107 @@
+"""FIFO queues: their attributes, and what their messages have to say.
+
+They are the fifo queues of the spool, in which the order of the messages of a group is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from fsmq.spool.layout.names import sequence_of
+
+from .errors import SqsError, invalid, missing
+
+FLAG = "FifoQueue"
+CONTENT_BASED = "ContentBasedDeduplication"
+SCOPE = "DeduplicationScope"
+_LIMIT = "FifoThroughputLimit"
+# What each attribute may be; the first is what it is where nobody has said so.
+VALUES: Mapping[str, tuple[str, str]] = {
+    CONTENT_BASED: ("false", "true"),
+    SCOPE: ("queue", "messageGroup"),
+    _LIMIT: ("perQueue", "perMessageGroupId"),
+}
+# Sequence numbers have 20 digits.
+_FIRST_SEQUENCE = 10**19
+
+
+def checked(name: str, value: str, is_fifo: bool) -> dict[str, str]:
+    """What is kept of an attribute of FIFO queues, which a request sets. Raises SqsError."""
+    if name == FLAG:
+        if not is_fifo:
+            raise SqsError("InvalidAttributeName", f"Unknown Attribute {FLAG}.")
+        if value != "true":
+            raise _bad_value(FLAG, "Modifying queue type is not supported.")
+        return {}
+    if not is_fifo:
+        words = f"You can specify the {name} only when FifoQueue is set to true."
+        raise SqsError("InvalidAttributeName", words)
+    if value not in VALUES[name]:
+        raise SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+    return {name: value}
+
+
+def check_together(kept: Mapping[str, str]) -> None:
+    """Make sure that the attributes of a queue go together. Raises SqsError."""
+    now = described(kept)
+    if now[_LIMIT] != VALUES[_LIMIT][0] and now[SCOPE] == VALUES[SCOPE][0]:
+        raise _bad_value(_LIMIT, f"It needs {SCOPE} messageGroup.")
+
+
+def described(kept: Mapping[str, str]) -> dict[str, str]:
+    """The attributes that only FIFO queues have."""
+    return {FLAG: "true", **{name: kept.get(name, of[0]) for name, of in VALUES.items()}}
+
+
+def group_of(given: Mapping[str, Any], *, in_batch: bool) -> str:
+    """The group of a message, which it needs. Raises SqsError."""
+    group: str | None = given.get("MessageGroupId")
+    if group is not None:
+        return group
+    error = missing("MessageGroupId")
+    raise SqsError("InvalidParameterValueException", error.words) if in_batch else error
+
+
+def dedup_id_of(given: Mapping[str, Any], body: bytes, kept: Mapping[str, str]) -> str:
+    """By what a message is known when it is sent again. Raises SqsError."""
+    dedup_id: str | None = given.get("MessageDeduplicationId")
+    if dedup_id is not None:
+        return dedup_id
+    if kept.get(CONTENT_BASED) != "true":
+        raise SqsError(
+            "InvalidParameterValueException",
+            "The queue should either have ContentBasedDeduplication enabled or"
+            " MessageDeduplicationId provided explicitly",
+        )
+    return content_id(body)
+
+
+def content_id(body: bytes) -> str:
+    """By what a message is known whose content tells it."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def check_delay(given: Mapping[str, Any]) -> None:
+    """Make sure that a message has no delay of its own. Raises SqsError."""
+    delay = given.get("DelaySeconds")
+    if delay:
+        reason = "The request include parameter that is not valid for this queue type."
+        raise invalid("DelaySeconds", delay, reason)
+
+
+def sequence_number(message_id: str) -> str:
+    """The sequence number of a message, which rises within its queue; empty if it has none."""
+    place = sequence_of(message_id)
+    return "" if place is None else str(_FIRST_SEQUENCE + place)
+
+
+def expired(handle: str) -> SqsError:
+    """The error for a receipt of a claim that has ended."""
+    return invalid("ReceiptHandle", handle, "The receipt handle has expired.")
+
+
+def _bad_value(name: str, reason: str) -> SqsError:
+    words = f"Invalid value for the parameter {name}. Reason: {reason}"
+    return SqsError("InvalidAttributeValue", words)

@@ -1,0 +1,77 @@
+"""ARNs of topics and subscriptions, and who may do what with a topic."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from fsmq.spool.layout.names import is_queue
+
+from ...guard import access
+from ...guard.keys import Right
+from ...problems import Forbidden
+from ..ask import Ask
+from ..names import SqsOptions
+from .faults import SnsError, invalid, no_such_subscription, no_such_topic
+
+FIFO = ".fifo"
+MAX_NAME = 180
+_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.fifo)?")
+_TOPIC_PARTS = 6
+
+
+def is_name(topic: str) -> bool:
+    """Whether clients of SNS can name a topic."""
+    return len(topic) <= MAX_NAME and _NAME.fullmatch(topic) is not None and is_queue(topic)
+
+
+def topic_of(arn: str, parameter: str = "TopicArn") -> str:
+    """The topic that an ARN names. Raises SnsError."""
+    parts = arn.split(":")
+    if len(parts) < _TOPIC_PARTS:
+        count = len(parts)
+        raise invalid(f"{parameter} Reason: An ARN must have at least 6 elements, not {count}")
+    if parts[:3] != ["arn", "aws", "sns"]:
+        raise invalid(f"{parameter} Reason: It is not the ARN of a topic")
+    if not is_name(parts[5]):
+        raise no_such_topic()
+    return parts[5]
+
+
+def subscription_arn(options: SqsOptions, topic: str, queue: str) -> str:
+    """The ARN of a subscription: always the same for a topic and a queue."""
+    return f"{options.topic_arn(topic)}:{_tag(topic, queue)}"
+
+
+def subscription_of(arn: str) -> tuple[str, str]:
+    """The topic of a subscription, and which of its subscriptions it is. Raises SnsError."""
+    parts = arn.split(":")
+    if len(parts) != _TOPIC_PARTS + 1 or parts[:3] != ["arn", "aws", "sns"]:
+        raise invalid("SubscriptionArn Reason: It is not the ARN of a subscription")
+    if not is_name(parts[5]):
+        raise no_such_subscription()
+    return parts[5], parts[6]
+
+
+def is_tagged(tag: str, topic: str, queue: str) -> bool:
+    """Whether a subscription is that of a queue."""
+    return tag == _tag(topic, queue)
+
+
+def require(ask: Ask, right: Right | None, topic: str) -> None:
+    """Make sure of a right on a topic; None means any. Raises SnsError, Unauthorized."""
+    try:
+        if right is None:
+            ask.identity.require_sight(access.topic(topic))
+        else:
+            ask.identity.require(right, access.topic(topic))
+    except Forbidden:
+        words = (
+            f"User: {ask.identity.name} is not authorized to perform: SNS:{ask.action} on"
+            f" resource: {ask.options.topic_arn(topic)}"
+        )
+        raise SnsError("AuthorizationError", words) from None
+
+
+def _tag(topic: str, queue: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{topic}/{queue}"))

@@ -1,0 +1,273 @@
+"""Actions on topics: created, listed, described, tagged, deleted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fsmq.spool.errors import NoSuchTopic
+from fsmq.spool.layout.topics import log_of
+
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError
+from ..queue_attributes import MAX_MESSAGE_BYTES
+from ..tags import check_tags
+from .arns import FIFO, is_name, require, topic_of
+from .faults import invalid, no_such_topic
+
+PAGE = 100
+CONTENT_BASED = "ContentBasedDeduplication"
+_FIFO_TOPIC, _MAX_SIZE = "FifoTopic", "MaximumMessageSize"
+_DEFAULT_BYTES = 262_144
+_FLAGS = ("true", "false")
+_OBJECTS = ("DeliveryPolicy", "Policy", "ArchivePolicy")
+_TEXTS = (
+    *("DisplayName", "KmsMasterKeyId", "TracingConfig", "SignatureVersion"),
+    *("DataProtectionPolicy", "FifoThroughputScope"),
+)
+_SIZE = re.compile(r"[0-9]{4,7}")
+_MAX_TEXT = 4096
+_FIFO_RULE = (
+    "Fifo Topic names must end with .fifo and must be made up of only uppercase and lowercase ASCII"
+    " letters, numbers, underscores, and hyphens, and must be between 1 and 256 characters long."
+)
+
+
+class Topic(NamedTuple):
+    """What is kept of a topic for clients of SNS."""
+
+    name: str
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str]
+
+    @property
+    def is_fifo(self) -> bool:
+        return self.name.endswith(FIFO)
+
+    @property
+    def limit(self) -> int:
+        """The most bytes of a message."""
+        size = self.attributes.get(_MAX_SIZE, "")
+        return min(int(size), MAX_MESSAGE_BYTES) if _SIZE.fullmatch(size) else _DEFAULT_BYTES
+
+    def kept(self) -> dict[str, Any]:
+        return {"attributes": dict(self.attributes), "tags": dict(self.tags)}
+
+
+class OfTopics(Actions):
+    """What all actions on topics need."""
+
+    def topic(self, name: str) -> Topic:
+        """A topic that is there. Raises SnsError, Unavailable."""
+        try:
+            about = self._spool.context.topics.about(name)
+        except NoSuchTopic:
+            raise no_such_topic() from None
+        return Topic(name, _texts(about.get("attributes")), _texts(about.get("tags")))
+
+
+class Topics(OfTopics):
+    """Topics."""
+
+    def actions(self) -> Mapping[str, Action]:
+        return {
+            "CreateTopic": self.create,
+            "DeleteTopic": self.delete,
+            "GetTopicAttributes": self.describe,
+            "ListTagsForResource": self.list_tags,
+            "ListTopics": self.list_topics,
+            "SetTopicAttributes": self.configure,
+            "TagResource": self.tag,
+            "UntagResource": self.untag,
+        }
+
+    async def create(self, ask: Ask) -> Result:
+        name = ask.members["Name"]
+        if not is_name(name):
+            raise invalid("Topic Name")
+        require(ask, "admin", name)
+        given = dict(ask.get("Attributes", {}))
+        if (given.pop(_FIFO_TOPIC, "false") == "true") != name.endswith(FIFO):
+            raise invalid("Topic Name" if name.endswith(FIFO) else _FIFO_RULE)
+        for attribute, value in given.items():
+            _check(attribute, value, name.endswith(FIFO))
+        wanted = Topic(name, given, _checked_tags(ask))
+        await self._service.in_thread(self._create, wanted, "Tags" in ask.members)
+        return {"TopicArn": ask.options.topic_arn(name)}
+
+    def _create(self, wanted: Topic, has_tags: bool) -> None:
+        topics = self._spool.context.topics
+        created = self._spool.create_topic(wanted.name)
+        # Also where a crash came between the two.
+        if created or not topics.about(wanted.name):
+            topics.describe(wanted.name, wanted.kept())
+            return
+        now = self.topic(wanted.name)
+        for name, value in wanted.attributes.items():
+            if now.attributes.get(name, _DEFAULTS.get(name)) != value:
+                raise invalid("Attributes Reason: Topic already exists with different attributes")
+        if has_tags and dict(now.tags) != dict(wanted.tags):
+            raise invalid("Tags Reason: Topic already exists with different tags")
+
+    async def delete(self, ask: Ask) -> Result:
+        name = topic_of(ask.members["TopicArn"])
+        require(ask, "admin", name)
+        try:
+            await self._service.listing(self._spool.delete_topic, name)
+        except NoSuchTopic:
+            return {}
+        return {}
+
+    async def list_topics(self, ask: Ask) -> Result:
+        visible = ask.identity.visible_topics
+        names = await self._service.names(ask.call, self._spool.topics, visible)
+        arns = [ask.options.topic_arn(name) for name in names if is_name(name)]
+        found, token = paged(ask, arns)
+        return {"Topics": [{"TopicArn": arn} for arn in found], **token}
+
+    async def describe(self, ask: Ask) -> Result:
+        name = topic_of(ask.members["TopicArn"])
+        require(ask, None, name)
+        topic = self.topic(name)
+        subscribed = await self._service.listing(self._spool.subscriptions, name)
+        queues = [one for one in subscribed if log_of(one) is None]
+        found = {
+            "TopicArn": ask.options.topic_arn(name),
+            "Owner": ask.options.account,
+            "DisplayName": "",
+            "Policy": _policy(ask, name),
+            "EffectiveDeliveryPolicy": _DELIVERY,
+            "SubscriptionsConfirmed": str(len(queues)),
+            "SubscriptionsPending": "0",
+            "SubscriptionsDeleted": "0",
+        }
+        if topic.is_fifo:
+            found |= {_FIFO_TOPIC: "true", CONTENT_BASED: "false"}
+        return {"Attributes": {**found, **topic.attributes}}
+
+    async def configure(self, ask: Ask) -> Result:
+        attribute, value = ask.members["AttributeName"], ask.get("AttributeValue", "")
+
+        def change(topic: Topic) -> Topic:
+            _check(attribute, value, topic.is_fifo)
+            left = {k: v for k, v in topic.attributes.items() if k != attribute}
+            return topic._replace(attributes={**left, attribute: value} if value else left)
+
+        return await self._change(ask, "TopicArn", change)
+
+    async def list_tags(self, ask: Ask) -> Result:
+        name = topic_of(ask.members["ResourceArn"], "ResourceArn")
+        require(ask, None, name)
+        tags = self.topic(name).tags
+        return {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+
+    async def tag(self, ask: Ask) -> Result:
+        tags = _checked_tags(ask)
+
+        def change(topic: Topic) -> Topic:
+            return topic._replace(tags=check_tags({**topic.tags, **tags}))
+
+        return await self._change(ask, "ResourceArn", change)
+
+    async def untag(self, ask: Ask) -> Result:
+        keys = ask.members["TagKeys"]
+
+        def change(topic: Topic) -> Topic:
+            return topic._replace(tags={k: v for k, v in topic.tags.items() if k not in keys})
+
+        return await self._change(ask, "ResourceArn", change)
+
+    async def _change(self, ask: Ask, parameter: str, change: Callable[[Topic], Topic]) -> Result:
+        name = topic_of(ask.members[parameter], parameter)
+        require(ask, "admin", name)
+
+        def now() -> None:
+            changed = change(self.topic(name))
+            self._spool.context.topics.describe(name, changed.kept())
+
+        await self._service.in_thread(now)
+        return {}
+
+
+def paged(ask: Ask, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """A page of names, in their order, and the token of the next one. Raises SnsError."""
+    token = ask.get("NextToken") or "0"
+    if not token.isascii() or not token.isdigit() or len(token) > 9:
+        raise invalid("NextToken")
+    start = int(token)
+    rest = names[start : start + PAGE]
+    more = {"NextToken": str(start + PAGE)} if start + PAGE < len(names) else {}
+    return list(rest), more
+
+
+def _check(name: str, value: str, is_fifo: bool) -> None:
+    """Make sure that an attribute may have a value. Raises SnsError."""
+    if name == CONTENT_BASED and is_fifo:
+        is_good = value in _FLAGS
+    elif name == _MAX_SIZE:
+        is_good = _SIZE.fullmatch(value) is not None and 1024 <= int(value) <= MAX_MESSAGE_BYTES
+    elif name in _OBJECTS:
+        is_good = not value or _is_object(value)
+    elif name in _TEXTS or "FeedbackRoleArn" in name or "FeedbackSampleRate" in name:
+        is_good = len(value) <= _MAX_TEXT
+    else:
+        raise invalid("AttributeName")
+    if not is_good:
+        raise invalid(f"Attributes Reason: {name}: Invalid value")
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _checked_tags(ask: Ask) -> dict[str, str]:
+    given = {one["Key"]: one["Value"] for one in ask.get("Tags", [])}
+    try:
+        return dict(check_tags(given))
+    except SqsError as error:
+        raise invalid(error.words) from None
+
+
+def _texts(given: Any) -> dict[str, str]:
+    """A map of texts; whatever else someone has written by hand is left out."""
+    if not isinstance(given, dict):
+        return {}
+    return {name: value for name, value in given.items() if isinstance(value, str)}
+
+
+_DEFAULTS: Mapping[str, str] = {CONTENT_BASED: "false", "DisplayName": ""}
+_DELIVERY = json.dumps(
+    {
+        "http": {
+            "defaultHealthyRetryPolicy": {
+                "minDelayTarget": 20,
+                "maxDelayTarget": 20,
+                "numRetries": 3,
+                "numMaxDelayRetries": 0,
+                "numNoDelayRetries": 0,
+                "numMinDelayRetries": 0,
+                "backoffFunction": "linear",
+            },
+            "disableSubscriptionOverrides": False,
+        }
+    }
+)
+
+
+def _policy(ask: Ask, topic: str) -> str:
+    arn = ask.options.topic_arn(topic)
+    statement = {
+        "Effect": "Allow",
+        "Sid": "__default_statement_ID",
+        "Principal": {"AWS": "*"},
+        "Action": ["SNS:Publish", "SNS:Subscribe"],
+        "Resource": arn,
+        "Condition": {"StringEquals": {"AWS:SourceOwner": ask.options.account}},
+    }
+    policy = {"Version": "2008-10-17", "Id": "__default_policy_ID", "Statement": [statement]}
+    return json.dumps(policy)
