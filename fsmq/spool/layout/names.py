@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..errors import InvalidValue
-from .uuids import ticks_of, uuid7
+from .uuids import later_uuid7, ticks_of, uuid7
 
 MAX_QUEUE_BYTES = 180
 MAX_OWN_ID_BYTES = 64
@@ -120,9 +120,11 @@ def new_id(
     ttl: float | None = None,
     headed: bool = False,
     packed: bool = False,
+    due_ms: int | None = None,
 ) -> str:
     """Make the id of a new message: a fresh UUIDv7, or the caller's ``own``.
 
+    due_ms: a fresh one sorts as if it were made so many milliseconds from now.
     The expiry counts ``ttl`` seconds from now, or from the time in the caller's UUID: a put that is
     tried again makes the same name.
 
@@ -130,7 +132,7 @@ def new_id(
         InvalidValue: an ``own`` id that is no legal id, or that cannot carry what is asked.
     """
     if own is None:
-        uuid = uuid7()
+        uuid = later_uuid7(due_ms) if due_ms else uuid7()
     elif _uuid7.fullmatch(own):
         uuid = own
     else:

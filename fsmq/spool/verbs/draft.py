@@ -9,10 +9,12 @@ from ..context import Context
 from ..errors import InvalidValue, MessageTooLarge
 from ..layout.compression import compress
 from ..layout.files import write_all
+from ..layout.given_ids import check_given, given_lines
 from ..layout.message import (
     CONTENT_TYPE,
     GROUP,
     MAX_GROUP_BYTES,
+    MAX_HEADER_BYTES,
     NewMessage,
     pack_header,
     unpack,
@@ -70,8 +72,16 @@ def drafts(
     return found
 
 
-def draft(context: Context, message: NewMessage, settings: QueueSettings) -> Draft:
-    """A draft of one message. Raises InvalidValue, MessageTooLarge."""
+def draft(
+    context: Context, message: NewMessage, settings: QueueSettings, *, is_indexed: bool = False
+) -> Draft:
+    """A draft of one message. Raises InvalidValue, MessageTooLarge.
+
+    is_indexed: its id is one that its producer gives, of any text, and stands in the header block.
+        Its name is one of ours, which sorts by the time when it is due.
+    """
+    given = check_given(message.id or "") if is_indexed else None
+    own = None if is_indexed else message.id
     priority = check_number("priority", message.priority, 0, MAX_PRIORITY)
     ttl = None if message.ttl is None else check_seconds("ttl", message.ttl, MAX_TTL_S)
     delay = settings.default_delay if message.delay is None else message.delay
@@ -86,14 +96,23 @@ def draft(context: Context, message: NewMessage, settings: QueueSettings) -> Dra
         group, attributes = _grouped(message, settings)
     header = pack_header(message.content_type, attributes)
     body, packed = message.body, False
-    if settings.compression is not None and body and can_carry(message.id):
+    if settings.compression is not None and body and can_carry(own):
         smaller = compress(body, settings.compression)
         if len(smaller) < len(body):
             body, packed = smaller, True
-    message_id = new_id(
-        own=message.id, priority=priority, ttl=ttl, headed=bool(header), packed=packed
-    )
     delay_ms = round(delay * 1000) if delay else None
+    message_id = new_id(
+        own=own,
+        priority=priority,
+        ttl=ttl,
+        headed=is_indexed or bool(header),
+        packed=packed,
+        due_ms=delay_ms if is_indexed else None,
+    )
+    if given is not None:
+        header = given_lines(given, message_id) + (header or b"\n")
+        if len(header) > MAX_HEADER_BYTES:
+            raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes with the id")
     seal = seal_of(body, seal_of(header))
     return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group)
 

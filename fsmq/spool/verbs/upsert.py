@@ -17,12 +17,11 @@ from ..context import Context, Pending
 from ..durability.links import Refused, forget_link, make_link, relink, state_of, take_link
 from ..durability.sync import Work
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, Unavailable, unavailable
-from ..layout.given_ids import Given, check_given, given_lines
-from ..layout.message import MAX_HEADER_BYTES, NewMessage
-from ..layout.names import check_queue, facts, seal_of
+from ..layout.given_ids import Given
+from ..layout.message import NewMessage
+from ..layout.names import check_queue
 from ..layout.settings import QueueSettings
 from ..layout.transitions import ACCEPTED, DELAY, IDS, NEW, QUEUES, REMOVE, State
-from ..layout.uuids import later_uuid7
 from ..records.journal import Details
 from ..views.counts import Depths
 from .draft import Draft, draft
@@ -90,7 +89,7 @@ def _written(
     try:
         settings = context.settings_of(queue)
         check_index(queue, settings)
-        checked = [_draft(context, message, settings) for message in messages]
+        checked = [draft(context, message, settings, is_indexed=True) for message in messages]
         depths.admit(queue, settings.max_depth, len(checked))
         staging = _Staging(context, queue, only_new)
         try:
@@ -107,35 +106,6 @@ def check_index(queue: str, settings: QueueSettings) -> None:
     """Raise InvalidValue unless the queue has an index."""
     if not settings.index:
         raise InvalidValue("queue", f"{queue!r} was created without an index of ids")
-
-
-def _draft(context: Context, message: NewMessage, settings: QueueSettings) -> Draft:
-    """A draft whose name sorts by the time when it is due. Raises InvalidValue, MessageTooLarge."""
-    given = check_given("" if message.id is None else message.id)
-    delay = settings.default_delay if message.delay is None else message.delay
-    unnamed = NewMessage(
-        message.body,
-        delay,
-        message.priority,
-        message.ttl,
-        None,
-        message.content_type,
-        message.attributes,
-    )
-    bare = draft(context, unnamed, settings)
-    name = bare.message_id
-    if bare.delay_ms:
-        known = facts(name)
-        name = f"p{known.priority:02}." if known.priority else ""
-        name += later_uuid7(bare.delay_ms)
-        name += f".x{known.expires_s:x}" if known.expires_s is not None else ""
-        name += ".z" if known.packed else ""
-    name = name.removesuffix(".z").removesuffix(".h") + (".h.z" if name[-2:] == ".z" else ".h")
-    header = given_lines(given, name) + (bare.header or b"\n")
-    if len(header) > MAX_HEADER_BYTES:
-        raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes with the id")
-    seal = seal_of(bare.body, seal_of(header))
-    return Draft(name, header, bare.body, bare.delay_ms, True, seal)
 
 
 class _Written(NamedTuple):
