@@ -25,9 +25,9 @@ class BuriesOverHttp(ABC):
         settings = json.dumps({"max_deliveries": 99, "dead_letter_queue": dead}).encode()
         return self.ask("PATCH", f"/{queue}", settings)[0]
 
-    def bury(self, queue: str, id: str, reason: str) -> int:
+    def bury(self, queue: str, id: str, reason: str, claim: str = "") -> int:
         query = urlencode({"bury": "true", "reason": reason})
-        return self.ask("PATCH", f"{path_of(queue, id)}?{query}")[0]
+        return self.ask("PATCH", f"{path_of(queue, id)}?{query}", headers=in_claim(claim))[0]
 
     def redrive(self, dead: str, ids: Sequence[str]) -> tuple[int, int]:
         body = json.dumps({"ids": list(ids)}).encode()
@@ -52,8 +52,9 @@ class BuriesInProcess(ABC):
 
         return self.status(prepare, 200)
 
-    def bury(self, queue: str, id: str, reason: str) -> int:
-        return self.status(lambda: Queue(self.spool, queue).bury(id, reason), 204)
+    def bury(self, queue: str, id: str, reason: str, claim: str = "") -> int:
+        opened = Queue(self.spool, queue)
+        return self.status(lambda: opened.bury(id, reason, claim=claim or None), 204)
 
     def redrive(self, dead: str, ids: Sequence[str]) -> tuple[int, int]:
         told = [0]
@@ -70,6 +71,11 @@ class BuriesInProcess(ABC):
             told.append(Queue(self.spool, queue).set_priority(id, priority))
 
         return self.status(change, 200), "".join(told)
+
+
+def in_claim(name: str) -> dict[str, str]:
+    """The header that names a claim; none for "", which is any."""
+    return {"X-Message-Claim": name} if name else {}
 
 
 def path_of(queue: str, message_id: str) -> str:

@@ -28,6 +28,7 @@ MIXED = {
     "hang_up": 4,
     "renew": 5,
     "release": 5,
+    "late": 3,
     "delete": 12,
     "delete_any": 4,
     "brief": 2,
@@ -50,6 +51,7 @@ CONTENDED = {
     "hang_up": 20,
     "renew": 3,
     "release": 2,
+    "late": 4,
     "delete": 8,
     "delete_any": 8,
 }
@@ -82,7 +84,7 @@ class Worker:
         name: str,
         weights: Mapping[str, int],
         mine: Sequence[tuple[str, str]] = (),
-        held: Sequence[tuple[str, str]] = (),
+        held: Sequence[tuple[str, str, str]] = (),
         held_dups: Sequence[str] = (),
         laid: Mapping[str, str] | None = None,
     ) -> None:
@@ -94,7 +96,7 @@ class Worker:
         self._chance = random.Random(name)
         self._posted = self._done = 0
         self._mine = list(mine)  # queues and ids
-        self._held = list(held)
+        self._held = list(held)  # with the names of the claims
         self._retries: list[Retry] = []
         self._moved = (f"here-{self._home}", f"there-{self._home}")
         self._dups: list[str] = []  # what was sent to the dedup queue lately
@@ -158,7 +160,7 @@ class Worker:
     def fetch(self) -> None:
         queue, count = self._queue(), self._chance.choice((1, 1, 1, 5))
         for got in self._do.fetch(queue, count, self._chance.choice(_HOLDS)):
-            self._held.append((queue, got.id))
+            self._held.append((queue, got.id, got.claim))
 
     def hang_up(self) -> None:
         """Fetch and be gone, perhaps while the claim is being synced."""
@@ -167,15 +169,34 @@ class Worker:
 
     def renew(self) -> None:
         if self._held:
-            self._do.renew(*self._chance.choice(self._held), self._chance.choice(_HOLDS))
+            queue, message_id, claim = self._chance.choice(self._held)
+            hold = self._chance.choice(_HOLDS)
+            self._do.renew(queue, message_id, hold, self._named(claim))
 
     def release(self) -> None:
         if self._held:
-            self._do.release(*self._take(self._held))
+            queue, message_id, claim = self._take(self._held)
+            self._do.release(queue, message_id, self._named(claim))
+
+    def late(self) -> None:
+        """Release a message in its claim, and then do more in that claim, which has ended."""
+        if self._held:
+            queue, message_id, claim = self._take(self._held)
+            self._do.release(queue, message_id, claim)
+            deed = self._chance.choice(("renew", "release", "delete"))
+            if deed == "renew":
+                self._do.renew(queue, message_id, 60.0, claim)
+            else:
+                getattr(self._do, deed)(queue, message_id, claim)
 
     def delete(self) -> None:
         if self._held:
-            self._do.delete(*self._take(self._held))
+            queue, message_id, claim = self._take(self._held)
+            self._do.delete(queue, message_id, self._named(claim))
+
+    def _named(self, claim: str) -> str:
+        """The name of a claim in which something is done; at times none: it is done in any."""
+        return claim if self._chance.random() < 0.6 else ""
 
     def delete_any(self) -> None:
         """Delete what this client has posted, in whatever state it is by now."""
@@ -255,7 +276,8 @@ class Worker:
             key = got.content
             if key is None or self._laid.pop(key, None) is None:
                 continue  # of a deed that was not answered: it may still be done
-            if self._do.bury(self._home, key, got.id, f"why {self._key()}") == 204:
+            claim, reason = self._named(got.claim), f"why {self._key()}"
+            if self._do.bury(self._home, key, got.id, reason, claim) == 204:
                 self._buried[key] = got.id
 
     def redrive(self) -> None:

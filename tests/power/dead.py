@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fsmq.spool.layout import dead_letter
 from fsmq.spool.layout.names import facts
-from tests.power.ops import Op
+from tests.power.ops import ENDED, Op
 
 LAYS, TAKES, BURIES, REDRIVES, RANKS = "lay", "take", "bury", "redrive", "set_priority"
 _PREFIX, _DEAD = "buried-", ".dead"
@@ -53,7 +53,7 @@ class DeadHistory:
         self._may: dict[str, set[Place | None]] = {}  # by key; None: nowhere
         self._told: dict[str, list[Op]] = {}
         for op in ops:  # those of one client are in the order in which they were done
-            if op.verb in (LAYS, BURIES, REDRIVES, RANKS):
+            if op.verb in (LAYS, BURIES, REDRIVES, RANKS) and op.status != ENDED:
                 self._add(op)
 
     @property

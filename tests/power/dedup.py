@@ -89,7 +89,7 @@ class DedupHistory:
                     self._sends[key].append(op)
         polls = [op for op in ops if op.verb == POLLS]
         for op in polls:
-            for message_id, key, deadline, fault in op.got:
+            for message_id, key, deadline, fault, *_ in op.got:
                 if self._identify(Copy(message_id, key, deadline, fault)):
                     self._shown.setdefault(message_id, _Shown(key)).polls.append((op, deadline))
         for op in ops:
@@ -109,7 +109,7 @@ class DedupHistory:
 
     def check_poll(self, op: Op) -> None:
         """A poll after the crash."""
-        for message_id, key, deadline, fault in op.got:
+        for message_id, key, deadline, fault, *_ in op.got:
             if self._identify(Copy(message_id, key, deadline, fault)):
                 self._check_poll(message_id, self._shown.get(message_id, _Shown(key)), op)
 

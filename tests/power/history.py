@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.power.ops import ACCURACY_S, DONE, NEVER, Finding, Op
+from tests.power.ops import ACCURACY_S, DONE, ENDED, NEVER, Finding, Op
 from tests.power.reuse import Reuse, is_reused
 
 
@@ -33,6 +33,7 @@ class Message:
         self.post = post
         self.deletes: list[Op] = []
         self.fetches: list[tuple[Op, float]] = []  # with the deadline
+        self.claims: list[tuple[str, Op, float]] = []  # the same, by the names of the claims
         self.others: list[Op] = []  # renewals and releases
 
     def story(self) -> str:
@@ -119,9 +120,11 @@ class History:
 
     def _add(self, op: Op) -> None:
         if op.verb == "fetch":
-            for message_id, key, deadline, fault in op.got:
+            for message_id, key, deadline, fault, *claim in op.got:
                 if not is_reused(message_id):
-                    self.came_out(op, message_id, key, deadline, fault)
+                    message = self.came_out(op, message_id, key, deadline, fault)
+                    if message is not None and claim:
+                        message.claims.append((claim[0], op, deadline))
         elif op.verb in ("purge", "delete_queue"):
             self._ends[op.queue].append(op)
         elif op.verb in ("delete", "renew", "release") and not is_reused(op.ids[0]):
@@ -175,7 +178,9 @@ class History:
 
     def removals(self, message: Message) -> Iterator[Op]:
         """What may have removed a message: its deletes, and purges and deletions of its queue."""
-        yield from (op for op in message.deletes if op.status != 404 or self._may_be_done(op))
+        for op in message.deletes:
+            if op.status != ENDED and (op.status != 404 or self._may_be_done(op)):
+                yield op
         for op in self._ends[message.queue]:
             if op.status != 404 and op.answered > message.post.called:
                 yield op
@@ -244,6 +249,7 @@ class History:
         for message in self.messages.values():
             for op, _ in message.fetches:
                 self.check_fetch(message, op)
+            self._check_claims(message)
             for op in message.deletes:
                 if op.status != 404 or not self._must_be_there(message, op):
                     continue
@@ -265,6 +271,25 @@ class History:
             self.find("held twice", f"{early:.3f} s before its deadline: {message.story()}")
         if any(removal.answered < op.called for removal in self.removed_by(message)):
             self.find("resurrected", message.story())
+
+    def _check_claims(self, message: Message) -> None:
+        """What was done in a claim was done while it held; what was not, since it had ended."""
+        changes = [*message.others, *message.deletes]
+        for op in changes:
+            given = [(f, until) for name, f, until in message.claims if name == op.claim]
+            if not op.claim or len(given) != 1 or not self.is_told(op):
+                continue
+            [(fetch, until)] = given
+            ends = [f for _, f, _ in message.claims if f is not fetch]
+            ends += [o for o in message.others if o.verb == "release" and o.status in DONE]
+            if op.status in DONE and any(
+                fetch.answered < end.called and end.answered < op.called for end in ends
+            ):
+                self.find("done in an ended claim", f"{op.verb} in {op.claim}: {message.story()}")
+            acts = [o for o in (*changes, *ends, *self._ends[message.queue]) if o is not op]
+            is_alone = all(o.answered < fetch.called or o.called > op.answered for o in acts)
+            if op.status == ENDED and is_alone and op.answered_wall < until:
+                self.find("claim lost", f"{op.verb} in {op.claim}: {message.story()}")
 
     def _must_be_there(self, message: Message, op: Op) -> bool:
         if not (message.post.status in DONE and message.post.answered < op.called):

@@ -121,7 +121,7 @@ class Inspection:
         op = Op("fetch", queue, "inspection", time.monotonic(), time.time())
         got = self._http.fetch(queue, 1000, _HELD_S)
         op.answered, op.answered_wall, op.status = time.monotonic(), time.time(), 200
-        for message_id, known, deadline, fault in got:
+        for message_id, known, deadline, fault, _ in got:
             if (queue, message_id) in self._out:
                 self._history.find("duplicated", f"{queue}:{message_id} was fetched twice")
             self._out.add((queue, message_id))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 DONE = (200, 201, 202, 204)
+ENDED = 409  # of what was to be done in a claim: it had ended, and nothing was done
 NEVER = float("inf")
 ACCURACY_S = 0.0011  # deadlines are kept in whole milliseconds
 
@@ -25,6 +26,7 @@ class Op:
     keys: list[str] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     own: str = ""  # the id that a post asked for
+    claim: str = ""  # the name of the claim in which it was to be done
     attempt: int = 0  # what its attribute says; 0: it has none
     delay: float | None = None
     visibility: float = 0.0
@@ -38,7 +40,7 @@ class Op:
     moved: int = 0  # how many messages a redrive brought back
     to: list[str] = field(default_factory=list)  # the queues of a publish, or of a move
     copies: dict[str, str] = field(default_factory=dict)  # its ids by queue
-    got: list[list[Any]] = field(default_factory=list)  # id, content, deadline, fault
+    got: list[list[Any]] = field(default_factory=list)  # id, content, deadline, fault, claim
 
     @property
     def content(self) -> str:

@@ -107,20 +107,23 @@ class Recorder:
         asked = {"verb": "hang_up", "queue": queue}
         self._do(asked, lambda v: (v.hang_up(queue, visibility, patience), {}))
 
-    def renew(self, queue: str, id: str, visibility: float) -> int:
+    def renew(self, queue: str, id: str, visibility: float, claim: str = "") -> int:
+        """claim: its name, if no other is to be renewed; likewise below."""
+
         def renew(verbs: Verbs) -> tuple[int, dict[str, Any]]:
-            status, deadline = verbs.renew(queue, id, visibility)
+            status, deadline = verbs.renew(queue, id, visibility, claim)
             return status, {"deadline": deadline}
 
-        return self._do({"verb": "renew", "queue": queue, "ids": [id]}, renew)
+        asked = {"verb": "renew", "queue": queue, "ids": [id], "claim": claim}
+        return self._do(asked, renew)
 
-    def release(self, queue: str, id: str) -> int:
-        asked = {"verb": "release", "queue": queue, "ids": [id]}
-        return self._do(asked, lambda v: (v.release(queue, id), {}))
+    def release(self, queue: str, id: str, claim: str = "") -> int:
+        asked = {"verb": "release", "queue": queue, "ids": [id], "claim": claim}
+        return self._do(asked, lambda v: (v.release(queue, id, claim), {}))
 
-    def delete(self, queue: str, id: str) -> int:
-        asked = {"verb": "delete", "queue": queue, "ids": [id]}
-        return self._do(asked, lambda v: (v.delete(queue, id), {}))
+    def delete(self, queue: str, id: str, claim: str = "") -> int:
+        asked = {"verb": "delete", "queue": queue, "ids": [id], "claim": claim}
+        return self._do(asked, lambda v: (v.delete(queue, id, claim), {}))
 
     def move(self, queue: str, to: str) -> int:
         asked = {"verb": "move", "queue": queue, "to": [to]}
@@ -144,12 +147,11 @@ class Recorder:
         self._do({"verb": dead.TAKES, "queue": queue}, take)
         return told
 
-    def bury(self, home: str, key: str, id: str, reason: str) -> int:
+    def bury(self, home: str, key: str, id: str, reason: str, claim: str = "") -> int:
         queue, dead_letters = dead.of_home(home)
         asked = {"verb": dead.BURIES, "queue": queue, "to": [dead_letters], "reason": reason}
-        return self._do(
-            asked | {"keys": [key], "ids": [id]}, lambda v: (v.bury(queue, id, reason), {})
-        )
+        asked |= {"keys": [key], "ids": [id], "claim": claim}
+        return self._do(asked, lambda v: (v.bury(queue, id, reason, claim), {}))
 
     def redrive(self, home: str, ids: dict[str, str]) -> int:
         """Redrive some dead letters. ids: by key."""

@@ -97,7 +97,7 @@ class Reuse:
         if op.verb in ("purge", "delete_queue"):
             self._ends[op.queue].append(op)
         elif op.verb == "fetch":
-            for message_id, found, deadline, fault in op.got:
+            for message_id, found, deadline, fault, *_ in op.got:
                 if is_reused(message_id):
                     self.came_out(op, message_id, found, deadline, fault)
         elif op.verb in ("delete", "renew", "release") and is_reused(op.ids[0]):
@@ -198,7 +198,7 @@ class Reuse:
 
         if not self._is_told(op):
             yield Step(op.called, op.over, False, gone, "", _told(op))
-        elif op.status in DONE or self._is_excused(op):
+        elif op.status in DONE or (op.status == 404 and self._is_excused(op)):
             yield Step(op.called, op.answered, True, gone, "", _told(op))
         elif op.status == 404:
             not_there = _if(lambda state: state.id != message_id)

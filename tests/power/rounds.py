@@ -202,9 +202,11 @@ def _known(home: str, ops: Sequence[Op]) -> dict[str, object]:
     own = [op for op in ops if op.client.startswith(f"{home}-")]
     shared = [op for op in own if op.queue in (MAIN, BUSY)]
     posted = [(op.queue, i) for op in shared if op.verb == "post" for i in op.ids if i]
-    held = [(op.queue, got[0]) for op in shared if op.verb == "fetch" for got in op.got]
+    fetches = [op for op in shared if op.verb == "fetch"]
+    held = [(op.queue, got[0], got[4]) for op in fetches for got in op.got]
     acked = {i for op in own if op.verb == ACKS for i in op.ids}
     dups = [got[0] for op in own if op.verb == POLLS for got in op.got if got[0] not in acked]
     laid = {op.keys[0]: op.ids[0] for op in own if op.verb == LAYS and op.status == 201}
-    mine = [one for one in posted if one not in held]
+    claimed = {(queue, message_id) for queue, message_id, _ in held}
+    mine = [one for one in posted if one not in claimed]
     return {"mine": mine, "held": held, "held_dups": dups, "laid": laid}

@@ -79,6 +79,37 @@ def test_a_broken_promise_is_seen(ops: list[Op], kind: str) -> None:
     assert kind in kinds(judged(*ops))
 
 
+def in_claim(verb: str, called: float, status: int, claim: str = "c1-60", **more: Any) -> Op:
+    return op(verb, called, called + 1, ids=["i"], claim=claim, status=status, **more)
+
+
+def claimed(called: float, claim: str, deadline: float) -> Op:
+    return op("fetch", called, called + 1, got=[["i", "k", deadline, "", claim]])
+
+
+@pytest.mark.parametrize(
+    ("ops", "kind"),
+    [
+        ([claimed(3, "c1-60", 5), claimed(6, "c2-90", 90)], "done in an ended claim"),
+        ([claimed(3, "c1-60", 60), op("release", 5, 6, ids=["i"])], "done in an ended claim"),
+        ([claimed(3, "c1-60", 60)], "claim lost"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["renew", "release", "delete"])
+def test_what_is_done_in_a_claim_tells_whether_it_holds(
+    ops: list[Op], kind: str, verb: str
+) -> None:
+    wrong, right = (202, 409) if kind == "done in an ended claim" else (409, 202)
+    assert kind in kinds(judged(post(), *ops, in_claim(verb, 10, wrong, deadline=99.0)))
+    assert kinds(judged(post(), *ops, in_claim(verb, 10, right, deadline=99.0))) == []
+
+
+@pytest.mark.parametrize("status", [202, 409])
+def test_what_is_done_while_a_claim_is_released_may_be_too_late(status: int) -> None:
+    ops = [claimed(3, "c1-60", 60), op("release", 9, ids=["i"]), in_claim("delete", 10, status)]
+    assert kinds(judged(post(), *ops)) == []
+
+
 def test_what_was_deleted_in_an_earlier_round_must_not_come_back() -> None:
     history = judged(fetch(3, 4, 60), gone=frozenset({"k"}))
     assert kinds(history) == ["resurrected"]

@@ -79,10 +79,22 @@ def test_nothing_acknowledged_is_lost(
     processes: int,
     print_total: Results,
 ) -> None:
-    results = cut(programs, tmp_path, filesystem, ROUNDS, sync=sync, processes=processes)
+    def is_enough(so_far: Results) -> bool:
+        """A machine with other work may come to little in a round."""
+        is_telling = so_far.rounds >= ROUNDS and so_far.acknowledged > 5 * ROUNDS
+        return is_telling or bool(so_far.findings)
+
+    results = cut(
+        programs,
+        tmp_path,
+        filesystem,
+        MOST_ROUNDS,
+        sync=sync,
+        processes=processes,
+        is_enough=is_enough,
+    )
     print_total.add(results)
     assert results.findings == []
-    assert results.rounds == ROUNDS
     assert results.acknowledged > 5 * ROUNDS, f"the load was too light to tell anything: {results}"
     assert results.came_out > 0
 

@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from fsmq.http.emodb import ids as emodb
 from fsmq.spool import (
+    ClaimEnded,
     DuplicateMessage,
     NewMessage,
     NoSuchMessage,
@@ -24,7 +25,7 @@ from fsmq.spool import (
 from fsmq.spool.errors import Reserved
 from fsmq.spool.verbs import dedup as spool_dedup
 from tests.power import bodies, dedup
-from tests.power.burying import BuriesInProcess, BuriesOverHttp, path_of
+from tests.power.burying import BuriesInProcess, BuriesOverHttp, in_claim, path_of
 from tests.power.ops import content
 
 _TIMEOUT_S = 30.0  # of a daemon that hangs: one that waits for a busy disk is no finding
@@ -39,6 +40,7 @@ class Got(NamedTuple):
     content: str | None
     deadline: float
     fault: str = ""
+    claim: str = ""
 
 
 class Post(NamedTuple):
@@ -74,12 +76,14 @@ class Verbs(Protocol):
     def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]: ...
     def fetch(self, queue: str, count: int, visibility: float) -> list[Got]: ...
     def hang_up(self, queue: str, visibility: float, patience: float) -> int: ...
-    def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]: ...
-    def release(self, queue: str, id: str) -> int: ...
-    def delete(self, queue: str, id: str) -> int: ...
+    def renew(
+        self, queue: str, id: str, visibility: float, claim: str = ""
+    ) -> tuple[int, float]: ...
+    def release(self, queue: str, id: str, claim: str = "") -> int: ...
+    def delete(self, queue: str, id: str, claim: str = "") -> int: ...
     def move(self, queue: str, to: str) -> int: ...
     def prepare_burials(self, queue: str, dead: str) -> int: ...
-    def bury(self, queue: str, id: str, reason: str) -> int: ...
+    def bury(self, queue: str, id: str, reason: str, claim: str = "") -> int: ...
     def redrive(self, dead: str, ids: Sequence[str]) -> tuple[int, int]: ...
     def set_priority(self, queue: str, id: str, priority: int) -> tuple[int, str]: ...
     def dedup_send(self, sent: Sequence[str]) -> int: ...
@@ -158,7 +162,8 @@ class OverHttp(BuriesOverHttp):
                 return []
             deadline = _seconds(told["X-Message-Deadline"])
             attempt = told[f"X-Message-Attribute-{ATTEMPT}"]
-            return [_got(told["X-Message-Id"], body, deadline, attempt=attempt)]
+            claim = told["X-Message-Claim"]
+            return [_got(told["X-Message-Id"], body, deadline, attempt=attempt, claim=claim)]
         status, _, body = self.ask("GET", _messages(queue, query | {"count": count}))
         return [_from_json(m) for m in json.loads(body)["messages"]] if status == 200 else []
 
@@ -175,15 +180,17 @@ class OverHttp(BuriesOverHttp):
             leaving.close()
         return 0
 
-    def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
-        status, told, _ = self.ask("PATCH", path_of(queue, id) + f"?visibility={visibility}")
+    def renew(self, queue: str, id: str, visibility: float, claim: str = "") -> tuple[int, float]:
+        path = path_of(queue, id) + f"?visibility={visibility}"
+        status, told, _ = self.ask("PATCH", path, headers=in_claim(claim))
         return status, _seconds(told["X-Message-Deadline"]) if status == 204 else 0.0
 
-    def release(self, queue: str, id: str) -> int:
-        return self.ask("PATCH", path_of(queue, id) + "?visibility=0")[0]
+    def release(self, queue: str, id: str, claim: str = "") -> int:
+        path = path_of(queue, id) + "?visibility=0"
+        return self.ask("PATCH", path, headers=in_claim(claim))[0]
 
-    def delete(self, queue: str, id: str) -> int:
-        return self.ask("DELETE", path_of(queue, id))[0]
+    def delete(self, queue: str, id: str, claim: str = "") -> int:
+        return self.ask("DELETE", path_of(queue, id), headers=in_claim(claim))[0]
 
     def move(self, queue: str, to: str) -> int:
         return self.ask("POST", f"/{queue}/move?to={to}&in_flight=true")[0]
@@ -267,7 +274,8 @@ class InProcess(BuriesInProcess):
         def claim() -> None:
             for m in Queue(self.spool, queue).claim(count, visibility):
                 attempt = m.attributes.get(ATTEMPT)
-                got.append(_got(m.id, m.body, m.deadline or 0.0, attempt=attempt))
+                name = m.claim or ""
+                got.append(_got(m.id, m.body, m.deadline or 0.0, attempt=attempt, claim=name))
 
         self.status(claim, 200)
         return got
@@ -282,18 +290,24 @@ class InProcess(BuriesInProcess):
 
         return self.status(claim, 0)
 
-    def renew(self, queue: str, id: str, visibility: float) -> tuple[int, float]:
+    def renew(self, queue: str, id: str, visibility: float, claim: str = "") -> tuple[int, float]:
         told = [0.0]
 
         def renew() -> None:
-            told[0] = Queue(self.spool, queue).renew(id, visibility)
+            told[0] = Queue(self.spool, queue).renew(id, visibility, claim=claim or None)
 
         return self.status(renew, 204), told[0]
 
-    def release(self, queue: str, id: str) -> int:
-        return self.status(lambda: Queue(self.spool, queue).release(id), 204)
+    def release(self, queue: str, id: str, claim: str = "") -> int:
+        opened = Queue(self.spool, queue)
+        return self.status(lambda: opened.release(id, claim=claim or None), 204)
 
-    def delete(self, queue: str, id: str) -> int:
+    def delete(self, queue: str, id: str, claim: str = "") -> int:
+        if claim:
+            told: list[str] = []
+            opened = Queue(self.spool, queue)
+            status = self.status(lambda: told.extend(opened.ack_each([id], [claim])), 202)
+            return {"missing": 404, "ended": 409}.get("".join(told), status)
         there: list[int] = []
         status = self.status(lambda: there.append(Queue(self.spool, queue).remove(id)), 202)
         return 404 if there == [0] else status
@@ -325,7 +339,7 @@ class InProcess(BuriesInProcess):
             verb()
         except (NoSuchMessage, NoSuchQueue):
             return 404
-        except DuplicateMessage:
+        except (DuplicateMessage, ClaimEnded):
             return 409
         except (Unavailable, Reserved, OSError) as error:
             raise Refused(error) from error
@@ -339,18 +353,21 @@ def _got(
     key_of: Callable[[Any], str] = bodies.key_of,
     *,
     attempt: str | None = None,
+    claim: str = "",
 ) -> Got:
     try:
-        return Got(message_id, content(key_of(body), int(attempt or 0)), deadline)
+        told, fault = content(key_of(body), int(attempt or 0)), ""
     except bodies.BrokenBody as error:
-        return Got(message_id, None, deadline, str(error))
+        told, fault = None, str(error)
+    return Got(message_id, told, deadline, fault, claim)
 
 
 def _from_json(message: dict[str, Any]) -> Got:
     text = message.get("body")
     body = base64.b64decode(message["body_base64"]) if text is None else text.encode()
     attempt = message["attributes"].get(ATTEMPT)
-    return _got(message["id"], body, _seconds(message["deadline"]), attempt=attempt)
+    deadline, claim = _seconds(message["deadline"]), message["claim"]
+    return _got(message["id"], body, deadline, attempt=attempt, claim=claim)
 
 
 def _seconds(moment: str) -> float:
