@@ -1,4 +1,5 @@
-"""SIGKILL between any two system calls of a redrive: nothing is lost or doubled, and it goes on."""
+"""SIGKILL between any two system calls of a redrive, or of a move of so many messages: nothing is
+lost or doubled, and it goes on."""
 
 from __future__ import annotations
 
@@ -71,6 +72,21 @@ def test_a_redrive_of_all_goes_on(root: Path, clock: Clock) -> None:
         # The order is there, or it is not; after the next start nothing stands in between.
         assert found == HOME or (found == BURIED and not acknowledged)
         assert not list((spool.tree.root / "moves").glob("*.json"))
+
+
+def test_no_more_move_than_were_to_move(root: Path, clock: Clock) -> None:
+    def move(spool: Spool) -> None:
+        spool.begin_move("dead", "jobs", count=1)
+        spool.make_moves()
+
+    for acknowledged, spool in crashes(root, clock, move):
+        spool.make_moves()
+        [moved, stay] = [sorted(stands(spool, queue)) for queue in ("jobs", "dead")]
+        assert (moved, stay) == (["tried"], ["fresh", "other"]) or (
+            (moved, stay) == ([], sorted(BODIES)) and not acknowledged
+        )
+        for made in spool.moves():
+            assert (made.status, made.moved, made.total) == ("complete", 1, 1)
 
 
 @pytest.mark.parametrize("to", [None, "jobs"])

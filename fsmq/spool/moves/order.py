@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -43,8 +43,10 @@ class Move:
     redrive: only ready messages move, and their deliveries count from 0 again.
     rate: at most so many messages a second; None is no limit.
     ids: only these move; None is all. None as well in one that has ended.
+    chosen: of a count those that move now; they are written down before the first of them does.
+    moved_before: how many had moved before these.
     total: messages that were found; None before the work has begun.
-    moved: how many were moved; a crash may set it back by a second.
+    moved: how many were moved; a crash may set it back by a second, unless there is a count.
     youngest: the greatest id that was found.
     conflicts: messages that stay, since the target has their id already.
     no_origin: those that stay since nothing says where they came from, that queue is gone, or it
@@ -68,6 +70,8 @@ class Move:
     youngest: str = ""
     error: str | None = None
     ids: tuple[str, ...] | None = None
+    chosen: tuple[str, ...] = ()
+    moved_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,11 @@ def _chosen(source: str, ids: Sequence[str] | None) -> tuple[str, ...] | None:
     return chosen
 
 
+def moved_and(before: int, progress: Callable[[int], None]) -> Callable[[Move], None]:
+    """Tells how many have moved, when so many had before this move."""
+    return lambda move: progress(before + move.moved)
+
+
 def find(context: Context, ref: str) -> Move | None:
     """A move by its reference; None if there is none. Raises Unavailable."""
     if not _ref.fullmatch(ref):
@@ -203,7 +212,7 @@ def save(tree: Tree, move: Move) -> None:
     """Write a move down, durably. Raises OSError."""
     name = move.ref + (OPEN if move.status == "in_progress" else DONE)
     if move.status != "in_progress":
-        move = replace(move, ids=None)  # it is kept for days
+        move = replace(move, ids=None, chosen=(), moved_before=0)  # it is kept for days
     content = json.dumps(asdict(move), indent=2) + "\n"
     tree.replace(tree.folder(MOVES, name), content.encode())
 
@@ -215,6 +224,7 @@ def load(tree: Tree, ref: str, suffix: str) -> Move | None:
         known = {name: stored[name] for name in Move.__slots__ if name in stored}
         if known.get("ids") is not None:
             known["ids"] = tuple(known["ids"])
+        known["chosen"] = tuple(known.get("chosen") or ())
         return _checked(Move(**{**known, "ref": ref}))
     except (FileNotFoundError, ValueError, TypeError):
         return None  # no file of ours
@@ -228,12 +238,13 @@ def _checked(move: Move) -> Move:
     check_queue(move.source, "source")
     if move.target or not move.redrive:
         check_queue(move.target, "target")
-    numbers = ["moved", "conflicts", "no_origin"]
+    numbers = ["moved", "conflicts", "no_origin", "moved_before"]
     numbers += [name for name in ("total", "count") if members[name] is not None]
     for name in numbers:
         documents.whole(members, name)
     check_rate(move.rate)
     _chosen(move.source, move.ids)
+    _chosen(move.source, move.chosen)
     if move.status not in get_args(Status) or not isinstance(move.youngest, str):
         raise ValueError("its status is unknown, or its youngest is not an id")
     if not isinstance(move.error, str | None):

@@ -2,7 +2,8 @@
 
 What is moved is what stands in the source when the work begins. The work that goes on after a
 crash lists the source again, and leaves what is younger than the youngest that was found first; a
-redrive leaves what was buried since it was ordered.
+redrive leaves what was buried since it was ordered. Where a number is to move, it is written down
+which messages these are before they move: after a crash none moves in the place of one that had.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from ..verbs.dedup import content_id, read_side, write_side
 from ..verbs.links_of_move import PART, LinksOfMove
 from ..verbs.redrive import Redrive, Redriven
 from ..views import browse
-from .order import Move, is_stopped, save
+from .order import MAX_CHOSEN, Move, is_stopped, save
 
 T = TypeVar("T")
 # How many renames share a sync; no move is reported complete before its last sync.
@@ -153,6 +154,46 @@ class MoveWork:
         total = len(found) if move.count is None else min(len(found), move.count)
         self._begin(total, max((_age(one.message_id) for one in found), default=""))
         self.move = replace(self.move, conflicts=0)
+        for some in self._choices(pairs, found):
+            yield from self._move_these(pairs, some)
+            if self._is_gone:
+                return
+
+    def _choices(
+        self, pairs: list[tuple[str, str]], found: list[_Found]
+    ) -> Iterator[Sequence[_Found]]:
+        """All; of a count in portions, each of which is durably chosen before it moves."""
+        count = self.move.count
+        if count is None:
+            yield found
+            return
+        chosen = frozenset(self.move.chosen)
+        if chosen:
+            # What a crash has undone, or kept from being done. What had moved is not here any more.
+            self.move = replace(self.move, moved=self.move.moved_before + self._gone(pairs))
+            yield [one for one in found if one.message_id in chosen]
+            found = [one for one in found if one.message_id not in chosen]
+        at = 0
+        # What stays, since its id is there already, does not count: the next one goes.
+        while at < len(found) and (size := min(count - self.move.moved, MAX_CHOSEN)) > 0:
+            some = found[at : at + size]
+            at += size
+            ids = tuple(one.message_id for one in some)
+            self.move = replace(self.move, chosen=ids, moved_before=self.move.moved)
+            self.keep()
+            yield some
+
+    def _gone(self, pairs: list[tuple[str, str]]) -> int:
+        """How many of those that were chosen have left the source."""
+        return sum(
+            not any(exists(self._tree, source, message_id) for source, _ in pairs)
+            for message_id in self.move.chosen
+        )
+
+    def _move_these(
+        self, pairs: list[tuple[str, str]], found: Sequence[_Found]
+    ) -> Generator[None, None, None]:
+        """Move some messages; at the end they have moved durably."""
         work = self._folders(pairs)
         try:
             for part in self._parts(found):
@@ -291,18 +332,9 @@ class MoveWork:
             self.keep()
 
     def _parts(self, found: Sequence[T]) -> Iterator[Sequence[T]]:
-        at = 0
-        # What stays, since its id is there already, does not count: the next one goes.
-        while at < len(found) and (size := self._next_size()):
-            yield found[at : at + size]
-            at += size
-
-    def _next_size(self) -> int:
-        """How many to move next. What was moved before a crash counts, as far as it was stored."""
         size = self._rate.part(PART)
-        if self.move.count is None:
-            return size
-        return max(0, min(size, self.move.count - self.move.moved))
+        for at in range(0, len(found), size):
+            yield found[at : at + size]
 
     def _count(self, moved: int) -> bool:
         """Count what has moved; whether it is to be synced now."""
