@@ -23,6 +23,7 @@ from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.context import Pending
+from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.purge import purge
 from tests.interleave import model
@@ -33,9 +34,19 @@ T = TypeVar("T")
 Op = TypeVar("Op", bound=Operation)
 Q, OTHER, DEAD, TOPIC, DUPS = "q", "other", model.DEAD, "topic", "dups"
 READ, WRITE = dedup.read_side(DUPS), dedup.write_side(DUPS)
-SHORT_S, LONG_S = 10.0, 60.0
+SHORT_S, LONG_S, WAIT_S = 10.0, 60.0, 20.0
 _SHORT_MS = round(SHORT_S * 1000)
 CONSUMER, STREAM = "consumer", "stream"
+
+
+def known(settings: QueueSettings) -> model.Known:
+    """What the model knows of a queue's settings."""
+    return model.Known(settings.max_depth, settings.retry_backoff)
+
+
+def lets_wait(log: Log) -> bool:
+    """Whether a queue has let messages wait whose claims have ended."""
+    return any("retry_backoff" in op.text for op in log.operations)
 
 
 class Unrenewed(Consumer):
@@ -197,7 +208,11 @@ class Client:
     def release(self, message_id: str, delay: float = 0.0) -> None:
         with self.asking(f"release {message_id} after {delay:g} s") as op:
             self.complete(self.spool.unsynced.release(Q, message_id, delay))
-            op.must = [model.releases(op, Q, message_id, round(delay * 1000))]
+            op.must = [self._releases(op, message_id, delay)]
+
+    def _releases(self, op: Operation, message_id: str, delay: float) -> model.Effect:
+        wait_ms = round(WAIT_S * 1000) if lets_wait(self._log) else 0
+        return model.releases(op, Q, message_id, round(delay * 1000), wait_ms)
 
     def release_all(self, *ids: str) -> None:
         with self.asking(f"release {ids or 'all'}") as op:
@@ -223,8 +238,7 @@ class Client:
         with self._in_claim(f"release after {delay:g} s", message_id) as op:
             verb = self.spool.unsynced.release
             self.complete(verb(Q, message_id, delay, self.names[message_id]))
-            effect = model.releases(op, Q, message_id, round(delay * 1000))
-            self._must(op, message_id, effect)
+            self._must(op, message_id, self._releases(op, message_id, delay))
 
     def bury_if(self, message_id: str) -> None:
         with self._in_claim("bury", message_id) as op:
@@ -287,15 +301,19 @@ class Client:
             op.must = [model.makes_queue(queue) if is_new else model.is_queue(queue)]
 
     def configure(self, **changes: object) -> None:
-        """Change settings of the queue; of these the depth tells which they are."""
+        """Change settings of the queue."""
         with self.asking(f"configure {changes}") as op:
             settings = self.spool.configure(Q, changes)
-            op.must = [model.sets(Q, settings.max_depth)]
+            op.must = [model.sets(Q, known(settings))]
             if settings.dead_letter_queue is not None:
                 op.must.append(model.has_queue(settings.dead_letter_queue))
 
     def bury_used_up(self, most: int = 1) -> None:
         self.configure(max_deliveries=most, dead_letter_queue=DEAD)
+
+    def let_wait(self) -> None:
+        """Whatever claim ends without an acknowledgement, its message waits."""
+        self.configure(retry_backoff=WAIT_S, retry_factor=1, retry_jitter=0)
 
     def deliver(self) -> None:
         """Do the mover's work in this process."""

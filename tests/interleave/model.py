@@ -23,7 +23,7 @@ class Message(NamedTuple):
     not. by: the number of the operation whose claim hid it last; 0: none. count: how often it was
     claimed. put: the number of the operation that put it, moved: of that which moved it last.
     claims: those of all that claimed it. named: the number of the operation whose claim one can
-    still name; 0: none.
+    still name; 0: none. waits: its claim has ended, and until then it waits for its backoff.
     """
 
     body: bytes
@@ -36,10 +36,18 @@ class Message(NamedTuple):
     moved: int = 0
     claims: frozenset[int] = frozenset()
     named: int = 0
+    waits: bool = False
 
     def claimed(self, by: int, until: int) -> Message:
         claims = self.claims | {by}
-        return self._replace(until=until, by=by, count=self.count + 1, claims=claims, named=by)
+        return self._replace(
+            until=until, by=by, count=self.count + 1, claims=claims, named=by, waits=False
+        )
+
+    def waiting(self, until: int) -> Message:
+        """Its claim has ended. Its time keeps the digits of that."""
+        until += (self.until - until) % 100
+        return self._replace(until=until, by=0, named=0, waits=True)
 
     @property
     def key(self) -> tuple[int, bytes]:
@@ -50,12 +58,19 @@ class Message(NamedTuple):
 State = Any  # what an operation has still to do; hashable
 
 
+class Known(NamedTuple):
+    """What is known of a queue's settings. wait: of its `retry_backoff`."""
+
+    max_depth: int | None
+    wait: float | None
+
+
 class World(NamedTuple):
     """What is, and what the operations that are under way have still to do."""
 
     queues: frozenset[str]
     messages: frozenset[Message]
-    settings: frozenset[tuple[str, object]] = frozenset()
+    settings: frozenset[tuple[str, Known]] = frozenset()
     subscribed: frozenset[tuple[str, str]] = frozenset()  # topic, queue
     states: tuple[tuple[int, State], ...] = ()
 
@@ -68,6 +83,14 @@ class World(NamedTuple):
 
     def without_state(self, number: int) -> World:
         return self._replace(states=tuple(s for s in self.states if s[0] != number))
+
+    def has_waits(self, queue: str) -> bool:
+        return any(of == queue and known.wait for of, known in self.settings)
+
+    def may_be_claimed(self, m: Message, now: int) -> bool:
+        """Whether it is free. One whose claim has just ended has to wait first."""
+        owes = m.until and m.count and not m.waits and self.has_waits(m.queue)
+        return m.until <= now and not owes
 
     def within(self, queue: str) -> Iterator[Message]:
         return (m for m in self.messages if m.queue == queue)
@@ -262,7 +285,7 @@ def takes(
     def effect(world: World, now: int) -> Iterator[World]:
         for m in world.within(queue):
             is_it = m.id in ("", message_id) and body in (None, m.body) and m.count + 1 == count
-            if is_it and m.until <= now:
+            if is_it and world.may_be_claimed(m, now):
                 yield world.replaced(m, m.claimed(op.number, until)._replace(id=message_id))
 
     return effect
@@ -283,7 +306,7 @@ def takes_any(op: Operation, queue: str, span_ms: int) -> Effect:
         world.replaced(m, m.claimed(op.number, clock + span_ms))
         for m in world.within(queue)
         for clock in op.clocks
-        if m.until <= now
+        if world.may_be_claimed(m, now)
     ]
 
 
@@ -310,8 +333,9 @@ def renews(op: Operation, queue: str, message_id: str, until: int) -> Effect:
 
     def effect(world: World, now: int) -> Iterator[World]:
         for m in world.named(queue, message_id):
-            yield world.changed(m, until=until)
-            if m.until <= now:
+            if not m.waits:
+                yield world.changed(m, until=until)
+            if m.until <= now or m.waits:
                 yield world.replaced(m, m.claimed(op.number, until))
 
     return effect
@@ -322,7 +346,7 @@ def extends(op: Operation, queue: str, message_id: str, span_ms: int) -> Effect:
 
     def effect(world: World, now: int) -> Iterator[World]:
         for until in (clock + span_ms for clock in op.clocks):
-            if any(m.until >= until for m in world.named(queue, message_id)):
+            if any(m.until >= until and not m.waits for m in world.named(queue, message_id)):
                 yield world
             else:
                 yield from renews(op, queue, message_id, until)(world, now)
@@ -375,16 +399,35 @@ def commits(queue: str, claim: int) -> Effect:
     return effect
 
 
-def releases(op: Operation, queue: str, message_id: str, delay_ms: int = 0) -> Effect:
+def releases(
+    op: Operation, queue: str, message_id: str, delay_ms: int = 0, wait_ms: int = 0
+) -> Effect:
     """A message is free, or hidden for so long, whoever has claimed it.
 
     It is hidden a millisecond longer where its claim would keep its name otherwise.
+    wait_ms: how long it waits instead, if its claim ends and its queue says so.
     """
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        for m, clock in product(list(world.named(queue, message_id)), op.clocks):
+            has_ended = not m.count or m.waits
+            if wait_ms and (not has_ended or (m.waits and delay_ms)):
+                yield world.replaced(m, m.waiting(clock + (delay_ms or wait_ms)))
+            if has_ended or not world.has_waits(queue):
+                until = clock + delay_ms if delay_ms else 0
+                for more in (0, 1) if delay_ms else (0,):
+                    yield world.changed(m, until=until + more, named=0, waits=False)
+
+    return effect
+
+
+def backs_off(op: Operation, queue: str, wait_ms: int) -> Effect:
+    """A claim has ended by its time, and its message waits."""
     return lambda world, now: [
-        world.changed(m, until=clock + delay_ms + more if delay_ms else 0, named=0)
-        for m in world.named(queue, message_id)
+        world.replaced(m, m.waiting(clock + wait_ms))
+        for m in world.within(queue)
         for clock in op.clocks
-        for more in (0, 1)
+        if m.until and m.until <= now and m.count and not m.waits
     ]
 
 
@@ -406,7 +449,7 @@ def ended(queue: str, message_id: str, claim: int) -> Effect:
 
 def frees_any(queue: str) -> Effect:
     return lambda world, now: [
-        world.changed(m, until=0, named=0) for m in world.within(queue) if m.until
+        world.changed(m, until=0, named=0, waits=False) for m in world.within(queue) if m.until
     ]
 
 
@@ -423,7 +466,7 @@ def buries(queue: str, message_id: str) -> Effect:
 
 def _buried(world: World, m: Message) -> World:
     world = world._replace(queues=world.queues | {DEAD})
-    return world.changed(m, queue=DEAD, until=0, by=0, count=0, named=0)
+    return world.changed(m, queue=DEAD, until=0, by=0, count=0, named=0, waits=False)
 
 
 def buries_used_up(queue: str, most: int) -> Effect:
@@ -486,11 +529,11 @@ def pulls_any(write: str, read: str) -> Effect:
     ]
 
 
-def sets(queue: str, setting: object) -> Effect:
+def sets(queue: str, known: Known) -> Effect:
     def effect(world: World, now: int) -> Iterator[World]:
         if queue in world.queues:
             others = frozenset(s for s in world.settings if s[0] != queue)
-            yield world._replace(settings=others | {(queue, setting)})
+            yield world._replace(settings=others | {(queue, known)})
 
     return effect
 
@@ -529,7 +572,7 @@ class Seen(NamedTuple):
 def looks(
     messages: list[Seen],
     queues: frozenset[str],
-    settings: frozenset[tuple[str, object]],
+    settings: frozenset[tuple[str, Known]],
     subscribed: frozenset[tuple[str, str]],
 ) -> Effect:
     """All is as a look at the tree has found it."""

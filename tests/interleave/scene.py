@@ -18,7 +18,7 @@ from fsmq.spool.index.events import Event, Kind
 from fsmq.spool.layout.names import UUID7, split_entry
 from fsmq.spool.layout.throttle import Throttle
 from tests.interleave import model
-from tests.interleave.client import LONG_S, OTHER, Client, Q
+from tests.interleave.client import LONG_S, OTHER, WAIT_S, Client, Q, known, lets_wait
 from tests.interleave.gate import Gate
 from tests.interleave.judge import Log
 from tests.interleave.model import Operation, Seen, World
@@ -146,6 +146,9 @@ class Scene:
         problem = self._check_census()
         self.pass_time(_AGES_S)
         self.deliver()
+        if lets_wait(self.log):
+            self.pass_time(WAIT_S + 1)
+            self.deliver()
         self.mover.spool.reap()
         problem = problem or self._check() or self._check_index()
         self._drain()
@@ -160,7 +163,7 @@ class Scene:
         queues = frozenset(os.listdir(self.root / "queues"))
         messages = self.seen(queues)
         settings = frozenset(
-            (path.removesuffix(".json"), self.mover.spool.context.settings.get(path[:-5]).max_depth)
+            (path.removesuffix(".json"), known(self.mover.spool.context.settings.get(path[:-5])))
             for path in os.listdir(self.root / "config")
         )
         subscribed = frozenset(
@@ -271,11 +274,12 @@ def _kind_of(root: Path) -> str:
 
 def always(log: Log) -> list[Operation]:
     """What may happen without being asked for."""
-    if not any("dead_letter" in op.text for op in log.operations):
-        return []
-    op = Operation(0, "the mover buries")
-    op.often = [model.buries_used_up(Q, 1)]
-    return [op]
+    op = Operation(0, "the mover ends claims")
+    if any("dead_letter" in op.text for op in log.operations):
+        op.often.append(model.buries_used_up(Q, 1))
+    if lets_wait(log):
+        op.often.append(model.backs_off(op, Q, round(WAIT_S * 1000)))
+    return [op] if op.often else []
 
 
 def _told(messages: list[Seen], now: int) -> str:

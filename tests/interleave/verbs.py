@@ -20,6 +20,7 @@ from tests.interleave.client import (
     READ,
     SHORT_S,
     TOPIC,
+    WAIT_S,
     WRITE,
     Q,
 )
@@ -81,6 +82,23 @@ def held_by_other(s: Scene) -> None:
 def lapsed(s: Scene) -> None:
     """The claim has ended, and the mover has not noticed yet."""
     held(s)
+    s.pass_time(SHORT_S + 1)
+
+
+def held_and_to_wait(s: Scene) -> None:
+    """The same, in a queue in which it waits when its claim has ended."""
+    held(s)
+    s.other.let_wait()
+
+
+def waiting(s: Scene) -> None:
+    """The first client has released x, which waits."""
+    held_and_to_wait(s)
+    s.one.release(X)
+
+
+def let_pass(s: Scene) -> None:
+    """Short claims have ended, and the mover has not noticed yet."""
     s.pass_time(SHORT_S + 1)
 
 
@@ -235,6 +253,13 @@ VERBS: dict[str, Verb] = {
     "back off": Verb(lambda s: s.one.release(X, LONG_S), held),
     "release all": Verb(lambda s: s.one.release_all(), held),
     "release some": Verb(lambda s: s.one.release_all(X, Y), held),
+    "release to wait": Verb(lambda s: s.one.release(X), held_and_to_wait),
+    "release to wait late": Verb(lambda s: s.one.release(X), steps(held_and_to_wait, let_pass)),
+    "release to wait if": Verb(lambda s: s.one.release_if(X), held_and_to_wait),
+    "back off to wait": Verb(lambda s: s.one.release(X, LONG_S), held_and_to_wait),
+    "release what waits": Verb(lambda s: s.one.release(X), waiting),
+    "renew what waits": Verb(lambda s: s.one.renew(X), waiting),
+    "remove what waits": Verb(lambda s: s.one.remove(X), waiting),
     "bury": Verb(lambda s: s.one.bury(X), steps(held, lambda s: s.other.bury_used_up(9))),
     "release used up": Verb(
         lambda s: s.one.release(X), steps(held, lambda s: s.other.bury_used_up())
@@ -267,6 +292,8 @@ VERBS: dict[str, Verb] = {
     "defer": Verb(_deliver, lambda s: s.other.put(X, delay=LONG_S), delivers=True),
     "redeliver": Verb(_deliver, lapsed, delivers=True),
     "bury used up": Verb(_deliver, steps(lapsed, lambda s: s.other.bury_used_up()), delivers=True),
+    "let wait": Verb(_deliver, steps(held_and_to_wait, let_pass), delivers=True),
+    "end a wait": Verb(_deliver, steps(waiting, lambda s: s.pass_time(WAIT_S + 1)), delivers=True),
     "restart mover": Verb(lambda s: s.restart_mover(), steps(new, lambda s: s.pass_time(2))),
     "recover": Verb(lambda s: recover(s.one.spool.tree, s.clock(), at_start=True), written),
     "reap": Verb(lambda s: s.one.spool.reap(), steps(ready, lambda s: s.other.remove(X))),

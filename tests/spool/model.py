@@ -13,6 +13,7 @@ from fsmq.spool.layout import names
 
 NEW, READY, DELAY = State.NEW, State.READY, State.DELAY
 DEAD = "dead"  # the dead-letter queue of all that have one
+FACTOR, MOST_S = 2.0, 10.0  # of backoffs
 
 
 @dataclass(eq=False)
@@ -25,6 +26,10 @@ class Fact:
     deadline: float | None = None  # Unix seconds; None: no stamp was set
     headers: tuple[str | None, dict[str, str]] = (None, {})
     buried_from: str | None = None  # the queue from which it was buried last
+    waits: bool = False  # its stamp says that its claim has ended, and it waits for its backoff
+
+    def is_claimed(self) -> bool:
+        return self.state is DELAY and self.deliveries > 0 and not self.waits
 
 
 def _ms(seconds: float) -> int:
@@ -38,12 +43,24 @@ def _apart(before: float | None, deadline: float) -> float:
     return (_ms(deadline) + 1) / 1000
 
 
+def _alike(before: float, deadline: float) -> float:
+    """A deadline with the last two digits of the one before, which name a claim."""
+    return (_ms(deadline) + (_ms(before) - _ms(deadline)) % 100) / 1000
+
+
 @dataclass
 class Model:
     """One queue of the model."""
 
     messages: dict[str, Fact] = field(default_factory=dict)
     max_deliveries: int | None = None
+    retry_backoff: float | None = None
+    max_in_flight: int | None = None
+    paused_until: float = 0.0
+
+    def forget_settings(self) -> None:
+        self.max_deliveries = self.retry_backoff = self.max_in_flight = None
+        self.paused_until = 0.0
 
     def ids(self, *states: State) -> list[str]:
         return sorted(i for i, fact in self.messages.items() if fact.state in states)
@@ -75,17 +92,31 @@ class Models:
         """What a claim or a renewal makes of a message."""
         fact = self.queues[name].messages[message_id]
         fact.deadline = self.next_deadline(fact, visibility)
-        if fact.state is not DELAY:
+        if fact.state is not DELAY or fact.waits:
             fact.state, fact.deliveries = DELAY, min(fact.deliveries + 1, 99)
+        fact.waits = False
         return fact
+
+    def may_be_claimed(self, name: str) -> int:
+        """How many messages more may be claimed now."""
+        model = self.queues[name]
+        if model.paused_until > self.clock():
+            return 0
+        if model.max_in_flight is None:
+            return len(model.messages)
+        held = [f for f in model.messages.values() if f.is_claimed() and self.is_hidden(f)]
+        return max(0, model.max_in_flight - len(held))
+
+    def is_hidden(self, fact: Fact) -> bool:
+        return fact.deadline is not None and fact.deadline > self.clock()
 
     def next_deadline(self, fact: Fact, visibility: float) -> float:
         """A renewal keeps the last two digits, which name its claim; another claim may not."""
         asked, before = self.deadline(visibility), fact.deadline
         if before is None:
             return asked
-        if fact.state is DELAY:
-            return (_ms(asked) + (_ms(before) - _ms(asked)) % 100 * bool(fact.deliveries)) / 1000
+        if fact.state is DELAY and not fact.waits:
+            return _alike(before, asked) if fact.deliveries else asked
         return _apart(before, asked) if fact.deliveries == 99 or before < 0.1 else asked
 
     def end_claim(self, fact: Fact) -> None:
@@ -94,18 +125,33 @@ class Models:
             fact.deadline = _ms(fact.deadline) % 100 / 1000
         else:
             fact.deadline = self.clock()
+        fact.waits = False
 
-    def put_off(self, fact: Fact, delay: float) -> None:
-        """Release with a delay: the claim ends, and so do its digits."""
-        deadline = self.deadline(delay)
-        fact.deadline = _apart(fact.deadline, deadline) if fact.deliveries else deadline
+    def put_off(self, name: str, message_id: str, delay: float) -> None:
+        """Release with a delay: the claim ends, and so do its digits, unless it is a backoff."""
+        fact, deadline = self.queues[name].messages[message_id], self.deadline(delay)
+        backs_off = self.queues[name].retry_backoff is not None or fact.waits
+        if fact.deliveries and fact.deadline is not None and backs_off:
+            fact.deadline, fact.waits = _alike(fact.deadline, deadline), True
+        else:
+            fact.deadline = _apart(fact.deadline, deadline) if fact.deliveries else deadline
+
+    def end(self, name: str, message_id: str) -> None:
+        """A claim or a delay ends, and the message is not buried: it waits, or is ready."""
+        model, fact = self.queues[name], self.queues[name].messages[message_id]
+        first = model.retry_backoff
+        if first is None or fact.deadline is None or not fact.is_claimed():
+            fact.state = READY
+            return
+        wait = min(MOST_S, first * FACTOR ** (fact.deliveries - 1))
+        fact.deadline, fact.waits = _alike(fact.deadline, self.deadline(wait)), True
 
     def claim(self, name: str, count: int, visibility: float) -> list[str]:
         """Claim the first ones that are ready, and remove the expired ones before them."""
         claimed: list[str] = []
         model = self.queues[name]
         for message_id in model.ids(READY):
-            if len(claimed) == count:
+            if len(claimed) == count or not self.may_be_claimed(name):
                 break
             if self.is_expired(message_id):
                 del model.messages[message_id]
@@ -162,6 +208,7 @@ class Models:
             return NoSuchMessage
         if new_id != message_id and model.holds(names.siblings(new_id)[0]):
             return DuplicateMessage
+        fact.waits = False
         model.messages[new_id] = model.messages.pop(message_id)
         return None
 
@@ -215,4 +262,4 @@ class Models:
         if self.is_expired(message_id):
             del model.messages[message_id]
         elif not (model.is_used_up(fact) and self.bury(name, message_id)):
-            fact.state = READY
+            self.end(name, message_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from fsmq.spool.fsck import Finding, check
 from fsmq.spool.layout import names
 from tests.replay.scenario import scratch
 from tests.spool.helpers import Clock
-from tests.spool.model import DEAD, DELAY, NEW, READY, Fact, Model, Models
+from tests.spool.model import DEAD, DELAY, FACTOR, MOST_S, NEW, READY, Fact, Model, Models
 
 QUEUES = ("a", "a:b", DEAD)
 TOPIC = "news"
@@ -140,6 +141,27 @@ class SpoolMachine(RuleBasedStateMachine):
         self.model("a").max_deliveries = limit
         if limit is not None:
             self.queues.setdefault(DEAD, Model())
+
+    @precondition(lambda self: "a" in self.queues)
+    @rule(
+        first=st.sampled_from([None, 2.003, 4.004]),
+        most=st.sampled_from([None, None, 1, 2]),
+        pause=st.sampled_from([None, None, 2]),
+    )
+    def keep_back(self, first: float | None, most: int | None, pause: int | None) -> None:
+        """What keeps claims back: backoffs, a limit, a pause."""
+        queue, model = self.queue("a"), self.model("a")
+        until = None if pause is None else datetime.fromtimestamp(self.clock.now + pause, UTC)
+        queue.configure(
+            retry_backoff=first,
+            retry_jitter=0.0,
+            retry_factor=FACTOR,
+            retry_most=MOST_S,
+            max_in_flight=most,
+            paused=until and until.isoformat(),
+        )
+        model.retry_backoff, model.max_in_flight = first, most
+        model.paused_until = 0.0 if until is None else until.timestamp()
 
     @rule(name=existing)
     def purge(self, name: str) -> None:
@@ -282,10 +304,10 @@ class SpoolMachine(RuleBasedStateMachine):
                 queue.release(message_id, delay)
         elif delay:
             queue.release(message_id, delay)
-            self.models.put_off(fact, delay)
+            self.models.put_off(name, message_id, delay)
         elif not self.model(name).is_used_up(fact):
             queue.release(message_id)
-            fact.state = READY
+            self.models.end(name, message_id)
         elif self.models.bury(name, message_id):
             queue.release(message_id)
         else:
@@ -322,7 +344,7 @@ class SpoolMachine(RuleBasedStateMachine):
         fact = self.model(name).messages.get(message_id)
         deliveries, deadline = (fact.deliveries, fact.deadline) if fact else (0, None)
         digits = round((deadline or 0) * 1000) % 100
-        is_held = fact is not None and fact.state is DELAY and deliveries > 0 and mine
+        is_held = fact is not None and fact.is_claimed() and mine
         claim = f"c{deliveries if mine else deliveries % 99 + 1}-{digits:02d}"
         queue = self.queue(name)
         if fact is None or not is_held:
@@ -338,10 +360,10 @@ class SpoolMachine(RuleBasedStateMachine):
             assert queue.renew(message_id, 9.75, claim=claim) == renewed
         elif how == "back off":
             queue.release(message_id, 2, claim=claim)
-            self.models.put_off(fact, 2)
+            self.models.put_off(name, message_id, 2)
         elif not self.model(name).is_used_up(fact):
             queue.release(message_id, claim=claim)
-            fact.state = READY
+            self.models.end(name, message_id)
 
     @rule(name=existing, which=which)
     def remove(self, name: str, which: int) -> None:
@@ -442,10 +464,7 @@ class SpoolMachine(RuleBasedStateMachine):
                     dead = message.dead_letter
                     assert (None if dead is None else dead.queue) == fact.buried_from
             delays = [model.messages[i] for i in model.ids(DELAY)]
-            delayed = sum(
-                f.deliveries == 0 and f.deadline is not None and f.deadline > self.clock.now
-                for f in delays
-            )
+            delayed = sum(self.models.is_hidden(f) and not f.is_claimed() for f in delays)
             counted = (len(model.ids(NEW)), len(model.ids(READY)), len(delays) - delayed, delayed)
             assert queue.counts() == counted
             expected |= {f"{name}:{i}" for i in model.ids(NEW) + model.ids(DELAY)}

@@ -195,7 +195,7 @@ class CrashingMachine(SpoolMachine):
         def half_deleted() -> None:
             self.forget_removed(name)
             if not (self.root / "config" / f"{name}.json").exists():
-                self.model(name).max_deliveries = None
+                self.model(name).forget_settings()
             if not (self.root / "topics" / TOPIC / name).exists():
                 self.subscribed.discard(name)
 
@@ -236,6 +236,8 @@ class CrashingMachine(SpoolMachine):
         ready = self.model(name).ids(READY) if name in self.queues else []
         if not ready or any(self.models.is_expired(message_id) for message_id in ready):
             return
+        if not self.models.may_be_claimed(name):
+            return
         self.die_at_taking(
             lambda spool: spool.complete(spool.unsynced.claim(name, 1, VISIBILITY_S)),
             name,
@@ -260,8 +262,8 @@ class CrashingMachine(SpoolMachine):
 
         def stamped() -> None:
             fact = self.model(name).messages[message_id]
-            fact.deliveries += fact.state is READY
-            fact.deadline = deadline
+            fact.deliveries += fact.state is READY or fact.waits
+            fact.deadline, fact.waits = deadline, False
 
         def taken() -> None:
             stamped()
@@ -282,7 +284,7 @@ class CrashingMachine(SpoolMachine):
             if is_buried:
                 self.models.bury(name, message_id)
             else:
-                self.model(name).messages[message_id].state = READY
+                self.models.end(name, message_id)
 
         def half_buried() -> None:
             """The count has been set to 0, and the message has not gone yet."""

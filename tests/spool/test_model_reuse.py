@@ -51,7 +51,9 @@ class ReusingMachine(SpoolMachine):
     """Few ids, and much that comes late."""
 
     # Of these the other machine knows enough.
-    subscribe = unsubscribe = publish = create_queue = delete_queue = configure = put = None
+    subscribe = unsubscribe = publish = create_queue = delete_queue = configure = keep_back = (
+        put
+    ) = None
     shell_moves_a_file_in = shell_moves_a_message = reap = purge = None
 
     def __init__(self) -> None:
