@@ -46,27 +46,30 @@ def redrive(
     fsmq redrive jobs.dead 019a… 019b…      only these
     fsmq redrive jobs.dead --rate 10 --follow
 
-    Their deliveries count from 0 again. A server redrives all in the background, goes on after a
-    kill, and its reference is printed: see fsmq moves. On a folder this command does it.
+    Their deliveries count from 0 again. A server redrives all in the background, or up to 1000 IDs
+    at a rate, goes on after a kill, and its reference is printed: see fsmq moves. On a folder this
+    command does it.
 
     Exits with 4 if dead letters stayed: nothing says where they came from, it was a log, or that
     queue is gone, or has one of the same id. Exits with 3 if one of the IDs is not there.
     """
     with open_place(at, create=False) as place:
-        if ids:
-            done = place.queue(queue).redrive(only=ids, to=to, rate=rate)
+        if ids and rate is None:
+            done = place.queue(queue).redrive(only=ids, to=to)
             _end_of_some(queue, ids, done, as_json)
             return
         for one in (queue, to or queue):
             if not place.has_queue(one):
                 raise NoSuchQueue(one)
-        move = place.begin_redrive(queue, to=to, rate=rate)
+        move = place.begin_redrive(queue, to=to, rate=rate, only=ids or None)
         if not follow and not isinstance(place, Spool):
             output.document(move_as_json(move)) if as_json else click.echo(move.ref)
             return
         with bar("redriving", 1, wanted=not as_json) as show:
             move = _followed(place, move, lambda now: show(now.moved, now.total))
     _end_of_all(move, as_json)
+    if ids and move.status == "complete":
+        _report_missing(len(set(ids)) - move.moved)
 
 
 def _followed(place: Place, move: Move, progress: Callable[[Move], object]) -> Move:
@@ -91,8 +94,12 @@ def _end_of_some(queue: str, ids: Sequence[str], done: Redriven, as_json: bool) 
             " go to (they came from a log, say); name one with --to"
         )
         sys.exit(Exit.EXISTS)
-    if done.moved < len(set(ids)):
-        report(f"{many(len(set(ids)) - done.moved, 'message')} did not move: not there, or claimed")
+    _report_missing(len(set(ids)) - done.moved)
+
+
+def _report_missing(count: int) -> None:
+    if count:
+        report(f"{many(count, 'message')} did not move: not there, or claimed")
         sys.exit(Exit.NOT_FOUND)
 
 

@@ -271,7 +271,7 @@ class AsyncQueue(AsyncClaimsOne):
         """Move the messages, or only those of some ids, to another queue; how many it moved.
 
         in_flight: claimed and delayed messages move too, and are ready then.
-        rate: at most so many messages a second, 0.01 to 1000000; not with ``only``.
+        rate: at most so many messages a second, 0.01 to 1000000.
         progress: called with the number of those moved, now and then.
 
         Raises NoSuchQueue; what has not moved by then stays.
@@ -290,11 +290,11 @@ class AsyncQueue(AsyncClaimsOne):
         """Bring the dead letters of this queue back to where they were buried; how many moved.
 
         Those that are ready go, with their deliveries counted from 0 again. It goes on after a
-        kill, unless it is of some ids.
+        kill; if it is of some ids, only at a rate, and with the 1000 that it was at.
 
         only: the ids of those that go; None is all.
         to: the queue to which all go; None: each to the queue from which it was buried.
-        rate: at most so many messages a second, 0.01 to 1000000; not with ``only``.
+        rate: at most so many messages a second, 0.01 to 1000000.
         progress: called with the number of those moved, now and then.
 
         Raises NoSuchQueue, also of ``to``.

@@ -6,14 +6,16 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
+from operator import add
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import check_number
+from fsmq.spool.layout.steps import portions
 from fsmq.spool.layout.throttle import MAX_RATE, check_rate
-from fsmq.spool.moves.order import MAX_LISTED, Move
-from fsmq.spool.verbs.move import Moved, check_only
+from fsmq.spool.moves.order import MAX_CHOSEN, MAX_LISTED, Move, moved_and
+from fsmq.spool.verbs.move import Moved
 from fsmq.spool.verbs.redrive import Redriven
 from fsmq.wire import move_from_json, quote_id
 
@@ -56,16 +58,19 @@ class MoveVerbs:
             "count": None if count is None else str(count),
             "rate": _rate(rate),
         }
-        check_only(only, rate)
-        if only is not None:
+        if only is not None and rate is None:
             return Moved(*(yield from self._some(source, path, parameters, only, progress)))
-        answer = yield from self._verbs.done("POST", path, parameters)
-        move = yield from self._end(str(member(answer, "move")), progress)
-        if move.error is not None and not (yield from self._verbs.has_queue(target)):
-            raise NoSuchQueue(target)
-        if move.error is not None and not move.conflicts:
-            raise Unavailable(f"the move stopped: {move.error}")
-        return Moved(move.moved, move.conflicts)
+        done = Moved()
+        for some in _parts(only):
+            answer = yield from self._verbs.done("POST", path, parameters, _body(source, some))
+            told = moved_and(done.moved, progress)
+            move = yield from self._end(str(member(answer, "move")), told)
+            if move.error is not None and not (yield from self._verbs.has_queue(target)):
+                raise NoSuchQueue(target)
+            if move.error is not None and not move.conflicts:
+                raise Unavailable(f"the move stopped: {move.error}")
+            done = Moved(*map(add, done, (move.moved, move.conflicts)))
+        return done
 
     def redrive(
         self,
@@ -76,15 +81,18 @@ class MoveVerbs:
         progress: Callable[[int], None],
     ) -> Verb[Redriven]:
         """A second try after a lost answer does not find, nor count, what the first has moved."""
-        check_only(only, rate)
-        if only is not None:
+        if only is not None and rate is None:
             path, parameters = _redrive(dead, to, None)
             return Redriven(*(yield from self._some(dead, path, parameters, only, progress)))
-        order = yield from self.begin_redrive(dead, to, rate)
-        move = yield from self._end(order.ref, progress)
-        if move.error is not None and to is not None and not (yield from self._verbs.has_queue(to)):
-            raise NoSuchQueue(to)
-        return Redriven(move.moved, move.conflicts, move.no_origin)
+        done = Redriven()
+        for some in _parts(only):
+            order = yield from self.begin_redrive(dead, to, rate, some)
+            move = yield from self._end(order.ref, moved_and(done.moved, progress))
+            is_to_blame = move.error is not None and to is not None
+            if is_to_blame and not (yield from self._verbs.has_queue(to or "")):
+                raise NoSuchQueue(to or "")
+            done = Redriven(*map(add, done, (move.moved, move.conflicts, move.no_origin)))
+        return done
 
     def begin_redrive(
         self, dead: str, to: str | None, rate: float | None, only: Sequence[str] | None = None
@@ -93,11 +101,7 @@ class MoveVerbs:
         if only is not None and rate is None:
             rate = MAX_RATE  # without one a server redrives them at once
         path, parameters = _redrive(dead, to, rate)
-        body = b""
-        if only is not None:
-            ids = [quote_id(check_id(dead, one)) for one in dict.fromkeys(only)]
-            body = json.dumps({"ids": ids}).encode()
-        answer = yield from self._verbs.done("POST", path, parameters, body)
+        answer = yield from self._verbs.done("POST", path, parameters, _body(dead, only))
         ref = str(member(answer, "move"))
         shown = yield from self._verbs.done("GET", f"/_moves/{quote_id(ref)}")
         return _move(parsed(shown), shown.status)
@@ -143,17 +147,30 @@ class MoveVerbs:
             progress(counts["moved"])
         return list(counts.values())
 
-    def _end(self, ref: str, progress: Callable[[int], None]) -> Verb[Move]:
+    def _end(self, ref: str, progress: Callable[[Move], None]) -> Verb[Move]:
         """Wait for a move's end."""
         started = time.monotonic()
         while True:
             answer = yield from self._verbs.done("GET", f"/_moves/{quote_id(ref)}")
             move = _move(parsed(answer), answer.status)
-            progress(move.moved)
+            progress(move)
             if move.status != "in_progress":
                 return move
             tenth = (time.monotonic() - started) / 10
             yield Pause(min(max(tenth, _FIRST_LOOK_S), _LONGEST_PAUSE_S))
+
+
+def _parts(only: Sequence[str] | None) -> Sequence[Sequence[str] | None]:
+    """All, as one part; of some ids as many at a time as a server takes."""
+    return [None] if only is None else list(portions(dict.fromkeys(only), MAX_CHOSEN))
+
+
+def _body(queue: str, only: Sequence[str] | None) -> bytes:
+    """The body of an order; none for all. Raises InvalidValue."""
+    if only is None:
+        return b""
+    ids = [quote_id(check_id(queue, one)) for one in dict.fromkeys(only)]
+    return json.dumps({"ids": ids}).encode()
 
 
 def _rate(rate: float | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from .claimed import Claimed, QueueVerbs, id_of, with_claims
@@ -15,9 +16,11 @@ from .given import Body, Delay, as_new_message, new_message, seconds_of, untold
 from .layout.message import Message, NewMessage
 from .layout.names import check_id, check_queue
 from .layout.settings import QueueSettings, check_seconds
+from .layout.steps import portions
 from .layout.transitions import DELAY, NEW, QUEUES
+from .moves.order import MAX_CHOSEN, moved_and
 from .records.life import Life, read_life
-from .verbs.move import Moved, check_only, move_messages
+from .verbs.move import Moved, move_messages
 from .verbs.purge import purge
 from .verbs.redrive import Redriven, redrive_messages
 from .verbs.remove_if import Acked
@@ -256,7 +259,7 @@ class Queue(QueueVerbs):
         """Move the messages, or only those of some ids, to another queue; how many it moved.
 
         in_flight: claimed and delayed messages move too, and are ready then.
-        rate: at most so many messages a second, 0.01 to 1000000; not with ``only``.
+        rate: at most so many messages a second, 0.01 to 1000000.
         progress: called with the number of those moved, now and then.
 
         Raises NoSuchQueue; what has not moved by then stays.
@@ -281,30 +284,33 @@ class Queue(QueueVerbs):
         """Bring the dead letters of this queue back to where they were buried; how many moved.
 
         Those that are ready go, with their deliveries counted from 0 again. It goes on after a
-        kill, unless it is of some ids.
+        kill; if it is of some ids, only at a rate, and with the 1000 that it was at.
 
         only: the ids of those that go; None is all.
         to: the queue to which all go; None: each to the queue from which it was buried.
-        rate: at most so many messages a second, 0.01 to 1000000; not with ``only``.
+        rate: at most so many messages a second, 0.01 to 1000000.
         progress: called with the number of those moved, now and then.
 
         Raises NoSuchQueue, also of ``to``.
         """
         spool = self.spool
-        check_only(only, rate)
         if to is not None:
             check_queue(to, "to")
-        if only is not None:
-            ids = [id_of(one) for one in only]
+        ids = None if only is None else [id_of(one) for one in only]
+        if ids is not None and rate is None:
             return spool.complete(redrive_messages(spool.context, self.name, ids, to, progress))
         for queue in (self.name, to):
             if queue is not None and not spool.has_queue(queue):
                 raise NoSuchQueue(queue)
-        order = spool.begin_redrive(self.name, to=to, rate=rate)
-        made = spool.make_move(order.ref, lambda move: progress(move.moved)) or order
-        if made.error is not None and to is not None and not spool.has_queue(to):
-            raise NoSuchQueue(to)
-        return Redriven(made.moved, made.conflicts, made.no_origin)
+        done = Redriven()
+        for some in [None] if ids is None else portions(dict.fromkeys(ids), MAX_CHOSEN):
+            order = spool.begin_redrive(self.name, to=to, rate=rate, only=some)
+            told = moved_and(done.moved, progress)
+            made = spool.make_move(order.ref, told) or order
+            if made.error is not None and to is not None and not spool.has_queue(to):
+                raise NoSuchQueue(to)
+            done = Redriven(*map(add, done, (made.moved, made.conflicts, made.no_origin)))
+        return done
 
     def counts(self) -> Counts:
         """How many messages are new, ready, in flight and delayed."""

@@ -401,6 +401,10 @@ async def test_messages_are_moved(work: Any) -> None:
     assert await done(work.move_to(target.name)) == (2, 0)
     assert await done(work.move_to(target.name, in_flight=True)) == (1, 0)
     assert [message.id for message in await done(target.peek())] == [one, two, three, four]
+    steps.clear()
+    slow = target.move_to(work.name, only=[four, "none"], rate=500, progress=steps.append)
+    assert (await done(slow), steps[-1]) == ((1, 0), 1)
+    assert await done(work.move_to(target.name)) == (1, 0)
     assert await done(work.move_to(target.name)) == (0, 0)
     await put_ready(work, NewMessage(b"x", id="own"))
     await put_ready(target, NewMessage(b"y", id="own"))
@@ -412,6 +416,25 @@ async def test_messages_are_moved(work: Any) -> None:
             with pytest.raises(error):
                 await done(work.move_to(bad, only=only))
     await done(target.delete())
+
+
+async def test_chosen_dead_letters_go_home_at_a_rate(work: Any) -> None:
+    place = work.spool if isinstance(work, Queue) else work.client
+    dead = place.queue(f"{work.name}.dead")
+    await done(work.configure(max_deliveries=9, dead_letter_queue=dead.name))
+    ids = await put_ready(work, b"1", b"2", b"3")
+    for message in await done(work.claim(3)):
+        await done(work.bury(message, "no"))
+    steps: list[int] = []
+    told = await done(dead.redrive(only=[*ids[:2], "none"], rate=500, progress=steps.append))
+    assert (told, steps[-1]) == ((2, 0, 0), 2)
+    assert type(told).__name__ == "Redriven"
+    assert [message.id for message in await done(work.peek())] == ids[:2]
+    assert await done(dead.redrive(only=[], rate=500)) == (0, 0, 0)
+    with pytest.raises(NoSuchQueue):
+        await done(dead.redrive(only=ids[2:], rate=500, to="no-such-queue"))
+    assert await done(dead.redrive(only=ids[2:])) == (1, 0, 0)
+    await done(dead.delete())
 
 
 async def test_a_state_has_the_name_that_a_message_says(work: Any) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool
+from fsmq.spool import InvalidValue, Moved, NewMessage, NoSuchQueue, Queue, Spool
+from fsmq.spool import queue as queue_module
 from fsmq.spool.moves import work as move_work
 from fsmq.spool.moves.runner import MoveRunner
 from fsmq.spool.verbs.redrive import Redriven
@@ -123,10 +124,6 @@ def test_errors(spool: Spool, dead: Queue) -> None:
             dead.redrive(rate=rate)
         with pytest.raises(InvalidValue, match="rate: "):
             dead.move_to("jobs", rate=rate)
-    with pytest.raises(InvalidValue, match="rate: is for all"):
-        dead.redrive(only=["jobs-1"], rate=1)
-    with pytest.raises(InvalidValue, match="rate: is for all"):
-        dead.move_to("jobs", only=["jobs-1"], rate=1)
     assert len(names(dead)) == 4
     assert spool.moves() == []
 
@@ -159,6 +156,27 @@ def test_a_rate_is_kept(jobs: Queue, dead: Queue) -> None:
     begun = time.monotonic()
     assert jobs.move_to("dead", rate=50).moved == 18
     assert time.monotonic() - begun >= 17 / 50
+    chosen = names(dead)[:6]
+    begun = time.monotonic()
+    assert dead.move_to("jobs", only=[*chosen, "none"], rate=20) == Moved(6)
+    assert time.monotonic() - begun >= 5 / 20
+    assert set(chosen) <= set(names(jobs))
+
+
+def test_so_many_chosen_ones_as_are_wanted_go_at_a_rate(
+    jobs: Queue, dead: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_module, "MAX_CHOSEN", 4)
+    bury(jobs, *(f"more-{n:02}" for n in range(16)))
+    chosen = [f"more-{n:02}" for n in range(10)]
+    seen: list[int] = []
+    begun = time.monotonic()
+    told = dead.redrive(only=[*chosen, "none"], rate=40, progress=seen.append)
+    assert told == Redriven(moved=10)
+    assert time.monotonic() - begun >= (3 + 3 + 1) / 40
+    assert (seen, seen[-1]) == (sorted(seen), 10)
+    assert set(names(jobs)) == set(chosen)
+    assert dead.redrive(only=[], rate=40) == Redriven()
 
 
 def test_chosen_ones_go_at_a_rate_and_go_on_elsewhere(

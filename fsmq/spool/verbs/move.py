@@ -66,7 +66,6 @@ def move_messages(
         InvalidValue, Unavailable
     """
     _check(source, target)
-    check_only(only, rate)
     limit = Rate(check_rate(rate))
     tree = context.tree
     moved = 0
@@ -105,12 +104,6 @@ def _check(source: str, target: str) -> None:
     check_queue(target, "target")
     if source == target:
         raise InvalidValue("target", "is the same queue as the source")
-
-
-def check_only(only: Sequence[str] | None, rate: float | None) -> None:
-    """Refuse a rate of messages that move at once. Raises InvalidValue."""
-    if only is not None and rate is not None:
-        raise InvalidValue("rate", "is for all messages: those of some ids move at once")
 
 
 def move_one(context: Context, how: Transition, source: str, message_id: str, target: str) -> bool:
