@@ -80,6 +80,7 @@ class Receiving(Actions):
 
     def _wanted(self, ask: Ask) -> _Wanted:
         queue = ask.queue("receive")
+        _system_names(ask)  # before anything is claimed
         count = check_number("MaxNumberOfMessages", ask.get("MaxNumberOfMessages", 1), 1, _MOST)
         visibility = ask.get("VisibilityTimeout")
         if visibility is not None:
@@ -165,17 +166,12 @@ class Receiving(Actions):
     def _system(
         self, ask: Ask, queue: str, message: Message, now_ms: int, fifo: bool
     ) -> dict[str, str]:
-        names = [*ask.get("AttributeNames", []), *ask.get("MessageSystemAttributeNames", [])]
+        names = _system_names(ask)
         if not names:
             return {}
-        if any(name.lower() == "all" for name in names):
-            names = list(_SYSTEM)
         own = self._own(queue, message, now_ms, fifo)
         found: dict[str, str] = {}
-        for name in dict.fromkeys(names):
-            if name not in _SYSTEM:
-                words = f"Unknown Attribute {name[:256]}."
-                raise SqsError("InvalidAttributeName", words)
+        for name in names:
             if value := own.get(name) or _SYSTEM[name](ask, queue, message.attributes):
                 found[name] = value
         return found
@@ -200,6 +196,17 @@ class Receiving(Actions):
             source = self._spool.context.settings.get(origin)
         before = source.max_deliveries if source.dead_letter_queue == queue else None
         return own + (before or 0)
+
+
+def _system_names(ask: Ask) -> list[str]:
+    """Which system attributes a receive asks for. Raises SqsError."""
+    names = [*ask.get("AttributeNames", []), *ask.get("MessageSystemAttributeNames", [])]
+    if any(name.lower() == "all" for name in names):
+        return list(_SYSTEM)
+    for name in names:
+        if name not in _SYSTEM:
+            raise SqsError("InvalidAttributeName", f"Unknown Attribute {name[:256]}.")
+    return list(dict.fromkeys(names))
 
 
 def _line(name: str, default: str = "") -> Callable[[Ask, str, Mapping[str, str]], str]:

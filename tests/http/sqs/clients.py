@@ -131,3 +131,32 @@ def send(request: urllib.request.Request) -> Answer:
     except urllib.error.HTTPError as error:
         with error:
             return Answer(error.code, error.headers, error.read())
+
+
+def check_refusal(
+    action: str, in_json: Answer, old: Answer, name: str, code: str, status: int, words: str
+) -> None:
+    """Compare what both protocols tell of an error, byte for byte."""
+    side = "Receiver" if status >= 500 else "Sender"
+    assert in_json.status == status, action
+    assert in_json.headers["x-amzn-query-error"] == f"{code};{side}"
+    assert in_json.headers["Content-Type"] == "application/x-amz-json-1.0"
+    told = {"__type": KINDS[name].space + name, "message": words}
+    assert in_json.body == json.dumps(told, separators=(",", ":")).encode()
+    assert old.status == status, action
+    words = words.replace("queue does not exist.", "queue does not exist for this wsdl version.")
+    assert old.body.decode() == error_in_xml(code, words, old)
+    assert old.headers["Content-Type"] == "text/xml"
+
+
+def error_in_xml(code: str, words: str, answer: Answer) -> str:
+    """What Query tells of an error."""
+    escaped = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = escaped.replace('"', "&quot;")
+    side = "Receiver" if answer.status >= 500 else "Sender"
+    return (
+        '<?xml version="1.0"?>'
+        '<ErrorResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error>'
+        f"<Type>{side}</Type><Code>{code}</Code><Message>{escaped}</Message><Detail/></Error>"
+        f"<RequestId>{answer.headers['x-amzn-RequestId']}</RequestId></ErrorResponse>"
+    )

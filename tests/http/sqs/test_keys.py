@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.suite import Suite
 from tests.http.keyfile import add_key
-from tests.http.sqs.clients import JSON, QUERY, ask_json, ask_query, client
+from tests.http.sqs.clients import JSON, QUERY, ask_json, ask_query, check_refusal, client
 
 
 class Guarded:
@@ -60,10 +60,18 @@ def test_a_key_does_what_it_may(guarded: Guarded, sender: Any) -> None:
     assert message["Attributes"] == {"SenderId": "sender"}
 
 
-def test_without_a_right_it_is_denied(sender: Any) -> None:
+def test_without_a_right_it_is_denied(guarded: Guarded, sender: Any) -> None:
     arn = "arn:aws:sqs:eu-west-1:123456789012:mine"
     words = f"User: sender is not authorized to perform: sqs:ReceiveMessage on resource: {arn}"
     assert refusal(sender, "receive_message", QueueUrl="mine") == ("AccessDenied", 403, words)
+    given = {"QueueUrl": "mine"}
+    key = {"Authorization": f"Bearer {guarded.sender_key}"}
+    check_refusal(
+        "ReceiveMessage",
+        ask_json(guarded.suite.url, "ReceiveMessage", given, **key),
+        ask_query(guarded.suite.url, "ReceiveMessage", given, **key),
+        *("AccessDeniedException", "AccessDenied", 403, words),
+    )
     for verb, given in (
         ("create_queue", {"QueueName": "mine2"}),
         ("delete_queue", {"QueueUrl": "mine"}),

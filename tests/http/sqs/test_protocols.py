@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 
 from fsmq.http.native.dialect import NativeDialect
+from fsmq.http.sqs import protocol
 from fsmq.http.sqs.dialect import NATIVE
+from fsmq.http.sqs.errors import KINDS, SqsError
 from tests.harness.suite import Suite
 from tests.http.inside import Inside
-from tests.http.sqs.clients import Answer, ask_json, ask_query, client, get
+from tests.http.sqs.clients import (
+    Answer,
+    ask_json,
+    ask_query,
+    check_refusal,
+    client,
+    error_in_xml,
+    get,
+)
 
 OLD = "AWS.SimpleQueueService."
 NO_QUEUE = "The specified queue does not exist."
@@ -162,6 +172,69 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
         "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes.",
     ),
     (
+        *("ReceiveMessage", {"QueueUrl": URL, "WaitTimeSeconds": 21}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be between 0 and 20,"
+        " if provided.",
+    ),
+    (
+        "ChangeMessageVisibility",
+        {"QueueUrl": URL, "ReceiptHandle": "H", "VisibilityTimeout": 43201},
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value 43201 for parameter VisibilityTimeout is invalid. Reason: Must be between 0 and"
+        " 43200, if provided.",
+    ),
+    (
+        *("ReceiveMessage", {"QueueUrl": URL, "AttributeNames": ["No"]}),
+        *("InvalidAttributeName", "InvalidAttributeName", 400, "Unknown Attribute No."),
+    ),
+    (
+        *("SetQueueAttributes", {"QueueUrl": URL, "Attributes": {"RedrivePolicy": "{}"}}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value {} for parameter RedrivePolicy is invalid. Reason: Redrive policy does not contain"
+        " mandatory attribute: deadLetterTargetArn.",
+    ),
+    (
+        "AddPermission",
+        {
+            "QueueUrl": URL,
+            "Label": "l",
+            "AWSAccountIds": ["1"],
+            "Actions": [f"a{n}" for n in range(8)],
+        },
+        *("OverLimit", "OverLimit", 403, "8 Actions were found, maximum allowed is 7."),
+    ),
+    (
+        *("RemovePermission", {"QueueUrl": URL, "Label": "gone"}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value gone for parameter Label is invalid. Reason: can't find label.",
+    ),
+    (
+        *("TagQueue", {"QueueUrl": URL, "Tags": {f"k{n}": "" for n in range(51)}}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Too many tags: a queue may have 50.",
+    ),
+    (
+        *("StartMessageMoveTask", {"SourceArn": "arn:aws:sqs:us-east-1:000000000000:gone"}),
+        *("ResourceNotFoundException", "ResourceNotFoundException", 404),
+        "The resource that you specified for the SourceArn parameter doesn't exist.",
+    ),
+    (
+        *("StartMessageMoveTask", {"SourceArn": "arn:aws:sqs:us-east-1:000000000000:errors"}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Source queue must be configured as a Dead Letter Queue.",
+    ),
+    (
+        *("ListMessageMoveTasks", {"SourceArn": "short"}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value short for parameter SourceArn is invalid. Reason: It is not the ARN of a queue.",
+    ),
+    (
+        *("CancelMessageMoveTask", {"TaskHandle": "no"}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value for parameter TaskHandle is invalid.",
+    ),
+    (
         *("ReceiveMessage", {"QueueUrl": URL, "MaxNumberOfMessages": 11}),
         *("InvalidParameterValueException", "InvalidParameterValue", 400),
         "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10,"
@@ -190,27 +263,8 @@ def test_an_error_is_told_in_both_protocols(
     words: str,
 ) -> None:
     in_json = ask_json(suite.url, action, for_json(members))
-    assert in_json.status == status
-    assert in_json.headers["x-amzn-query-error"] == f"{code};Sender"
-    assert in_json.headers["Content-Type"] == "application/x-amz-json-1.0"
-    told = {"__type": f"com.amazonaws.sqs#{name}", "message": words}
-    assert in_json.body == json.dumps(told, separators=(",", ":")).encode()
     old = ask_query(suite.url, action, flat(members))
-    assert old.status == status
-    words = words.replace("does not exist.", "does not exist for this wsdl version.")
-    assert old.body.decode() == error_in_xml(code, words, old)
-    assert old.headers["Content-Type"] == "text/xml"
-
-
-def error_in_xml(code: str, words: str, answer: Answer) -> str:
-    escaped = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    escaped = escaped.replace('"', "&quot;")
-    return (
-        '<?xml version="1.0"?>'
-        '<ErrorResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error>'
-        f"<Type>Sender</Type><Code>{code}</Code><Message>{escaped}</Message><Detail/></Error>"
-        f"<RequestId>{answer.headers['x-amzn-RequestId']}</RequestId></ErrorResponse>"
-    )
+    check_refusal(action, in_json, old, name, code, status, words)
 
 
 def for_json(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,14 +272,23 @@ def for_json(members: Mapping[str, Any]) -> dict[str, Any]:
     return {**members, "Entries": entries}
 
 
+_LISTS = {
+    "AttributeNames": "AttributeName",
+    "AWSAccountIds": "AWSAccountId",
+    "Actions": "ActionName",
+    "TagKeys": "TagKey",
+}
+
+
 def flat(members: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in members.items():
-        if name == "Attributes":
+        if name in ("Attributes", "Tags"):
+            entry, key_name = ("Tag", "Key") if name == "Tags" else ("Attribute", "Name")
             for n, (key, one) in enumerate(value.items(), 1):
-                found |= {f"Attribute.{n}.Name": key, f"Attribute.{n}.Value": one}
-        elif name == "AttributeNames":
-            found |= {f"AttributeName.{n}": one for n, one in enumerate(value, 1)}
+                found |= {f"{entry}.{n}.{key_name}": key, f"{entry}.{n}.Value": one}
+        elif name in _LISTS:
+            found |= {f"{_LISTS[name]}.{n}": one for n, one in enumerate(value, 1)}
         elif name == "Entries":
             for n, one in enumerate(value, 1):
                 entry = f"SendMessageBatchRequestEntry.{n}"
@@ -241,9 +304,18 @@ def test_a_batch_of_more_than_a_mebibyte_fails_as_a_whole(suite: Suite) -> None:
     whole = sqs.send_message(QueueUrl=url, MessageBody="x" * 1_048_576)
     assert whole["MessageId"]
     entries = [{"Id": str(n), "MessageBody": "x" * 524_289} for n in range(2)]
-    refused = ask_json(suite.url, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
-    assert refused.headers["x-amzn-query-error"] == f"{OLD}BatchRequestTooLong;Sender"
-    assert "longer than 1048576 bytes. You have sent 1048578 bytes." in refused.body.decode()
+    form: dict[str, str] = {"QueueUrl": url}
+    for entry in entries:
+        named = f"SendMessageBatchRequestEntry.{int(entry['Id']) + 1}"
+        form |= {f"{named}.{name}": value for name, value in entry.items()}
+    action = "SendMessageBatch"
+    check_refusal(
+        action,
+        ask_json(suite.url, action, {"QueueUrl": url, "Entries": entries}),
+        ask_query(suite.url, action, form),
+        *("BatchRequestTooLong", OLD + "BatchRequestTooLong", 400),
+        "Batch requests cannot be longer than 1048576 bytes. You have sent 1048578 bytes.",
+    )
 
 
 def test_what_is_no_action(suite: Suite) -> None:
@@ -297,6 +369,28 @@ def test_the_words_behind_a_queue_are_those_of_the_native_dialect(root: Any) -> 
     found = (re.fullmatch(r"/{queue}/([a-z-]+)", path) for _, path, _ in routes)
     behind = {match[1] for match in found if match}
     assert behind == NATIVE
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_each_name_has_its_code_in_both_protocols(name: str) -> None:
+    """Also those errors that no request provokes at will: a full disk, a bug."""
+    kind = KINDS[name]
+    error = SqsError(name, 'It is "so".', retry_after=3)
+    answers = []
+    for refuse in (protocol.refuse_json, protocol.refuse_query):
+        response = refuse(error, "an-id")
+        assert isinstance(response.body, bytes)
+        assert response.headers["Retry-After"] == "3"
+        answers.append(Answer(response.status, response.headers, response.body))
+    check_refusal(name, *answers, name, kind.legacy, kind.status, error.words)
+
+
+def test_the_names_are_those_of_amazons_model(suite: Suite) -> None:
+    model = client(suite.url).meta.service_model
+    known = {one.name for one in model.error_shapes if not one.name.startswith("Kms")}
+    never_sent = {"InvalidAddress", "InvalidIdFormat", "InvalidSecurity", "MessageNotInflight"}
+    never_sent |= {"PurgeQueueInProgress", "QueueDeletedRecently"}
+    assert known - KINDS.keys() == never_sent
 
 
 def test_a_form_of_twenty_thousand_parameters_is_refused(suite: Suite) -> None:

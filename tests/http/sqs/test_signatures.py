@@ -16,7 +16,17 @@ from fsmq.http.sqs import sigv4
 from fsmq.http.sqs.sigv4 import Request, Signed
 from tests.harness.suite import Suite
 from tests.http.keyfile import add_key
-from tests.http.sqs.clients import JSON, QUERY, Answer, ask_json, ask_query, client, get, send
+from tests.http.sqs.clients import (
+    JSON,
+    QUERY,
+    Answer,
+    ask_json,
+    ask_query,
+    check_refusal,
+    client,
+    get,
+    send,
+)
 
 import botocore.auth  # isort: skip
 from botocore.auth import SigV4Auth, SigV4QueryAuth  # isort: skip
@@ -91,6 +101,47 @@ def test_who_has_no_secret_gets_nothing(signed: Signing, protocol: str) -> None:
         answer = ask(url, "ListQueues", {}, **headers)
         assert answer.status == status
         assert code_of(answer) == code
+
+
+def test_refusals_in_bytes(signed: Signing) -> None:
+    url = signed.suite.url
+    today = f"{datetime.now(UTC):%Y%m%d}"
+    moment = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+
+    def authorization(access_key: str) -> dict[str, str]:
+        scope = f"{access_key}/{today}/us-east-1/sqs/aws4_request"
+        names = "host;x-amz-date;x-amz-target"
+        parts = f"Credential={scope}, SignedHeaders={names}, Signature={'0' * 64}"
+        return {"Authorization": f"AWS4-HMAC-SHA256 {parts}", "X-Amz-Date": moment}
+
+    for headers, name, code, status, words in (
+        (
+            *({}, "MissingAuthenticationTokenException", "MissingAuthenticationToken", 403),
+            "Request is missing Authentication Token",
+        ),
+        (
+            *(authorization("AKIAIOSFODNN7EXAMPLE"), "UnrecognizedClientException"),
+            *("InvalidClientTokenId", 403),
+            "The security token included in the request is invalid.",
+        ),
+        (
+            *(authorization(signed.root[0]), "InvalidSignatureException", "SignatureDoesNotMatch"),
+            403,
+            "The request signature we calculated does not match the signature you provided. Check"
+            " your AWS Secret Access Key and signing method. Consult the service documentation for"
+            " details.",
+        ),
+        (
+            *({"Authorization": "AWS4-HMAC-SHA256 x"}, "IncompleteSignatureException"),
+            *("IncompleteSignature", 400),
+            "Authorization header requires 'Credential' parameter. Authorization header requires"
+            " 'SignedHeaders' parameter. Authorization header requires 'Signature' parameter."
+            " Authorization header requires existence of either a 'X-Amz-Date' or a 'Date' header.",
+        ),
+    ):
+        in_json = ask_json(url, "ListQueues", {}, **headers)
+        old = ask_query(url, "ListQueues", {}, **headers)
+        check_refusal("ListQueues", in_json, old, name, code, status, words)
 
 
 def code_of(answer: Answer) -> str:
