@@ -41,14 +41,18 @@ class Tab:
     of scripts, and requests to another host than ``url``'s.
     """
 
-    def __init__(self, window: Any, url: str) -> None:
+    def __init__(self, page: Any, url: str) -> None:
         self.url = url
-        self.page = window.new_page()
+        self.page = page
         self.faults: list[str] = []
-        self.page.on("dialog", self._dialog)
-        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        self.page.on("console", self._console)
-        self.page.on("request", self._request)
+        self._noted = {
+            "dialog": self._dialog,
+            "pageerror": self._error,
+            "console": self._console,
+            "request": self._request,
+        }
+        for event, note in self._noted.items():
+            page.on(event, note)
 
     def open(self, path: str = "") -> Any:
         """Open a page of ours; the answer."""
@@ -63,10 +67,17 @@ class Tab:
         """Wait for a text."""
         self.page.get_by_text(text).first.wait_for()
 
-    def close(self) -> None:
-        """Close it; a fault fails the test."""
-        self.page.close()
+    def leave(self) -> Any:
+        """Leave its pages; the empty tab. A fault fails the test."""
+        self.page.unroute_all()
+        self.page.goto("about:blank")
+        for event, note in self._noted.items():
+            self.page.remove_listener(event, note)
         assert not self.faults, "\n".join(self.faults)
+        return self.page
+
+    def _error(self, error: Any) -> None:
+        self.faults.append(f"error: {error}")
 
     def _dialog(self, dialog: Any) -> None:
         self.faults.append(f"dialog: {dialog.message}")

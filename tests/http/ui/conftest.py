@@ -5,7 +5,9 @@ As long as it runs there is an event loop in this thread, which others could not
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -22,34 +24,52 @@ def browser() -> Iterator[Any]:
         yield running
 
 
+class Tabs:
+    """Tabs of windows, by the options of these; the empty ones are used again.
+
+    A window would load and parse all files anew, and a tab begin processes, for a second each.
+    """
+
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+        self._windows: dict[str, Any] = {}
+        self._empty: dict[str, list[Any]] = defaultdict(list)
+
+    def take(self, options: dict[str, Any]) -> Any:
+        """An empty tab."""
+        kind = repr(sorted(options.items()))
+        if self._empty[kind]:
+            return self._empty[kind].pop()
+        if kind not in self._windows:
+            self._windows[kind] = window(self._browser, **options)
+        return self._windows[kind].new_page()
+
+    def give_back(self, options: dict[str, Any], tab: Any) -> None:
+        self._empty[repr(sorted(options.items()))].append(tab)
+
+
 @pytest.fixture(scope="module")
-def windows(browser: Any) -> dict[str, Any]:
-    """Windows that are open, by their options: a new one would load and parse all files again."""
-    return {}
+def tabs(browser: Any) -> Tabs:
+    return Tabs(browser)
 
 
 @pytest.fixture
-def open_tab(browser: Any, windows: dict[str, Any]) -> Iterator[Callable[..., Tab]]:
-    """Opens tabs, all of which are closed and asked for faults in the end.
+def open_tab(browser: Any, tabs: Tabs) -> Iterator[Callable[..., Tab]]:
+    """Opens tabs, all of which are left and asked for faults in the end.
 
     own: whether in a window of its own, with no cookies of others.
     """
-    tabs: list[Tab] = []
-    owned: list[Any] = []
+    with ExitStack() as at_end:
 
-    def open_one(suite: Suite, *, own: bool = False, **options: Any) -> Tab:
-        if own:
-            owned.append(window(browser, **options))
-            tabs.append(Tab(owned[-1], suite.url))
-            return tabs[-1]
-        kind = repr(sorted(options.items()))
-        if kind not in windows:
-            windows[kind] = window(browser, **options)
-        tabs.append(Tab(windows[kind], suite.url))
-        return tabs[-1]
+        def open_one(suite: Suite, *, own: bool = False, **options: Any) -> Tab:
+            if own:
+                window_of_its_own = window(browser, **options)
+                at_end.callback(window_of_its_own.close)
+                tab = Tab(window_of_its_own.new_page(), suite.url)
+                at_end.callback(tab.leave)
+            else:
+                tab = Tab(tabs.take(options), suite.url)
+                at_end.callback(lambda: tabs.give_back(options, tab.leave()))
+            return tab
 
-    yield open_one
-    for tab in tabs:
-        tab.close()
-    for one in owned:
-        one.close()
+        yield open_one

@@ -33,11 +33,11 @@ def main() -> None:
             eventually(lambda: b"jobs.dead" in Api(suite).ask("GET", "/_ui/")[1])
             for name, (path, scheme, height) in PICTURES.items():
                 size = {"width": 1120, "height": height}
-                tab = Tab(window(browser, color_scheme=scheme, viewport=size), suite.url)
+                tab = Tab(window(browser, color_scheme=scheme, viewport=size).new_page(), suite.url)
                 tab.open(path.format(message=message))
                 tab.page.wait_for_load_state()
                 tab.page.screenshot(path=DOCS / f"dashboard-{name}.png")
-                tab.close()
+                tab.leave()
 
 
 if __name__ == "__main__":
