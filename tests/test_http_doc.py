@@ -39,9 +39,11 @@ def row(name: str, setting: Setting) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _written(default: float) -> str:
+def _written(default: float | str) -> str:
     return (
-        str(default).lower()
+        default
+        if isinstance(default, str)
+        else str(default).lower()
         if isinstance(default, bool)
         else f"{default:g}"
         if default < 1

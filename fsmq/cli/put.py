@@ -49,6 +49,11 @@ _BATCH = 250
 @ttl_option
 @click.option("--id", "own_id", metavar="ID", help="An id of your own: a second put of it fails.")
 @click.option("--group", metavar="KEY", help="Its group: a fifo queue keeps the order within it.")
+@click.option(
+    "--dedup-id",
+    metavar="ID",
+    help="Store nothing if a fifo queue got this ID less than 5 minutes ago.",
+)
 @content_type_option
 @attribute_option
 @click.option("--create", is_flag=True, help="Create the queue if it is missing; and the folder.")
@@ -78,6 +83,7 @@ def put(
     ttl: float | None,
     own_id: str | None,
     group: str | None,
+    dedup_id: str | None,
     content_type: str | None,
     pairs: Sequence[str],
     create: bool,
@@ -115,12 +121,14 @@ def put(
         raise click.UsageError("Give --body or FILEs, not both.")
     if own_id is not None and (lines or len(files) > 1):
         raise click.UsageError("--id names one message: give one FILE, and no --lines.")
+    if dedup_id is not None and (lines or len(files) > 1 or watch is not None):
+        raise click.UsageError("--dedup-id is one message's: give one FILE, no --lines, --watch.")
     if watch is not None and (body is not None or files or lines or own_id is not None):
         raise click.UsageError("--watch goes without FILEs, --body, --lines and --id.")
     if watch is None and (recursive or glob is not None or done is not None):
         raise click.UsageError("--recursive, --glob and --done are for --watch.")
     attributes = attributes_of(pairs)
-    like = NewMessage(b"", delay, priority, ttl, own_id, content_type, attributes, group)
+    like = NewMessage(b"", delay, priority, ttl, own_id, content_type, attributes, group, dedup_id)
     with open_place(at, create=create) as place:
         if create:
             place.create_queue(queue)

@@ -77,6 +77,7 @@ class AsyncQueue(AsyncClaimsOne):
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
         group: str | None = None,
+        dedup_id: str | None = None,
     ) -> str:
         """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
 
@@ -85,7 +86,9 @@ class AsyncQueue(AsyncClaimsOne):
         Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
         QueueFull.
         """
-        message = new_message(body, delay, priority, ttl, id, content_type, attributes, group)
+        message = new_message(
+            body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
+        )
         return await self._run(self._verbs.put(self.name, message))
 
     async def put_json(
@@ -98,6 +101,7 @@ class AsyncQueue(AsyncClaimsOne):
         id: str | None = None,
         attributes: Mapping[str, str] | None = None,
         group: str | None = None,
+        dedup_id: str | None = None,
     ) -> str:
         """Put one message whose body is the JSON of ``value``; its id.
 
@@ -112,6 +116,7 @@ class AsyncQueue(AsyncClaimsOne):
             content_type=JSON_TYPE,
             attributes=attributes,
             group=group,
+            dedup_id=dedup_id,
         )
 
     async def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:

@@ -37,6 +37,7 @@ def named(message: NewMessage) -> NewMessage:
         message.content_type,
         message.attributes,
         message.group,
+        message.dedup_id,
     )
 
 
@@ -54,6 +55,7 @@ def parameters_of(message: NewMessage) -> dict[str, Any]:
         "priority": message.priority or None,
         "ttl": message.ttl,
         "group": message.group,
+        "dedup_id": message.dedup_id,
     }
 
 

@@ -76,6 +76,7 @@ class ClientQueue(QueueVerbs):
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
         group: str | None = None,
+        dedup_id: str | None = None,
     ) -> str:
         """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
 
@@ -84,7 +85,9 @@ class ClientQueue(QueueVerbs):
         Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
         QueueFull.
         """
-        message = new_message(body, delay, priority, ttl, id, content_type, attributes, group)
+        message = new_message(
+            body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
+        )
         return self._run(self._verbs.put(self.name, message))
 
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:

@@ -102,6 +102,7 @@ class Keeper(Protocol):
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
         group: str | None = None,
+        dedup_id: str | None = None,
     ) -> str: ...
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
@@ -293,6 +294,7 @@ class QueueVerbs:
         id: str | None = None,
         attributes: Mapping[str, str] | None = None,
         group: str | None = None,
+        dedup_id: str | None = None,
     ) -> str:
         """Put one message whose body is the JSON of ``value``; its id.
 
@@ -307,6 +309,7 @@ class QueueVerbs:
             content_type=JSON_TYPE,
             attributes=attributes,
             group=group,
+            dedup_id=dedup_id,
         )
 
     def ack(self: Keeper, *messages: Message | str, claim: str | None = None) -> int:

@@ -26,6 +26,7 @@ def new_message(
     content_type: str | None,
     attributes: Mapping[str, str] | None,
     group: str | None = None,
+    dedup_id: str | None = None,
 ) -> NewMessage:
     """A message of the arguments of a put. Raises InvalidValue."""
     return NewMessage(
@@ -37,6 +38,7 @@ def new_message(
         content_type,
         attributes or {},
         group,
+        dedup_id,
     )
 
 

@@ -77,6 +77,7 @@ class Queue(QueueVerbs):
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
         group: str | None = None,
+        dedup_id: str | None = None,
     ) -> str:
         """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
 
@@ -85,7 +86,9 @@ class Queue(QueueVerbs):
         Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
         QueueFull.
         """
-        message = new_message(body, delay, priority, ttl, id, content_type, attributes, group)
+        message = new_message(
+            body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
+        )
         [message_id] = self.spool.complete(self.spool.unsynced.put(self.name, [message]))
         return message_id
 

@@ -24,6 +24,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "bury": (),
     "contains": ("%01",),
     "count": ("most",),
+    "dedup_id": (),
     "delay": (),
     "delayed": (),
     "ensure": (),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
+from fsmq.client.aio import AsyncClient
 from fsmq.client.client import Client
 from fsmq.spool.claimed import Claimed
 from tests.harness.suite import Suite
@@ -173,3 +176,50 @@ def test_a_batch_keeps_its_order_and_names_what_lacks_a_group(hosts: list[Suite]
         answer = wire.ask("GET", f"/{QUEUE}/messages?count=1&wait=5")
         [message] = answer.json["messages"]
         assert message["attributes"]["fsmq.group"] == "\N{TURTLE}"
+
+
+def test_a_dedup_id_stores_once_whoever_puts_and_however(hosts: list[Suite]) -> None:
+    """Tries of all kinds at the same time, at all processes: one message, and its id for each."""
+
+    def posted(wire: Wire, query: str, headers: dict[str, str]) -> str:
+        answer = wire.ask("POST", f"/once/messages?group=g{query}", body=b"x", headers=headers)
+        assert answer.status == 201
+        return str(answer.json["id"])
+
+    def batch(wire: Wire) -> str:
+        many = [{"body": "x", "group": "g", "dedup_id": "1"}] * 2
+        answer = wire.ask("POST", "/once/batch", body=json.dumps(many).encode())
+        [one] = set(answer.json["ids"])
+        return str(one)
+
+    def put(client: Client) -> str:
+        return client.queue("once").put_json("x", group="g", dedup_id="1")
+
+    async def put_async(url: str) -> str:
+        async with AsyncClient(url) as client:
+            queue = client.queue("once")
+            return await queue.put_json("x", group="g", dedup_id="1")
+
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(suite.url)) for suite in hosts]
+        clients = [stack.enter_context(Client(suite.url)) for suite in hosts]
+        pool = stack.enter_context(ThreadPoolExecutor(9))
+        clients[0].create_queue("once", fifo=True)
+        tries = [
+            *(pool.submit(posted, wires[n], "&dedup_id=1", {}) for n in (0, 1)),
+            pool.submit(posted, wires[2], "", {"Idempotency-Key": '"1"'}),
+            *(pool.submit(put, client) for client in clients),
+            pool.submit(asyncio.run, put_async(hosts[1].url)),
+        ]
+        ids = {one.result() for one in tries}
+        ids |= {batch(wires[1])}
+        assert len(ids) == 1
+        [message] = clients[2].queue("once").claim(9, wait=30)
+        assert ({message.id}, message.dedup_id) == (ids, "1")
+        message.ack()
+        assert {put(client) for client in clients} == ids
+        answer = wires[0].ask("POST", "/jobs-of-all/messages?dedup_id=1", body=b"x")
+        assert answer.status == 404
+        clients[0].create_queue("jobs-of-all")
+        answer = wires[0].ask("POST", "/jobs-of-all/messages?dedup_id=1", body=b"x")
+        assert (answer.status, answer.json["field"]) == (400, "dedup_id")

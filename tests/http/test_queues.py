@@ -41,6 +41,8 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
         "fifo",
         "max_in_flight_per_group",
         "alert_age",
+        "dedup_scope",
+        "dedup_by_content",
     }
 
 

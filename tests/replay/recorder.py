@@ -7,6 +7,7 @@ name was then. A test compares such a record with what strace sees of the same p
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.layout.tree import Tree
 
 _EXCHANGE = 2
+_SENDS = re.compile(r"^config/.*\.(sends|dedup-[0-9]+)$")
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,15 @@ class Write:
 
 
 @dataclass(frozen=True)
+class Overwrite:
+    """Bytes of a file were written at a place in it."""
+
+    inode: int
+    at: int
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Stamp:
     """A file got another mtime."""
 
@@ -96,7 +107,7 @@ class Mark:
     what: Any
 
 
-Step = Create | Unlink | Rename | Write | Stamp | Note | Sync | SyncAll | Mark
+Step = Create | Unlink | Rename | Write | Overwrite | Stamp | Note | Sync | SyncAll | Mark
 
 
 class Recorder:
@@ -177,6 +188,13 @@ class Recorder:
         written: int = self._call["write"](fd, data)
         if self._file(fd) is not None:
             self.steps.append(Write(os.fstat(fd).st_ino, bytes(data)[:written]))
+        return written
+
+    def pwrite(self, fd: int, data: Any, at: int) -> int:
+        written: int = self._call["pwrite"](fd, data, at)
+        # Of what processes share by a lock nothing else has to outlive a crash.
+        if _SENDS.search(self._file(fd) or ""):
+            self.steps.append(Overwrite(os.fstat(fd).st_ino, at, bytes(data)[:written]))
         return written
 
     def fsync(self, fd: int) -> None:
@@ -283,6 +301,7 @@ _PATCHES: dict[str, Any] = {
     for name in (
         "open",
         "write",
+        "pwrite",
         "fsync",
         "fdatasync",
         "utime",

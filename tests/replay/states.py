@@ -27,6 +27,7 @@ from tests.replay.recorder import (
     Create,
     Mark,
     Note,
+    Overwrite,
     Rename,
     Slot,
     Stamp,
@@ -124,7 +125,7 @@ class Files:
 class _Change:
     """A step that may be undone by a crash, or one that is durable."""
 
-    step: Create | Unlink | Rename | Write | Stamp | Note
+    step: Create | Unlink | Rename | Write | Overwrite | Stamp | Note
     durable: bool = False
     # Changes of the same names, or of the same bytes, that came before.
     builds_on: list[int] = field(default_factory=list)
@@ -180,7 +181,7 @@ def _touched(step: Step) -> list[object]:
             return [slot]
         case Rename(source, target):
             return [source, target]
-        case Write(inode, _):
+        case Write(inode, _) | Overwrite(inode, _, _):
             return [("bytes", inode)]
         case Stamp(inode, _):
             return [("time", inode)]
@@ -191,7 +192,7 @@ def _touched(step: Step) -> list[object]:
 
 def _covers(sync: Sync, step: Step, reading: Reading) -> bool:
     match step:
-        case Write(inode, _) | Stamp(inode, _) | Note(inode, _):
+        case Write(inode, _) | Overwrite(inode, _, _) | Stamp(inode, _) | Note(inode, _):
             return inode == sync.inode
         case Create(slot, _) | Unlink(slot):
             return slot.folder == sync.inode
@@ -206,7 +207,9 @@ def _choices(before: Files, changes: Sequence[_Change]) -> Iterator[Files]:
     for change in changes:
         if change.durable:
             options.append([True])
-        elif isinstance(change.step, Write):
+        elif isinstance(change.step, Overwrite) and len(change.step.data) <= _SECTOR_BYTES:
+            options.append([change.step.data, b""])
+        elif isinstance(change.step, Write | Overwrite):
             data = change.step.data
             options.append([data, b"", data[: len(data) // 2], bytes(len(data))])
         else:
@@ -246,11 +249,8 @@ def _apply(before: Files, changes: Sequence[_Change], chosen: Sequence[object]) 
                 _folder(files, slot).pop(slot.name, None)
             case Rename(source, target, exchange):
                 _rename(files, source, target, exchange)
-            case Write(inode, data):
-                old, mtime_ns = files.contents.get(inode, (b"", _BIRTH_NS))
-                kept = data if choice is True else choice
-                assert isinstance(kept, bytes)
-                files.contents[inode] = (old + kept, mtime_ns)
+            case Write() | Overwrite():
+                _write(files, change.step, choice)
             case Stamp(inode, mtime_ns):
                 old, _ = files.contents.get(inode, (b"", _BIRTH_NS))
                 files.contents[inode] = (old, mtime_ns)
@@ -259,12 +259,22 @@ def _apply(before: Files, changes: Sequence[_Change], chosen: Sequence[object]) 
     return files
 
 
+_SECTOR_BYTES = 64  # so little is written as a whole
 _BIRTH_NS = 1_700_000_000_000_000_000  # whole seconds: no stamp
 
 
 def _folder(files: Files, slot: Slot) -> dict[str, int]:
     # A folder may itself be lost; what was done in it is then nowhere.
     return files.folders.setdefault(slot.folder, {})
+
+
+def _write(files: Files, step: Write | Overwrite, choice: object) -> None:
+    old, mtime_ns = files.contents.get(step.inode, (b"", _BIRTH_NS))
+    kept = step.data if choice is True else choice
+    assert isinstance(kept, bytes)
+    at = len(old) if isinstance(step, Write) or not kept else step.at
+    new = old.ljust(at, b"\0")[:at] + kept + old[at + len(kept) :]
+    files.contents[step.inode] = (new, mtime_ns)
 
 
 def _note(files: Files, inode: int, value: bytes | None) -> None:

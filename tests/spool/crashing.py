@@ -13,7 +13,7 @@ from fsmq.spool import NewMessage, Spool
 from fsmq.spool.layout.tree import Tree
 
 MUTATING = ("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename")
-MUTATING += ("setxattr", "removexattr")
+MUTATING += ("setxattr", "removexattr", "pwrite")
 
 
 def run_and_die(

@@ -55,7 +55,7 @@ from ..routing.router import Router
 from ..service.looks import MAX_BUDGET_S, SEARCH_S, Search
 from . import events
 from .batch_bodies import are_strings, body_in, elements_in
-from .forms import DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
+from .forms import DEDUP_ID, DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 
 
 def _state(name: str, value: str) -> str:
@@ -94,7 +94,7 @@ NEW_MESSAGE = record(
         "body_base64": or_null(text(contentEncoding="base64", description="or bytes")),
         **{
             parameter.name: or_null(dict(parameter.schema, description=parameter.description))
-            for parameter in (DELAY, PRIORITY, TTL, OWN_ID, GROUP)
+            for parameter in (DELAY, PRIORITY, TTL, OWN_ID, GROUP, DEDUP_ID)
             if isinstance(parameter.schema, dict)
         },
         "content_type": or_null(text()),
@@ -248,7 +248,7 @@ def _new_message(described: Any) -> NewMessage:
         raise InvalidValue(unknown[0][:100], f"unknown field; expected one of: {known}")
     # null is what many libraries write for "not set".
     given = {name: value for name, value in described.items() if value is not None}
-    for name in ("id", "content_type", "group"):
+    for name in ("id", "content_type", "group", "dedup_id"):
         if not isinstance(given.get(name, ""), str):
             raise InvalidValue(name, "must be a string")
     attributes = given.get("attributes", {})
@@ -263,4 +263,5 @@ def _new_message(described: Any) -> NewMessage:
         content_type=given.get("content_type"),
         attributes=attributes,
         group=given.get("group"),
+        dedup_id=given.get("dedup_id"),
     )

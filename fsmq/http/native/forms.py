@@ -12,13 +12,20 @@ from aiohttp.web import Response
 from multidict import CIMultiDictProxy
 
 from fsmq.spool.context import Pending
+from fsmq.spool.durability.dedup_records import KEPT_MS
 from fsmq.spool.errors import (
     InvalidValue,
     NoSuchMessage,
 )
 from fsmq.spool.layout.claim_names import PATTERN, Renewal
 from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, check_reason
-from fsmq.spool.layout.message import MAX_GROUP_BYTES, Message, NewMessage, public
+from fsmq.spool.layout.message import (
+    MAX_DEDUP_BYTES,
+    MAX_GROUP_BYTES,
+    Message,
+    NewMessage,
+    public,
+)
 from fsmq.spool.layout.names import (
     MAX_FILE_NAME_BYTES,
     MAX_OWN_ID_BYTES,
@@ -87,9 +94,18 @@ GROUP = query(
     as_it_is(text(minLength=1, maxLength=MAX_GROUP_BYTES)),
 )
 
+DEDUP_ID = query(
+    "dedup_id",
+    f"of a message of a fifo queue, at most {MAX_DEDUP_BYTES} bytes of UTF-8: if the queue got this"
+    f" one less than {KEPT_MS // 1000} seconds ago, nothing is stored, and the answer has the id of"
+    " the message that was",
+    as_it_is(text(minLength=1, maxLength=MAX_DEDUP_BYTES)),
+)
+
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key",
-    "as `id`; the same message sent again is answered with 201 and the same id, while it stands",
+    "as `id`; the same message sent again is answered with 201 and the same id, while it stands."
+    " In a fifo queue as `dedup_id`",
     text(minLength=1),
     "header",
 )
@@ -219,6 +235,7 @@ def new_message(body: bytes, given: Values, kept: tuple[str | None, dict[str, st
         content_type,
         attributes,
         given[GROUP],
+        given[DEDUP_ID],
     )
 
 

@@ -47,6 +47,7 @@ from .forms import (
     BURY,
     CLAIM_NAME,
     COUNT,
+    DEDUP_ID,
     DELAY,
     GROUP,
     ID,
@@ -93,7 +94,7 @@ class Messages(Handlers):
         tag="Messages",
         summary="Store a message",
         description=f"{ATTRIBUTES} `Content-Encoding` may be gzip or deflate.",
-        parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID, GROUP, IDEMPOTENCY_KEY),
+        parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID, GROUP, DEDUP_ID, IDEMPOTENCY_KEY),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
         answers={
             201: Answer(
@@ -115,9 +116,10 @@ class Messages(Handlers):
         given = call.read()
         headers = call.request.headers
         settings = self._spool.settings(queue)
-        key = idempotency_key(headers, given[OWN_ID]) if IDEMPOTENCY_KEY.name in headers else None
+        names = DEDUP_ID if settings.fifo else OWN_ID
+        key = idempotency_key(headers, given[names]) if IDEMPOTENCY_KEY.name in headers else None
         if key is not None:
-            given = Values({**given, OWN_ID: key})
+            given = Values({**given, names: key})
         body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
         message = new_message(body, given, kept_headers(headers))
         try:

@@ -13,6 +13,7 @@ from ..layout.names import UUID7, is_queue
 from ..layout.settings_store import SettingsStore
 from ..layout.topics import ABOUT, Topics, log_of_entry
 from ..layout.transitions import CONFIG, LOGS, QUEUES, TOPICS
+from .fifo_files import shared
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 
@@ -76,12 +77,8 @@ class LayoutRules:
         path = self._tree.folder(CONFIG, name)
         if _draft.fullmatch(name):
             return left_draft(self._scene, path, found)
-        if name[0] == "." and self._tree.has_queue(name[1:].removesuffix(".limits")):
-            return None  # what its processes share
-        if name[0] == "." and self._tree.has_queue(name[1:].removesuffix(".lock")):
-            return None  # nobody waits for it when its process has died
         if name[0] == ".":
-            return hidden(self._scene, path, name, found)
+            return shared(self._scene, path, name, found)
         queue = name.removesuffix(".json")
         if queue == name or not is_queue(queue):
             reason = "is not named <queue>.json, so nobody reads it; rename it or move it away"

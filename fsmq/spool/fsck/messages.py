@@ -16,6 +16,7 @@ from math import inf
 from ..durability.dotnames import LATE_AFTER_S, recover_one
 from ..durability.links import is_had_by_another
 from ..durability.locks import is_reservation, is_stale
+from ..durability.send_lines import recover_sends
 from ..durability.unfinished import is_complete
 from ..layout.compression import ZSTD_MAGIC, decompress
 from ..layout.message import MAX_HEADER_BYTES, unpack
@@ -30,6 +31,7 @@ from ..layout.names import (
     split_staged,
 )
 from ..layout.settings import MAX_DELAY_S
+from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
 from ..layout.transitions import DELAY, NEW, QUEUES, State
 from ..layout.tree import Tree
@@ -228,6 +230,11 @@ class MessageRules:
         name = path.rpartition("/")[2]
 
         def mend() -> bool:
+            staged = split_staged(name)
+            parts = None if staged is None else split_entry(staged[0])
+            done = None if parts is None else _recover_fifo(self._scene, parts[0])
+            if done is not None:
+                return done
             return any(recover_one(self._tree, name, self._scene.now(), at_start=True))
 
         return Fault(Finding(kind, severity, path, reason, repair), mend)
@@ -247,6 +254,14 @@ class MessageRules:
             return None
         reason = f"{problem}; clients get the file's bytes as they are"
         return Fault(Finding(Kind.BAD_BODY, Severity.WARNING, path, reason))
+
+
+def _recover_fifo(scene: Scene, queue: str) -> bool | None:
+    """Bring back what senders into a fifo queue left; None for any other queue. Raises OSError."""
+    tree = scene.tree
+    if not tree.has_queue(queue) or not SettingsStore(tree).get(queue).fifo:
+        return None
+    return any(recover_sends(tree, scene.stamps, queue, scene.clock()))
 
 
 def _problem_of_body(fd: int, known: Facts) -> str | None:

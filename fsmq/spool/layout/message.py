@@ -21,6 +21,9 @@ CONTENT_TYPE = "Content-Type"
 # The attribute that has a message's group.
 GROUP = "fsmq.group"
 MAX_GROUP_BYTES = 256
+# The attribute that has a message's deduplication id.
+DEDUP = "fsmq.dedup"
+MAX_DEDUP_BYTES = 256
 MAX_HEADER_BYTES = 64 * 1024
 _attribute_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 # Lines of names and values, as a header block has them.
@@ -37,6 +40,7 @@ class NewMessage:
     ttl: seconds until it expires; None is never (but see the queue's retention).
     id: the caller's own id; None makes a UUIDv7.
     group: within one the messages of a fifo queue keep their order; any other queue only keeps it.
+    dedup_id: a fifo queue stores nothing if it got this one less than 300 seconds ago.
     """
 
     body: bytes
@@ -47,6 +51,7 @@ class NewMessage:
     content_type: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
     group: str | None = None
+    dedup_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,11 @@ class Message:
     def group(self) -> str | None:
         """The group with which it was put; None if it has none."""
         return self.attributes.get(GROUP)
+
+    @property
+    def dedup_id(self) -> str | None:
+        """The deduplication id with which it was put; None if it has none."""
+        return self.attributes.get(DEDUP)
 
     @property
     def sequence(self) -> int | None:

@@ -40,6 +40,7 @@ _UUID_LENGTH = 36
 # What most longer names of ours have behind the UUID, and which flags of `Facts` that is.
 _FLAGS = {".h": (True, False), ".z": (False, True), ".h.z": (True, True)}
 _scratch_name = re.compile(rf"\.probe-{UUID7}")
+_dedup_name = re.compile(r"\.(?P<queue>.+)\.dedup-(?P<window>[0-9]{1,12})")
 _staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<seal>[0-9a-f]{8})")
 
 
@@ -295,6 +296,17 @@ def is_scratch(name: str) -> bool:
 def sends_name(queue: str) -> str:
     """The file of ``config/`` that those share who put into a fifo queue."""
     return f".{queue}.sends"
+
+
+def dedup_name(queue: str, window: int) -> str:
+    """The file of ``config/`` with the deduplication ids that were put in one minute."""
+    return f".{queue}.dedup-{window}"
+
+
+def split_dedup(name: str) -> tuple[str, int] | None:
+    """The queue and the minute of such a file; None for any other name."""
+    match = _dedup_name.fullmatch(name)
+    return None if match is None else (match["queue"], int(match["window"]))
 
 
 def claims_name(queue: str) -> str:

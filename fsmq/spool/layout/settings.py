@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from math import inf
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from fsmq.kinds import Choice, Flag, Kind, Number, Raw, Until, Whole
 
@@ -15,6 +15,7 @@ from .compression import METHODS, Method
 from .names import check_queue
 from .stamps import MAX_COUNT
 
+DedupScope = Literal["queue", "group"]
 MAX_VISIBILITY_S = 7 * 86_400.0
 MAX_DELAY_S = 366 * 86_400.0
 MAX_PARTITIONS = 10_000
@@ -217,6 +218,20 @@ class QueueSettings:
             null="ten visibility timeouts",
         ),
     )
+    dedup_scope: DedupScope = field(
+        default="queue",
+        metadata=_about(
+            Choice(*get_args(DedupScope)),
+            "of a fifo queue: where a `dedup_id` counts, in the queue or within each group",
+        ),
+    )
+    dedup_by_content: bool = field(
+        default=False,
+        metadata=_about(
+            Flag(),
+            "of a fifo queue: whether the SHA-256 of the body is the `dedup_id` if none is given",
+        ),
+    )
 
     @property
     def is_open(self) -> bool:
@@ -258,10 +273,7 @@ class QueueSettings:
             raise InvalidValue(
                 "max_deliveries", "needs a dead_letter_queue, and the other way round: set both"
             )
-        if result.fifo and result.index:
-            raise InvalidValue("fifo", "a queue with an index cannot be one")
-        if result.max_in_flight_per_group is not None and not result.fifo:
-            raise InvalidValue("max_in_flight_per_group", "is for queues with fifo")
+        _check_fifo(result)
         if result.min_partitions > result.max_partitions:
             field = "min_partitions" if "min_partitions" in changes else "max_partitions"
             raise InvalidValue(
@@ -280,6 +292,14 @@ class QueueSettings:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _check_fifo(result: QueueSettings) -> None:
+    if result.fifo and result.index:
+        raise InvalidValue("fifo", "a queue with an index cannot be one")
+    for name in ("max_in_flight_per_group", "dedup_scope", "dedup_by_content"):
+        if not result.fifo and getattr(result, name) != getattr(DEFAULTS, name):
+            raise InvalidValue(name, "is for queues with fifo")
 
 
 def check_seconds(field: str, value: Any, limit: float) -> float:

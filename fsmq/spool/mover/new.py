@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from ..consumers.batches import finish_abandoned
 from ..context import Context
+from ..durability.dedup_records import KEPT_MS, remove_old_records
 from ..durability.dotnames import RECOVER_EVERY_S, recover
 from ..durability.send_lines import recover_sends
 from ..durability.unfinished import Recovered
@@ -61,6 +62,7 @@ class FromNew:
         self.tasks = (
             Task("recover new/", self._recover),
             Task("finish batches", self._finish),
+            Task("forget deduplication ids", self._forget_ids),
             self._recovering_jobs,
             self.listing,
             self._delivering,
@@ -140,6 +142,11 @@ class FromNew:
         if not self._tree.has_queue(queue) or not context.settings.get(queue).fifo:
             return None
         return recover_sends(self._tree, context.stamps, queue, context.clock())
+
+    def _forget_ids(self, now: float) -> float:
+        """Remove the deduplication ids of fifo queues that are over."""
+        remove_old_records(self._tree, self._context.now_ms())
+        return KEPT_MS / 1000
 
     def _finish(self, now: float) -> float:
         """Remove what consumers that died have committed."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..context import Context
+from ..durability.dedup_records import key_of
 from ..errors import InvalidValue, MessageTooLarge
 from ..layout.compression import compress
 from ..layout.files import write_all
 from ..layout.given_ids import check_given, given_lines
 from ..layout.message import (
     CONTENT_TYPE,
+    DEDUP,
     GROUP,
+    MAX_DEDUP_BYTES,
     MAX_GROUP_BYTES,
     MAX_HEADER_BYTES,
     NewMessage,
@@ -25,7 +29,10 @@ from ..layout.uuids import group_bits, sequenced_uuid7
 
 
 class Draft(NamedTuple):
-    """A checked message. ``own``: its id was given. ``delay_ms``: None for one without a delay."""
+    """A checked message. ``own``: its id was given. ``delay_ms``: None for one without a delay.
+
+    key: what stands for its deduplication id, in its scope; None if it has none.
+    """
 
     message_id: str
     header: bytes
@@ -34,6 +41,7 @@ class Draft(NamedTuple):
     own: bool
     seal: int
     group: str | None = None
+    key: bytes | None = None
 
     @property
     def size(self) -> int:
@@ -91,9 +99,13 @@ def draft(
         limit = min(limit, settings.max_message_bytes)
     if len(message.body) > limit:
         raise MessageTooLarge(len(message.body), limit)
-    attributes, group = message.attributes, message.group
+    attributes, group, key = message.attributes, message.group, None
     if group is not None or settings.fifo:
         group, attributes = _grouped(message, settings)
+    if message.dedup_id is not None or settings.dedup_by_content:
+        dedup_id = _dedup_id(message, settings)
+        attributes = {**attributes, DEDUP: dedup_id}
+        key = key_of(dedup_id, group if settings.dedup_scope == "group" else None)
     header = pack_header(message.content_type, attributes)
     body, packed = message.body, False
     if settings.compression is not None and body and can_carry(own):
@@ -114,7 +126,19 @@ def draft(
         if len(header) > MAX_HEADER_BYTES:
             raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes with the id")
     seal = seal_of(body, seal_of(header))
-    return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group)
+    return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group, key)
+
+
+def _dedup_id(message: NewMessage, settings: QueueSettings) -> str:
+    """The deduplication id of a message. Raises InvalidValue."""
+    given = message.dedup_id
+    if given is None:
+        return hashlib.sha256(message.body).hexdigest()
+    if not settings.fifo:
+        raise InvalidValue("dedup_id", "is for fifo queues")
+    if not isinstance(given, str) or not 1 <= _bytes(given) <= MAX_DEDUP_BYTES:
+        raise InvalidValue("dedup_id", f"must be a text of 1 to {MAX_DEDUP_BYTES} bytes")
+    return given
 
 
 def _grouped(message: NewMessage, settings: QueueSettings) -> tuple[str, Mapping[str, str]]:
@@ -122,7 +146,7 @@ def _grouped(message: NewMessage, settings: QueueSettings) -> tuple[str, Mapping
     group = message.attributes.get(GROUP) if message.group is None else message.group
     if group is None:
         raise InvalidValue("group", "is missing: a fifo queue keeps the order within groups")
-    if not isinstance(group, str) or not 1 <= len(group.encode()) <= MAX_GROUP_BYTES:
+    if not isinstance(group, str) or not 1 <= _bytes(group) <= MAX_GROUP_BYTES:
         raise InvalidValue("group", f"must be a text of 1 to {MAX_GROUP_BYTES} bytes")
     if settings.fifo:
         for field, is_given in (
@@ -133,6 +157,10 @@ def _grouped(message: NewMessage, settings: QueueSettings) -> tuple[str, Mapping
             if is_given:
                 raise InvalidValue(field, "cannot be given in a fifo queue: the order decides")
     return group, {**message.attributes, GROUP: group}
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))  # the header refuses what is not text
 
 
 def restored(context: Context, queue: str, message: NewMessage, settings: QueueSettings) -> Draft:

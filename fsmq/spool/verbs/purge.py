@@ -11,11 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 from ..context import Context, Pending
+from ..durability.send_lines import forget_sent
 from ..durability.sync import Work
 from ..errors import NoSuchQueue, as_unavailable, is_full
 from ..index.events import Events, Kind
 from ..layout.names import check_queue, entry, split_entry
-from ..layout.transitions import DELAY, NEW, PURGED, QUEUES, REMOVE
+from ..layout.transitions import CONFIG, DELAY, NEW, PURGED, QUEUES, REMOVE
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .removal import (
@@ -39,7 +40,8 @@ def purge(
 ) -> Pending[None]:
     """Remove all messages of a queue, wherever they are; the queue and its settings stay.
 
-    Messages that are put at the same time may be removed too.
+    Messages that are put at the same time may be removed too. A fifo queue forgets first which
+    deduplication ids it has got.
 
     progress: called now and then with the number removed one by one. If many are ready, they are
         removed all at once.
@@ -54,6 +56,9 @@ def purge(
         with as_unavailable(f"cannot purge queue {queue!r}"):
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
+            if context.settings.get(queue).fifo:
+                forget_sent(tree, queue, context.clock())
+                work.folders.add(tree.folder(CONFIG))
             with _Hidden(context, queue) as hidden:
                 # In the direction in which messages move, so that none can slip past.
                 done = purge_folder(context, queue, NEW, progress=progress)

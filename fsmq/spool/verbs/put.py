@@ -22,7 +22,7 @@ from ..index import listings
 from ..layout.message import NewMessage
 from ..layout.names import check_queue, siblings
 from ..layout.settings import QueueSettings
-from ..layout.transitions import ACCEPTED, DEFERRED, DELIVERED, NEW, State
+from ..layout.transitions import ACCEPTED, CONFIG, DEFERRED, DELIVERED, NEW, State
 from ..layout.tree import Tree
 from ..limits.sends import Place, Unsent
 from ..records.journal import Details
@@ -268,19 +268,49 @@ class Ordered(Staging):
     """Messages of one put into a fifo queue: each gets its place, and is delivered by us."""
 
     _place: Place | None = None
+    # Of each message given: which of those that differ it is; and of each of these the id of the
+    # one that was stored before.
+    _which: Sequence[int] = ()
+    _known: Sequence[str | None] = ()
 
     def write_all(self, drafts: list[Draft]) -> None:
+        drafts = self._differing(drafts)
         try:
-            self._place = self._context.sends.enter(self._queue, len(drafts))
+            place = self._context.sends.enter(self._queue, [draft.key for draft in drafts])
         except Unsent:
             if listings.are_allowed():
                 raise
             raise Uncounted(self._queue) from None  # as where a depth is not known: in a thread
-        self.work.written.append(self._place.path)
-        first = self._place.first
-        super().write_all(
-            [draft.placed(self._queue, first + at) for at, draft in enumerate(drafts)]
-        )
+        self._known = place.known
+        new = [draft for draft, known in zip(drafts, place.known, strict=True) if known is None]
+        if not new:
+            return
+        self._place = place
+        placed = [draft.placed(self._queue, place.first + at) for at, draft in enumerate(new)]
+        noted = [(draft.key, draft.message_id) for draft in placed if draft.key is not None]
+        if noted:
+            place.note(noted)
+            self.work.folders.add(self._tree.folder(CONFIG))
+        self.work.written += place.paths
+        super().write_all(placed)
+
+    def _differing(self, drafts: list[Draft]) -> list[Draft]:
+        """One of each deduplication id."""
+        differing: list[Draft] = []
+        seen: dict[bytes, int] = {}
+        which = []
+        for draft in drafts:
+            at = len(differing) if draft.key is None else seen.setdefault(draft.key, len(differing))
+            which.append(at)
+            if at == len(differing):
+                differing.append(draft)
+        self._which = which
+        return differing
+
+    def publish(self) -> list[str]:
+        stored = iter(super().publish())
+        ids = [next(stored) if known is None else known for known in self._known]
+        return [ids[at] for at in self._which]
 
     def abandon(self) -> None:
         super().abandon()
@@ -288,8 +318,8 @@ class Ordered(Staging):
             self._place.abandon()
 
     def _show_all(self) -> None:
-        assert self._place is not None
-        self._place.finish(super()._show_all)
+        if self._place is not None:
+            self._place.finish(super()._show_all)
 
     def _show(self, written: _Written) -> None:
         draft, path, _ = written

@@ -6,14 +6,15 @@ import os
 from contextlib import closing
 
 from ..context import Context, Pending
+from ..durability.send_lines import Line, read_line, recover_sends
 from ..durability.sync import Work
 from ..errors import FsmqError, NoRoom, unavailable
 from ..layout.claim_names import claim_name
-from ..layout.message import Message, found_message
-from ..layout.names import Facts, check_queue, facts
+from ..layout.message import DEDUP, Message, found_message
+from ..layout.names import Facts, check_queue, facts, sends_name, sequence_of
 from ..layout.settings import check_number
 from ..layout.steps import Steps
-from ..layout.transitions import CLAIMED, DELAY, QUEUES
+from ..layout.transitions import CLAIMED, CONFIG, DELAY, QUEUES
 from ..records.journal import Details
 from ..views.reading import MAX_ANSWER_BYTES, Budget, Content, Room, is_plain, read, read_plain
 from .claim import Claim, claims_of, too_large
@@ -89,6 +90,7 @@ class Claims:
         self.work = Work(folders={tree.folder(QUEUES, queue), tree.folder(DELAY)})
         self.budget = Budget(room)
         self._most = context.max_file_bytes
+        self._line: Line | None = None  # of the sends into a fifo queue, if it is needed
         self._context = context
         self._queue = queue
 
@@ -113,10 +115,31 @@ class Claims:
                     content = read_plain(claim.fd, claim.size, known, self.budget)
                 else:
                     content = yield from self._read(claim, known)
+                if settings.fifo and DEDUP in content.attributes:
+                    self._keep_record(claim.message_id)
                 self.messages.append(self._message(claim, known, content))
                 size += max(claim.size, len(content.body))
                 if len(self.messages) == count or size >= MAX_ANSWER_BYTES:
                     break
+
+    def _keep_record(self, message_id: str) -> None:
+        """Let the record of its deduplication id hold, durably, when the message may go.
+
+        Behind a power cut the line of the sends may be an older one: who claims then settles what
+        is behind it, since a record whose message is gone would not hold.
+        """
+        context, queue = self._context, self._queue
+        if self._line is None:
+            path = context.tree.folder(CONFIG, sends_name(queue))
+            try:
+                self.work.files.append(context.tree.open(path))
+            except FileNotFoundError:
+                return  # nobody has sent into it: it was moved here
+            self._line = read_line(self.work.files[-1])
+        place = sequence_of(message_id) or 0
+        if self._line.settled < min(place, self._line.last):
+            recover_sends(context.tree, context.stamps, queue, context.clock())
+            self._line = self._line._replace(settled=self._line.last)
 
     def give_out(self) -> list[Message]:
         """Record the claims, once they are durable; the messages."""

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 
 from ..context import Context, Pending
+from ..durability.dedup_records import forget_records
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
@@ -190,7 +191,10 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
             if has_few(tree, queue):
                 purge_ready(context, queue)
             _end_subscriptions(context, queue)
-            has_index = context.settings.get(queue).index
+            settings = context.settings.get(queue)
+            has_index = settings.index
+            if settings.fifo:
+                forget_records(tree, queue, context.now_ms())
             context.settings.forget(queue)
             if has_index:
                 # No put finds that the queue has an index any more.

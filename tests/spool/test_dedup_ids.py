@@ -1,0 +1,415 @@
+"""Deduplication ids of fifo queues: a second put stores nothing, whatever happens in between."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq import InvalidValue, NewMessage, Queue, Spool, Unavailable
+from fsmq.spool.durability import dedup_records, send_lines
+from fsmq.spool.durability.dedup_records import KEPT_MS, WINDOW_MS, remove_old_records
+from fsmq.spool.fsck import check
+from fsmq.spool.layout.tree import Tree
+from tests.spool.crashing import run_and_die
+
+QUEUE = "orders"
+NOW = 1_790_000_000.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def spool(tmp_path: Path, clock: Clock) -> Iterator[Spool]:
+    with Spool(tmp_path / "spool", sync="none", clock=clock) as spool:
+        spool.create_queue(QUEUE, fifo=True)
+        yield spool
+
+
+@pytest.fixture
+def queue(spool: Spool) -> Queue:
+    return spool.queue(QUEUE)
+
+
+def put(queue: Queue, dedup_id: str | None, body: bytes = b"x", group: str = "g") -> str:
+    return queue.put(body, group=group, dedup_id=dedup_id)
+
+
+def windows(spool: Spool) -> list[str]:
+    return [name for name in os.listdir(spool.tree.root / "config") if ".dedup-" in name]
+
+
+def beside(spool: Spool, do: Callable[[Spool], object]) -> None:
+    """Do something in a process that dies then, without a word."""
+    child = os.fork()
+    if not child:
+        try:
+            with Spool(
+                spool.tree.root, sync="none", delivers=False, clock=spool.context.clock
+            ) as dying:
+                do(dying)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def message(dedup_id: str, body: bytes = b"x") -> list[NewMessage]:
+    return [NewMessage(body, group="g", dedup_id=dedup_id)]
+
+
+def test_a_second_put_stores_nothing_and_has_the_id_of_the_first(queue: Queue) -> None:
+    first = put(queue, "1", b"first")
+    assert put(queue, "1", b"second", group="other") == first
+    assert put(queue, "2") != first
+    [claimed] = queue.claim(1)
+    assert (claimed.body, claimed.dedup_id) == (b"first", "1")
+    assert queue.counts().total == 2
+
+
+def test_also_when_the_first_has_gone(queue: Queue, clock: Clock) -> None:
+    first = put(queue, "1")
+    queue.claim()[0].ack()
+    clock.now += 299
+    assert put(queue, "1") == first
+    assert queue.counts().total == 0
+
+
+def test_a_duplicate_does_not_make_it_longer(queue: Queue, clock: Clock) -> None:
+    first = put(queue, "1")
+    clock.now += 200
+    assert put(queue, "1") == first
+    clock.now += 101
+    second = put(queue, "1")
+    assert second != first
+    assert put(queue, "1") == second
+
+
+def test_within_one_batch_too(queue: Queue) -> None:
+    known = put(queue, "old")
+    given = [("a", b"1"), (None, b"2"), ("a", b"3"), ("old", b"4"), ("b", b"5")]
+    ids = queue.put_many([NewMessage(body, group="g", dedup_id=one) for one, body in given])
+    assert ids[2] == ids[0]
+    assert ids[3] == known
+    assert len(set(ids)) == 4
+    assert [one.body for one in queue.peek(10)] == [b"x", b"1", b"2", b"5"]
+
+
+def test_the_scope_may_be_the_group(queue: Queue) -> None:
+    queue.configure(dedup_scope="group")
+    first = put(queue, "1", group="a")
+    assert put(queue, "1", group="b") != first
+    assert put(queue, "1", group="a") == first
+
+
+def test_the_body_may_say_it(queue: Queue) -> None:
+    queue.configure(dedup_by_content=True, compression="zlib")
+    body = b"the same " * 100
+    first = put(queue, None, body)
+    assert put(queue, None, body) == first
+    assert put(queue, hashlib.sha256(body).hexdigest(), b"other") == first
+    assert put(queue, "given", body) != first
+    assert put(queue, None, body + b".") != first
+
+
+@pytest.mark.parametrize("dedup_id", ["", "d" * 257, "é" * 129, "a\nb"])
+def test_what_is_no_id_is_refused(queue: Queue, dedup_id: str) -> None:
+    with pytest.raises(InvalidValue):
+        put(queue, dedup_id)
+    assert queue.counts().total == 0
+
+
+def test_only_fifo_queues_know_it(spool: Spool) -> None:
+    queue = spool.queue("jobs", create=True)
+    with pytest.raises(InvalidValue, match="fifo"):
+        put(queue, "1")
+    for changes in ({"dedup_scope": "group"}, {"dedup_by_content": True}):
+        with pytest.raises(InvalidValue, match="fifo"):
+            queue.configure(**changes)
+
+
+def test_every_process_knows_it(spool: Spool, queue: Queue, clock: Clock) -> None:
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        there = other.queue(QUEUE)
+        first = put(queue, "1")
+        assert put(there, "1") == first
+        clock.now += 100
+        second = put(there, "2")
+        assert put(queue, "2") == second
+        assert put(queue, "1") == first
+        clock.now += 250
+        assert put(queue, "1") != first
+        assert put(queue, "2") == second
+
+
+def test_a_purge_and_a_deletion_forget(spool: Spool, queue: Queue) -> None:
+    with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as other:
+        there = other.queue(QUEUE)
+        first = put(queue, "1")
+        assert put(there, "1") == first
+        queue.purge()
+        second = put(there, "1")
+        assert second != first
+        assert put(queue, "1") == second
+        queue.delete()
+        assert windows(spool) == []
+        spool.create_queue(QUEUE, fifo=True)
+        assert put(there, "1") not in (first, second)
+
+
+def test_what_is_old_is_removed(spool: Spool, queue: Queue, clock: Clock) -> None:
+    put(queue, "1")
+    clock.now += KEPT_MS / 1000
+    put(queue, "2")
+    assert remove_old_records(spool.tree, int(clock.now * 1000)) == 0
+    clock.now += 2 * KEPT_MS / 1000
+    assert remove_old_records(spool.tree, int(clock.now * 1000)) == 1
+    assert windows(spool) == [f".{QUEUE}.dedup-{int(NOW * 1000 + KEPT_MS) // WINDOW_MS}"]
+
+
+def test_a_clock_that_was_far_ahead_keeps_no_id_for_ever(queue: Queue, clock: Clock) -> None:
+    clock.now += 86_400
+    first = put(queue, "1")
+    clock.now -= 86_400
+    second = put(queue, "1")
+    assert second > first
+    clock.now -= 250
+    assert put(queue, "1") == second
+
+
+def test_a_put_under_way_is_waited_for(spool: Spool, queue: Queue) -> None:
+    first = spool.unsynced.put(QUEUE, message("1"))
+    ids: list[str] = []
+    waiting = threading.Thread(target=lambda: ids.append(put(queue, "1")))
+    waiting.start()
+    waiting.join(0.05)
+    assert not ids
+    assert [*spool.complete(first)] == (waiting.join() or ids)
+
+
+def test_if_it_fails_the_second_is_stored(spool: Spool, queue: Queue) -> None:
+    first = spool.unsynced.put(QUEUE, message("1"))
+    behind = spool.unsynced.put(QUEUE, message("2"))
+    first.work.close()
+    first.abandon()
+    spool.complete(behind)
+    put(queue, "1")
+    assert queue.counts().total == 2
+    with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as other:
+        put(other.queue(QUEUE), "1")
+        put(other.queue(QUEUE), "2")
+    assert queue.counts().total == 2
+
+
+def test_a_sender_that_died_before_it_was_durable(spool: Spool, queue: Queue) -> None:
+    """Its record stands there, its message does not: the next try is stored."""
+
+    def tear(dying: Spool) -> None:
+        dying.unsynced.put(QUEUE, message("1"))
+        [name] = os.listdir(dying.tree.root / "new")
+        (dying.tree.root / "new" / name).write_bytes(b"torn")
+
+    beside(spool, tear)
+    put(queue, "1")
+    assert queue.counts().total == 1
+    put(queue, "1")
+    assert queue.counts().total == 1
+
+
+def test_a_sender_that_died_behind_its_sync(spool: Spool, queue: Queue) -> None:
+    """What it left comes out, once, and the next try is a second one."""
+    beside(spool, lambda dying: dying.unsynced.put(QUEUE, message("1", b"left")))
+    first = put(queue, "1")
+    [claimed] = queue.claim(10)
+    assert (claimed.id, claimed.body) == (first, b"left")
+
+
+def test_what_a_failed_put_could_not_remove_does_not_come_out(
+    spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told that nothing is stored, and its next try is: then the first would be a second."""
+
+    def fail(dying: Spool) -> None:
+        pending = dying.unsynced.put(QUEUE, message("1", b"failed"))
+        monkeypatch.setattr(Tree, "unlink", _refuse)
+        pending.work.close()
+        pending.abandon()
+
+    beside(spool, fail)
+    put(queue, "1", b"again")
+    assert [one.body for one in queue.peek(10)] == [b"again"]
+    assert os.listdir(spool.tree.root / "new") == []
+
+
+def _refuse(self: Tree, path: str) -> bool:
+    raise OSError(5, "Input/output error")
+
+
+def test_a_record_that_cannot_be_made_void_keeps_later_ones_back(
+    spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending = spool.unsynced.put(QUEUE, message("1"))
+    behind = spool.unsynced.put(QUEUE, message("2"))
+    with monkeypatch.context() as patch:
+        patch.setattr(dedup_records.DedupRecords, "void", _no_void)
+        pending.work.close()
+        pending.abandon()
+        with pytest.raises(Unavailable):
+            spool.complete(behind)
+    ids = {put(queue, "1"), put(queue, "2")}
+    assert {one.id for one in queue.peek(10)} == ids
+    assert len(ids) == 2
+
+
+def _no_void(*given: object) -> None:
+    raise OSError(5, "Input/output error")
+
+
+def older_line(spool: Spool) -> None:
+    """Bring the line of the sends back, as a power cut may: that its write was never synced."""
+    path = spool.tree.root / "config" / f".{QUEUE}.sends"
+    last, _, _ = path.read_text().split()
+    with path.open("r+b") as file:
+        send_lines.write_line(file.fileno(), send_lines.Line(int(last)))
+
+
+def test_a_power_cut_that_took_the_line_finds_the_message(
+    tmp_path: Path, spool: Spool, queue: Queue, clock: Clock
+) -> None:
+    first = put(queue, "1")
+    older_line(spool)
+    with Spool(spool.tree.root, sync="none", clock=clock) as after:
+        assert put(after.queue(QUEUE), "1") == first
+
+
+def test_who_claims_behind_a_power_cut_keeps_the_record(
+    spool: Spool, queue: Queue, clock: Clock
+) -> None:
+    """The message goes before anyone has sent again."""
+    first = put(queue, "1")
+    older_line(spool)
+    with Spool(spool.tree.root, sync="none", clock=clock) as after:
+        after.queue(QUEUE).claim()[0].ack()
+        after.reap()
+        assert put(after.queue(QUEUE), "1") == first
+        assert after.queue(QUEUE).counts().total == 0
+
+
+def test_a_claim_syncs_the_line_of_the_sends(spool: Spool, queue: Queue) -> None:
+    put(queue, "1")
+    put(queue, None, group="h")
+    line = os.stat(spool.tree.root / "config" / f".{QUEUE}.sends").st_ino
+    for expected in (True, False):
+        pending = spool.unsynced.claim(QUEUE, 1)
+        synced = {os.fstat(fd).st_ino for fd in pending.work.files}
+        assert (line in synced) is expected
+        spool.complete(pending)
+
+
+def test_torn_records_are_passed_over(spool: Spool, queue: Queue, clock: Clock) -> None:
+    first = put(queue, "1")
+    [name] = windows(spool)
+    with (spool.tree.root / "config" / name).open("ab") as file:
+        file.write(b"\0" * 150)
+    second = put(queue, "2")
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        assert put(other.queue(QUEUE), "1") == first
+        assert put(other.queue(QUEUE), "2") == second
+
+
+def test_a_dead_letter_that_comes_back_is_no_second_put(spool: Spool, queue: Queue) -> None:
+    queue.configure(max_deliveries=1, dead_letter_queue="dead")
+    first = put(queue, "1")
+    queue.claim()[0].bury()
+    spool.queue("dead").redrive()
+    assert put(queue, "1") == first
+    assert [one.id for one in queue.peek(10)] == [first]
+
+
+def test_a_kill_at_any_call_leaves_one_message_for_all_tries(tmp_path: Path) -> None:
+    """Whoever dies, and wherever, a second try of the same finds the first, or is the first."""
+    now = Clock()
+
+    def put_one(spool: Spool) -> None:
+        put(spool.queue(QUEUE), "1", b"one")
+
+    for at in range(100):
+        root = tmp_path / str(at)
+        with Spool(root, sync="none", clock=now) as spool:
+            spool.create_queue(QUEUE, fifo=True)
+        acknowledged = run_and_die(root, put_one, at, now)
+        if acknowledged is None:
+            assert at > 10
+            return
+        with Spool(root, sync="none", clock=now, delivers=at % 2 == 0) as spool:
+            queue = spool.queue(QUEUE)
+            before = [one.id for one in queue.peek(9)]
+            known = put(queue, "1", b"two")
+            assert before in ([], [known])
+            assert before or not acknowledged
+            [claimed] = queue.claim(9)
+            assert claimed.id == known
+            claimed.ack()
+            assert put(queue, "1", b"three") == known
+            assert os.listdir(root / "new") == []
+    raise AssertionError("the verb did not end")
+
+
+def test_who_finishes_what_was_left_may_die_as_well(tmp_path: Path) -> None:
+    now = Clock()
+
+    def put_again(spool: Spool) -> None:
+        put(spool.queue(QUEUE), "1", b"two")
+
+    for at in range(100):
+        root = tmp_path / str(at)
+        with Spool(root, sync="none", clock=now) as spool:
+            spool.create_queue(QUEUE, fifo=True)
+            beside(spool, lambda dying: dying.unsynced.put(QUEUE, message("1", b"one")))
+        if run_and_die(root, put_again, at, now) is None:
+            assert at > 5
+            return
+        with Spool(root, sync="none", clock=now) as spool:
+            queue = spool.queue(QUEUE)
+            [claimed] = queue.claim(9)
+            assert claimed.body == b"one"
+            claimed.ack()
+            spool.reap()
+            assert put(queue, "1", b"three") == claimed.id
+            assert queue.counts().total == 0
+    raise AssertionError("the verb did not end")
+
+
+def test_fsck_knows_what_is_shared(spool: Spool, queue: Queue, clock: Clock) -> None:
+    clock.now = time.time()
+    put(queue, "1")
+    queue.claim()
+    beside(spool, lambda dying: dying.unsynced.put(QUEUE, message("2", b"left")))
+    clock.now += 400
+    [finding] = check(spool.tree, pause=0, clock=clock).findings
+    assert finding.kind.value == "complete-dot-name"
+    check(spool.tree, pause=0, clock=clock, repair=True)
+    assert [one.body for one in queue.peek(9)] == [b"left"]
+    clock.now += 3600
+    (spool.tree.root / "config" / ".gone.dedup-7").touch()
+    found = check(spool.tree, pause=0, clock=clock, repair=True).repaired
+    assert {(one.kind.value, one.path.split("-")[0]) for one in found} == {
+        ("leftover", f"config/.{QUEUE}.dedup"),
+        ("leftover", "config/.gone.dedup"),
+    }
+    assert windows(spool) == []
