@@ -16,7 +16,7 @@ from fsmq.spool.layout.transitions import STEPS, State, Step, Transition
 from fsmq.spool.records.journal import Details, NoJournal
 from fsmq.spool.records.metrics import METRICS
 from fsmq.spool.verbs import dedup
-from fsmq.spool.verbs.claim import deliver_one
+from fsmq.spool.verbs.deliver import deliver_one
 from tests.harness.suite import HOME
 
 ROWS = {name: row for name, row in vars(transitions).items() if isinstance(row, Transition)}
