@@ -269,7 +269,7 @@ class Receiver:
     def _learn(self, queue: str) -> None:
         with as_unavailable(f"cannot count the claims of queue {queue!r}"):
             self._spool.context.gates.learn(queue)
-            if self._spool.context.settings.get(queue).fifo:
+            if self._spool.context.settings.get(queue).in_groups:
                 self._spool.context.groups.learn(queue)
 
     def _load_blocking(self, queue: str) -> None:

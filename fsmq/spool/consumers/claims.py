@@ -93,8 +93,8 @@ def claim_ids(
     work = Work()
     try:
         settings = context.settings_of(queue)
-        if settings.fifo:
-            raise InvalidValue("queue", f"{queue!r} keeps the order of its groups: claim from it")
+        if settings.in_groups:
+            raise InvalidValue("queue", f"{queue!r} is claimed by groups: claim from it")
         wanted = _Wanted(context, window, max_bytes, before_ns)
         with closing(claims_of(context, queue, settings, wanted.ids(), visibility)) as found:
             for claim in islice(filter(None, found), count):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..errors import InvalidValue
-from .uuids import later_uuid7, ticks_of, uuid7
+from .uuids import group_bits, later_uuid7, ticks_of, uuid7
 
 MAX_QUEUE_BYTES = 180
 MAX_OWN_ID_BYTES = 64
@@ -214,6 +214,28 @@ def group_hash(message_id: str) -> str:
         return message_id[19:36]
     match = _our_id.fullmatch(message_id)
     return message_id if match is None else match["uuid"][19:]
+
+
+def with_group(message_id: str, group: str) -> str:
+    """An id of ours that says of which group it is, where groups are claimed in turn.
+
+    Of the random digits five are left, so that two of one moment differ.
+    """
+    at = _uuid_at(message_id)
+    bits = group_bits("", group)
+    return f"{message_id[: at + 19]}{bits[:4]}-{bits[4:11]}{message_id[at + 31 :]}"
+
+
+def fair_group(message_id: str) -> str:
+    """What ids of `with_group` have in common; any other is a group of its own."""
+    at = _uuid_at(message_id)
+    if message_id[at + 18 : at + 19] == "-" == message_id[at + 23] and message_id[at + 14] == "7":
+        return message_id[at + 19 : at + 31]
+    return message_id
+
+
+def _uuid_at(message_id: str) -> int:
+    return 4 if message_id[0] == "p" and message_id[3:4] == "." else 0
 
 
 def renewed(message_id: str) -> str:

@@ -15,6 +15,7 @@ from .compression import METHODS, Method
 from .names import check_queue
 from .stamps import MAX_COUNT
 
+ClaimOrder = Literal["oldest", "fair"]
 DedupScope = Literal["queue", "group"]
 MAX_VISIBILITY_S = 7 * 86_400.0
 MAX_DELAY_S = 366 * 86_400.0
@@ -206,8 +207,9 @@ class QueueSettings:
         default=None,
         metadata=_about(
             Whole(1, 10_000, "messages"),
-            "of a fifo queue: how many messages of one group may be claimed at one time",
-            null="1",
+            "how many messages of one group may be claimed at one time; of a queue with fifo, or"
+            " whose claim_order is fair",
+            null="1 with fifo, else any number",
         ),
     )
     alert_age: float | None = field(
@@ -216,6 +218,13 @@ class QueueSettings:
             Number(0.001, MAX_TTL_S, "seconds"),
             "the age of its oldest waiting message at which the pages call it late",
             null="ten visibility timeouts",
+        ),
+    )
+    claim_order: ClaimOrder = field(
+        default="oldest",
+        metadata=_about(
+            Choice(*get_args(ClaimOrder)),
+            "whether the oldest message is claimed first, or groups are served in turn",
         ),
     )
     dedup_scope: DedupScope = field(
@@ -237,7 +246,12 @@ class QueueSettings:
     def is_open(self) -> bool:
         """Whether nothing but a want of messages keeps a claim from one."""
         is_limited = self.max_in_flight is not None or self.max_rate is not None
-        return self.paused is None and not is_limited and not self.fifo
+        return self.paused is None and not is_limited and not self.in_groups
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether the groups of messages say which is claimed next."""
+        return self.fifo or self.claim_order == "fair"
 
     @property
     def burst(self) -> float:
@@ -297,7 +311,11 @@ class QueueSettings:
 def _check_fifo(result: QueueSettings) -> None:
     if result.fifo and result.index:
         raise InvalidValue("fifo", "a queue with an index cannot be one")
-    for name in ("max_in_flight_per_group", "dedup_scope", "dedup_by_content"):
+    if result.max_in_flight_per_group is not None and not result.in_groups:
+        raise InvalidValue("max_in_flight_per_group", "is for fifo queues and claim_order fair")
+    if result.fifo and result.claim_order != "oldest":
+        raise InvalidValue("claim_order", "a fifo queue serves its groups in turn already")
+    for name in ("dedup_scope", "dedup_by_content"):
         if not result.fifo and getattr(result, name) != getattr(DEFAULTS, name):
             raise InvalidValue(name, "is for queues with fifo")
 

@@ -1,15 +1,15 @@
-"""The messages of one fifo queue, by their groups: which may be claimed next.
+"""The messages of one queue, by their groups: which may be claimed next.
 
-A message may be claimed if none of its group in front of it is hidden; or fewer than may be in
-flight at one time. What is hidden stands in ``delay/``: nothing else says so.
+Of a fifo queue a message may be claimed if none of its group in front of it is hidden; of any, if
+fewer are than may be in flight at one time. What is hidden stands in ``delay/``: nothing else says
+so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 
-from ..layout.names import group_hash
 from ..layout.steps import portions
 
 
@@ -31,10 +31,14 @@ class _Group:
 class GroupView:
     """Names that a listing found and events keep. Whoever uses it holds a lock.
 
+    name_of: the group that an id names. keeps_order: what is hidden holds up what is behind it.
+
     The cost of a step depends on the number of groups and on the depth of one by its logarithm.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name_of: Callable[[str], str], keeps_order: bool) -> None:
+        self._name_of = name_of
+        self._keeps_order = keeps_order
         self._groups: dict[str, _Group] = {}
         self._ready: set[str] = set()
         self._order: list[tuple[int, str, str]] = []  # turn, first message, group
@@ -50,10 +54,10 @@ class GroupView:
         for portion in portions(ready):
             for message_id in portion:
                 self._ready.add(message_id)
-                name = group_hash(message_id)
+                name = self._name_of(message_id)
                 self._group(name, turns).ready.append(message_id)
         for message_id in (*hidden, *behind):
-            self._group(group_hash(message_id), turns).hidden.add(message_id)
+            self._group(self._name_of(message_id), turns).hidden.add(message_id)
         for name, group in self._groups.items():
             heapify(group.ready)
             self._queue(name, group)
@@ -62,7 +66,7 @@ class GroupView:
         """Note that a message is ready; whether it was not."""
         if message_id in self._ready:
             return False
-        name = group_hash(message_id)
+        name = self._name_of(message_id)
         group = self._group(name, {})
         group.hidden.discard(message_id)
         self._ready.add(message_id)
@@ -75,11 +79,11 @@ class GroupView:
     def hide(self, message_id: str) -> None:
         """Note that a message is hidden."""
         self._ready.discard(message_id)
-        self._group(group_hash(message_id), {}).hidden.add(message_id)
+        self._group(self._name_of(message_id), {}).hidden.add(message_id)
 
     def discard(self, message_id: str) -> bool:
         """Note that a message is gone; whether another of its group may be claimed instead."""
-        name = group_hash(message_id)
+        name = self._name_of(message_id)
         group = self._groups.get(name)
         self._ready.discard(message_id)
         if group is None:
@@ -94,7 +98,7 @@ class GroupView:
 
     def is_hidden(self, message_id: str) -> bool:
         """Whether a message is noted as hidden."""
-        group = self._groups.get(group_hash(message_id))
+        group = self._groups.get(self._name_of(message_id))
         return group is not None and message_id in group.hidden
 
     def next(self, most: int, mine: set[str]) -> str | None:
@@ -124,7 +128,7 @@ class GroupView:
 
     def next_with(self, message_id: str, mine: set[str]) -> str | None:
         """The next of the group of a message that was claimed, to be claimed with it."""
-        group = self._groups.get(group_hash(message_id))
+        group = self._groups.get(self._name_of(message_id))
         first = None if group is None else self._first(group)
         if group is None or first is None or not self._may(group, first, 1, mine):
             return None
@@ -134,22 +138,25 @@ class GroupView:
     def served(self, message_id: str) -> None:
         """Note that a message was claimed: its group goes behind the others."""
         self.hide(message_id)
-        name = group_hash(message_id)
+        name = self._name_of(message_id)
         group = self._groups[name]
         group.turn = self._turn + 1
         self._queue(name, group)
 
     def again(self, message_id: str) -> None:
         """Let the group of a message have its turn once more."""
-        name = group_hash(message_id)
+        name = self._name_of(message_id)
         group = self._groups.get(name)
         if group is not None:
             self._queue(name, group)
 
     def _may(self, group: _Group, first: str, most: int, mine: set[str]) -> bool:
+        if len(group.hidden) < most:
+            return True
         in_front = 0
+        counts_all = most > 1 or not self._keeps_order
         for hidden in group.hidden:
-            if hidden not in mine and (most > 1 or hidden < first):
+            if hidden not in mine and (counts_all or hidden < first):
                 in_front += 1
                 if in_front >= most:
                     return False

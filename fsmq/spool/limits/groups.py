@@ -1,4 +1,7 @@
-"""Claims from fifo queues: within a group in order, for all processes of all hosts.
+"""Claims from queues by the groups of their messages, for all processes of all hosts.
+
+In a fifo queue a group is claimed in its order; in one whose claim order is fair, groups are served
+in turn. In both as many of a group are in flight at a time as the queue says.
 
 Who claims holds the lock of a small file of the queue from the look at what is ready and hidden to
 the renames of the claims. What it sees is exact: events of this host report each rename before it
@@ -13,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -21,16 +25,18 @@ from ..durability.locks import Lock, lock
 from ..index import listings
 from ..index.events import Event, Kind
 from ..index.ready import Ready
-from ..layout.names import claims_name, is_id, split_entry
+from ..layout.names import claims_name, fair_group, group_hash, is_id, split_entry
 from ..layout.settings import QueueSettings
 from ..layout.throttle import Throttle
 from ..layout.transitions import CONFIG, DELAY, QUEUES, State
 from ..layout.tree import Tree
 from .gate import Scene
+from .group_modes import Mode, holds, mode_of
 from .group_view import GroupView
 from .in_flight import Unlisted
 
 T = TypeVar("T")
+_ANY = 1 << 40
 _BYTES = 64
 # How long a claim waits for those of other processes: where others wait behind it, and elsewhere.
 _PATIENCE_S, _LONG_S = 0.01, 1.0
@@ -42,7 +48,7 @@ _DISTRUST = Throttle(0.02, least_s=30.0)
 
 
 class Groups:
-    """The fifo queues from which this process claims. Safe in threads."""
+    """The queues from which this process claims by groups. Safe in threads."""
 
     def __init__(self, scene: Scene) -> None:
         self.busy: set[str] = set()  # queues of which a claim has waited in vain
@@ -50,6 +56,7 @@ class Groups:
         self._queues: dict[str, _Queue] = {}
         self._lock = threading.Lock()
         self._watching: Ready | None = None
+        self._hears = 0  # 2: also of times that are set
         self._folder = scene.tree.folder(DELAY)
         # Events tell of what programs of the same kernel do.
         self._kernel = _kernel()
@@ -68,7 +75,7 @@ class Groups:
         make: makes them of ids. whole: a claim takes as many of a group as it can, and the others
         wait until all of these are done. Raises Unlisted, and what ``make`` raises.
         """
-        turn = Turn(self, self._queue(queue), settings, whole)
+        turn = Turn(self, self._queue(queue, settings), settings, whole and settings.fifo)
         with closing(turn), closing(make(turn.ids())) as found:
             for claim in found:
                 if claim is None:
@@ -79,17 +86,18 @@ class Groups:
 
     def learn(self, queue: str) -> None:
         """List a queue, in a thread that may do so. Raises OSError."""
-        one = self._queue(queue)
+        one = self._queue(queue, self._scene.settings.get(queue))
         if one.enter(_LONG_S):
             one.leave()
 
-    def _queue(self, queue: str) -> _Queue:
+    def _queue(self, queue: str, settings: QueueSettings) -> _Queue:
         ready = self._scene.ready
         with self._lock:
             one = self._queues.get(queue)
-            if one is None or one.ready is not ready:
+            mode = mode_of(settings)
+            if one is None or one.ready is not ready or one.mode is not mode:
                 who = self._process if ready.polls else self._kernel or self._process
-                one = self._queues[queue] = _Queue(self._scene, queue, who)
+                one = self._queues[queue] = _Queue(self._scene, queue, who, mode)
         if not ready.polls:
             # Not under our lock: events are handed over under a lock of their own. What they tell
             # of a time before this is no reason to list again.
@@ -97,9 +105,11 @@ class Groups:
                 one.is_new = False
                 ready.refresh()
             ready.follow(queue, one.on_event)
-            if self._watching is not ready:
-                self._watching = ready
-                ready.listen(self._folder, self._on_event, self._on_loss, of=self)
+            needs = 1 + (mode is Mode.LIMITED)
+            if self._watching is not ready or self._hears < needs:
+                self._watching, self._hears = ready, needs
+                changes = needs > 1
+                ready.listen(self._folder, self._on_event, self._on_loss, changes=changes, of=self)
         return one
 
     def _on_event(self, event: Event) -> None:
@@ -114,17 +124,20 @@ class Groups:
 
 
 class _Queue:
-    """One fifo queue as this process sees it.
+    """One queue as this process sees it.
 
     who: what stands in the lock's file after a claim of those whose claims this process hears of.
     """
 
-    def __init__(self, scene: Scene, queue: str, who: str) -> None:
+    def __init__(self, scene: Scene, queue: str, who: str, mode: Mode) -> None:
         self.ready = scene.ready
+        self.mode = mode
         self.queue = queue
         self.is_listed = False
         self.is_new = True
-        self.view = GroupView()
+        is_fifo = mode is Mode.FIFO
+        self._holds = partial(holds, scene, mode, queue)
+        self.view = GroupView(group_hash if is_fifo else fair_group, keeps_order=is_fifo)
         self._scene = scene
         self._tree: Tree = scene.tree
         self._who = who.ljust(_BYTES - 1)[: _BYTES - 1].encode() + b"\n"
@@ -211,9 +224,15 @@ class _Queue:
         names = [n for n in self._tree.names(self._tree.folder(DELAY)) if n.startswith(prefix)]
         parts = [parts for name in names if (parts := split_entry(name)) is not None]
         hidden = {parts[1] for parts in parts if parts[0] == self.queue}
+        away = hidden
+        if self.mode is not Mode.FIFO:
+            hidden = {one for one in hidden if self._holds(one)}
         second = set(self._tree.ready_names(self.queue) or ())
         with self._noting:
-            self.view.load((first & second) - hidden, hidden, second - first)
+            ready, behind = (first & second) - away, second - first
+            if self.mode is not Mode.FIFO:
+                ready, behind = ready | behind - away, set()
+            self.view.load(ready, hidden, behind)
             meanwhile, self._meanwhile = self._meanwhile, None
             for folder, message_id, arrived in meanwhile or ():
                 self._note(folder, message_id, arrived)
@@ -258,8 +277,10 @@ class _Queue:
             self._unsure.discard(message_id)
             if folder == QUEUES:
                 self.view.add(message_id)
-            else:
+            elif self._holds(message_id):
                 self.view.hide(message_id)
+            else:
+                self.view.discard(message_id)
         elif folder == DELAY or not self.view.is_hidden(message_id):
             # It may be on its way to the other folder: its arrival there is an event to come.
             self.view.hide(message_id)
@@ -274,7 +295,7 @@ class _Queue:
             self._unsure.discard(message_id)
             if there is State.READY:
                 self.view.add(message_id)
-            elif there is State.DELAY:
+            elif there is State.DELAY and self._holds(message_id):
                 self.view.hide(message_id)
             else:
                 opens += self.view.discard(message_id)
@@ -294,7 +315,7 @@ class Turn:
     def __init__(self, groups: Groups, queue: _Queue, settings: QueueSettings, whole: bool) -> None:
         self._groups = groups
         self._queue = queue
-        self._most = settings.max_in_flight_per_group or 1
+        self._most = settings.max_in_flight_per_group or (1 if settings.fifo else _ANY)
         self._whole = whole
         self._entered = False
         self._tried: str | None = None

@@ -66,8 +66,8 @@ def claims_of(
 
     Yields None after every few ids that it has tried, for callers that may not run for long.
 
-    Here is asked, for all who claim, whether the queue is paused or at a limit. In a fifo queue
-    the order of the groups chooses, and not ``ids``.
+    Here is asked, for all who claim, whether the queue is paused or at a limit. In a fifo queue, or
+    one whose claim order is fair, the order of the groups chooses, and not ``ids``.
 
     The caller has just seen that the queue is there.
 
@@ -87,7 +87,7 @@ def claims_of(
     def claims(some: Iterator[str]) -> Generator[Claim | None, None, None]:
         return _claims_of(context, queue, settings, some, visibility, is_wanted)
 
-    if settings.fifo:
+    if settings.in_groups:
         return context.groups.claims(
             queue,
             settings,

@@ -23,7 +23,16 @@ from ..layout.message import (
     pack_header,
     unpack,
 )
-from ..layout.names import MAX_PRIORITY, can_carry, check_id, facts, new_id, seal_of, staged_entry
+from ..layout.names import (
+    MAX_PRIORITY,
+    can_carry,
+    check_id,
+    facts,
+    new_id,
+    seal_of,
+    staged_entry,
+    with_group,
+)
 from ..layout.settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 from ..layout.uuids import group_bits, sequenced_uuid7
 
@@ -100,12 +109,8 @@ def draft(
     if len(message.body) > limit:
         raise MessageTooLarge(len(message.body), limit)
     attributes, group, key = message.attributes, message.group, None
-    if group is not None or settings.fifo:
-        group, attributes = _grouped(message, settings)
-    if message.dedup_id is not None or settings.dedup_by_content:
-        dedup_id = _dedup_id(message, settings)
-        attributes = {**attributes, DEDUP: dedup_id}
-        key = key_of(dedup_id, group if settings.dedup_scope == "group" else None)
+    if group is not None or message.dedup_id is not None or settings.fifo:
+        group, attributes, key = _of_group(message, settings)
     header = pack_header(message.content_type, attributes)
     body, packed = message.body, False
     if settings.compression is not None and body and can_carry(own):
@@ -121,12 +126,28 @@ def draft(
         packed=packed,
         due_ms=delay_ms if is_indexed else None,
     )
+    if group is not None and own is None and settings.claim_order == "fair":
+        message_id = with_group(message_id, group)
     if given is not None:
         header = given_lines(given, message_id) + (header or b"\n")
         if len(header) > MAX_HEADER_BYTES:
             raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes with the id")
     seal = seal_of(body, seal_of(header))
     return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group, key)
+
+
+def _of_group(
+    message: NewMessage, settings: QueueSettings
+) -> tuple[str | None, Mapping[str, str], bytes | None]:
+    """The group of a message, its attributes, and its key among deduplication ids. InvalidValue."""
+    group, attributes = message.group, message.attributes
+    if group is not None or settings.fifo:
+        group, attributes = _grouped(message, settings)
+    if message.dedup_id is None and not settings.dedup_by_content:
+        return group, attributes, None
+    dedup_id = _dedup_id(message, settings)
+    key = key_of(dedup_id, group if settings.dedup_scope == "group" else None)
+    return group, {**attributes, DEDUP: dedup_id}, key
 
 
 def _dedup_id(message: NewMessage, settings: QueueSettings) -> str:

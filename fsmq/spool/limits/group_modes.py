@@ -1,0 +1,36 @@
+"""What the groups of a queue are for, and what holds a group up."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ..layout.settings import QueueSettings
+from ..layout.transitions import State
+from .gate import Scene
+
+
+class Mode(Enum):
+    """What the groups of a queue are for."""
+
+    FIFO = "fifo"
+    FAIR = "fair"
+    LIMITED = "fair, with a limit for each group"
+
+
+def mode_of(settings: QueueSettings) -> Mode:
+    """The mode of a queue that is claimed by groups."""
+    if settings.fifo:
+        return Mode.FIFO
+    return Mode.FAIR if settings.max_in_flight_per_group is None else Mode.LIMITED
+
+
+def holds(scene: Scene, mode: Mode, queue: str, message_id: str) -> bool:
+    """Whether a message in ``delay/`` counts: where nothing is about order, only a claim. OSError.
+
+    What waits for its delay, or its backoff, is in nobody's work.
+    """
+    if mode is not Mode.LIMITED:
+        return mode is Mode.FIFO
+    found = scene.tree.stat(scene.tree.path(State.DELAY, queue, message_id))
+    stamp = found and scene.stamps.decode(message_id, found.st_mtime_ns)
+    return bool(stamp and stamp.is_claim)
