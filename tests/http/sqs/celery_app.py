@@ -1,0 +1,51 @@
+"""Tasks of Celery, whose broker is fsmq: each notes that it ran in a file of the test."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from celery import Celery
+
+RETRIED, HELD = 3, 5
+
+app = Celery("tasks", broker=os.environ.get("TASKS_BROKER", "sqs://a:b@127.0.0.1:1//"))
+app.conf.update(
+    broker_transport_options={
+        "region": "us-east-1",
+        "is_secure": False,
+        "wait_time_seconds": 1,
+        "polling_interval": 0,
+        "visibility_timeout": 4,
+    },
+    broker_connection_retry_on_startup=True,
+    task_default_queue="tasks",
+    task_acks_late=True,
+    worker_enable_remote_control=False,
+    worker_prefetch_multiplier=1,
+)
+
+
+def note(*words: object) -> None:
+    with open(os.environ["TASKS_NOTES"], "a") as file:
+        file.write(" ".join(map(str, words)) + "\n")
+
+
+@app.task(bind=True, max_retries=3)
+def step(self: Any, number: int) -> int:
+    """One step of a chain; one fails at first, and one ends only by a kill of its worker."""
+    note("begin", number, os.getpid())
+    if number == RETRIED and self.request.retries == 0:
+        raise self.retry(countdown=0.1)
+    if number == HELD and not os.path.exists(os.environ["TASKS_NOTES"] + ".killed"):
+        time.sleep(600)
+    note("end", number, os.getpid())
+    return number
+
+
+@app.task
+def later(due: float) -> None:
+    """A task with a time before which it must not run."""
+    note("later" if datetime.now(UTC).timestamp() >= due else "early", 0, 0)
