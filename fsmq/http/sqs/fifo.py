@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsmq.spool.layout.names import sequence_of
+from fsmq.spool.layout.settings import QueueSettings
 
 from .errors import SqsError, invalid, missing
 
@@ -23,6 +24,7 @@ VALUES: Mapping[str, tuple[str, str]] = {
     SCOPE: ("queue", "messageGroup"),
     _LIMIT: ("perQueue", "perMessageGroupId"),
 }
+_NOT_HERE = "The request include parameter that is not valid for this queue type."
 # Sequence numbers have 20 digits.
 _FIRST_SEQUENCE = 10**19
 
@@ -55,6 +57,27 @@ def described(kept: Mapping[str, str]) -> dict[str, str]:
     return {FLAG: "true", **{name: kept.get(name, of[0]) for name, of in VALUES.items()}}
 
 
+def settings_of(kept: Mapping[str, str | None]) -> dict[str, Any]:
+    """What attributes are to the queue itself. The scope is what it was at first, as there."""
+    found: dict[str, Any] = {}
+    if CONTENT_BASED in kept:
+        found["dedup_by_content"] = kept[CONTENT_BASED] == "true"
+    return found
+
+
+def first_settings_of(kept: Mapping[str, str | None]) -> dict[str, Any]:
+    """The same for a queue that is being created."""
+    scope = "group" if kept.get(SCOPE) == VALUES[SCOPE][1] else "queue"
+    return {**settings_of(kept), "fifo": True, "dedup_scope": scope}
+
+
+def kept_of(settings: QueueSettings, kept: Mapping[str, str]) -> dict[str, str]:
+    """The attributes of a queue, where another dialect may have set what they stand for."""
+    by_content = VALUES[CONTENT_BASED][settings.dedup_by_content]
+    scope = VALUES[SCOPE][settings.dedup_scope == "group"]
+    return {SCOPE: scope, **kept, CONTENT_BASED: by_content}
+
+
 def group_of(given: Mapping[str, Any], *, in_batch: bool) -> str:
     """The group of a message, which it needs. Raises SqsError."""
     group: str | None = given.get("MessageGroupId")
@@ -64,18 +87,14 @@ def group_of(given: Mapping[str, Any], *, in_batch: bool) -> str:
     raise SqsError("InvalidParameterValueException", error.words) if in_batch else error
 
 
-def dedup_id_of(given: Mapping[str, Any], body: bytes, kept: Mapping[str, str]) -> str:
-    """By what a message is known when it is sent again. Raises SqsError."""
-    dedup_id: str | None = given.get("MessageDeduplicationId")
-    if dedup_id is not None:
-        return dedup_id
-    if kept.get(CONTENT_BASED) != "true":
+def check_dedup(given: Mapping[str, Any], settings: QueueSettings) -> None:
+    """Make sure that a message is known by something when it is sent again. Raises SqsError."""
+    if given.get("MessageDeduplicationId") is None and not settings.dedup_by_content:
         raise SqsError(
             "InvalidParameterValueException",
             "The queue should either have ContentBasedDeduplication enabled or"
             " MessageDeduplicationId provided explicitly",
         )
-    return content_id(body)
 
 
 def content_id(body: bytes) -> str:
@@ -85,10 +104,14 @@ def content_id(body: bytes) -> str:
 
 def check_delay(given: Mapping[str, Any]) -> None:
     """Make sure that a message has no delay of its own. Raises SqsError."""
-    delay = given.get("DelaySeconds")
-    if delay:
-        reason = "The request include parameter that is not valid for this queue type."
-        raise invalid("DelaySeconds", delay, reason)
+    if delay := given.get("DelaySeconds"):
+        raise invalid("DelaySeconds", delay, _NOT_HERE)
+
+
+def check_standard(given: Mapping[str, Any]) -> None:
+    """Make sure that a message has nothing that only FIFO queues know. Raises SqsError."""
+    if (dedup_id := given.get("MessageDeduplicationId")) is not None:
+        raise invalid("MessageDeduplicationId", dedup_id, _NOT_HERE)
 
 
 def sequence_number(message_id: str) -> str:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.message import GROUP, MAX_HEADER_BYTES, is_attribute_name
+from fsmq.spool.layout.message import DEDUP, GROUP, MAX_HEADER_BYTES, is_attribute_name
 
 from .errors import SqsError, invalid
 
@@ -119,7 +119,7 @@ def unpacked(lines: Mapping[str, str]) -> dict[str, Attribute]:
     found = {
         name: Attribute("String", value)
         for name, value in lines.items()
-        if name[:4] != "sqs." and name != GROUP
+        if name[:4] != "sqs." and name not in (GROUP, DEDUP)
     }
     if _OTHERS in lines:
         found.update(_others(lines[_OTHERS]))

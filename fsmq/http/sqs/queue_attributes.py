@@ -101,6 +101,7 @@ def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
                 change.kept[name] = str(number)
         else:
             change.kept[name] = _CHECKS[name](name, value) or None
+    change.settings.update(fifo.settings_of(change.kept))
     if REDRIVE in given:
         redrive = _redrive(given[REDRIVE]) if given[REDRIVE] else None
         change.settings["dead_letter_queue"] = redrive.target if redrive else None
@@ -145,7 +146,7 @@ def described(
     }
     found.update({name: kept[name] for name in _TOLD if name in kept})
     if settings.fifo:
-        found.update(fifo.described(kept))
+        found.update(fifo.described(fifo.kept_of(settings, kept)))
     redrive = redrive_of(settings)
     if not _still_holds(found.get(REDRIVE), settings):
         found.pop(REDRIVE, None)

@@ -65,7 +65,9 @@ class Queues(Actions):
         now = int(time.time())
         member = attributes.changed_member({"created": now, "tags": dict(tags)}, change.kept, now)
         retention = float(attributes.DEFAULT_RETENTION_S)
-        asked = {"fifo": is_fifo, "retention": retention, **change.settings}
+        asked = {"retention": retention, **change.settings}
+        if is_fifo:
+            asked |= fifo.first_settings_of(change.kept)
         try:
             with as_unavailable(f"cannot create queue {queue!r}"):
                 settings = DEFAULTS.changed(_typed(asked))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
-from fsmq.spool.layout.message import GROUP, Message
+from fsmq.spool.layout.message import DEDUP, GROUP, Message
 from fsmq.spool.verbs.receive import claim_in
 
 from ..service.service import Service
@@ -28,7 +28,7 @@ from .queue_attributes import (
     check_number,
     wait_of,
 )
-from .sending import DEDUP, QUEUE, SENDER, TRACE, check_id, uuid_of
+from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
 
 _MOST = 10
 # Nobody has said who sent it.

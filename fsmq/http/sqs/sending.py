@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import UUID7
 from fsmq.spool.layout.settings import QueueSettings
@@ -17,9 +16,9 @@ from .ask import Action, Actions, Ask, Result
 from .batches import entries_of, failure, outcome
 from .errors import SqsError, invalid, missing
 from .message_attributes import Attribute
-from .queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES, MEMBER, kept_in
+from .queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES
 
-QUEUE, SENDER, DEDUP, TRACE = "sqs.queue", "sqs.sender", "sqs.dedup", "sqs.trace"
+QUEUE, SENDER, TRACE = "sqs.queue", "sqs.sender", "sqs.trace"
 _ID = re.compile(r"[!-~]{1,128}")
 _UUID = re.compile(UUID7)
 _TRACE_HEADER = "AWSTraceHeader"
@@ -78,12 +77,8 @@ class Sending(Actions):
 
     def _place(self, queue: str, *, in_batch: bool = False) -> _Place:
         settings = self._spool.settings(queue)
-        kept: Mapping[str, str] = {}
-        if settings.fifo:
-            with as_unavailable(f"cannot read the settings of {queue!r}"):
-                kept = kept_in(self._spool.context.settings.member(queue, MEMBER))
         limit = min(self._service.body_limit(settings), MAX_MESSAGE_BYTES)
-        return _Place(queue, settings, limit, kept, in_batch)
+        return _Place(queue, settings, limit, in_batch)
 
     def _checked(self, ask: Ask, place: _Place, given: Mapping[str, Any]) -> Checked:
         body = _checked_body(given)
@@ -96,7 +91,9 @@ class Sending(Actions):
         if place.settings.fifo:
             place.check_order(given)
             fifo.check_delay(given)
-            delay, dedup_id = None, fifo.dedup_id_of(given, body, place.kept)
+            delay = None
+        else:
+            fifo.check_standard(given)
         attributes = message_attributes.checked(given.get("MessageAttributes", {}))
         system = message_attributes.checked_system(given.get("MessageSystemAttributes", {}))
         size = len(body) + message_attributes.size_of(attributes)
@@ -105,30 +102,29 @@ class Sending(Actions):
             reason = f"Reason: Message must be shorter than {place.limit} bytes."
             words = f"One or more parameters {how}. {reason}"
             raise SqsError("InvalidParameterValueException", words)
-        lines = {QUEUE: place.queue, **_own_lines(ask, dedup_id, system)}
+        lines = {QUEUE: place.queue, **_own_lines(ask, system)}
         if attributes:
             lines |= message_attributes.packed(attributes)
-        message = NewMessage(body, delay, attributes=lines, group=group)
+        message = NewMessage(body, delay, attributes=lines, group=group, dedup_id=dedup_id)
         return Checked(message, size, _digests(body, attributes, system))
 
 
 class _Place(NamedTuple):
     """Where messages are sent to.
 
-    limit: the most bytes of one. kept: the attributes of a FIFO queue. in_batch: they are entries.
+    limit: the most bytes of one. in_batch: they are entries.
     """
 
     queue: str
     settings: QueueSettings
     limit: int
-    kept: Mapping[str, str]
     in_batch: bool
 
     def check_order(self, given: Mapping[str, Any]) -> None:
         """Make sure that a message has what a FIFO queue needs. Raises SqsError."""
         if self.settings.fifo:
             fifo.group_of(given, in_batch=self.in_batch)
-            fifo.dedup_id_of(given, b"", self.kept)
+            fifo.check_dedup(given, self.settings)
 
     def describe(self, message_id: str, answer: Result) -> Result:
         """What the sender of a message is told of it."""
@@ -174,12 +170,10 @@ def _size_of(entry: Mapping[str, Any]) -> int:
     return size
 
 
-def _own_lines(ask: Ask, dedup_id: str | None, system: Mapping[str, Attribute]) -> dict[str, str]:
+def _own_lines(ask: Ask, system: Mapping[str, Attribute]) -> dict[str, str]:
     lines = {}
     if not ask.identity.is_anonymous:
         lines[SENDER] = ask.identity.name
-    if dedup_id is not None:
-        lines[DEDUP] = dedup_id
     trace = system.get(_TRACE_HEADER)
     if trace is not None:
         value = str(trace.value)

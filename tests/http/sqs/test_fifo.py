@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -173,6 +174,56 @@ def test_a_receive_is_asked_again_by_its_attempt(sqs: Any) -> None:
     assert refusal(sqs, "receive_message", QueueUrl=url, ReceiveRequestAttemptId="a b")[0] == (
         "InvalidParameterValue"
     )
+
+
+@pytest.mark.parametrize("protocol", [JSON, QUERY])
+def test_what_is_sent_again_is_stored_once(clients: dict[str, Any], protocol: str) -> None:
+    sqs = clients[protocol]
+    url = create(sqs, ContentBasedDeduplication="true")
+    given = {"QueueUrl": url, "MessageGroupId": "g"}
+    first = sqs.send_message(MessageBody="x", **given)
+    by_name = hashlib.sha256(b"x").hexdigest()
+    for again in (
+        sqs.send_message(MessageBody="x", **given),
+        # What its content is known by is a name as any other; the digests are those of the request.
+        sqs.send_message(MessageBody="y", MessageDeduplicationId=by_name, **given),
+    ):
+        assert again["MessageId"] == first["MessageId"]
+        assert again["SequenceNumber"] == first["SequenceNumber"]
+    assert again["MD5OfMessageBody"] == hashlib.md5(b"y").hexdigest()
+    [message] = receive(sqs, url)
+    assert message["Body"] == "x"
+    assert message["Attributes"]["MessageDeduplicationId"] == by_name
+    delete(sqs, url, message)
+    # Also when it is gone; in a batch beside others; until a purge.
+    entries = [
+        {"Id": "1", "MessageBody": "x", "MessageGroupId": "other"},
+        {"Id": "2", "MessageBody": "z", "MessageGroupId": "other"},
+        {"Id": "3", "MessageBody": "z", "MessageGroupId": "other"},
+    ]
+    told = sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]
+    assert told[0]["MessageId"] == first["MessageId"]
+    assert told[1]["SequenceNumber"] == told[2]["SequenceNumber"] > first["SequenceNumber"]
+    assert bodies(receive(sqs, url)) == ["z"]
+    sqs.purge_queue(QueueUrl=url)
+    anew = sqs.send_message(MessageBody="x", **given)
+    assert anew["SequenceNumber"] > first["SequenceNumber"]
+    assert bodies(receive(sqs, url)) == ["x"]
+
+
+def test_the_scope_of_deduplication_is_that_of_the_creation(sqs: Any) -> None:
+    limits = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+    urls = [create(sqs, **limits), create(sqs)]
+    sqs.set_queue_attributes(QueueUrl=urls[1], Attributes=limits)
+    for url, expected in zip(urls, (2, 1), strict=True):
+        sent = {
+            sqs.send_message(
+                QueueUrl=url, MessageBody="x", MessageGroupId=group, MessageDeduplicationId="d"
+            )["MessageId"]
+            for group in "abab"
+        }
+        assert len(sent) == expected
+        assert len(receive(sqs, url)) == expected
 
 
 def test_attributes_of_fifo_queues(sqs: Any) -> None:

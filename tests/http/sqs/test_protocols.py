@@ -66,6 +66,12 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
         *("InvalidAttributeName", "InvalidAttributeName", 400, "Unknown Attribute FifoQueue."),
     ),
     (
+        *("SendMessage", {**SEND, "MessageDeduplicationId": "d"}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value d for parameter MessageDeduplicationId is invalid. Reason: The request include"
+        " parameter that is not valid for this queue type.",
+    ),
+    (
         *("SetQueueAttributes", {"QueueUrl": "e.fifo", "Attributes": {"FifoQueue": "false"}}),
         *("InvalidAttributeValue", "InvalidAttributeValue", 400),
         "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.",

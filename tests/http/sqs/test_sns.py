@@ -151,7 +151,7 @@ def test_fifo_topics_feed_fifo_queues_in_order(sns: Any, sqs: Any) -> None:
         Subscribed(sns, sqs, arn),
     ]
     numbers = []
-    for body in ("1", "2", "3"):
+    for body in ("1", "2", "3", "2"):  # one of them twice
         told = sns.publish(TopicArn=arn, Message=body, MessageGroupId="g")
         numbers.append(told["SequenceNumber"])
     assert numbers == sorted(set(numbers))

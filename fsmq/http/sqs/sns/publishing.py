@@ -24,7 +24,7 @@ from .. import fifo, message_attributes
 from ..ask import Action, Ask, Result
 from ..errors import SqsError
 from ..message_attributes import Attribute
-from ..sending import DEDUP, QUEUE, SENDER, check_id
+from ..sending import QUEUE, SENDER, check_id
 from .arns import require, subscription_arn, topic_of
 from .faults import SnsError, as_sns, invalid, no_such_topic
 from .topics import CONTENT_BASED, OfTopics, Topic
@@ -160,14 +160,13 @@ def _copy(
     lines = {QUEUE: queue}
     if not ask.identity.is_anonymous:
         lines[SENDER] = ask.identity.name
-    if publication.dedup_id is not None:
-        lines[DEDUP] = publication.dedup_id
     if is_raw:
         body = plain.body
         lines |= plain.attributes
     else:
         body = _envelope(ask, topic, publication, queue).encode()
-    return NewMessage(body, attributes=lines, group=publication.group)
+    group, dedup_id = publication.group, publication.dedup_id
+    return NewMessage(body, attributes=lines, group=group, dedup_id=dedup_id)
 
 
 def _envelope(ask: Ask, topic: Topic, publication: _Publication, queue: str) -> str:
