@@ -88,8 +88,6 @@ def inspect(root: Path, state: dict[str, set[str | None]]) -> dict[str, set[str 
     """Hold the tree against what may stand; what does."""
     with Spool(root) as spool:
         spool.deliver()
-        # An upsert that was cut off may have left the message that it was about to remove.
-        check(root, repair=True, offline=True)
         found = {one: spool.indexed("jobs").find(one) for one in state}
         for one, message in found.items():
             body = None if message is None else message.body.decode()

@@ -26,9 +26,8 @@ class GivenPromise:
     bodies: dict[str, set[bytes | None]] = field(
         default_factory=lambda: {i: {body} for i, body in FIRST_IDS.items()}
     )
-    # Not before so many Unix seconds; and the ids of which two may come out: an upsert's.
+    # Not before so many Unix seconds.
     held: dict[str, float] = field(default_factory=dict)
-    two: set[str] = field(default_factory=set)
     moved: bool | None = False  # whether all of the queue is in the other; None: a part may be
 
 
@@ -82,11 +81,9 @@ class DoesIds:
             for one in ids:
                 p.by_id.bodies.setdefault(one, {None}).add(body)
                 p.by_id.held.pop(one, None)
-                p.by_id.two.add(one)
 
         def end(p: Any) -> None:
             p.by_id.bodies.update({one: {body} for one in ids})
-            p.by_id.two -= set(ids)
 
         self.begin(begin)
         self.spool.indexed(GIVEN).upsert([NewMessage(body, id=one) for one in ids])
@@ -154,14 +151,12 @@ class DoesIds:
         self.end(lambda p: p.by_id.bodies.update({one: {None}}))
 
     def id_postpone(self) -> None:
-        self.begin(lambda p: p.by_id.two.add("ready"))
         done = self.spool.indexed(GIVEN).postpone("ready", HOLD_S)
         deadline = self.clock() + HOLD_S
 
         def end(p: Any) -> None:
             if done:
                 p.by_id.held["ready"] = deadline
-            p.by_id.two.discard("ready")
 
         self.end(end)
 
@@ -236,7 +231,7 @@ class Outcome:
         for one, bodies in self._found.items():
             if not set(bodies or [None]) <= promised.bodies[one]:
                 return f"{bodies} came out of {one}, not {promised.bodies[one]}"
-            if len(bodies) > 1 + (one in promised.two):
+            if len(bodies) > 1:
                 return f"{len(bodies)} messages of {one} came out: {bodies}"
             if bool(self._stands[one]) != bool(bodies):
                 return f"{one} was found in {self._stands[one]}, and {bodies} came out"

@@ -14,6 +14,7 @@ from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import link_name
+from fsmq.spool.layout.uuids import uuid7
 from tests.spool.helpers import Clock
 
 HOLD_S = 60.0
@@ -302,6 +303,56 @@ def test_a_message_that_was_replaced_is_not_handed_out(jobs: Indexed) -> None:
     assert [f.kind.value for f in check(root, offline=True).findings] == ["replaced"]
     assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"new"]
     assert jobs.spool.queue("jobs").counts().total == 1
+
+
+@pytest.mark.parametrize("failed", [1, 2, 3])
+def test_an_upsert_whose_sync_fails_leaves_one_of_the_two(jobs: Indexed, failed: int) -> None:
+    put(jobs, "a", body=b"old")
+    stored = jobs.spool.unsynced.upsert("jobs", [NewMessage(b"new", id="a")])
+    for _ in range(1, failed):
+        told = jobs.spool.complete(stored)
+        assert told.rest is not None
+        stored = told.rest
+    stored.abandon()
+    found = jobs.find("a")
+    assert found is not None
+    # From the third on what it replaces has gone, so that it is shown all the same.
+    assert found.body == (b"new" if failed == 3 else b"old")
+    jobs.spool.deliver()
+    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [found.body]
+    jobs.spool.reap()
+    assert_clean(jobs)
+
+
+def test_whoever_shows_a_message_removes_what_it_replaces_before(jobs: Indexed) -> None:
+    put(jobs, "a", body=b"old")
+    stored = jobs.spool.unsynced.upsert("jobs", [NewMessage(b"new", id="a")])
+    taken = jobs.spool.complete(stored)  # it has the id, and its process is stopped there
+    assert (taken.names, len(links(jobs))) == ([], 2)
+    found = jobs.find("a")
+    assert found is not None
+    assert found.body == b"new"
+    assert links(jobs) == ["a"]
+    jobs.spool.deliver()
+    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"new"]
+    assert taken.rest is not None
+    told = jobs.spool.complete(taken.rest)
+    assert told.rest is not None
+    assert jobs.spool.complete(told.rest).names == [found.id]
+    jobs.spool.reap()
+    assert_clean(jobs)
+
+
+def test_a_second_link_that_a_crash_has_left_is_removed_by_fsck(jobs: Indexed) -> None:
+    [old] = put(jobs, "a")
+    root = jobs.spool.tree.root
+    second = root / "ids" / "jobs" / f".{uuid7()}.old"
+    second.hardlink_to(root / "queues" / "jobs" / old)
+    jobs.spool.context.clock.advance(3600)  # type: ignore[attr-defined]
+    report = check(root, offline=True, repair=True, clock=jobs.spool.context.clock)
+    assert [finding.path for finding in report.repaired] == [f"ids/jobs/{second.name}"]
+    assert links(jobs) == ["a"]
+    assert_clean(jobs)
 
 
 def test_a_copied_tree_is_mended_by_fsck_or_by_claims(tmp_path: Path, jobs: Indexed) -> None:

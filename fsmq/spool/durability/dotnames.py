@@ -16,7 +16,7 @@ from functools import partial
 from ..layout.names import is_scratch, reservation
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
-from .links import link_recovered
+from .links import link_of_replaced, link_recovered
 from .locks import is_reservation, reserve, settle
 from .unfinished import Recovered, is_complete, message_of, own_id, promote
 
@@ -103,8 +103,15 @@ def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) ->
     if own is not None and is_due and is_complete(tree, name, durably=True):
         return _promote(tree, name, *own, is_dead=at_start or age >= TORN_AFTER_S)
     if (own is not None or is_scratch(name)) and age >= TORN_AFTER_S:
-        return Recovered(removed=int(tree.unlink(path)))
+        return Recovered(removed=_unlink(tree, name, own[0] if own is not None else None))
     return Recovered()
+
+
+def _unlink(tree: Tree, staged: str, queue: str | None) -> int:
+    """Unlink a dot-name, and what its writer has noted of the message that it was to replace."""
+    if queue is not None and ".h" in message_of(staged):
+        tree.unlink(link_of_replaced(tree, queue, message_of(staged)))
+    return int(tree.unlink(tree.folder(NEW, staged)))
 
 
 def _promote(tree: Tree, staged: str, queue: str, own: str, *, is_dead: bool) -> Recovered:
@@ -113,7 +120,7 @@ def _promote(tree: Tree, staged: str, queue: str, own: str, *, is_dead: bool) ->
     if not is_linked:
         # Its writer, if it is alive, is about to take the id from the message that has it.
         is_left = is_linked is None or not is_dead
-        return Recovered(removed=0 if is_left else int(tree.unlink(tree.folder(NEW, staged))))
+        return Recovered(removed=0 if is_left else _unlink(tree, staged, queue))
     done = settle(tree, [reservation(queue, own)])
     if done is None or any(done):
         return done or Recovered()

@@ -5,18 +5,22 @@ is removed or replaced only by a process that has locked (flock) the file to whi
 lock is the latch of that message, so nobody claims or releases it meanwhile. A link whose message
 stands nowhere in its queue is stale, and may be replaced. So whatever a crash leaves, an id is
 never lost, and never had by two puts.
+
+Who takes an id from a message gives that a second link first, ``.<uuid>.old`` by the name of the
+new one. Whoever shows the new one, after a crash too, removes that message before, durably.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 
-from ..errors import Unavailable
+from ..errors import Unavailable, is_full
 from ..layout.given_ids import Given, link_path, read_given
-from ..layout.names import seal_of, split_entry, staged_entry
-from ..layout.transitions import IDS, NEW, State
+from ..layout.names import UUID7, seal_of, split_entry, staged_entry
+from ..layout.transitions import DELAY, IDS, NEW, QUEUES, REMOVE, State
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .locks import Lock, lock
@@ -26,6 +30,7 @@ _STATES = (State.NEW, State.READY, State.DELAY, State.READY, State.DELAY)
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.0005
 _CHUNK_BYTES = 1024 * 1024
+_uuid = re.compile(UUID7)
 
 
 def state_of(
@@ -56,7 +61,7 @@ def make_link(tree: Tree, queue: str, given_id: str, path: str, inode: int) -> b
             found = tree.look(at)
         if found is not None and found.st_ino == inode:
             return True
-        held = _hold(tree, at)
+        held = hold(tree, at)
         if held is None:
             continue  # it has just gone
         try:
@@ -76,30 +81,101 @@ def take_link(
     tree: Tree,
     queue: str,
     given_id: str,
+    name: str,
     path: str,
     inode: int,
     is_free: Callable[[Given, os.stat_result], bool] = lambda given, found: True,
 ) -> tuple[str, int] | None:
     """Link a file, whatever had the id; name and inode of the message that it takes it from.
 
-    is_free: told of that message, which is latched; raises Refused if it says no.
+    name: of the new message. is_free: told of the other one, which is latched; raises Refused if it
+    says no.
 
     Raises as `make_link`.
     """
     at = link_path(tree, queue, given_id)
     while not make_link(tree, queue, given_id, path, inode):
-        held = _hold(tree, at)
+        held = hold(tree, at)
         if held is None:
             continue
         try:
             given = read_given(held.fd)
             if given is not None and not is_free(given, os.fstat(held.fd)):
                 raise Refused
+            if given is not None and held.inode != inode and _note(tree, queue, at, name, held):
+                # Another put has been quicker than ours: it is another message than we had noted.
+                tree.sync_folder(tree.folder(IDS, queue))
             _replace(tree, path, at)
             return None if given is None or held.inode == inode else (given.name, held.inode)
         finally:
             held.unlock()
     return None
+
+
+def link_of_replaced(tree: Tree, queue: str, name: str) -> str:
+    """The path of the second link of a message that another one is to replace, by its name."""
+    found = _uuid.search(name)
+    return tree.folder(IDS, f"{queue}/.{'' if found is None else found[0]}.old")
+
+
+def note_replaced(tree: Tree, queue: str, given_id: str, name: str) -> None:
+    """Give the message that has an id its second link, as one that is to be replaced.
+
+    name: of the new message. It is durable with the next sync of the folder. Raises as `make_link`.
+    """
+    at = link_path(tree, queue, given_id)
+    held = hold(tree, at)
+    if held is not None:
+        try:
+            _note(tree, queue, at, name, held)
+        finally:
+            held.unlock()
+
+
+def _note(tree: Tree, queue: str, at: str, name: str, held: Lock) -> bool:
+    """Link what ``at`` leads to, which is locked; False if it was linked already."""
+    path = link_of_replaced(tree, queue, name)
+    found = tree.look(path)
+    if found is not None and found.st_ino == held.inode:
+        return False
+    if found is not None:
+        tree.unlink(path)
+    tree.link(at, path)
+    return True
+
+
+def remove_replaced(tree: Tree, queue: str, name: str, inode: int) -> None:
+    """Remove a message whose id another one has taken, wherever it stands. Raises OSError."""
+    while (state := state_of(tree, queue, name, inode)) is not None:
+        path = tree.path(state, queue, name)
+        try:
+            tree.rename(path, tree.path(State.REMOVE, queue, name), replace=True)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            tree.unlink(path)
+
+
+def finish_replacing(tree: Tree, queue: str, name: str, inode: int) -> None:
+    """Remove, durably, what a complete message replaces that has its id and is not shown yet.
+
+    Who calls holds the lock on that message, which keeps its writer from taking it back. Costs a
+    look where it replaces none. Raises OSError.
+    """
+    path = link_of_replaced(tree, queue, name)
+    try:
+        fd = tree.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        given, other = read_given(fd), os.fstat(fd).st_ino
+    finally:
+        os.close(fd)
+    if given is not None and other != inode:
+        remove_replaced(tree, queue, given.name, other)
+        for folder in (tree.folder(QUEUES, queue), *map(tree.folder, (NEW, DELAY, REMOVE))):
+            tree.sync_folder(folder)
+    tree.unlink(path)
 
 
 def forget_link(tree: Tree, queue: str, given_id: str, inode: int) -> bool:
@@ -108,7 +184,7 @@ def forget_link(tree: Tree, queue: str, given_id: str, inode: int) -> bool:
     found = tree.look(at)
     if found is None or found.st_ino != inode:
         return False
-    held = _hold(tree, at)
+    held = hold(tree, at)
     if held is None:
         return False
     try:
@@ -122,7 +198,7 @@ def show_unfinished(tree: Tree, queue: str, given_id: str) -> bool:
 
     Raises Unavailable, OSError.
     """
-    held = _hold(tree, link_path(tree, queue, given_id))
+    held = hold(tree, link_path(tree, queue, given_id))
     if held is None:
         return False
     try:
@@ -157,6 +233,8 @@ def stands(tree: Tree, queue: str, held: Lock) -> bool:
     if found is not None and found.st_ino == held.inode:
         os.fsync(held.fd)
         tree.sync_folder(tree.folder(NEW))
+        tree.sync_folder(tree.folder(IDS, queue))
+        finish_replacing(tree, queue, given.name, held.inode)
         try:
             tree.rename(tree.folder(NEW, staged), tree.path(State.NEW, queue, given.name))
         except FileExistsError:
@@ -186,6 +264,14 @@ def link_recovered(tree: Tree, staged_path: str, queue: str, name: str) -> bool 
     try:
         is_linked = make_link(tree, queue, given.id, staged_path, inode)
         tree.sync_folder(tree.folder(IDS, queue))
+        if is_linked:
+            held = lock(tree, staged_path, 0)
+            if held is None:
+                return None
+            try:
+                finish_replacing(tree, queue, name, inode)
+            finally:
+                held.unlock()
     except FileNotFoundError:
         return True  # the queue is gone, or has no index
     except Unavailable:
@@ -237,7 +323,7 @@ def _replace(tree: Tree, path: str, at: str) -> None:
         tree.unlink(draft)
 
 
-def _hold(tree: Tree, at: str) -> Lock | None:
+def hold(tree: Tree, at: str) -> Lock | None:
     """Lock the file to which a link leads; None if the link is gone. Raises Unavailable."""
     end = time.monotonic() + _PATIENCE_S
     while True:

@@ -261,7 +261,8 @@ class Checker:
         if message is None or not stat.S_ISREG(found.st_mode):
             self._report.staged += state is State.NEW and name[0] == "."
             return
-        if found.st_nlink > 1 + (message[0] in self._links.queues):
+        # With an index it has its link, and one more while another message is to replace it.
+        if found.st_nlink > 1 + 2 * (message[0] in self._links.queues):
             self.links.add(found.st_ino, f"{place.path}/{name}", *message)
         if state is not State.REMOVE:
             self._seen.add(*message)

@@ -12,6 +12,7 @@ from ..layout.names import UUID7, facts, is_queue
 from ..layout.transitions import (
     IDS,
     INDEX_TRASH,
+    NEW,
     REMOVE,
     REMOVE_DELAY,
     REMOVE_NEW,
@@ -23,7 +24,7 @@ from ..layout.uuids import uuid7
 from .messages import Scene, hidden, stray
 from .report import Fault, Finding, Kind, Severity
 
-_draft = re.compile(rf"\.{UUID7}\.tmp")
+_draft = re.compile(rf"\.{UUID7}\.(tmp|old)")
 
 
 class LinkRules:
@@ -54,6 +55,8 @@ class LinkRules:
         if name[0] == ".":
             if not _draft.fullmatch(name) or not self._scene.is_late(found):
                 return None
+            if name.endswith(".old") and self._is_unfinished(name[1:37]):
+                return None  # who finishes it removes what this leads to
             reason = "is an unfinished link that never took effect"
             finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
             return Fault(finding, lambda: self._tree.unlink(path))
@@ -96,6 +99,11 @@ class LinkRules:
             return state is None or tree.move(_REMOVE[state], queue, name)
 
         return Fault(finding, mend)
+
+    def _is_unfinished(self, uuid: str) -> bool:
+        """Whether a message is written and not shown yet."""
+        names = self._tree.names(self._tree.folder(NEW))
+        return any(name[0] == "." and uuid in name for name in names)
 
     def _leads_somewhere(self, queue: str, given: Given | None, found: os.stat_result) -> bool:
         if given is not None:

@@ -1,8 +1,9 @@
 """Upsert and ensure: put messages by the ids that their producers give, into a queue with an index.
 
 The file is linked to its id before anything is written to it, so that a dot-name with a right
-checksum has had its id. An id that a message has already is taken from it after the sync: there is
-no moment, and no crash, in which the id has neither of the two.
+checksum has had its id. An id that a message has already is taken from it after the sync, and that
+message is removed, durably, before the new one is shown: there is no moment, and no crash, in which
+the id has neither of the two, or both are shown.
 """
 
 from __future__ import annotations
@@ -14,9 +15,20 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..context import Context, Pending
-from ..durability.links import Refused, forget_link, make_link, relink, state_of, take_link
+from ..durability.links import (
+    Refused,
+    forget_link,
+    hold,
+    link_of_replaced,
+    make_link,
+    note_replaced,
+    relink,
+    remove_replaced,
+    state_of,
+    take_link,
+)
 from ..durability.sync import Work
-from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, Unavailable, unavailable
+from ..errors import FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue, Unavailable, unavailable
 from ..layout.given_ids import Given
 from ..layout.message import NewMessage
 from ..layout.names import check_queue
@@ -124,12 +136,13 @@ class _Staging:
         self.work = Work(folders={tree.folder(NEW), tree.folder(IDS, queue)})
         self.is_put: list[bool] = []
         self.instead_of: str | None = None
+        self.must_stay = False
         self._context = context
         self._tree = tree
         self._queue = queue
         self._only_new = only_new
         self._written: list[_Written] = []
-        self._replaced: list[tuple[str, int]] = []  # names and inodes
+        self._replaced: dict[str, tuple[str, int]] = {}  # by given id: names and inodes
 
     def write_all(self, given_ids: list[str], drafts: list[Draft]) -> None:
         last = {given_id: number for number, given_id in enumerate(given_ids)}
@@ -175,6 +188,8 @@ class _Staging:
             tree.unlink(path)
             return False
         self._written.append(_Written(draft, given_id, path, inode, has_id))
+        if not has_id:
+            note_replaced(tree, self._queue, given_id, draft.message_id)
         draft.write(fd)
         if draft.delay_ms is not None:
             deadline_ms = self._context.now_ms() + draft.delay_ms
@@ -189,7 +204,7 @@ class _Staging:
         try:
             for written in self._written:
                 if not written.has_id or self.instead_of is not None:
-                    self._replaced += self._take_id(written)
+                    self._take_id(written)
         except OSError as error:
             self.abandon()
             raise unavailable(error, f"cannot publish to queue {self._queue!r}") from error
@@ -201,16 +216,36 @@ class _Staging:
         return Stored([], Pending(work, self._replace, self.abandon))
 
     def _replace(self) -> Stored:
-        """Show the messages, and remove those whose ids they have taken."""
-        names = self.publish()
+        """Remove the messages whose ids were taken, before the new ones are shown.
+
+        A crash does the same: whoever shows one then finds what it replaces by its second link.
+        """
         tree = self._tree
         work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
         work.folders.add(tree.folder(QUEUES, self._queue))
-        for name, inode in self._replaced:
-            # Without its link a claim that finds it removes it, as long as the new one stands.
+        for name, inode in self._replaced.values():
+            # Without its links a claim that finds it removes it, as long as the new one stands.
             with suppress(OSError):
-                _remove(self._context, self._queue, name, inode)
-        return Stored(names, Pending(work, lambda: Stored(names)))
+                remove_replaced(tree, self._queue, name, inode)
+        return Stored([], Pending(work, self._show_instead, self._show_all_the_same))
+
+    def _show_instead(self) -> Stored:
+        """Show the messages when what they replace has gone: from here on they must stay."""
+        for written in self._written:
+            self._forget_replaced(written)
+        self.must_stay = True
+        return Stored(self.publish())
+
+    def _show_all_the_same(self) -> None:
+        """What they replace has gone, and might be back after a crash: the sync has failed."""
+        with suppress(FsmqError):
+            self._show_instead()
+
+    def _forget_replaced(self, written: _Written) -> None:
+        if not written.has_id:
+            with suppress(OSError):
+                path = link_of_replaced(self._tree, self._queue, written.draft.message_id)
+                self._tree.unlink(path)
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""
@@ -220,7 +255,8 @@ class _Staging:
             if not self._tree.has_queue(self._queue):
                 raise NoSuchQueue(self._queue)
         except OSError as error:
-            self.abandon()
+            if not self.must_stay:  # else the mover shows them
+                self.abandon()
             raise unavailable(error, f"cannot publish to queue {self._queue!r}") from error
         except BaseException:
             self.abandon()
@@ -236,24 +272,35 @@ class _Staging:
                 context.coming.note(self._queue, ready[-1])
         return [message_id for message_id, _ in accepted]
 
-    def _take_id(self, written: _Written) -> list[tuple[str, int]]:
+    def _take_id(self, written: _Written) -> None:
         path = written.path
         if self._tree.stat(path) is None:
             path = self._tree.path(State.NEW, self._queue, written.draft.message_id)
+        # Whoever finds the new message complete shows it, and removes the other one before: not
+        # while it may yet be taken back.
+        held = hold(self._tree, path) if self.instead_of is not None else None
         try:
-            found = take_link(
-                self._tree, self._queue, written.given_id, path, written.inode, self._is_free
-            )
+            found = self._take_link(written, path)
+            if self.instead_of is not None and (
+                # A removal needs no latch: what was removed just now must not come back.
+                found is None or state_of(self._tree, self._queue, *found) is None
+            ):
+                raise NoSuchMessage(self._queue, self.instead_of, "that is delayed")
+            if found is not None:
+                self._replaced[written.given_id] = found
+        finally:
+            if held is not None:
+                held.unlock()
+
+    def _take_link(self, written: _Written, path: str) -> tuple[str, int] | None:
+        name = written.draft.message_id
+        given_id, inode = written.given_id, written.inode
+        try:
+            return take_link(self._tree, self._queue, given_id, name, path, inode, self._is_free)
         except FileNotFoundError:
             raise _was_removed(written) from None
         except Refused:
-            found = None
-        if self.instead_of is not None and (
-            # A removal needs no latch: what was removed just now must not come back.
-            found is None or state_of(self._tree, self._queue, *found) is None
-        ):
-            raise NoSuchMessage(self._queue, self.instead_of, "that is delayed")
-        return [] if found is None else [found]
+            return None
 
     def _is_free(self, given: Given, found: os.stat_result) -> bool:
         """Whether a message may be replaced."""
@@ -281,18 +328,30 @@ class _Staging:
         self.work.close()
         for written in self._written:
             try:
-                if not self._tree.unlink(written.path):
-                    _remove(self._context, self._queue, written.draft.message_id, written.inode)
-                forget_link(self._tree, self._queue, written.given_id, written.inode)
-            except (OSError, Unavailable):
-                continue
-        for name, inode in self._replaced:
-            try:
-                state = state_of(self._tree, self._queue, name, inode)
-                if state is not None:
-                    relink(self._tree, self._tree.path(state, self._queue, name), self._queue)
+                self._abandon(written)
             except (OSError, Unavailable):
                 continue  # fsck finds it
+
+    def _abandon(self, written: _Written) -> None:
+        tree, queue = self._tree, self._queue
+        replaced = self._replaced.get(written.given_id)
+        # Nobody shows it meanwhile, in the place of the one that it has replaced.
+        held = hold(tree, written.path) if replaced is not None else None
+        try:
+            has_gone = replaced is not None and state_of(tree, queue, *replaced) is None
+            if has_gone and tree.has_queue(queue):
+                return  # so this one has to stay
+            if not tree.unlink(written.path):
+                _remove(self._context, queue, written.draft.message_id, written.inode)
+        finally:
+            if held is not None:
+                held.unlock()
+        forget_link(tree, queue, written.given_id, written.inode)
+        self._forget_replaced(written)
+        if replaced is not None:
+            state = state_of(tree, queue, *replaced)
+            if state is not None:
+                relink(tree, tree.path(state, queue, replaced[0]), queue)
 
 
 def _remove(context: Context, queue: str, name: str, inode: int) -> None:
