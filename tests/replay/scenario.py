@@ -23,6 +23,7 @@ from tests.replay.given import GIVEN, ID_VERBS, Outcome, fill_given, fill_new
 from tests.replay.recorder import Mark, Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.verbs import (
+    ABOUT,
     AHEAD_S,
     CLAIMED,
     CONSUMER,
@@ -316,6 +317,8 @@ def _check_topics(spool: Spool, root: Path, promised: Promised) -> None:
         found = spool.subscriptions("quiet")[JOBS]
         if found is None or found.policy != FILTER.policy:
             raise Broken("the filter of a subscription is gone")
+    if promised.topics["quiet/_about.json"] and spool.context.topics.about("quiet") != ABOUT:
+        raise Broken("what was kept of a topic is gone")
 
 
 def _check_batch(spool: Spool, promised: Promised) -> bool:

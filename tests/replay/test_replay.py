@@ -31,6 +31,7 @@ FAMILIES = {
     "create a queue": ("create_queue",),
     "configure": ("configure", "configure_if_seen"),
     "create a topic": ("create_topic",),
+    "describe a topic": ("describe_topic",),
     "delete a topic": ("delete_topic",),
     "subscribe": ("subscribe",),
     "unsubscribe": ("unsubscribe",),

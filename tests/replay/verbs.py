@@ -44,12 +44,14 @@ AHEAD_S = 20_000.0
 JOBS, SIDE = "jobs", "side"
 CONSUMER = "spark"
 FILTER = Filter({"type": ["refund"]})
+ABOUT = {"tags": {"team": "a"}}
 TOPICS: dict[str, bool | None] = {
     "news": True,
     "news/jobs": True,
     "news/side": True,
     "quiet": True,
     "quiet/jobs": False,
+    "quiet/_about.json": False,
     "fresh": False,
 }
 # What stands there before a scenario begins: ready, in flight, new, and hidden by its own delay.
@@ -418,6 +420,11 @@ class Doer(DoesIds, DoesDead):
         self.spool.create_topic("fresh")
         self.end(lambda p: p.topics.update({"fresh": True}))
 
+    def describe_topic(self) -> None:
+        self.begin(lambda p: _undecide(p, "quiet/_about.json"))
+        self.spool.context.topics.describe("quiet", ABOUT)
+        self.end(lambda p: p.topics.update({"quiet/_about.json": True}))
+
     def delete_topic(self) -> None:
         news = ("news", "news/jobs", "news/side")
         self.begin(lambda p: _undecide(p, *news))
@@ -706,6 +713,7 @@ VERBS = (
     "configure",
     "configure_if_seen",
     "create_topic",
+    "describe_topic",
     "delete_topic",
     "subscribe",
     "subscribe_kept",

@@ -11,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from fsmq.http.sqs.sns.wire import ACTIONS
 from tests.harness.suite import Suite
 from tests.http.sqs.clients import JSON, Answer, client
 
@@ -148,3 +149,52 @@ def _form(members: Mapping[str, Any]) -> dict[str, str]:
         name: value.encode("utf-8", "replace").decode()
         for name, value in [*pairs, ("QueueUrl", "fuzz"), ("QueueName", "fuzz")]
     }
+
+
+# What any good request of SNS has; each of these is odd, or missing, in some requests.
+_PUBLISHED: Mapping[str, str] = {
+    "Name": "fuzz",
+    "Protocol": "sqs",
+    "Endpoint": "arn:aws:sqs:us-east-1:000000000000:fuzz",
+    "Message": "x",
+    "AttributeName": "FilterPolicy",
+    "AttributeValue": '{"a": ["b"]}',
+    "Attributes.entry.1.key": "DisplayName",
+    "Attributes.entry.1.value": "x",
+    "Tags.member.1.Key": "a",
+    "Tags.member.1.Value": "b",
+    "TagKeys.member.1": "a",
+    "MessageAttributes.entry.1.Name": "a",
+    "MessageAttributes.entry.1.Value.DataType": "String",
+    "MessageAttributes.entry.1.Value.StringValue": "b",
+    "PublishBatchRequestEntries.member.1.Id": "i",
+    "PublishBatchRequestEntries.member.1.Message": "m",
+}
+_ODD_TEXTS = (
+    *("", " ", "-1", "é🐟", "\x00\x01", "x" * 70_000, "[" * 5000, "../../x", "a.fifo", "1e400"),
+    *('{"a": [{"numeric": [">", 1e400]}]}', '{"$or": [{"a": [1]}, {"b": [{"cidr": "::/0"}]}]}'),
+    *('{"default": 1}', "arn:aws:sns:us-east-1:000000000000:", "json", "MessageBody"),
+)
+
+
+def test_no_request_of_sns_is_answered_with_500(suite: Suite, model: Model) -> None:
+    sns = client(suite.url, service="sns")
+    ask = Kept(suite.url)
+    number = 0
+    for action in ACTIONS:
+        arn = sns.create_topic(Name="fuzz")["TopicArn"]
+        good = {**_PUBLISHED, "TopicArn": arn, "ResourceArn": arn, "Version": "2010-03-31"}
+        told = ask.query("Subscribe", {**good, "Attributes.entry.1.key": "RawMessageDelivery"})
+        assert told.status == 400  # "x" is no flag
+        plain = {name: value for name, value in good.items() if name[:10] != "Attributes"}
+        told = ask.query("Subscribe", plain)
+        good["SubscriptionArn"] = told.body.decode().partition("ionArn>")[2].partition("<")[0]
+        extra = ("Subject", "MessageStructure", "MessageGroupId", "NextToken", "TargetArn")
+        members = ACTIONS[action].members
+        own = {name for name in (*good, *extra) if name.partition(".")[0] in members}
+        for name in (*own, *members):
+            for odd in _ODD_TEXTS:
+                answer = ask.query(action, {**good, name: odd})
+                assert answer.status in (200, 400, 403, 404), (action, name, odd[:300], answer)
+                number += 1
+    assert number > 1000
