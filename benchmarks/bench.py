@@ -38,11 +38,13 @@ class Sizes:
     connections: tuple[int, ...] = (1, 8, 64, 512)
     bodies: tuple[int, ...] = (100, 1024, 64 * 1024, 1024 * 1024)
     depths: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    ordered: int = 200_000  # messages waiting in a thousand groups
     log_messages: int = 5_000
     log_channels: int = 1_000
 
 
 TINY = Sizes(
+    ordered=5_000,
     log_messages=1000,
     log_channels=3,
     group=20,

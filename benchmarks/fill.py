@@ -17,23 +17,23 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 def ready(root: Path, count: int, size: int, queue: str = QUEUE) -> list[str]:
     """Messages in a queue's folder; their ids in order."""
-    return _files(root / "queues" / queue, (new_id() for _ in range(count)), size)
+    return files(root / "queues" / queue, (new_id() for _ in range(count)), size)
 
 
 def new(root: Path, count: int, size: int) -> list[str]:
     """Messages in ``new/``; their names in order."""
-    return _files(root / "new", _entries(count), size)
+    return files(root / "new", _entries(count), size)
 
 
 def removed(root: Path, count: int, size: int) -> list[str]:
     """Messages in ``remove/``; their names."""
-    return _files(root / "remove", _entries(count), size)
+    return files(root / "remove", _entries(count), size)
 
 
 def delayed(root: Path, count: int, size: int, deadline_ms: Callable[[int], int]) -> list[str]:
     """Claimed messages in ``delay/``; the deadline of the n-th is what ``deadline_ms(n)`` says."""
     folder = root / "delay"
-    names = _files(folder, _entries(count), size)
+    names = files(folder, _entries(count), size)
     stamp(folder, names, deadline_ms)
     return names
 
@@ -54,7 +54,8 @@ def _entries(count: int) -> Iterator[str]:
     return (f"{QUEUE}:{new_id()}" for _ in range(count))
 
 
-def _files(folder: Path, names: Iterator[str], size: int) -> list[str]:
+def files(folder: Path, names: Iterator[str], size: int) -> list[str]:
+    """Files of one size in a folder; their names."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     body = os.urandom(size)
     made = []

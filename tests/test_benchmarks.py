@@ -26,6 +26,8 @@ from tests.harness.suite import eventually
 
 LIBRARY_ROWS = (
     "put-many",
+    "fifo-send",
+    "fifo-receive",
     "log-publish",
     "log-consume",
     "log-channels",

@@ -99,17 +99,16 @@ class Groups:
                 who = self._process if ready.polls else self._kernel or self._process
                 one = self._queues[queue] = _Queue(self._scene, queue, who, mode)
         if not ready.polls:
-            # Not under our lock: events are handed over under a lock of their own. What they tell
-            # of a time before this is no reason to list again.
+            # Not under our lock: events are handed over under another. What is older lists nothing.
             if one.is_new:
                 one.is_new = False
                 ready.refresh()
             ready.follow(queue, one.on_event)
-            needs = 1 + (mode is Mode.LIMITED)
+            needs = 2 if mode is Mode.LIMITED else 1
             if self._watching is not ready or self._hears < needs:
                 self._watching, self._hears = ready, needs
-                changes = needs > 1
-                ready.listen(self._folder, self._on_event, self._on_loss, changes=changes, of=self)
+                hear = self._on_event, self._on_loss
+                ready.listen(self._folder, *hear, changes=needs > 1, of=self)
         return one
 
     def _on_event(self, event: Event) -> None:
@@ -302,7 +301,9 @@ class _Queue:
         return opens
 
     def _where(self, message_id: str) -> State | None:
-        # A release can come between two looks, and no claim: so it is seen by one of the three.
+        if self._tree.look(self._tree.path(State.REMOVE, self.queue, message_id)) is not None:
+            return None
+        # Most were acknowledged. A release comes between two looks, and no claim: one sees it.
         for state in (State.READY, State.DELAY, State.READY):
             if self._tree.look(self._tree.path(state, self.queue, message_id)) is not None:
                 return state
