@@ -176,7 +176,21 @@ class CrashingMachine(SpoolMachine):
             for one in left:
                 self.show(one)
 
-        self.die(lambda spool: spool.deliver(), at, [shown])
+        def shown_and(half: Callable[[], None]) -> None:
+            shown()
+            half()
+
+        # It buries, too, one after the other; the next mover buries what this one has not begun.
+        halves = [
+            half
+            for name, model in self.queues.items()
+            for message_id in model.ids(DELAY)
+            if model.is_used_up(fact := model.messages[message_id])
+            if (fact.deadline or 0.0) <= self.clock()
+            for half in self.halves(name, message_id)
+        ]
+        outcomes = [shown, *(partial(shown_and, half) for half in halves)]
+        self.die(lambda spool: spool.deliver(), at, outcomes)
 
     @rule(name=SpoolMachine.existing, at=st.integers(0, 12))
     def die_at_a_purge(self, name: str, at: int) -> None:
@@ -295,6 +309,15 @@ class CrashingMachine(SpoolMachine):
             else:
                 self.models.end(name, message_id)
 
+        def dead_letters_made() -> None:
+            self.queues.setdefault(DEAD, Model())
+
+        halves = [*self.halves(name, message_id), dead_letters_made] if is_buried else []
+        self.die(lambda spool: Queue(spool, name).release(message_id), at, [released, *halves])
+
+    def halves(self, name: str, message_id: str) -> list[Callable[[], None]]:
+        """What a burial may come to that does not come to its end."""
+
         def half_buried() -> None:
             """The count has been set to 0, and the message has not gone yet."""
             self.queues.setdefault(DEAD, Model())
@@ -307,11 +330,7 @@ class CrashingMachine(SpoolMachine):
             half_buried()
             self.model(name).messages[message_id].buried_from = name
 
-        def dead_letters_made() -> None:
-            self.queues.setdefault(DEAD, Model())
-
-        halves = [half_buried, noted, dead_letters_made] if is_buried else []
-        self.die(lambda spool: Queue(spool, name).release(message_id), at, [released, *halves])
+        return [half_buried, noted]
 
     @rule(name=SpoolMachine.existing, at=st.integers(0, 7), which=SpoolMachine.which)
     def die_at_a_removal(self, name: str, at: int, which: int) -> None:
@@ -415,14 +434,19 @@ def test_what_a_shell_brings_stands_beside_what_a_dead_writer_has_left() -> None
         machine.teardown()
 
 
-def test_a_burial_that_ends_at_any_of_its_calls_agrees_with_the_model() -> None:
+@pytest.mark.parametrize("by_mover", [False, True], ids=["release", "mover"])
+def test_a_burial_that_ends_at_any_of_its_calls_agrees_with_the_model(by_mover: bool) -> None:
     """The one below comes to each of them now and then."""
     for at in count():
         machine = CrashingMachine()
         try:
             machine.open(False, 1)
             before = CrashingMachine.crashes
-            machine.die_at_a_release("a", at, 0)
+            if by_mover:
+                machine.time_passes(round(VISIBILITY_S) + 1)
+                machine.die_at_a_delivery(at)
+            else:
+                machine.die_at_a_release("a", at, 0)
             is_over = CrashingMachine.crashes == before
             machine.fsck_finds_nothing()
         finally:
