@@ -19,6 +19,8 @@ import pytest
 
 from fsmq.client.aio import AsyncClient
 from fsmq.client.client import Client
+from fsmq.client.queue import ClientQueue
+from fsmq.spool import FsmqError
 from fsmq.spool.claimed import Claimed
 from tests.harness.suite import Suite
 from tests.http.helpers import Wire
@@ -223,3 +225,112 @@ def test_a_dedup_id_stores_once_whoever_puts_and_however(hosts: list[Suite]) -> 
         clients[0].create_queue("jobs-of-all")
         answer = wires[0].ask("POST", "/jobs-of-all/messages?dedup_id=1", body=b"x")
         assert (answer.status, answer.json["field"]) == (400, "dedup_id")
+
+
+class Kills:
+    """Senders that try each message until it is answered, while servers are killed under them."""
+
+    def __init__(self, each: int, senders: int, groups: str, anywhere: str) -> None:
+        self.each, self.groups, self.anywhere = each, groups, anywhere
+        self.sent: dict[str, set[str]] = defaultdict(set)  # ids by what was sent
+        self.claimed: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
+        self.left = {
+            f"{group} {sender} {number}"
+            for group in groups
+            for sender in range(senders)
+            for number in range(each)
+        }
+        self.all = set(self.left)
+        self.progress = threading.Condition()
+
+    def send(self, suite: Suite, sender: int) -> None:
+        with Client(suite.url) as client:
+            queue = client.queue("killed")
+            for number in range(self.each):
+                for group in self.groups:
+                    text = f"{group} {sender} {number}"
+                    for _ in range(2):  # the second finds what the first has stored
+                        self._until_answered(queue, text, group)
+
+    def _until_answered(self, queue: ClientQueue, text: str, group: str) -> None:
+        while True:
+            try:
+                message_id = queue.put(text, group=group, dedup_id=text)
+            except (FsmqError, OSError):
+                continue
+            with self.progress:
+                self.sent[text].add(message_id)
+            return
+
+    def work(self, suite: Suite) -> None:
+        with Client(suite.url) as client:
+            queue = client.queue("killed")
+            while self.left:
+                try:
+                    for message in queue.claim(3, visibility=4.0, wait=1.0):
+                        self._take(message)
+                except (FsmqError, OSError):
+                    continue
+
+    def _take(self, message: Claimed) -> None:
+        text, since = message.body.decode(), time.monotonic()
+        assert message.sequence is not None
+        with self.progress:
+            self.claimed[text[0]].append((since, message.sequence, text))
+        if not self._is_acked(message):
+            return
+        with self.progress:
+            self.left.discard(text)
+            self.progress.notify_all()
+
+    def _is_acked(self, message: Claimed) -> bool:
+        """Whether an acknowledgement was carried out, answered or not."""
+        try:
+            message.ack()
+            return True
+        except (FsmqError, OSError):
+            pass
+        while True:
+            try:
+                with Client(self.anywhere) as client:
+                    return client.queue("killed").find(message.id) is None
+            except (FsmqError, OSError):
+                continue
+
+    def wait(self, left: int) -> None:
+        """Wait until only so many are left."""
+        with self.progress:
+            assert self.progress.wait_for(lambda: len(self.left) <= left, 200), sorted(self.left)
+
+
+def test_kills_lose_nothing_and_store_nothing_twice(hosts: list[Suite]) -> None:
+    """Each process is killed once, in the middle of its puts and claims."""
+    with Client(hosts[0].url) as client:
+        client.create_queue("killed", fifo=True)
+    story = Kills(6, 2 * len(hosts), "abcd", hosts[0].url)
+    threads = [
+        *(threading.Thread(target=story.send, args=(hosts[n % 3], n)) for n in range(6)),
+        *(threading.Thread(target=story.work, args=(hosts[n % 3],)) for n in range(3)),
+    ]
+    for thread in threads:
+        thread.start()
+    total = len(story.all)
+    for number, suite in enumerate(hosts, 1):
+        story.wait(total - number * total // 5)
+        suite.kill("mq")
+        suite.restart("mq")
+    story.wait(0)
+    for thread in threads:
+        thread.join()
+    assert story.sent.keys() == story.all
+    assert {text: len(ids) for text, ids in story.sent.items() if len(ids) > 1} == {}
+    for group, claimed in story.claimed.items():
+        places = [sequence for _, sequence, _ in sorted(claimed)]
+        assert places == sorted(places)
+        of_text = {text: sequence for _, sequence, text in claimed}
+        assert len(of_text) == len(set(places)) == total // len(story.claimed)
+        for sender in range(6):
+            order = [of_text[f"{group} {sender} {number}"] for number in range(6)]
+            assert order == sorted(order)
+    with Client(hosts[0].url) as client:
+        assert client.queue("killed").counts().total == 0

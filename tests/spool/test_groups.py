@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsmq import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool.fsck import check
 from fsmq.spool.layout.uuids import group_bits
 
 QUEUE = "orders"
@@ -246,3 +247,26 @@ def test_purge_and_deletion_end_what_a_group_waits_for(spool: Spool, queue: Queu
     put(queue, "a4")
     assert bodies(list(queue.claim(10))) == ["a4"]
     assert not [name for name in os.listdir(spool.tree.root / "config") if "limits" in name]
+
+
+def test_a_move_into_a_fifo_queue_is_refused_but_for_its_dead_letters(
+    spool: Spool, queue: Queue
+) -> None:
+    """What is moved keeps its name, and the place that another queue has given."""
+    others = spool.queue("others", create=True)
+    others.put("x", group="a")
+    for move in (others.move_to, lambda target: spool.begin_move("others", target)):
+        with pytest.raises(InvalidValue, match="fifo"):
+            move(QUEUE)
+    queue.configure(dead_letter_queue="dead", max_deliveries=9)
+    put(queue, "a1", "a2")
+    queue.claim()[0].bury()
+    assert spool.queue("dead").move_to(QUEUE).moved == 1
+    assert bodies(list(queue.claim(9))) == ["a1"]
+
+
+def test_fsck_names_what_has_no_place(spool: Spool, queue: Queue) -> None:
+    put(queue, "a1")
+    (spool.tree.root / "queues" / QUEUE / "by-hand").write_bytes(b"x")
+    [finding] = check(spool.tree, pause=0).findings
+    assert finding.kind.value == "no-place"

@@ -11,6 +11,7 @@ import stat
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 
 from ..durability.dotnames import LATE_AFTER_S, recover_one
@@ -99,6 +100,8 @@ class MessageRules:
         self._scene = scene
         self._tree = scene.tree
         self._user = os.geteuid()
+        store = SettingsStore(self._tree)
+        self._is_fifo = cache(lambda queue: store.get(queue).fifo)
 
     def new(self, name: str, found: os.stat_result) -> Fault | None:
         """An entry of ``new/``."""
@@ -137,7 +140,13 @@ class MessageRules:
         if length > MAX_FILE_NAME_BYTES:
             reason = f"cannot be claimed: with its queue its name has {length} bytes; rename it"
             return Fault(Finding(Kind.UNCLAIMABLE, Severity.ERROR, path, reason))
-        return self._message(path, name, found)
+        return self._message(path, name, found) or self._out_of_order(path, queue, name)
+
+    def _out_of_order(self, path: str, queue: str, name: str) -> Fault | None:
+        if facts(name).created_ms is not None or not self._is_fifo(queue):
+            return None
+        reason = f"has no place in the order of the fifo queue {queue!r}: put it there instead"
+        return Fault(Finding(Kind.NO_PLACE, Severity.WARNING, path, reason), group=queue)
 
     def _no_entry(self, path: str, found: os.stat_result) -> Fault:
         if stat.S_ISREG(found.st_mode):

@@ -51,6 +51,7 @@ class Kind(Enum):
     BAD_SEGMENT = "bad-segment"
     BAD_RECORD = "bad-record"
     BAD_SCHEDULE = "bad-schedule"
+    NO_PLACE = "no-place"
     SCHEDULE_WITHOUT_QUEUE = "schedule-without-queue"
 
 

@@ -21,6 +21,7 @@ from ..layout.throttle import check_rate
 from ..layout.transitions import MOVES
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
+from ..verbs.move import check_order
 
 Status = Literal["in_progress", "complete", "error", "stopped"]
 _ref = re.compile(UUID7)
@@ -114,6 +115,7 @@ def begin(context: Context, source: str, target: str, what: What) -> Move:
     if move.ids is not None and (what.dedup or what.count is not None):
         raise InvalidValue("ids", "go with neither dedup nor count")
     with as_unavailable(f"cannot begin a move from {source!r}"):
+        check_order(context, source, target)
         save(context.tree, move)
     return move
 

@@ -75,6 +75,7 @@ def move_messages(
         for queue in (source, target):
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
+        check_order(context, source, target)
         is_indexed = has_index(context, source, target)
         found = _to_move(context, source, only, in_flight, delayed)
         for part in portions(found, limit.part(PART) if is_indexed else 1):
@@ -104,6 +105,18 @@ def _check(source: str, target: str) -> None:
     check_queue(target, "target")
     if source == target:
         raise InvalidValue("target", "is the same queue as the source")
+
+
+def check_order(context: Context, source: str, target: str) -> None:
+    """Make sure that a move keeps the order of a fifo queue. Raises InvalidValue, OSError.
+
+    A moved message keeps its name, and with it a place that only its own queue has given. So only
+    dead letters come back.
+    """
+    settings = context.settings.get(target)
+    if settings.fifo and settings.dead_letter_queue != source:
+        reason = f"{target!r} is a fifo queue, whose order only puts make: put the messages there"
+        raise InvalidValue("target", f"{reason} (its own dead letters may be moved back)")
 
 
 def move_one(context: Context, how: Transition, source: str, message_id: str, target: str) -> bool:
