@@ -232,9 +232,13 @@ def record(properties: Mapping[str, Schema], **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), **more}
 
 
-def json_object(description: str, properties: Mapping[str, Schema]) -> Answer:
+def json_object(
+    description: str,
+    properties: Mapping[str, Schema],
+    headers: Mapping[str, Header] | None = None,
+) -> Answer:
     """An answer with an object that has all of these properties."""
-    return Answer(description, {JSON: record(properties)})
+    return Answer(description, {JSON: record(properties)}, headers or {})
 
 
 def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:

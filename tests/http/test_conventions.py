@@ -335,6 +335,37 @@ async def test_settings_are_changed_if_they_are_as_seen(
     assert missing.status == 404
 
 
+@pytest.mark.parametrize("what", ["log", "channel", "schedule"])
+async def test_so_are_those_of_others(client: aiohttp.ClientSession, queue: str, what: str) -> None:
+    log = f"/_logs/{queue}"
+    path, body, change = {
+        "log": (log, {}, {"dedupe_window": 77}),
+        "channel": (f"{log}/channels/c", {}, {"paused": True}),
+        "schedule": (
+            f"/_schedules/{queue[:90]}",
+            {"cron": "@yearly", "queue": queue},
+            {"paused": True},
+        ),
+    }[what]
+    await ask(client, "PUT", log, json={})
+    assert (await ask(client, "PUT", path, json=body)).status in (200, 201)
+    first = (await ask(client, "GET", path)).headers["ETag"]
+    headers = {"If-Match": first}
+    answers = await asyncio.gather(
+        *(ask(client, "PATCH", path, json=change, headers=headers) for _ in range(4))
+    )
+    assert sorted(answer.status for answer in answers) == [200] + [412] * 3
+    [done] = [answer for answer in answers if answer.status == 200]
+    second = (await ask(client, "GET", path)).headers["ETag"]
+    assert first != second == done.headers["ETag"]
+    assert (await ask(client, "PATCH", path, json=change, headers={"If-Match": "*"})).status == 200
+    assert (await ask(client, "PATCH", path, json=change)).headers["ETag"] == second
+    missing = await ask(client, "PATCH", f"{path}-none", json=change, headers=headers)
+    assert missing.status == 404
+    for one in dict.fromkeys((path, log)):
+        await ask(client, "DELETE", one)
+
+
 async def test_of_many_who_have_seen_the_same_one_changes_it(
     client: aiohttp.ClientSession, queue: str
 ) -> None:

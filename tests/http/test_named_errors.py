@@ -43,6 +43,7 @@ LATE = [
     *("done_one", "done", "seek", "delete_channel", "delete_log", "create_channel", "create_log"),
 ]
 OTHERS = ("EmoDB", "Dynamiq")
+CONDITIONAL = [f"configure_{what}" for what in ("queue", "log", "channel", "schedule")]
 VOID, NOT_IN_FLIGHT = b'{"offsets": [0], "generation": 9}', b'{"offsets": [7]}'
 EVERYTHING = ("*", "topics/*", "logs/*", "logs/*/*")
 # What comes before a handler, or for a reason that has nothing to do with the operation.
@@ -155,7 +156,12 @@ class Asked:
             await self.ask(one, one.target(queue="other"), rest=ended)
         if one.id in ("done_one", "change_of_channel"):
             await self.ask(one, one.target("generation=9"))
-        if one.id == "configure_queue":
+        if one.id in (
+            "configure_queue",
+            "configure_log",
+            "configure_channel",
+            "configure_schedule",
+        ):
             await self.ask(one, rest=('If-Match: "x"\r\nContent-Length: 2\r\n', b"{}", b""))
         if one.id == "post":
             head = "Idempotency-Key: m\r\nContent-Length: 2\r\n"

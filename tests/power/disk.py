@@ -79,7 +79,19 @@ class Disk:
         run(*_MAKE[self.kind], self._image)
 
     def mount(self) -> None:
-        run("mount", "-o", _OPTIONS[self.kind], self._image, self.place)
+        """Mount it, for use: a program that begins in a namespace of its own may have a copy of the
+        mount for a moment, and with it what a cut has stopped."""
+
+        def is_usable() -> bool:
+            run("mount", "-o", _OPTIONS[self.kind], self._image, self.place)
+            try:
+                os.listdir(self.place)
+            except OSError:
+                self.unmount()
+                return False
+            return True
+
+        eventually(is_usable, PATIENCE_S)
 
     def unmount(self) -> None:
         """Unmount; all processes on it must have ended (their last files close a moment later)."""

@@ -45,7 +45,7 @@ from ..describe import (
 )
 from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded
-from ..problems import SlowBody, UnreadableBody
+from ..problems import PreconditionFailed, SlowBody, UnreadableBody
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.router import Router
@@ -70,6 +70,7 @@ from .log_forms import (
     headers_of_claimed,
     offset_of,
 )
+from .preconditions import ETAG, IF_MATCH, changed_if, lock_of_log, with_etag
 from .queues import changes_in, require_dead_letters
 
 SETTINGS = Component("ChannelSettings", record(SETTINGS_OF_CHANNEL))
@@ -128,6 +129,7 @@ class Channels(Handlers):
                     "generation": integer(1),
                     "settings": SETTINGS,
                 },
+                ETAG,
             ),
             **guarded(*_MISSING, Unavailable),
         },
@@ -138,7 +140,8 @@ class Channels(Handlers):
         call.read()
         state = await self._service.logs.state(of)
         told = {"log": of[0], "channel": of[1], **state._asdict()}
-        return json_answer(200, {**told, "settings": state.settings.as_dict()})
+        settings = state.settings.as_dict()
+        return with_etag(json_answer(200, {**told, "settings": settings}), settings)
 
     CREATE = Operation(
         id="create_channel",
@@ -168,11 +171,11 @@ class Channels(Handlers):
         tag="Logs",
         summary="Change settings of a channel",
         description="All changes are made, or none. `null` restores a default that is null.",
-        parameters=(LOG, CHANNEL),
+        parameters=(LOG, CHANNEL, IF_MATCH),
         body=Body(f"the {_SETTINGS_BODY}", {JSON: CHANGE}, required=True),
         answers={
-            200: json_object("All settings", {**_NAMES, "settings": SETTINGS}),
-            **guarded(*_MISSING, *OF_BODIES, Unavailable),
+            200: json_object("All settings", {**_NAMES, "settings": SETTINGS}, ETAG),
+            **guarded(*_MISSING, PreconditionFailed, *OF_BODIES, Unavailable),
         },
     )
 
@@ -181,10 +184,20 @@ class Channels(Handlers):
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = _changes_in(call, body)
-        logs = self._service.logs
-        settings = await logs.change(of, lambda one: one.configure(**changes), MAX_CLAIMS)
-        answer = {"log": of[0], "channel": of[1], "settings": settings.as_dict()}
-        return json_answer(200, answer)
+        context = self._spool.context
+
+        def change(channel: Channel) -> dict[str, Any]:
+            return changed_if(
+                call,
+                context,
+                lock_of_log(of[0]),
+                lambda: channel.state().settings.as_dict(),
+                lambda: channel.configure(**changes).as_dict(),
+            )
+
+        settings = await self._service.logs.change(of, change, MAX_CLAIMS)
+        answer = json_answer(200, {"log": of[0], "channel": of[1], "settings": settings})
+        return with_etag(answer, settings)
 
     DELETE = Operation(
         id="delete_channel",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
@@ -40,6 +41,7 @@ from ..describe import (
 )
 from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded, keyed
+from ..problems import PreconditionFailed
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.headers import kept_headers
@@ -59,6 +61,7 @@ from .log_forms import (
     encode,
     headers_of,
 )
+from .preconditions import ETAG, IF_MATCH, changed_if, lock_of_log, with_etag
 from .queues import changes_in
 
 SETTINGS = Component("LogSettings", record(SETTINGS_OF_LOG))
@@ -118,6 +121,7 @@ class Logs(Handlers):
                     "channels": array(QUEUE_NAME),
                     "settings": SETTINGS,
                 },
+                ETAG,
             ),
             **guarded(NoSuchLog, Unavailable),
         },
@@ -131,7 +135,8 @@ class Logs(Handlers):
         for name in ("oldest_at", "newest_at"):
             moment = getattr(stats, name)
             told[name] = None if moment is None else exact_moment(moment)
-        return json_answer(200, {**told, "settings": stats.settings.as_dict()})
+        settings = stats.settings.as_dict()
+        return with_etag(json_answer(200, {**told, "settings": settings}), settings)
 
     CREATE = Operation(
         id="create_log",
@@ -160,11 +165,11 @@ class Logs(Handlers):
         tag="Logs",
         summary="Change settings of a log",
         description="All changes are made, or none. `null` restores a default that is null.",
-        parameters=(LOG,),
+        parameters=(LOG, IF_MATCH),
         body=Body(f"the {_SETTINGS_BODY}", {JSON: CHANGE}, required=True),
         answers={
-            200: json_object("All settings", {"log": QUEUE_NAME, "settings": SETTINGS}),
-            **guarded(NoSuchLog, *OF_BODIES, Unavailable),
+            200: json_object("All settings", {"log": QUEUE_NAME, "settings": SETTINGS}, ETAG),
+            **guarded(NoSuchLog, PreconditionFailed, *OF_BODIES, Unavailable),
         },
     )
 
@@ -173,8 +178,18 @@ class Logs(Handlers):
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = changes_in(body)
-        settings = await self._service.logs.run(self._spool.open_logs.configure, log, changes)
-        return json_answer(200, {"log": log, "settings": settings.as_dict()})
+        settings = await self._service.logs.run(self._change, call, log, changes)
+        return with_etag(json_answer(200, {"log": log, "settings": settings}), settings)
+
+    def _change(self, call: Call, log: str, changes: dict[str, Any]) -> dict[str, Any]:
+        spool = self._spool
+        return changed_if(
+            call,
+            spool.context,
+            lock_of_log(log),
+            lambda: spool.log(log).stats().settings.as_dict(),
+            lambda: spool.open_logs.configure(log, changes).as_dict(),
+        )
 
     DELETE = Operation(
         id="delete_log",

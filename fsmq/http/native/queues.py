@@ -15,7 +15,6 @@ from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.layout import settings
 from fsmq.spool.layout.names import check_queue, split_shard
 from fsmq.spool.layout.settings import DEFAULTS, Setting
-from fsmq.spool.verbs.settled import settings_held
 from fsmq.spool.views.counts import Counts
 
 from ..answers import json_answer, made
@@ -47,7 +46,7 @@ from ..problems import PreconditionFailed, SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import STATE
-from .preconditions import ETAG, IF_MATCH, check, etag, is_conditional
+from .preconditions import ETAG, IF_MATCH, changed_if, etag
 
 
 def setting_schema(setting: Setting, default: object) -> Schema:
@@ -232,20 +231,20 @@ class Queues(Handlers):
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = changes_in(body)
         require_dead_letters(call, changes)
-        change = self._change_if if is_conditional(call) else self._change
-        settings = await self._service.in_thread(change, call, queue, changes)
+        settings = await self._service.in_thread(self._change, call, queue, changes)
         answer = json_answer(200, {"queue": queue, "settings": settings})
         answer.headers[hdrs.ETAG] = etag(settings)
         return answer
 
     def _change(self, call: Call, queue: str, changes: dict[str, Any]) -> dict[str, Any]:
-        return self._spool.configure(queue, changes).as_dict()
-
-    def _change_if(self, call: Call, queue: str, changes: dict[str, Any]) -> dict[str, Any]:
-        self._spool.settings(queue)  # what is not there needs no lock
-        with settings_held(self._spool.context, queue):
-            check(call, self._spool.settings(queue).as_dict())
-            return self._change(call, queue, changes)
+        spool = self._spool
+        return changed_if(
+            call,
+            spool.context,
+            queue,
+            lambda: spool.settings(queue).as_dict(),
+            lambda: spool.configure(queue, changes).as_dict(),
+        )
 
     DELETE = Operation(
         id="delete_queue",

@@ -54,9 +54,11 @@ from ..dialect import Handlers
 from ..guard.access import Identity
 from ..guard.access import schedule as named
 from ..problem_answers import OF_BODIES, guarded, keyed
+from ..problems import PreconditionFailed
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import MOMENT
+from .preconditions import ETAG, IF_MATCH, changed_if, with_etag
 from .queues import changes_in
 
 _NAME = {**QUEUE_NAME, "maxLength": MAX_NAME_BYTES}
@@ -150,7 +152,7 @@ class Schedules(Handlers):
         summary="A schedule as it stands",
         parameters=(_SCHEDULE,),
         answers={
-            200: Answer("The schedule", {JSON: _STATE}),
+            200: Answer("The schedule", {JSON: _STATE}, ETAG),
             **guarded(NoSuchSchedule, Unavailable),
         },
     )
@@ -160,7 +162,8 @@ class Schedules(Handlers):
         call.read()
         state = await self._service.in_thread(schedule.state)
         identity.require("admin", _ruled_by(state))
-        return json_answer(200, as_json(state))
+        shown = as_json(state)
+        return with_etag(json_answer(200, shown), shown["settings"])
 
     DEFINE = Operation(
         id="define_schedule",
@@ -198,15 +201,15 @@ class Schedules(Handlers):
         tag="Schedules",
         summary="Change some of a schedule",
         description="All changes are made, or none. `null` restores a default.",
-        parameters=(_SCHEDULE,),
+        parameters=(_SCHEDULE, IF_MATCH),
         body=Body(
             f"what is to be changed, at most {MAX_SCHEDULE_BYTES} bytes",
             {JSON: _CHANGE},
             required=True,
         ),
         answers={
-            200: Answer("The schedule as it stands", {JSON: _STATE}),
-            **guarded(NoSuchSchedule, *OF_BODIES, Unavailable),
+            200: Answer("The schedule as it stands", {JSON: _STATE}, ETAG),
+            **guarded(NoSuchSchedule, PreconditionFailed, *OF_BODIES, Unavailable),
         },
     )
 
@@ -217,9 +220,19 @@ class Schedules(Handlers):
         if isinstance(queue := changes.get("queue"), str):
             identity.require("admin", queue)
         await self._require_admin(identity, schedule)
-        await self._service.in_thread(lambda: schedule.configure(**changes))
-        state = await self._service.in_thread(schedule.state)
-        return json_answer(200, as_json(state))
+        shown = await self._service.in_thread(self._change, call, schedule, changes)
+        return with_etag(json_answer(200, shown), shown["settings"])
+
+    def _change(self, call: Call, schedule: Schedule, changes: dict[str, Any]) -> dict[str, Any]:
+        def seen() -> dict[str, Any] | None:
+            settings: dict[str, Any] | None = as_json(schedule.state())["settings"]
+            return settings
+
+        def change() -> dict[str, Any]:
+            schedule.configure(**changes)
+            return as_json(schedule.state())
+
+        return changed_if(call, self._spool.context, f"schedules:{schedule.name}", seen, change)
 
     DELETE = Operation(
         id="delete_schedule",
