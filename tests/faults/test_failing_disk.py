@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
@@ -12,13 +14,14 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.context import Pending
-from fsmq.spool.durability.sync import IN_FLIGHT, Group
+from fsmq.spool.durability.sync import IN_FLIGHT, Group, SyncMode
 from tests.faults.failing import FailingDisk
 from tests.power.clients import FAN, MAIN
 from tests.power.disk import CannotMount, run
 from tests.power.programs import Programs
 from tests.power.rounds import Campaign
 
+_DISKS = 3  # that are tried
 LOAD = {
     "post": 60,
     "batch": 10,
@@ -79,12 +82,18 @@ class Told(Spool):
 @pytest.fixture(params=["syncfs", "auto"])
 def told(disk: FailingDisk, request: pytest.FixtureRequest) -> Iterator[Told]:
     """With the queue ``q`` and a message in it, ``old``; the disk refuses."""
+    with told_on(disk, request.param) as told:
+        yield told
+
+
+@contextmanager
+def told_on(disk: FailingDisk, sync: SyncMode) -> Iterator[Told]:
     with Spool(disk.place / "mq", sync="none") as spool:
         spool.queue("q", create=True).put(b"old", id="old")
         spool.deliver()
     disk.grow(disk.place / "mq" / "new")
     disk.sync()
-    with Told(disk.place / "mq", sync=request.param) as told:
+    with Told(disk.place / "mq", sync=sync) as told:
         disk.refuse()
         yield told
 
@@ -110,15 +119,27 @@ def test_an_error_that_another_group_was_told_is_no_secret(told: Told, disk: Fai
     assert left(told) == [f"q:{stored}"]
 
 
-def test_nor_where_files_are_too_many_to_be_asked(told: Told, disk: FailingDisk) -> None:
-    first, second = told.unsynced.put("q", some()), []
-    told.meanwhile(lambda: second.append(told.unsynced.put("q", some(1100))))
-    with pytest.raises(Unavailable, match=r"^syncfs"):
-        told.complete(first)
-    disk.take()  # what it has refused is lost all the same
-    with pytest.raises(Unavailable):
-        told.complete(second[0])
-    assert left(told) == []
+@pytest.mark.parametrize("sync", ["syncfs", "auto"])
+def test_nor_where_files_are_too_many_to_be_asked(tmp_path: Path, sync: SyncMode) -> None:
+    """Many files want many tables: a disk whose ext4 loses one takes nothing back, by itself."""
+    for number in range(_DISKS):
+        try:
+            disk = FailingDisk(tmp_path / str(number))
+            with disk, told_on(disk, sync) as told:
+                first, second = told.unsynced.put("q", some()), []
+                deed = partial(told.unsynced.put, "q", some(1100))
+                told.meanwhile(lambda second=second, deed=deed: second.append(deed()))
+                with pytest.raises(Unavailable, match=r"^syncfs"):
+                    told.complete(first)
+                disk.take()  # what it has refused is lost all the same
+                with pytest.raises(Unavailable):
+                    told.complete(second[0])
+                if not disk.is_read_only:
+                    assert left(told) == []
+                    return
+        except CannotMount as error:
+            pytest.skip(str(error))
+    pytest.fail(f"{_DISKS} disks have become read-only")
 
 
 def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
