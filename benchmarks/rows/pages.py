@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import selectors
+import socket
 import statistics
 import threading
 import time
@@ -21,6 +22,8 @@ from ..measure import Bar, Measure, Outcome, number, rate, ratios
 from ..procfs import cpu_seconds
 
 _CONNECTIONS = 64
+_PATIENCE_S = 60.0
+_ROWS = 100  # of the first page
 _NOBODY = "nobody looks"
 # How many look at which page.
 _LOOKS = {
@@ -41,8 +44,8 @@ def first_page(bench: Bench) -> Outcome:
             fill.ready(root, each, 16, f"tenant-{tenant:04}")
 
     with bench.suite(processes=1, mover=True, fill=fill_all) as suite:
-        _page(suite)  # it surveys, which is kept for twenty times as long as it takes
-        took = [_page(suite) for _ in range(5 * bench.repeat)]
+        _page(suite, queues)  # it surveys, which is kept for twenty times as long as it takes
+        took = [_page(suite, queues) for _ in range(5 * bench.repeat)]
     return Outcome(
         [
             Measure(
@@ -56,13 +59,14 @@ def first_page(bench: Bench) -> Outcome:
     )
 
 
-def _page(suite: Suite) -> float:
+def _page(suite: Suite, queues: int) -> float:
     connection = http.client.HTTPConnection("127.0.0.1", suite.port, timeout=600)
     started = time.perf_counter()
     connection.request("GET", "/_ui/")
     answer = connection.getresponse()
-    answer.read()
+    text = answer.read()
     assert answer.status == 200, answer.status
+    assert text.count(b"<tr id=") == min(_ROWS, queues), "it shows too few queues"
     connection.close()
     return (time.perf_counter() - started) * 1000
 
@@ -112,22 +116,29 @@ def _measures(
 
 @contextmanager
 def _looking(suite: Suite, viewers: int, path: str) -> Iterator[None]:
-    """So many browsers, which read what they are sent."""
+    """So many browsers, which have got what they are sent first, and read what comes."""
     with ExitStack() as stack, selectors.DefaultSelector() as ready:
+        waiting = set()
         for _ in range(viewers):
             wire = stack.enter_context(Wire(suite.url, timeout=600))
             wire.request("GET", path, _STREAM)
             ready.register(wire.socket, selectors.EVENT_READ)
-        ended = threading.Event()
+            waiting.add(wire.socket)
+        begun, ended = threading.Event(), threading.Event()
 
         def read() -> None:
             while not ended.is_set():
+                if not waiting:
+                    begun.set()
                 for key, _ in ready.select(0.1):
-                    key.fileobj.recv(1 << 20)  # type: ignore[union-attr]  # sockets, all of them
+                    assert isinstance(key.fileobj, socket.socket)
+                    if b"data: " in key.fileobj.recv(1 << 20):
+                        waiting.discard(key.fileobj)
 
         reader = threading.Thread(target=read)
         reader.start()
         try:
+            assert begun.wait(_PATIENCE_S), f"{len(waiting)} of {viewers} got nothing"
             yield
         finally:
             ended.set()

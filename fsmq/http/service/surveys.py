@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from fsmq.spool.consumers.behind import Behind, behind_by_consumer
-from fsmq.spool.errors import as_unavailable
+from fsmq.spool.errors import NoSuchQueue, as_unavailable
 from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.records.history import EVERY_S as HISTORY_EVERY_S
 from fsmq.spool.records.history import Moment, read_history
@@ -27,6 +27,9 @@ ByConsumer: TypeAlias = dict[str, dict[str, Behind]]
 # No survey takes more than this share of the time.
 _SHARE = 0.05
 _HOUR_S = 3600.0
+# How long the figures of one queue hold, and of how many they are kept.
+_ONE_S = 0.5
+_MOST_KEPT = 200
 
 
 class Hour(NamedTuple):
@@ -72,6 +75,7 @@ class Surveys:
         self._runner = runner
         self._counters = Rates()
         self._queues = Kept(lambda: runner.listing(spool.survey))
+        self._one: dict[str, Kept[dict[str, Overview]]] = {}
         self._consumers = Kept(lambda: runner.listing(behind_by_consumer, spool.context))
         self._staged = Kept(lambda: runner.listing(staged_jobs, spool.context))
         self._logs = Kept(lambda: runner.listing(survey_logs, spool))
@@ -81,6 +85,20 @@ class Surveys:
     async def queues(self) -> dict[str, Overview]:
         """Counts of all queues."""
         return await self._queues.get()
+
+    async def queue(self, name: str) -> Overview:
+        """One queue, as old as half a second. Raises NoSuchQueue, Unavailable."""
+        kept = self._one.get(name)
+        if kept is None:
+            while len(self._one) >= _MOST_KEPT:
+                self._one.pop(next(iter(self._one)))
+            kept = self._one[name] = Kept(
+                lambda: self._runner.listing(self._spool.survey, name), least_s=_ONE_S
+            )
+        found = (await kept.get()).get(name)
+        if found is None:
+            raise NoSuchQueue(name)  # it was deleted meanwhile
+        return found
 
     @property
     def counted_at(self) -> float:

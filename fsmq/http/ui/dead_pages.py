@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,10 +18,15 @@ from .words import first
 # So many messages of a queue are looked at for its groups, and so much of a body tells them apart.
 MOST = 1000
 _SIGNS = 60
+# Numbers and ids are what equal failures differ by.
+_NUMBER = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
 
 
 class Group(NamedTuple):
-    """Dead letters that look alike. origin, reason: None where the message does not know."""
+    """Dead letters that look alike. origin, reason: None where the message does not know.
+
+    body: of one of them, which is ``example``.
+    """
 
     origin: str | None
     reason: str | None
@@ -88,13 +94,14 @@ def _groups(visit: Visit, messages: list[Message], bodies: bool) -> list[Group]:
         dead = message.dead_letter
         origin = dead.queue if dead and visit.identity.may_see(dead.queue) else None
         reason = dead.reason if dead else None
-        body = first(message.body, _SIGNS) if bodies else ""
-        alike.setdefault((origin, reason, body), []).append(message)
+        form = _NUMBER.sub("#", first(message.body, 2 * _SIGNS))[:_SIGNS] if bodies else ""
+        alike.setdefault((origin, reason, form), []).append(message)
     groups = []
-    for (origin, reason, body), of in alike.items():
+    for (origin, reason, _), of in alike.items():
         moments = [one.dead_letter.at for one in of if one.dead_letter]
         tried = max((one.dead_letter.deliveries or 0 for one in of if one.dead_letter), default=0)
         ids = tuple(one.id for one in of)
+        body = first(of[0].body, _SIGNS) if bodies else ""
         since = min(moments, default=None)
         groups.append(Group(origin, reason, body, len(of), since, tried, ids[0], ids))
     return sorted(groups, key=lambda group: -group.number)

@@ -145,9 +145,8 @@ class Looking:
     async def _queue(self, visit: Visit, queue: str) -> Values:
         state = _choice(visit.query, "state", STATES, "ready")
         after = visit.query.get("after", "")
-        surveyed = await visit.service.surveys.queues()
+        counts, oldest, *_ = await visit.service.surveys.queue(queue)
         settings = await visit.service.in_thread(visit.spool.settings, queue)
-        counts = await visit.service.sizes.counts(queue)
         rates = await visit.service.surveys.rates() or {}
         may_look = visit.identity.may("look", queue)
         filtered = _wanted(visit, visit.query)
@@ -155,7 +154,6 @@ class Looking:
         if may_look:
             search = Search(queue, state, MESSAGES, after, filtered)
             found = await visit.service.looks.peek(search)
-        oldest = surveyed[queue].oldest if queue in surveyed else None
         rate = rates.get(queue)
         visit.service.recent.add(queue, visit.now, counts, oldest, rate)
         return {
@@ -169,7 +167,7 @@ class Looking:
             "oldest": oldest,
             "rate": rate,
             "point": json.dumps([*counts, oldest, *(round(60 * one) for one in rate or ())]),
-            "feeders": await visit.service.listing(_feeders, visit, queue, list(surveyed)),
+            "feeders": await visit.service.listing(_feeders, visit, queue),
             "state": state,
             "states": STATES,
             "may_look": may_look,
@@ -285,11 +283,11 @@ def _changed(settings: QueueSettings) -> dict[str, Any]:
     return {name: value for name, value in settings.as_dict().items() if value != default[name]}
 
 
-def _feeders(visit: Visit, queue: str, queues: Sequence[str]) -> dict[str, list[str]]:
+def _feeders(visit: Visit, queue: str) -> dict[str, list[str]]:
     """What sends into a queue: queues that bury into it, and topics."""
     settings = visit.spool.context.settings
     buries = []
-    for name in visit.identity.visible(queues):
+    for name in visit.identity.visible(visit.spool.queues()):
         try:
             if settings.get(name).dead_letter_queue == queue:
                 buries.append(name)

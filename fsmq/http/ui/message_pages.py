@@ -19,6 +19,8 @@ from .visit import Visit
 _BODY_BYTES = 64 * 1024
 # A gap in a life that nothing explains: steps that must have been noted where they happened.
 _BEGINNINGS = ("accepted", "moved", "delivered", "deferred")
+# Steps are noted together with others, so long after they happened at most.
+_NOTED_S = 5.0
 # What a message does between a step and the next one.
 _PHASES = {
     "accepted": "is delivered",
@@ -71,7 +73,7 @@ class MessagePages:
             "body": b"" if message is None else message.body[:_BODY_BYTES],
             "is_cut": message is not None and len(message.body) > _BODY_BYTES,
             "steps": _shown(steps),
-            "gap": _gap(steps),
+            "gap": _gap(steps, message, visit.now),
             "next": reader.next,
             "last": steps[-1] if steps else None,
         }
@@ -141,8 +143,11 @@ def _shown(steps: Sequence[LifeStep]) -> list[Shown]:
     return shown
 
 
-def _gap(steps: Sequence[LifeStep]) -> str:
+def _gap(steps: Sequence[LifeStep], message: Message | None, now: float) -> str:
     """Why the life may be short of steps; empty if it begins where lives begin."""
+    created = None if message is None else message.created_at
+    if not steps and created is not None and now - created < _NOTED_S:
+        return "Its first steps are noted in a moment: look again then."
     if not steps:
         return (
             "The journal has no step of it: it was off, its segments have expired, lines were"

@@ -14,11 +14,13 @@ from .visit import Visit
 _MOST_A_SECOND = 1_000_000.0
 
 
+async def _number(visit: Visit, form: Form) -> int:
+    return len(form.ids) or (await visit.service.sizes.counts(form.queue)).ready
+
+
 async def _how_many(visit: Visit, form: Form) -> str:
-    if form.ids:
-        return messages(len(form.ids))
-    counts = await visit.service.sizes.counts(form.queue)
-    return f"all {messages(counts.ready)}"
+    found = messages(await _number(visit, form))
+    return found if form.ids else f"all {found}"
 
 
 def _rate(form: Form) -> float | None:
@@ -67,8 +69,9 @@ async def _redrive(visit: Visit, form: Form) -> Done:
         queue = visit.spool.queue(form.queue)
         done = await visit.service.listing(lambda: queue.redrive(only=list(form.ids), to=to))
         return Done("redriven", done.moved, visit.url("q", form.queue))
+    number = await _number(visit, form)
     await visit.service.moves.redrive(form.queue, to, _rate(form), list(form.ids) or None)
-    return Done("redriving", 1, visit.url("work"))
+    return Done("redriving", number, visit.url("work"))
 
 
 # -- move ------------------------------------------------------------------------------------------
@@ -97,10 +100,11 @@ async def _move(visit: Visit, form: Form) -> Done:
         queue = visit.spool.queue(form.queue)
         done = await visit.service.listing(lambda: queue.move_to(to, only=list(form.ids)))
         return Done("moved", done.moved, visit.url("q", form.queue))
+    number = await _number(visit, form)
     await visit.service.moves.begin(
         form.queue, to, in_flight=False, rate=_rate(form), only=list(form.ids) or None
     )
-    return Done("moving", 1, visit.url("work"))
+    return Done("moving", number, visit.url("work"))
 
 
 MOVING_ACTS: Mapping[str, Act] = {

@@ -46,7 +46,7 @@ NOTICES: Mapping[str, str] = {
     "moving": "The move goes on in the background.",
     "redriven": "Redriven: {n}.",
     "redriving": "The redrive goes on in the background.",
-    "paused": "Paused: nothing is claimed from the queue until it is resumed.",
+    "paused": "Paused: nothing is claimed from the queue.",
     "purged": "Purged: about {n}.",
     "released": "Released: {n}.",
     "removed": "Deleted: {n}.",

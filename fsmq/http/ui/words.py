@@ -77,6 +77,18 @@ def moment(at: float | None) -> str:
         return ""
 
 
+def setting(value: object) -> str:
+    """The value of a setting."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float() if not value.is_integer():
+            return f"{value:.12g}"
+        case int() | float():
+            return number(value)
+    return str(value)
+
+
 def short(name: str) -> str:
     """The beginning and the end of a long id."""
     return name if len(name) <= _SHORT + 1 else f"{name[:8]}…{name[-(_SHORT - 8) :]}"
@@ -129,6 +141,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "pretty": pretty,
     "quoted": quote_id,
     "rate": rate,
+    "setting": setting,
     "short": short,
     "size": size,
     "visible": visible,

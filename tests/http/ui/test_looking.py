@@ -139,6 +139,30 @@ def test_a_body_that_is_no_text_is_sent_again_as_it_is(api: Api, suite: Suite, q
     assert api.ask("GET", f"/{queue}/messages?wait=15")[1] == body
 
 
+def test_dead_letters_that_differ_by_a_number_are_one_line(
+    api: Api, spool: Spool, queue: str
+) -> None:
+    dead = f"{queue}.dead"
+    spool.create_queue(dead)
+    api.change(queue, max_deliveries=3, dead_letter_queue=dead)
+    bodies = [b'{"invoice": %d, "to": "user%d@example.org"}' % (n, 7 * n) for n in range(9, 12)]
+    for body in (*bodies, b"another"):
+        spool.queue(queue).put(body)
+    eventually(lambda: api.counts(queue) == {"ready": 4})
+    for message in spool.queue(queue).claim(4):
+        spool.queue(queue).bury(message, reason="HTTP 502")
+    eventually(lambda: api.counts(dead) == {"ready": 4})
+
+    def numbers() -> list[str]:
+        _, _, rest = page(api, "dead").partition(f">{dead}</a>")
+        return re.findall('<tr><td class="n">([0-9]+)</td>', rest.partition("</table>")[0])
+
+    assert eventually(lambda: (found := numbers()) and sum(map(int, found)) == 4 and found) == [
+        "3",
+        "1",
+    ]
+
+
 # -- forms with files ------------------------------------------------------------------------------
 
 KIND = "multipart/form-data; boundary=----x"

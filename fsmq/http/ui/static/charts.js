@@ -1,7 +1,8 @@
 // Charts out of the table below them: the table is what a page without scripts shows.
 (() => {
-  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const place = document.querySelector("[data-charts]");
+  const doc = document;
+  const style = (name) => getComputedStyle(doc.documentElement).getPropertyValue(name).trim();
+  const place = doc.querySelector("[data-charts]");
   if (!place) return;
   // Columns of a point: when, new, ready, in flight, delayed, oldest, and what happened a minute.
   const lines = [
@@ -12,7 +13,7 @@
   const { step, recent } = place.dataset;
   let [from, to] = [place.dataset.from, place.dataset.to].map(Number);
   const fine = JSON.parse(recent || "[]");
-  const points = [...document.getElementById(place.dataset.charts).tBodies[0].rows].map((row) => {
+  const points = [...doc.querySelectorAll("#figures tbody tr")].map((row) => {
     const [at, ...values] = row.cells;
     return [Number(at.firstElementChild.dataset.at), ...values.map(({ dataset: { v } }, n) => {
       return v === "" ? null : n > 4 ? v * 60 / step : Number(v);
@@ -24,12 +25,13 @@
   let plots = [];
   const draw = () => {
     // All places first: each one's width is known only beside the others.
-    place.replaceChildren(...lines.map(() => document.createElement("figure")));
+    place.replaceChildren(...lines.map(() => doc.createElement("figure")));
     const shades = style("color-scheme") === "dark"
       ? ["#4cb4ff", "#ffb454", "#9aa4b2", "#7fd88f", "#ff9a8f"]
       : ["#0172ad", "#b35c00", "#646b79", "#1f7a3a", "#b3261e"];
     const [stroke, line] = [style("--pico-muted-color"), style("--pico-muted-border-color")];
-    const axis = { stroke, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+    const grid = { stroke: line, width: 1 };
+    const axis = { stroke, grid, ticks: grid };
     plots = lines.map(([title, columns], at) => {
       const box = place.children[at];
       return new uPlot({
@@ -42,13 +44,13 @@
     });
   };
   addEventListener("DOMContentLoaded", draw);
-  document.getElementById("theme").addEventListener("click", () => setTimeout(draw));
+  doc.getElementById("theme").addEventListener("click", () => setTimeout(draw));
   let soon;
   addEventListener("resize", () => { clearTimeout(soon); soon = setTimeout(draw, 150); });
   // The last quarter of an hour goes on by itself, as long as the figures above are live.
   if (recent) setInterval(() => {
-    if (!document.querySelector("[data-state=live]")) return;
-    const [fresh, ready, claimed, delayed, oldest, ...happened] = JSON.parse(document.querySelector("[data-point]").dataset.point);
+    if (!doc.querySelector("[data-state=live]")) return;
+    const [fresh, ready, claimed, delayed, oldest, ...happened] = JSON.parse(doc.querySelector("[data-point]").dataset.point);
     const now = Date.now() / 1000;
     points.push([now, fresh, ready, claimed, delayed, oldest && Math.max(0, now - oldest), ...happened]);
     [from, to] = [now - 900, now];

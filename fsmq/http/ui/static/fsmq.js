@@ -1,8 +1,9 @@
 // What pages do beyond links and forms. Everything works without it.
 (() => {
-  const page = document.documentElement;
+  const doc = document;
+  const page = doc.documentElement;
   const store = localStorage;
-  const by = (id) => document.getElementById(id);
+  const by = (id) => doc.getElementById(id);
   const on = (place, event, act) => place.addEventListener(event, act);
   const [mark, live, theme, ask] = ["mark", "live", "theme", "ask"].map(by);
   const isLive = live?.hasAttribute("hx-sse:connect");
@@ -23,7 +24,7 @@
     store["fsmq-slash"] = slash.ariaPressed === "true" ? "off" : "on";
     tellSlash();
   });
-  on(document, "keydown", (event) => {
+  on(doc, "keydown", (event) => {
     const writes = event.target.closest?.("input, textarea, select, dialog");
     if (event.key === "/" && !writes && slash.ariaPressed === "true") {
       event.preventDefault();
@@ -41,7 +42,7 @@
       }
     }
   };
-  tellTimes(document);
+  tellTimes(doc);
 
   // -- ages go on as the clock does: no event has to say so
   const skew = by("main").dataset.now - Date.now() / 1000;
@@ -55,7 +56,7 @@
   };
   if (!live || isLive) setInterval(() => {
     const now = Date.now() / 1000 + skew;
-    for (const one of document.querySelectorAll("[data-since], [data-until]")) {
+    for (const one of doc.querySelectorAll("[data-since], [data-until]")) {
       const { since, until } = one.dataset;
       one.textContent = span(Math.round(since ? now - since : until - now));
     }
@@ -100,13 +101,13 @@
   }
 
   // -- all of a page
-  on(document, "change", (event) => {
+  on(doc, "change", (event) => {
     if (!event.target.matches?.("[data-all]")) return;
     for (const box of event.target.form.querySelectorAll("[name=message]")) box.checked = event.target.checked;
   });
 
   // -- questions before something is done: the page that asks, as a dialog
-  on(document, "submit", async (event) => {
+  on(doc, "submit", async (event) => {
     const form = event.target;
     if (!form.matches("form[data-ask]")) return;
     event.preventDefault();
@@ -117,7 +118,7 @@
     // The question; where it cannot be done, the page that says why.
     const question = found.getElementById("question");
     for (const one of question.querySelectorAll("form")) one.action = form.action;
-    ask.replaceChildren(document.adoptNode(question));
+    ask.replaceChildren(doc.adoptNode(question));
     if (!ask.open) ask.showModal();
     (ask.querySelector("[name=typed]") || ask.querySelector("[data-first]")).focus();
   });
