@@ -54,7 +54,7 @@ from ..routing.headers import EVENTS
 from ..routing.router import Router
 from ..service.looks import MAX_BUDGET_S, SEARCH_S, Search
 from . import events
-from .batch_bodies import are_strings, body_in, elements_in
+from .batch_bodies import body_in, elements_in, members_of
 from .forms import DEDUP_ID, DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 
 
@@ -240,20 +240,7 @@ def some_ids(body: bytes) -> list[str]:
 
 
 def _new_message(described: Any) -> NewMessage:
-    if not isinstance(described, dict):
-        raise InvalidValue("message", "is not a JSON object")
-    unknown = sorted(described.keys() - _FIELDS)
-    if unknown:
-        known = ", ".join(_FIELDS)
-        raise InvalidValue(unknown[0][:100], f"unknown field; expected one of: {known}")
-    # null is what many libraries write for "not set".
-    given = {name: value for name, value in described.items() if value is not None}
-    for name in ("id", "content_type", "group", "dedup_id"):
-        if not isinstance(given.get(name, ""), str):
-            raise InvalidValue(name, "must be a string")
-    attributes = given.get("attributes", {})
-    if not isinstance(attributes, dict) or not are_strings(attributes):
-        raise InvalidValue("attributes", "must be an object of strings")
+    given = members_of(described, _FIELDS, ("id", "content_type", "group", "dedup_id"))
     return NewMessage(
         body=body_in(given),
         delay=given.get("delay"),
@@ -261,7 +248,7 @@ def _new_message(described: Any) -> NewMessage:
         ttl=given.get("ttl"),
         id=given.get("id"),
         content_type=given.get("content_type"),
-        attributes=attributes,
+        attributes=given["attributes"],
         group=given.get("group"),
         dedup_id=given.get("dedup_id"),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from json import JSONDecoder
 from typing import Any
 
@@ -82,5 +82,26 @@ def body_in(given: dict[str, Any]) -> bytes:
         raise InvalidValue("body_base64", f"is not base64: {error}") from None
 
 
-def are_strings(attributes: dict[str, Any]) -> bool:
-    return all(isinstance(value, str) for value in attributes.values())
+def members_of(described: Any, fields: Collection[str], strings: Collection[str]) -> dict[str, Any]:
+    """The members of a message that are set; ``attributes`` among them, in any case.
+
+    fields: those that there may be. strings: those of them that are strings.
+
+    Raises InvalidValue.
+    """
+    if not isinstance(described, dict):
+        raise InvalidValue("message", "is not a JSON object")
+    unknown = sorted(described.keys() - fields)
+    if unknown:
+        known = ", ".join(fields)
+        raise InvalidValue(unknown[0][:100], f"unknown field; expected one of: {known}")
+    # null is what many libraries write for "not set".
+    given = {name: value for name, value in described.items() if value is not None}
+    for name in strings:
+        if not isinstance(given.get(name, ""), str):
+            raise InvalidValue(name, "must be a string")
+    attributes = given.setdefault("attributes", {})
+    values = attributes.values() if isinstance(attributes, dict) else (None,)
+    if not all(isinstance(value, str) for value in values):
+        raise InvalidValue("attributes", "must be an object of strings")
+    return given

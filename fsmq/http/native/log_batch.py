@@ -13,7 +13,7 @@ from fsmq.spool.verbs.put import MAX_BATCH
 
 from ..describe import array, integer, or_null, record, text
 from ..problems import UnreadableBody
-from .batch_bodies import are_strings, body_in, elements_in
+from .batch_bodies import body_in, elements_in, members_of
 from .log_forms import MAX_OFFSET
 
 NEW_MESSAGE = record(
@@ -84,21 +84,13 @@ def new_messages(body: bytes) -> list[LogEntry]:
 
 
 def _new_message(described: Any) -> LogEntry:
-    if not isinstance(described, dict):
-        raise InvalidValue("message", "is not a JSON object")
-    unknown = sorted(described.keys() - _FIELDS)
-    if unknown:
-        known = ", ".join(_FIELDS)
-        raise InvalidValue(unknown[0][:100], f"unknown field; expected one of: {known}")
-    given = {name: value for name, value in described.items() if value is not None}
-    for name in ("key", "id", "content_type"):
-        if not isinstance(given.get(name, ""), str):
-            raise InvalidValue(name, "must be a string")
-    attributes = given.get("attributes", {})
-    if not isinstance(attributes, dict) or not are_strings(attributes):
-        raise InvalidValue("attributes", "must be an object of strings")
+    given = members_of(described, _FIELDS, ("key", "id", "content_type"))
     return LogEntry(
-        body_in(given), given.get("key"), given.get("id"), given.get("content_type"), attributes
+        body_in(given),
+        given.get("key"),
+        given.get("id"),
+        given.get("content_type"),
+        given["attributes"],
     )
 
 
