@@ -65,7 +65,7 @@ def ls(patterns: Sequence[str], at: str | None, names: bool, unfold: bool, as_js
 @shards_option
 @json_option
 def stat(queues: Sequence[str], at: str | None, unfold: bool, as_json: bool) -> None:
-    """Show one queue, or several: counts, age of the oldest, settings.
+    """Show one queue, or several: counts, age of the oldest, what keeps claims back, settings.
 
     Of a queue of dyno-queues its shards together, with the settings of the first.
     """
@@ -89,9 +89,20 @@ def stat(queues: Sequence[str], at: str | None, unfold: bool, as_json: bool) -> 
                 ("queue", found["queue"]),
                 *counts.items(),
                 ("oldest", span(found["oldest_seconds"])),
+                *(("kept back", mark) for mark in _marks(found)),
                 *((name, shown(name, value)) for name, value in found["settings"].items()),
             ]
         )
+
+
+def _marks(found: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps claims from a queue now, or may."""
+    if paused := found["paused"]:
+        yield "paused" if paused is True else f"paused until {paused}"
+    if (most := found["max_in_flight"]) is not None:
+        yield f"{found['messages']['in_flight']:,} of {most:,} in flight"
+    if (rate := found["max_rate"]) is not None:
+        yield f"at most {rate:g} a second"
 
 
 def _stated(place: Place, queues: Sequence[str], unfold: bool) -> Iterator[tuple[str, list[str]]]:

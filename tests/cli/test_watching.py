@@ -61,6 +61,12 @@ def test_the_doctor_finds_dead_programs(tmp_path: Path) -> None:
             assert list((half.root / folder).iterdir()) == []
 
 
+def kept_back(fsmq: Command, queue: str) -> list[str]:
+    """What `stat` shows as keeping claims back."""
+    lines = fsmq.out("stat", queue).splitlines()
+    return [line.split(maxsplit=2)[2] for line in lines if line.startswith("kept back")]
+
+
 def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None:
     alone("config", "jobs", "visibility_timeout=0.5", "max_depth=2", "default_delay=1h")
     alone("config", "jobs", "retention=60")
@@ -73,6 +79,11 @@ def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None
     alone("get", "calls", "--wait=10s")
     assert alone.out("ls", "calls").splitlines()[0].endswith("LIMITS")
     assert alone.out("ls", "calls").splitlines()[1].endswith("1 at a time, 5/s")
+    assert kept_back(alone, "calls") == ["1 of 1 in flight", "at most 5 a second"]
+    alone("pause", "jobs")
+    assert kept_back(alone, "jobs") == ["paused"]
+    alone("resume", "jobs")
+    assert kept_back(alone, "jobs") == []
     alone("create", "endless")
     (root / "config" / "endless.json").write_text("{")
     done = alone("doctor", code=2)
