@@ -98,6 +98,7 @@ class Server:
             lingering_time=_LINGER_S,
             auto_decompress=False,
         )
+        service.connections = self._connections.counts
         verbs = Quick(service, self._native.problem).verbs
         needs_keys = service.access.needs_keys
         heads = Heads(verbs, frozenset(self._by_prefix), self._origins, needs_keys)

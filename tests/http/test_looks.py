@@ -221,6 +221,8 @@ async def test_the_cluster(suite: Suite, client: aiohttp.ClientSession, queue: s
     [host] = found["hosts"]
     assert (host["node"], host["alive"], host["version"]) == (found["node"], True, __version__)
     assert abs(host["clock"]) < 5
+    assert found["connections"]["open"] >= found["connections"]["in_use"] >= 1
+    assert found["share"] == {"rank": 0, "of": 1}
     assert host["address"].endswith(str(suite.port))
     by_name = {program["process"]: program for program in found["programs"]}
     assert by_name["mq"]["syncs"] >= 1

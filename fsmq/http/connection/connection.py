@@ -98,6 +98,11 @@ class ProblemServer(web.Server):
         if not self.open:
             self._none_open.set()
 
+    def counts(self) -> dict[str, int]:
+        """How many connections are open, and how many of them are not idle."""
+        in_use = sum(not connection.is_idle for connection in self.open)
+        return {"open": len(self.open), "in_use": in_use}
+
     async def until_none_open(self) -> None:
         """Wait for the end of the last connection."""
         while self.open:

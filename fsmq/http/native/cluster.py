@@ -82,6 +82,18 @@ _SPOOL = record(
         "left_dot_names": integer(0, description="of writers that have probably died"),
     }
 )
+_CONNECTIONS = record(
+    {
+        "open": integer(0, description="of the process that answers"),
+        "in_use": integer(0, description="of these: a request is on its way, or answered"),
+    }
+)
+_SHARE = record(
+    {
+        "rank": integer(0, description="which share of the ids the process prefers"),
+        "of": integer(1, description="how many there are: processes that claim"),
+    }
+)
 _FINDING = record(
     {
         "name": text(),
@@ -111,12 +123,17 @@ class Cluster(Handlers):
                         {
                             "node": text(description="the host that answers"),
                             "waiting": integer(0, description="requests that wait in the process"),
+                            "connections": _CONNECTIONS,
+                            "share": _SHARE,
                             "hosts": array(_HOST),
                             "programs": array(_PROGRAM),
                             "spool": _SPOOL,
                             "health": record({"at": MOMENT, "findings": array(_FINDING)}),
                         },
-                        required=["node", "waiting", "hosts", "programs", "spool"],
+                        required=[
+                            *("node", "waiting", "connections", "share"),
+                            *("hosts", "programs", "spool"),
+                        ],
                     )
                 },
             ),
@@ -134,7 +151,13 @@ class Cluster(Handlers):
         found = await self._service.looks.cluster()
         for program in found["programs"]:
             program["since"] = None if program["since"] is None else moment(program["since"])
-        answer: dict[str, Any] = {**found, "waiting": len(self._service.receiver.waiters)}
+        share = self._spool.context.ready.share
+        answer: dict[str, Any] = {
+            **found,
+            "waiting": len(self._service.receiver.waiters),
+            "connections": self._service.connections(),
+            "share": {"rank": share.rank, "of": share.of},
+        }
         if wants_health:
             at, findings = await self._service.looks.health()
             listed = [{**f._asdict(), "health": f.health.value} for f in findings]

@@ -81,6 +81,7 @@ class Service(Runner):
         self.processes = processes
         self.reports = Reports(spool.tree, node, process)
         self.stopping = False
+        self.connections: Callable[[], dict[str, int]] = dict  # by their server: open and in use
         self.ended = asyncio.Event()  # set when the stop begins
         self.sizes = Sizes(spool, self.listings)
         self.surveys = Surveys(spool, self, self.reports)
