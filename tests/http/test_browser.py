@@ -8,7 +8,6 @@ come through a door that remembers what they ask for.
 from __future__ import annotations
 
 import http.client
-import shutil
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,11 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.harness.chromium import CHROMIUM
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 RAN = "it ran"
