@@ -164,6 +164,8 @@ class SpoolMachine(RuleBasedStateMachine):
         )
         model.retry_backoff, model.max_in_flight = first, most
         model.paused_until = 0.0 if until is None else until.timestamp()
+        if model.max_deliveries is not None:
+            self.queues.setdefault(DEAD, Model())  # it is made again if it was deleted
 
     @rule(name=existing)
     def purge(self, name: str) -> None:
