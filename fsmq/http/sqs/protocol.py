@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -12,6 +11,8 @@ from xml.sax.saxutils import escape
 
 from aiohttp import hdrs
 from aiohttp.web import Response
+
+from fsmq.spool.layout.uuids import uuid7
 
 from ..problems import UnreadableBody
 from . import shapes
@@ -97,7 +98,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def new_request_id() -> str:
-    return str(uuid.uuid4())
+    return uuid7()  # a fourth of what a random one takes
 
 
 def answer_json(result: Mapping[str, Any], request_id: str) -> Response:

@@ -11,12 +11,15 @@ from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import UUID7
 from fsmq.spool.layout.settings import QueueSettings
 
+from ..service.service import Service
 from . import fifo, message_attributes
 from .ask import Action, Actions, Ask, Result
 from .batches import entries_of, failure, outcome
 from .errors import SqsError, invalid, missing
 from .message_attributes import Attribute
+from .names import SqsOptions
 from .queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES
+from .turns import Turns
 
 QUEUE, SENDER, TRACE = "sqs.queue", "sqs.sender", "sqs.trace"
 _ID = re.compile(r"[!-~]{1,128}")
@@ -35,6 +38,10 @@ class Checked(NamedTuple):
 class Sending(Actions):
     """Messages come in."""
 
+    def __init__(self, service: Service, options: SqsOptions) -> None:
+        super().__init__(service, options)
+        self._turns = Turns(service)
+
     def actions(self) -> Mapping[str, Action]:
         return {"SendMessage": self.send, "SendMessageBatch": self.send_batch}
 
@@ -42,7 +49,7 @@ class Sending(Actions):
         queue = ask.queue("send")
         place = self._place(queue)
         checked = self._checked(ask, place, ask.members)
-        [message_id] = await self._service.put(queue, [checked.message], place.settings)
+        [message_id] = await self._turns.put(queue, [checked.message], place.settings)
         return place.describe(message_id, checked.answer)
 
     async def send_batch(self, ask: Ask) -> Result:

@@ -1,0 +1,71 @@
+"""Sends that come at the same moment are stored together, and none of them fails for another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from typing import Any
+
+from tests.harness.suite import Suite
+from tests.http.sqs.clients import client
+
+_SENDERS = 40
+
+
+async def send_all(port: int, queue: str) -> list[tuple[int, Any]]:
+    """Send a message on each of many connections, all at once; status and answer of each."""
+    pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(_SENDERS)]
+    for number, (_, writer) in enumerate(pairs):
+        given: dict[str, Any] = {"QueueUrl": queue, "MessageBody": f"message {number}"}
+        if queue.endswith(".fifo"):
+            given |= {"MessageGroupId": "g", "MessageDeduplicationId": str(number)}
+        body = json.dumps(given).encode()
+        head = (
+            "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n"
+            f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+    found = []
+    for reader, writer in pairs:
+        head_text, _, answer = (await reader.read()).partition(b"\r\n\r\n")
+        found.append((int(head_text.split()[1]), json.loads(answer)))
+        writer.close()
+    return found
+
+
+def received(sqs: Any, url: str, number: int) -> dict[str, str]:
+    """The bodies of so many messages, by their ids."""
+    found: dict[str, str] = {}
+    while len(found) < number:
+        told = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20)
+        assert told.get("Messages"), f"{len(found)} of {number} came"
+        for one in told["Messages"]:
+            found[one["MessageId"]] = one["Body"]
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=one["ReceiptHandle"])
+    return found
+
+
+async def test_each_sender_is_told_the_id_of_its_own_message(suite: Suite) -> None:
+    sqs = client(suite.url)
+    for queue, attributes in (("turns", {}), ("turns.fifo", {"FifoQueue": "true"})):
+        url = sqs.create_queue(QueueName=queue, Attributes=attributes)["QueueUrl"]
+        answers = await send_all(suite.port, queue)
+        assert {status for status, _ in answers} == {200}
+        sent = {told["MessageId"]: f"message {n}" for n, (_, told) in enumerate(answers)}
+        assert len(sent) == _SENDERS
+        assert received(sqs, url, _SENDERS) == sent
+
+
+async def test_a_queue_that_is_nearly_full_takes_some_of_them(suite: Suite) -> None:
+    sqs = client(suite.url)
+    url = sqs.create_queue(QueueName="full")["QueueUrl"]
+    change = urllib.request.Request(f"{suite.url}/full", b'{"max_depth": 10}', method="PATCH")
+    urllib.request.urlopen(change).close()
+    answers = await send_all(suite.port, "full")
+    refused = [told for status, told in answers if status == 403]
+    stored = [told["MessageId"] for status, told in answers if status == 200]
+    assert len(stored) + len(refused) == _SENDERS
+    assert {told["__type"] for told in refused} == {"com.amazonaws.sqs#OverLimit"}
+    assert 1 <= len(stored) < _SENDERS
+    assert set(received(sqs, url, len(stored))) == set(stored)
