@@ -28,7 +28,9 @@ class GivenPromise:
     )
     # Not before so many Unix seconds.
     held: dict[str, float] = field(default_factory=dict)
-    moved: bool | None = False  # whether all of the queue is in the other; None: a part may be
+    # How many of the queue may be in the other, once the moves are made; None: any number.
+    moved: set[int] | None = field(default_factory=lambda: {0})
+    taken: bool = False  # whether some may have been removed: then fewer may have moved
 
 
 def fill_given(spool: Spool, hold_s: float = HOLD_S) -> None:
@@ -145,6 +147,7 @@ class DoesIds:
         def begin(p: Any) -> None:
             p.by_id.bodies[one].add(None)
             p.by_id.held.pop(one, None)
+            p.by_id.taken = True
 
         self.begin(begin)
         remove()
@@ -165,7 +168,22 @@ class DoesIds:
         self.begin(lambda p: setattr(p.by_id, "moved", None))
         self.spool.begin_move(GIVEN, TAKEN, in_flight=False, delayed=True)
         self.spool.make_moves()
-        self.end(lambda p: setattr(p.by_id, "moved", True))
+
+    def id_move_some(self) -> None:
+        """So many move, and no more: whoever makes the move."""
+
+        def begin(p: Any) -> None:
+            if p.by_id.moved is not None:
+                p.by_id.moved |= {number + 1 for number in p.by_id.moved}
+
+        def end(p: Any) -> None:
+            if p.by_id.moved is not None:
+                p.by_id.moved.discard(0)
+
+        self.begin(begin)
+        self.spool.begin_move(GIVEN, TAKEN, in_flight=False, delayed=True, count=1)
+        self.spool.make_moves()
+        self.end(end)
 
     def id_reap(self) -> None:
         self._remove_id("ready", lambda: self.spool.indexed(GIVEN).remove("ready"))
@@ -188,6 +206,7 @@ ID_VERBS = (
     "id_remove_new",
     "id_postpone",
     "id_move",
+    "id_move_some",
     "id_reap",
 )
 
@@ -228,6 +247,10 @@ class Outcome:
         if problem := self.claim():
             return problem
         promised = self._promised
+        moved = sum(TAKEN in queues for queues in self._stands.values())
+        may = promised.moved
+        if may is not None and moved not in may and not (promised.taken and moved < max(may)):
+            return f"{moved} messages have moved, not {may}"
         for one, bodies in self._found.items():
             if not set(bodies or [None]) <= promised.bodies[one]:
                 return f"{bodies} came out of {one}, not {promised.bodies[one]}"
