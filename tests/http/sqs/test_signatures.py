@@ -81,6 +81,10 @@ def test_a_signed_request_does_what_its_key_may(signed: Signing, protocol: str) 
     assert message["Body"] == body
     assert message["Attributes"] == {"SenderId": "sender"}
     root.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    sns = client(signed.suite.url, protocol, *signed.root, service="sns")
+    assert sns.list_topics()["Topics"] == []
+    stranger = client(signed.suite.url, protocol, "x" * 20, SECRET, service="sns")
+    assert refusal(stranger, "list_topics") == ("InvalidClientTokenId", 403)
 
 
 @pytest.mark.parametrize("protocol", [JSON, QUERY])
