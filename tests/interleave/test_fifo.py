@@ -1,0 +1,138 @@
+"""Verbs on a fifo queue, with what another process does between any two calls of each.
+
+The other one does all it can before the verb goes on, or finds that it has to wait; what is not to
+be waited for in a test is given up at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.spool import FsmqError, NewMessage, Spool
+from fsmq.spool.durability import send_lines
+from fsmq.spool.layout.tree import Tree
+from fsmq.spool.limits import groups, sends
+from tests.spool.crashing import MUTATING
+
+QUEUE = "orders"
+Act = Callable[[Spool], object]
+
+
+def put(spool: Spool) -> str:
+    return spool.queue(QUEUE).put("a3", group="a", dedup_id="3")
+
+
+def acknowledge(spool: Spool) -> None:
+    for message in spool.queue(QUEUE).claim(9):
+        message.ack()
+    spool.reap()
+
+
+def release(spool: Spool) -> None:
+    for message in spool.queue(QUEUE).claim(9):
+        message.release()
+
+
+def recover(spool: Spool) -> None:
+    """As a mover does that starts now."""
+    send_lines.recover_sends(spool.tree, spool.context.stamps, QUEUE, spool.context.clock())
+
+
+def purge(spool: Spool) -> None:
+    spool.queue(QUEUE).purge()
+
+
+VERBS: dict[str, Act] = {"put": put, "acknowledge": acknowledge}
+OTHERS: dict[str, Act] = {**VERBS, "release": release, "recover": recover, "purge": purge}
+
+
+@contextmanager
+def between(at: int, act: Callable[[], object]) -> Iterator[list[str]]:
+    """Let something be done before the mutating call of a number; the calls that were made."""
+    calls: list[str] = []
+    names = {name: getattr(os, name) for name in MUTATING}
+    rename2 = Tree._rename2
+    is_inside = False
+
+    def wrap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            nonlocal is_inside
+            if not is_inside:
+                calls.append(name)
+                if len(calls) == at + 1:
+                    is_inside = True
+                    with suppress(FsmqError):
+                        act()
+                    is_inside = False
+            return call(*arguments, **named)
+
+        return wrapped
+
+    for name, call in names.items():
+        setattr(os, name, wrap(name, call))
+    Tree._rename2 = wrap("rename2", rename2)  # type: ignore[method-assign]
+    try:
+        yield calls
+    finally:
+        for name, call in names.items():
+            setattr(os, name, call)
+        Tree._rename2 = rename2  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_LONG_S", 0.0)
+    monkeypatch.setattr(sends, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(send_lines, "_PATIENCE_S", 0.0)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_another_does_between_two_calls_breaks_nothing(
+    tmp_path: Path, verb: str, other: str
+) -> None:
+    for at in range(1000):
+        root = tmp_path / str(at)
+        with Spool(root, sync="none") as one, Spool(root, sync="none") as two:
+            one.create_queue(QUEUE, fifo=True)
+            known = one.queue(QUEUE).put_many(
+                [NewMessage(b"a%d" % n, group="a", dedup_id=str(n)) for n in (1, 2)]
+            )
+            for spool in (one, two):  # both know the queue, and have put
+                assert spool.queue(QUEUE).put("a1", group="a", dedup_id="1") == known[0]
+                release(spool)
+            told = None
+            with between(at, lambda two=two: OTHERS[other](two)) as calls, suppress(FsmqError):
+                told = VERBS[verb](one)
+            inspect(one, two, told, is_purged=other == "purge")
+        if len(calls) <= at:
+            return
+    raise AssertionError("the verb did not end")
+
+
+def inspect(one: Spool, two: Spool, told: object, is_purged: bool) -> None:
+    """Each in turn is claimed by one, in order; and each is known."""
+    hidden = [m.id for m in one.queue(QUEUE).peek(9, state="in_flight")]
+    assert len(hidden) <= 1
+    for message_id in hidden:
+        one.queue(QUEUE).release(message_id)
+    found = []
+    for spool in (one, two) * 3:
+        messages = spool.queue(QUEUE).claim(9)
+        assert len(messages) <= 1
+        for message in messages:
+            found.append(message)
+            message.ack()
+    assert one.queue(QUEUE).counts().total == 0
+    places = [message.sequence or 0 for message in found]
+    assert places == sorted(places)
+    assert len({message.dedup_id for message in found}) == len(found)
+    if told is not None and not is_purged:
+        assert two.queue(QUEUE).put("a3", group="a", dedup_id="3") == told
+        assert one.queue(QUEUE).counts().total == 0
