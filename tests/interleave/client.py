@@ -49,6 +49,11 @@ def lets_wait(log: Log) -> bool:
     return any("retry_backoff" in op.text for op in log.operations)
 
 
+def may_bury(log: Log) -> bool:
+    """Whether a queue has got a dead-letter queue."""
+    return any("dead_letter" in op.text for op in log.operations)
+
+
 class Unrenewed(Consumer):
     """A consumer whose claims are renewed only when it is told to."""
 
@@ -212,7 +217,10 @@ class Client:
 
     def _releases(self, op: Operation, message_id: str, delay: float) -> model.Effect:
         wait_ms = round(WAIT_S * 1000) if lets_wait(self._log) else 0
-        return model.releases(op, Q, message_id, round(delay * 1000), wait_ms)
+        effect = model.releases(op, Q, message_id, round(delay * 1000), wait_ms)
+        if delay or not may_bury(self._log):
+            return effect
+        return model.either(effect, model.buries(Q, message_id))
 
     def release_all(self, *ids: str) -> None:
         with self.asking(f"release {ids or 'all'}") as op:

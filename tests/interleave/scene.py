@@ -18,7 +18,7 @@ from fsmq.spool.index.events import Event, Kind
 from fsmq.spool.layout.names import UUID7, split_entry
 from fsmq.spool.layout.throttle import Throttle
 from tests.interleave import model
-from tests.interleave.client import LONG_S, OTHER, WAIT_S, Client, Q, known, lets_wait
+from tests.interleave.client import LONG_S, OTHER, WAIT_S, Client, Q, known, lets_wait, may_bury
 from tests.interleave.gate import Gate
 from tests.interleave.judge import Log
 from tests.interleave.model import Operation, Seen, World
@@ -275,7 +275,7 @@ def _kind_of(root: Path) -> str:
 def always(log: Log) -> list[Operation]:
     """What may happen without being asked for."""
     op = Operation(0, "the mover ends claims")
-    if any("dead_letter" in op.text for op in log.operations):
+    if may_bury(log):
         op.often.append(model.buries_used_up(Q, 1))
     if lets_wait(log):
         op.often.append(model.backs_off(op, Q, round(WAIT_S * 1000)))
