@@ -15,7 +15,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 # Chromium's own sandbox does not work for root; no test opens what is not its own.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--font-render-hinting=none"]
-PATIENCE_MS = 30_000
+PATIENCE_MS = 120_000  # also beside much other work
 
 
 @contextmanager
