@@ -51,7 +51,7 @@ class TopicPages:
         visit.identity.require_sight(access.topic(topic))
         found = await visit.service.listing(visit.spool.subscriptions, topic)
         shown = {
-            queue: None if one is None else json.dumps(one.policy)
+            queue: None if one is None or one.policy is None else json.dumps(one.policy)
             for queue, one in found.items()
             if visit.identity.may_see(queue)
         }

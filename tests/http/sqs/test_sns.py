@@ -359,6 +359,11 @@ def test_native_subscriptions_and_native_publishers_take_part(
     assert sorted(one["Endpoint"].rpartition(":")[2] for one in listed) == sorted(
         ["native", queue.arn.rpartition(":")[2]]
     )
+    [shown] = [
+        one for one in json.loads(get(base).body)["subscriptions"] if one["queue"] != "native"
+    ]
+    assert shown["filter"] == json.loads(policy)
+    assert b"suffix" in get(f"{suite.url}/_ui/topics/{name}").body
     with Spool(suite.root) as spool:
         assert spool.topic(name).publish(b"x") != {}
 
