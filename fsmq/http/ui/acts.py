@@ -7,6 +7,7 @@ done when the form comes back with ``sure``.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import FsmqError, InvalidValue
+from fsmq.spool.layout.steps import portions
 from fsmq.wire import unquote_id
 
 from ..guard.keys import Right
@@ -27,6 +29,8 @@ log = logging.getLogger(__name__)
 # So many messages at most in one act; more is a move.
 MOST_IDS = 1000
 _REMEMBERED = 200
+# So many go on at a time: they share a sync.
+_TOGETHER = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +172,18 @@ async def each(things: Sequence[str], do: Callable[[str], Awaitable[object]]) ->
     """
     number = 0
     problem: FsmqError | None = None
-    for thing in things:
+
+    async def one(thing: str) -> FsmqError | None:
         try:
             await do(thing)
-            number += 1
         except FsmqError as error:
-            problem = error
+            return error
+        return None
+
+    for part in portions(things, _TOGETHER):
+        for wrong in await asyncio.gather(*map(one, part)):
+            problem = wrong or problem
+            number += wrong is None
     if problem is not None and not number:
         raise problem
     return number

@@ -8,15 +8,19 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from urllib.parse import quote, urlencode
 
 import pytest
 
 from fsmq.http.problems import UnreadableBody
+from fsmq.http.service.rates import Rate
+from fsmq.http.service.recent import MOST_QUEUES, Recent
 from fsmq.http.ui.forms import File, plain, with_files
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.spool import Spool
 from fsmq.spool.staging.part import Job, Part
+from fsmq.spool.views.counts import Counts
 from tests.harness.suite import Suite, eventually
 
 from .asked import Api
@@ -54,19 +58,38 @@ def test_a_queue_says_itself_from_when_on_it_is_late(api: Api, queue: str) -> No
 
 def test_the_last_minutes_are_told_finer_once_one_looks(api: Api, queue: str) -> None:
     api.put(queue)
-    eventually(lambda: api.counts(queue) == {"ready": 1})
-
-    def points() -> list[list[float]]:
-        text = page(api, f"q/{queue}?span=15min")
-        found = re.search('data-recent="([^"]*)"', text)
-        told: list[list[float]] = json.loads(html.unescape(found[1])) if found else []
-        return told
-
-    first = eventually(points)[0]
-    assert abs(first[0] - time.time()) < 60
+    path = f"q/{queue}?span=15min"
+    page(api, path)
+    found = re.search('data-recent="([^"]*)"', page(api, path))
+    assert found
+    [first] = json.loads(html.unescape(found[1]))
     assert len(first) == 11
-    later = eventually(lambda: len(found := points()) > 1 and found)
-    assert later[0] == first
+    assert abs(first[0] - time.time()) < 60
+
+
+def test_points_come_every_two_seconds_and_go_after_a_quarter_of_an_hour() -> None:
+    recent = Recent()
+    counts = Counts(new=1, ready=2, in_flight=3, delayed=4)
+    for tenth in range(20_000):
+        recent.add("jobs", tenth / 10, counts, -5.0, Rate(sent=0.5))
+    points = recent.of("jobs", 0.0)
+    assert len(points) == 450
+    times = [point[0] or 0.0 for point in points]
+    assert {round(later - earlier, 1) for earlier, later in pairwise(times)} <= {1.8, 1.9}
+    assert points[-1][1:] == [1, 2, 3, 4, round(times[-1] + 5, 1), 30, 0, 0, 0, 0]
+    late = [point for point, at in zip(points, times, strict=True) if at >= 1995.0]
+    assert recent.of("jobs", 1995.0) == late
+    recent.add("empty", 1.0, counts, None, None)
+    assert recent.of("empty", 0.0) == [[1.0, 1, 2, 3, 4, *[None] * 6]]
+
+
+def test_points_are_kept_of_the_queues_that_were_looked_at_last() -> None:
+    recent = Recent()
+    for number in range(MOST_QUEUES):
+        recent.add(str(number), 1.0, Counts(), None, None)
+    recent.add("0", 3.0, Counts(), None, None)
+    recent.add("another", 3.0, Counts(), None, None)
+    assert [len(recent.of(queue, 0.0)) for queue in ("0", "1", "2", "another")] == [2, 0, 1, 1]
 
 
 def test_a_staged_job_shows_until_it_is_there(api: Api, spool: Spool, queue: str) -> None:
@@ -107,9 +130,18 @@ def test_no_more_than_a_thousand_at_a_time(
 ) -> None:
     spool.queue(queue).put_many([NewMessage(b"x", delay=3600)] * 1100)
     eventually(lambda: api.counts(queue) == {"delayed": 1100})
-    form = [("do", "release"), ("all", "yes"), ("state", "delayed")]
-    assert "Released: 1000" in post(api, suite, f"q/{queue}", form)
-    eventually(lambda: api.counts(queue) == {"delayed": 100, "ready": 1000})
+    form = [("do", "remove"), ("all", "yes"), ("state", "delayed")]
+    assert "Delete 1\u202f000 messages?" in post(api, suite, f"q/{queue}", form)
+
+
+def test_an_act_goes_on_where_some_are_gone(
+    api: Api, suite: Suite, spool: Spool, queue: str
+) -> None:
+    ids = spool.queue(queue).put_many([NewMessage(b"x", delay=3600)] * 130)
+    eventually(lambda: api.counts(queue) == {"delayed": 130})
+    form = [("do", "release"), *(("message", one) for one in ("gone", *ids, "gone-too"))]
+    assert "Released: 130" in post(api, suite, f"q/{queue}", form)
+    eventually(lambda: api.counts(queue) == {"ready": 130})
 
 
 @pytest.mark.parametrize("name", [os.fsdecode(b"\xff"), "100%41", "a&b'c"], ids=ascii)
