@@ -44,6 +44,15 @@ def bodies(queue: Queue) -> list[bytes]:
     return [message.body for message in queue.claim(1000)]
 
 
+def test_a_fifo_queue_takes_no_staged_messages(spool: Spool) -> None:
+    """Who brings them forward keeps no order."""
+    spool.create_queue("orders", fifo=True)
+    part = Part(spool.context, spool.syncer.sync, Job("load", 1))
+    with pytest.raises(InvalidValue, match="fifo"):
+        part.write("orders", NewMessage(b"x", group="g"))
+    part.abandon()
+
+
 def test_nothing_counts_before_the_commit(root: Path, spool: Spool, jobs: Queue) -> None:
     parts = [write(spool, JOB, some(3, "one")), write(spool, JOB, some(2, "two"))]
     assert jobs.counts().total == 0

@@ -48,6 +48,7 @@ WRITTEN: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
     "ttl": ("a number of seconds", _NUMBERS),
     "content_type": ("string", (StringType,)),
     "attributes": ("map<string,string>", (MapType,)),
+    "group": ("string", (StringType,)),
 }
 """The columns that a write takes, each with its type in words; only body must be there."""
 
@@ -89,6 +90,7 @@ class Row(NamedTuple):
             id=_id(values.get("id"), ids),
             content_type=values.get("content_type"),
             attributes=_attributes(values.get("attributes")),
+            group=values.get("group"),
         )
 
     def problem(self, partition: int, error: FsmqError) -> str:

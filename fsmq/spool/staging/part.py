@@ -190,6 +190,8 @@ class Part:
             settings = self._settings_of(queue)
             if restores:
                 found = restored(self._context, queue, message, settings)
+            elif settings.fifo:
+                raise InvalidValue("queue", f"{queue!r} is a fifo queue: only a put makes places")
             else:
                 found = draft(self._context, message, settings)
             try:
