@@ -263,6 +263,19 @@ def test_dead_letters_of_a_fifo_queue_go_to_one(sqs: Any) -> None:
         found += receive(sqs, dead)
     assert bodies(found) == ["a1", "a2", "a3"]
     assert {one["Attributes"]["MessageGroupId"] for one in found} == {"a"}
+    # A move task brings them back; in their group they have their old places.
+    release(sqs, dead, *found)
+    send(sqs, source, "a4")
+    asked = {"QueueUrl": dead, "AttributeNames": ["QueueArn"]}
+    arn = sqs.get_queue_attributes(**asked)["Attributes"]["QueueArn"]
+    sqs.start_message_move_task(SourceArn=arn)
+
+    def is_moved() -> bool:
+        [task] = sqs.list_message_move_tasks(SourceArn=arn)["Results"]
+        return bool(task["Status"] == "COMPLETED")
+
+    eventually(is_moved)
+    assert bodies(receive(sqs, source)) == ["a1", "a2", "a3", "a4"]
     for url, other in ((source, plain), (plain, dead)):
         given = {"QueueUrl": url, "Attributes": policy(other)}
         assert "same type of queue" in refusal(sqs, "set_queue_attributes", **given)[1]
