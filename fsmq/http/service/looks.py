@@ -24,7 +24,7 @@ from fsmq.spool.views.wanted import Found, Wanted
 
 from ..running.runner import Runner
 from .surveys import Kept
-from .troubles import Troubles
+from .troubles import Troubles, long_paused
 
 T = TypeVar("T")
 # The longest that one look may be told to take, and what it takes if it is told nothing.
@@ -38,6 +38,7 @@ _AT_ONCE = 2
 _HEALTH_S = 60.0
 # It tries the disk as well, but quickly.
 _TROUBLES_S = 5.0
+_PAUSED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Looks:
         self._health: tuple[float, list[Finding]] | None = None
         self._examining = asyncio.Lock()
         found = Troubles(spool, reports)
+        self._paused = Kept(lambda: runner.listing(self._long_paused), least_s=_PAUSED_S)
         self._troubles = Kept(lambda: runner.listing(found.look), least_s=_TROUBLES_S)
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
@@ -122,6 +124,14 @@ class Looks:
     async def troubles(self) -> list[str]:
         """What is wrong now, a sentence each."""
         return await self._troubles.get()
+
+    async def long_paused(self) -> list[str]:
+        """Queues that somebody may have forgotten to resume, as of a minute ago at most."""
+        return await self._paused.get()
+
+    def _long_paused(self) -> list[str]:
+        with as_unavailable("cannot look for paused queues"):
+            return long_paused(self._spool)
 
     async def health(self) -> tuple[float, list[Finding]]:
         """When the spool was examined, in Unix seconds, and what was found: a minute ago at most.

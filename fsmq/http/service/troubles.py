@@ -16,6 +16,7 @@ _FEW = 0.1  # of what a filesystem has
 _CLOCK_S = 1.0
 # So long after the last line was dropped it is said that some were.
 _DROPPED_S = 600.0
+_LONG_PAUSE_S = 86_400.0
 # What movers do, by the word of their metrics.
 _WORKS = {"new": "delivers messages", "timers": "ends claims and delays"}
 
@@ -66,3 +67,16 @@ def _of_room(there: Left) -> Iterator[str]:
     ):
         if free < _FEW * all_of:
             yield f"Only {100 * free / all_of:.1f} % of the {what} on the disk is free."
+
+
+def long_paused(spool: Spool) -> list[str]:
+    """The queues that have been paused for more than a day, with no end to it. Raises OSError."""
+    settings = spool.context.settings
+    before, found = spool.context.clock() - _LONG_PAUSE_S, []
+    for queue in spool.queues():
+        if settings.get(queue).paused is True:
+            file = spool.tree.look(settings.path(queue))
+            # They were not changed since, so the pause is as old as the file at least.
+            if file is not None and file.st_mtime < before:
+                found.append(queue)
+    return found

@@ -157,7 +157,14 @@ class Visit:
 
     async def look_for_troubles(self) -> None:
         """Find out what each page says at its top, where something is wrong."""
-        self.troubles = await self.service.looks.troubles()
+        self.troubles = [
+            *await self.service.looks.troubles(),
+            *(
+                f"{queue} has been paused for more than a day, and nothing but a resume ends it."
+                for queue in await self.service.looks.long_paused()
+                if self.identity.may_see(queue)
+            ),
+        ]
         if not self.call.needs_keys and not self.is_near:
             self.troubles = [*self.troubles, _OPEN]
 

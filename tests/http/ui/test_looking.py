@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from fsmq.http.problems import UnreadableBody
 from fsmq.http.service.rates import Rate
 from fsmq.http.service.recent import MOST_QUEUES, Recent
+from fsmq.http.service.troubles import long_paused
 from fsmq.http.ui.forms import File, plain, with_files
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.spool import Spool
@@ -246,3 +248,19 @@ def test_a_form_has_so_many_fields_at_most() -> None:
     assert plain(b"a=1&a=2&b=").texts == {"a": ["1", "2"], "b": [""]}
     with pytest.raises(UnreadableBody):
         plain(b"&".join([b"a=1"] * 5001))
+
+
+def test_a_queue_that_somebody_forgot_to_resume_is_told(tmp_path: Path) -> None:
+    paused: dict[str, bool | str] = {
+        "forgotten": True,
+        "late": True,
+        "ends": "2999-01-01T00:00:00Z",
+    }
+    with Spool(tmp_path / "root", sync="none") as spool:
+        spool.create_queue("open")
+        for queue, until in paused.items():
+            spool.create_queue(queue)
+            spool.configure(queue, {"paused": until})
+        for queue in ("forgotten", "ends"):
+            os.utime(tmp_path / "root" / "config" / f"{queue}.json", (1.0, 1.0))
+        assert long_paused(spool) == ["forgotten"]
