@@ -71,12 +71,15 @@ def test_a_dialog_is_accessible(open_tab: OpenTab, filled: Filled) -> None:
 def test_no_page_is_wider_than_the_screen(open_tab: OpenTab, filled: Filled) -> None:
     """320 pixels are what is left of 1280 at 400 %."""
     tab = open_tab(filled.suite)
+    sizes = [{"width": width, "height": 800} for width in (320, 390, 1280)]
     for name, path in filled.pages.items():
+        # The narrowest first: charts become narrower a moment after their page does.
+        tab.page.set_viewport_size(sizes[0])
         tab.open(path)
-        for width in (1280, 390, 320):
-            tab.page.set_viewport_size({"width": width, "height": 800})
+        for size in sizes:
+            tab.page.set_viewport_size(size)
             shown = tab.page.evaluate("document.documentElement.scrollWidth")
-            assert shown <= width, (name, width)
+            assert shown <= size["width"], (name, size)
 
 
 def test_columns_stay_where_they_are(open_tab: OpenTab, filled: Filled) -> None:
