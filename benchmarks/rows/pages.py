@@ -66,7 +66,7 @@ def _page(suite: Suite, queues: int) -> float:
     answer = connection.getresponse()
     text = answer.read()
     assert answer.status == 200, answer.status
-    assert text.count(b"<tr id=") == min(_ROWS, queues), "it shows too few queues"
+    assert text.count(b"<tr id=") >= min(_ROWS, queues), "it shows too few queues"
     connection.close()
     return (time.perf_counter() - started) * 1000
 
