@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -121,6 +122,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         if was is None:
             return Plan(**of, done=int(now))
         goes_on = was.cron == of["cron"] and not (was.paused and not of["paused"])
+        goes_on = goes_on and self.has_begun()
         return Plan(**of, done=was.done if goes_on else int(now), last=was.last)
 
     @rule(
@@ -158,10 +160,12 @@ class ScheduleMachine(RuleBasedStateMachine):
             self.plan = planned
             self.owed.clear()
             return
+        before = self.file()
         acknowledged = run_and_die(self.root, verb, dies_at, self.ahead(AHEAD_S[number]))
         if acknowledged is None or acknowledged or self.is_as(planned):
             self.plan = planned
-        self.stamp(number)
+        if self.file() not in (None, before):
+            self.stamp(number)
 
     def is_as(self, planned: Plan | None) -> bool:
         """Whether the schedule's file says what was planned; else it says what it did before."""
@@ -179,9 +183,21 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     def stamp(self, number: int) -> None:
         """Where the marker is of another line it goes on from the file's time: by this clock."""
-        if self.settings() is not None:
-            now = self.now(number)
-            os.utime(self.root / "schedules" / f"{NAME}.json", (now, now))
+        now = self.now(number)
+        os.utime(self.root / "schedules" / f"{NAME}.json", (now, now))
+
+    def has_begun(self) -> bool:
+        """Whether who set its line came to its marker; else whoever writes it next begins anew."""
+        marker = self.files.marker(NAME)
+        return marker is not None and marker.fits(self.files.read(NAME))
+
+    def file(self) -> tuple[int, int] | None:
+        """Which file the schedule has now: another one whenever it is written."""
+        try:
+            found = os.stat(self.root / "schedules" / f"{NAME}.json")
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
     def settings(self) -> ScheduleSettings | None:
         try:
@@ -272,6 +288,23 @@ class ScheduleMachine(RuleBasedStateMachine):
             self.spools[0].schedule(NAME).delete()
         kinds = {f.kind.value for f in check(self.root, offline=True).findings}
         assert kinds <= {"leftover"}
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_schedule_goes_on_behind_a_definition_that_died(at: int) -> None:
+    """Sequences that the one below finds now and then."""
+    of = {"cron": "*/10 * * * *", "body": "a", "catch_up": "none", "paused": False}
+    for is_deleted in (True, False):
+        machine = ScheduleMachine()
+        machine.define(number=0, dies_at=at, **of)
+        if machine.plan is not None and is_deleted:
+            machine.pass_time(seconds=-70)
+            machine.delete(number=0, dies_at=0)
+            machine.look()
+        elif machine.plan is not None:
+            machine.configure(number=2, change={"paused": False}, dies_at=None)
+            machine.run_and_die(number=0, dies_at=31)
+        machine.teardown()
 
 
 TestSchedule = ScheduleMachine.TestCase
