@@ -37,7 +37,7 @@ LIBRARY_ROWS = (
     "mover-latency",
     "mover-timers",
 )
-DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory")
+DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory", "ui-page")
 EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
 DYNO_ROWS = ("dyno-push", "dyno-life", "dyno-depth")
