@@ -19,6 +19,7 @@ import pytest
 
 from fsmq.spool import Message, Queue, Spool
 from fsmq.spool.fsck import Severity, check
+from fsmq.spool.layout.names import seal_of, split_staged
 from tests.harness.suite import PATIENCE_S, eventually
 from tests.power.burying import in_claim, path_of
 from tests.power.daemons import Daemons
@@ -180,6 +181,15 @@ def check_pauses(clients: list[Client], cut: float) -> None:
                 assert not (begun.answered < told.called and told.answered < until)
 
 
+def is_complete(path: Path) -> bool:
+    """Whether this is a dot-name of a whole message, which is to come."""
+    staged = split_staged(path.name)
+    try:
+        return staged is not None and seal_of(path.read_bytes()) == staged[1]
+    except FileNotFoundError:
+        return False
+
+
 class Look:
     """What stands, and comes out, after a cut."""
 
@@ -188,8 +198,8 @@ class Look:
         self._http = OverHttp(url)
 
     def run(self) -> None:
-        new = self._root / "new"  # whatever was being put stands by then, or is gone
-        eventually(lambda: not any(path.name.startswith(".") for path in new.iterdir()))
+        new = self._root / "new"  # what was being put stands by then, unless it is torn
+        eventually(lambda: not any(is_complete(path) for path in new.iterdir()))
         self._see_whether_it_is_paused()
         self._see_who_waits()
         for queue in (LIMITED, RATED, PAUSED):
