@@ -72,7 +72,8 @@ def test_each_step_of_a_message_is_noted(root: Path) -> None:
     by_event = {e["event"]: e for e in events if e["id"] == first}
     assert by_event["accepted"]["size"] == 5
     assert by_event["claimed"]["deliveries"] == 2
-    assert 80_000 < by_event["renewed"]["claim_ms"] <= 90_000
+    # A renewal keeps the last two digits of the deadline, which name the claim.
+    assert 80_000 < by_event["renewed"]["claim_ms"] < 90_100
     assert by_event["buried"]["deliveries"] == 2
 
 
