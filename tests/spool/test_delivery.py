@@ -199,6 +199,20 @@ def test_nor_by_the_id_that_a_dedup_queue_gives_it(
     assert message.deliveries == 1
 
 
+def test_nor_where_a_fifo_queue_shows_it_past_the_mover(
+    spool: Spool, root: Path, clock: Clock
+) -> None:
+    spool.create_queue("line", fifo=True)
+    pending = spool.unsynced.put("line", [NewMessage(b"x", group="g")])
+    [staged] = (root / "new").iterdir()
+    message_id = staged.name.split(":")[1]
+    chance = spool.context.stamps.encode(message_id, int(clock.now * 1000) - 1, 50)
+    os.utime(staged, ns=(chance, chance))
+    spool.complete(pending)
+    [message] = spool.queue("line").claim()
+    assert message.deliveries == 1
+
+
 def test_messages_of_a_missing_queue_wait_until_it_is_made(spool: Spool, root: Path) -> None:
     spool.deliver()
     (root / "new" / "later:x").write_bytes(b"x")

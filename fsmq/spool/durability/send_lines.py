@@ -18,6 +18,7 @@ from ..layout.names import is_id, sends_name, sequence_of, split_entry, split_st
 from ..layout.stamps import Stamps
 from ..layout.transitions import CONFIG, NEW, State
 from ..layout.tree import Tree
+from ..layout.unclaimed import is_delayed
 from .dedup_records import forget_records, restore_records, settle
 from .locks import lock, patiently
 from .unfinished import Recovered, is_complete
@@ -110,8 +111,7 @@ def show(tree: Tree, stamps: Stamps, queue: str, message_id: str, path: str, now
     found = tree.stat(path)
     if found is None:
         return False
-    stamp = stamps.decode(message_id, found.st_mtime_ns)
-    runs = stamp is not None and not stamp.deliveries and stamp.deadline_ms > now * 1000
+    runs = is_delayed(tree, stamps, path, message_id, found.st_mtime_ns, int(now * 1000))
     state = State.DELAY if runs else State.READY
     return tree.rename(path, tree.path(state, queue, message_id))
 

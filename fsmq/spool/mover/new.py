@@ -17,9 +17,9 @@ from ..index.apart import Apart
 from ..layout.names import entry, facts, split_entry
 from ..layout.throttle import Throttle
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
+from ..layout.unclaimed import is_delayed
 from ..records.journal import Details
 from ..staging.abandoned import Abandoned
-from ..verbs.deliver import is_delayed
 from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
 from .undeliverable import Undeliverable
 
@@ -231,7 +231,8 @@ class FromNew:
         if known.expires_s is not None and known.expires_s <= self._context.clock():
             self._context.make(EXPIRE_NEW, queue, message_id, size=found.st_size)
             return False
-        if is_delayed(self._context, path, message_id, found.st_mtime_ns):
+        stamps, now_ms = self._context.stamps, self._context.now_ms()
+        if is_delayed(self._tree, stamps, path, message_id, found.st_mtime_ns, now_ms):
             return self._defer(queue, message_id)
         try:
             if self._move(path, queue, message_id, found.st_size):
