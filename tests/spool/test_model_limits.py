@@ -31,6 +31,8 @@ class LimitedMachine(SpoolMachine):
         self.keep_back(first=first, most=most, pause=None)
         self.refill()
         self.claim_some(count=2, visibility=2.001)
+        self.let_claims_end(3)  # each run sees this: the counts below are not left to chance
+        self.claim_some(count=3, visibility=2.001)
 
     @rule()
     def refill(self) -> None:
