@@ -17,6 +17,7 @@ import pytest
 import fsmq
 from fsmq.cli import COMMANDS
 from fsmq.daemons.settings.settings import SETTINGS
+from fsmq.spool.layout.settings import SETTINGS as QUEUE_SETTINGS
 from website.reference import served_document
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +37,9 @@ ALLOWED = {
     "fsmq/http/emodb/": {"*": "answers in EmoDB's words"},
     "fsmq/http/dynamiq/": {"*": "answers in Dynamiq's words"},
 }
+# A name that is right wherever it stands, though it has a retired word. It is the name by which
+# users of other queues have asked for this setting; the act itself is a claim, in its help, too.
+NAMED = "fetch_order"
 
 
 # What names inside the code do not say, beside the words of the glossary, and what they say.
@@ -95,7 +99,9 @@ def retired() -> dict[str, re.Pattern[str]]:
     table = glossary.split("## Words that are not used")[1]
     words = re.findall(r"^\| \*(.+?)\* \|", table, re.MULTILINE)
     return {
-        word: re.compile(rf"\b{_spaced(word)}(s|es|d|ed|ing)?(?![a-z])", re.IGNORECASE)
+        word: re.compile(
+            rf"\b(?!{NAMED}\b){_spaced(word)}(s|es|d|ed|ing)?(?![a-z])", re.IGNORECASE
+        )
         for column in words
         for word in column.split("*, *")
     }
@@ -309,6 +315,8 @@ def test_the_glossary_retires_words() -> None:
 
 def test_every_exception_is_needed() -> None:
     """An exception that nothing needs any more would hide the next slip."""
+    assert NAMED in QUEUE_SETTINGS
+    assert any(word.search(NAMED.replace("_", " ")) for word in retired().values())
     everything = [*messages_in_the_code(), *lines_of_the_docs()]
     for place, reasons in ALLOWED.items():
         for word in reasons:

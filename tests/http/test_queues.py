@@ -41,7 +41,7 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
         "fifo",
         "max_in_flight_per_group",
         "alert_age",
-        "claim_order",
+        "fetch_order",
         "dedup_scope",
         "dedup_by_content",
     }

@@ -1,4 +1,4 @@
-"""Queues whose claim order is fair: groups are served in turn, some of each at a time."""
+"""Queues whose `fetch_order` is fair: groups are served in turn, some of each at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUEUE = "work"
 def spool(tmp_path: Path) -> Iterator[Spool]:
     with Spool(tmp_path / "spool", sync="none") as spool:
         spool.create_queue(QUEUE)
-        spool.configure(QUEUE, {"claim_order": "fair"})
+        spool.configure(QUEUE, {"fetch_order": "fair"})
         yield spool
 
 
@@ -80,7 +80,7 @@ def test_so_many_of_a_group_at_a_time_for_all_processes(tmp_path: Path, watch: s
         Spool(root, sync="none", watch="poll", poll_interval=0.01) as there,
     ):
         here.create_queue(QUEUE)
-        here.configure(QUEUE, {"claim_order": "fair", "max_in_flight_per_group": 2})
+        here.configure(QUEUE, {"fetch_order": "fair", "max_in_flight_per_group": 2})
         one, two = here.queue(QUEUE), there.queue(QUEUE)
         put(one, *(f"{group}{n}" for n in range(4) for group in "ab"))
         here.deliver()
@@ -107,9 +107,9 @@ def test_what_waits_does_not_count(queue: Queue) -> None:
 
 def test_the_order_can_be_changed_while_it_is_in_use(queue: Queue) -> None:
     put(queue, *(f"a{n}" for n in range(5)), "b0")
-    queue.configure(claim_order="oldest")
+    queue.configure(fetch_order="oldest")
     assert bodies(list(queue.claim(2))) == ["a0", "a1"]
-    queue.configure(claim_order="fair")
+    queue.configure(fetch_order="fair")
     assert "b0" in bodies(list(queue.claim(2)))
     queue.configure(max_in_flight_per_group=3)
     assert bodies(list(queue.claim(9))) == []
@@ -121,9 +121,9 @@ def test_what_goes_together(spool: Spool, queue: Queue) -> None:
     spool.create_queue("ordered", fifo=True)
     spool.create_queue("plain")
     for name, changes in (
-        ("ordered", {"claim_order": "fair"}),
+        ("ordered", {"fetch_order": "fair"}),
         ("plain", {"max_in_flight_per_group": 2}),
-        ("plain", {"claim_order": "newest"}),
+        ("plain", {"fetch_order": "newest"}),
     ):
         with pytest.raises(InvalidValue):
             spool.configure(name, changes)

@@ -15,7 +15,7 @@ from .compression import METHODS, Method
 from .names import check_queue
 from .stamps import MAX_COUNT
 
-ClaimOrder = Literal["oldest", "fair"]
+FetchOrder = Literal["oldest", "fair"]
 DedupScope = Literal["queue", "group"]
 MAX_VISIBILITY_S = 7 * 86_400.0
 MAX_DELAY_S = 366 * 86_400.0
@@ -208,7 +208,7 @@ class QueueSettings:
         metadata=_about(
             Whole(1, 10_000, "messages"),
             "how many messages of one group may be claimed at one time; of a queue with fifo, or"
-            " whose claim_order is fair",
+            " whose fetch_order is fair",
             null="1 with fifo, else any number",
         ),
     )
@@ -220,10 +220,10 @@ class QueueSettings:
             null="ten visibility timeouts",
         ),
     )
-    claim_order: ClaimOrder = field(
+    fetch_order: FetchOrder = field(
         default="oldest",
         metadata=_about(
-            Choice(*get_args(ClaimOrder)),
+            Choice(*get_args(FetchOrder)),
             "whether the oldest message is claimed first, or groups are served in turn",
         ),
     )
@@ -251,7 +251,7 @@ class QueueSettings:
     @property
     def in_groups(self) -> bool:
         """Whether the groups of messages say which is claimed next."""
-        return self.fifo or self.claim_order == "fair"
+        return self.fifo or self.fetch_order == "fair"
 
     @property
     def burst(self) -> float:
@@ -312,9 +312,9 @@ def _check_fifo(result: QueueSettings) -> None:
     if result.fifo and result.index:
         raise InvalidValue("fifo", "a queue with an index cannot be one")
     if result.max_in_flight_per_group is not None and not result.in_groups:
-        raise InvalidValue("max_in_flight_per_group", "is for fifo queues and claim_order fair")
-    if result.fifo and result.claim_order != "oldest":
-        raise InvalidValue("claim_order", "a fifo queue serves its groups in turn already")
+        raise InvalidValue("max_in_flight_per_group", "is for fifo queues and fetch_order fair")
+    if result.fifo and result.fetch_order != "oldest":
+        raise InvalidValue("fetch_order", "a fifo queue serves its groups in turn already")
     for name in ("dedup_scope", "dedup_by_content"):
         if not result.fifo and getattr(result, name) != getattr(DEFAULTS, name):
             raise InvalidValue(name, "is for queues with fifo")

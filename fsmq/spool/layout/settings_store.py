@@ -22,7 +22,7 @@ _LATER = frozenset(
         *("paused", "max_in_flight", "max_rate", "max_burst"),
         *("retry_backoff", "retry_factor", "retry_most", "retry_jitter"),
         *("fifo", "max_in_flight_per_group", "alert_age"),
-        *("claim_order", "dedup_scope", "dedup_by_content"),
+        *("fetch_order", "dedup_scope", "dedup_by_content"),
     )
 )
 

@@ -1,7 +1,7 @@
 """Claims from queues by the groups of their messages, for all processes of all hosts.
 
-In a fifo queue a group is claimed in its order; in one whose claim order is fair, groups are served
-in turn. In both as many of a group are in flight at a time as the queue says.
+In a fifo queue a group is claimed in its order; in one whose `fetch_order` is fair, groups are
+served in turn. In both as many of a group are in flight at a time as the queue says.
 
 Who claims holds the lock of a small file of the queue from the look at what is ready and hidden to
 the renames of the claims. What it sees is exact: events of this host report each rename before it

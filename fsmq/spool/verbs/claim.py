@@ -67,7 +67,7 @@ def claims_of(
     Yields None after every few ids that it has tried, for callers that may not run for long.
 
     Here is asked, for all who claim, whether the queue is paused or at a limit. In a fifo queue, or
-    one whose claim order is fair, the order of the groups chooses, and not ``ids``.
+    one whose `fetch_order` is fair, the order of the groups chooses, and not ``ids``.
 
     The caller has just seen that the queue is there.
 

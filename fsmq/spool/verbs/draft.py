@@ -126,7 +126,7 @@ def draft(
         packed=packed,
         due_ms=delay_ms if is_indexed else None,
     )
-    if group is not None and own is None and settings.claim_order == "fair":
+    if group is not None and own is None and settings.fetch_order == "fair":
         message_id = with_group(message_id, group)
     if given is not None:
         header = given_lines(given, message_id) + (header or b"\n")
