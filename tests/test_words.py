@@ -99,9 +99,7 @@ def retired() -> dict[str, re.Pattern[str]]:
     table = glossary.split("## Words that are not used")[1]
     words = re.findall(r"^\| \*(.+?)\* \|", table, re.MULTILINE)
     return {
-        word: re.compile(
-            rf"\b(?!{NAMED}\b){_spaced(word)}(s|es|d|ed|ing)?(?![a-z])", re.IGNORECASE
-        )
+        word: re.compile(rf"\b(?!{NAMED}\b){_spaced(word)}(s|es|d|ed|ing)?(?![a-z])", re.IGNORECASE)
         for column in words
         for word in column.split("*, *")
     }

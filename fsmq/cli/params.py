@@ -130,6 +130,14 @@ priority_option = click.option(
     "--priority", type=int, default=0, help="0 (first) to 99 (last).  [0]"
 )
 ttl_option = click.option("--ttl", type=SPAN, help="Time to live; then it expires.  [never]")
+group_option = click.option(
+    "--group", metavar="KEY", help="Its group: a fifo queue keeps the order within it."
+)
+dedup_id_option = click.option(
+    "--dedup-id",
+    metavar="ID",
+    help="Store nothing if a fifo queue got this ID less than 5 minutes ago.",
+)
 content_type_option = click.option(
     "--content-type", metavar="TYPE", help="For example application/json."
 )

@@ -22,6 +22,8 @@ from fsmq.cli.params import (
     body_bytes,
     body_option,
     content_type_option,
+    dedup_id_option,
+    group_option,
     priority_option,
     queue_argument,
     ttl_option,
@@ -48,12 +50,8 @@ _BATCH = 250
 @priority_option
 @ttl_option
 @click.option("--id", "own_id", metavar="ID", help="An id of your own: a second put of it fails.")
-@click.option("--group", metavar="KEY", help="Its group: a fifo queue keeps the order within it.")
-@click.option(
-    "--dedup-id",
-    metavar="ID",
-    help="Store nothing if a fifo queue got this ID less than 5 minutes ago.",
-)
+@group_option
+@dedup_id_option
 @content_type_option
 @attribute_option
 @click.option("--create", is_flag=True, help="Create the queue if it is missing; and the folder.")

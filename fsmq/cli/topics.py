@@ -22,6 +22,8 @@ from fsmq.cli.params import (
     body_bytes,
     body_option,
     content_type_option,
+    dedup_id_option,
+    group_option,
     priority_option,
     ttl_option,
 )
@@ -204,6 +206,8 @@ def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
 @click.option("--delay", type=SPAN, help="How long to hide it first.  [the queues' default_delay]")
 @priority_option
 @ttl_option
+@group_option
+@dedup_id_option
 @content_type_option
 @attribute_option
 @click.option("--log", "log", type=LOG, metavar="LOG", help="Publish to a log, not to a TOPIC.")
@@ -222,6 +226,8 @@ def publish(
     delay: float | None,
     priority: int,
     ttl: float | None,
+    group: str | None,
+    dedup_id: str | None,
     content_type: str | None,
     pairs: Sequence[str],
     log: str | None,
@@ -247,7 +253,8 @@ def publish(
         raise click.UsageError("Give --body or a FILE, not both.")
     attributes = attributes_of(pairs)
     if log is not None:
-        _check_log(topic, file, delay is not None or priority != 0 or ttl is not None)
+        of_topic = (delay, priority or None, ttl, group, dedup_id)
+        _check_log(topic, file, any(given is not None for given in of_topic))
         separator = b"\0" if null else b"\n" if lines else None
         of_log = Publishing(log, key, own_id, content_type, attributes, separator, as_json)
         of_log.run(at, None if topic is None else Path(topic), body)
@@ -266,6 +273,8 @@ def publish(
             ttl=ttl,
             content_type=content_type,
             attributes=attributes,
+            group=group,
+            dedup_id=dedup_id,
         )
     if as_json:
         output.document({"topic": topic, "messages": ids})
@@ -281,7 +290,9 @@ def _check_log(topic: str | None, file: Path | None, of_topic: bool) -> None:
     if topic is not None and file is not None:
         raise click.UsageError("Give a TOPIC or --log, not both.")
     if of_topic:
-        raise click.UsageError("--delay, --priority and --ttl are for a TOPIC.")
+        raise click.UsageError(
+            "--delay, --priority, --ttl, --group and --dedup-id are for a TOPIC."
+        )
 
 
 def _check_topic(topic: str | None, of_log: bool) -> str:

@@ -16,7 +16,7 @@ from fsmq.wire import unquote_id
 from .errors import error_of
 from .exchange import Verb
 from .incoming import member
-from .outgoing import headers_of
+from .outgoing import headers_of, parameters_of
 from .verbs import Verbs
 
 if TYPE_CHECKING:
@@ -71,13 +71,9 @@ class TopicVerbs:
         raise error
 
     def publish(self, topic: str, message: NewMessage) -> Verb[dict[str, str]]:
-        parameters = {
-            "delay": message.delay,
-            "priority": message.priority or None,
-            "ttl": message.ttl,
-        }
+        path, parameters = f"{_path(topic)}/messages", parameters_of(message)
         answer = yield from self._verbs.done(
-            "POST", f"{_path(topic)}/messages", parameters, message.body, headers_of(message)
+            "POST", path, parameters, message.body, headers_of(message)
         )
         return {queue: unquote_id(found) for queue, found in member(answer, "messages").items()}
 
@@ -135,14 +131,21 @@ class ClientTopic:
         ttl: float | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
+        dedup_id: str | None = None,
     ) -> dict[str, str]:
         """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
 
         Of a log, ``logs/<log>``, it is the offset. See :class:`~fsmq.NewMessage` for the arguments.
+        With a ``dedup_id`` that a queue has had it stores nothing there, and tells the first's id.
 
-        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it.
+        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it;
+        InvalidValue if one has no such messages: a ``dedup_id`` is for fifo queues, which need a
+        ``group``.
         """
-        message = new_message(body, delay, priority, ttl, None, content_type, attributes)
+        message = new_message(
+            body, delay, priority, ttl, None, content_type, attributes, group, dedup_id
+        )
         return self._run(self._verbs.publish(self.name, message))
 
     def delete(self) -> None:
@@ -196,14 +199,21 @@ class AsyncClientTopic:
         ttl: float | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
+        dedup_id: str | None = None,
     ) -> dict[str, str]:
         """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
 
         Of a log, ``logs/<log>``, it is the offset. See :class:`~fsmq.NewMessage` for the arguments.
+        With a ``dedup_id`` that a queue has had it stores nothing there, and tells the first's id.
 
-        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it.
+        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it;
+        InvalidValue if one has no such messages: a ``dedup_id`` is for fifo queues, which need a
+        ``group``.
         """
-        message = new_message(body, delay, priority, ttl, None, content_type, attributes)
+        message = new_message(
+            body, delay, priority, ttl, None, content_type, attributes, group, dedup_id
+        )
         return await self._run(self._verbs.publish(self.name, message))
 
     async def delete(self) -> None:

@@ -59,14 +59,21 @@ class Topic:
         ttl: float | None = None,
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
+        dedup_id: str | None = None,
     ) -> dict[str, str]:
         """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
 
         Of a log, ``logs/<log>``, it is the offset. See :class:`~fsmq.NewMessage` for the arguments.
+        With a ``dedup_id`` that a queue has had it stores nothing there, and tells the first's id.
 
-        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it.
+        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it;
+        InvalidValue if one has no such messages: a ``dedup_id`` is for fifo queues, which need a
+        ``group``.
         """
-        message = new_message(body, delay, priority, ttl, None, content_type, attributes)
+        message = new_message(
+            body, delay, priority, ttl, None, content_type, attributes, group, dedup_id
+        )
         return self.spool.complete(self.spool.unsynced.publish(self.name, message))
 
     def delete(self) -> None:

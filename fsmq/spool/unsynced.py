@@ -77,9 +77,17 @@ class Unsynced:
         )
 
     def renew(
-        self, queue: str, message_id: str, visibility: float | None, claim: str | None = None
+        self,
+        queue: str,
+        message_id: str,
+        visibility: float | None,
+        claim: str | None = None,
+        *,
+        though_over: bool = False,
     ) -> Pending[Renewal]:
-        return claims.renew(self.context, queue, message_id, visibility, _checked(claim))
+        return claims.renew(
+            self.context, queue, message_id, visibility, _checked(claim), though_over=though_over
+        )
 
     def renew_at_least(
         self, queue: str, message_ids: Sequence[str], visibility: float

@@ -34,6 +34,15 @@ def test_topics(fsmq: Command, tmp_path: Path) -> None:
     queue, _ = line.split()
     assert queue == "mail"
     assert fsmq("publish", "news", stdin=b"piped").stdout.startswith(b"mail ")
+    fsmq("create", "steps", "fifo=true")
+    fsmq("unsubscribe", "news", "mail")
+    fsmq("subscribe", "news", "steps", "--filter", '{"kind": ["step"]}')
+    step = ("publish", "news", "-a", "kind=step", "--body", "s", "--dedup-id", "s1")
+    assert b"group" in fsmq(*step, code=2).stderr
+    assert fsmq.out(*step, "--group", "g") == fsmq.out(*step, "--group", "g")
+    assert len(fsmq.out("get", "steps", "--count", "9", "--lines").splitlines()) == 1
+    fsmq("publish", "--log", "none", "--group", "g", code=2)
+    fsmq("unsubscribe", "news", "steps")
     assert fsmq.json("unsubscribe", "news", "audit")["ended"] is True
     assert b"not subscribed" in fsmq("unsubscribe", "news", "audit").stderr
     assert fsmq.json("topic", "create", "news") == {"topic": "news", "created": False}

@@ -48,6 +48,26 @@ async def test_the_life_of_a_topic(remote: Any, queue: str) -> None:
     assert name not in await remote.topics()
 
 
+async def test_groups_come_to_queues_that_keep_their_order(remote: Any, queue: str) -> None:
+    topic, ordered = Topic(remote, f"t-{queue}"), f"{queue}-ordered"
+    await topic.create()
+    await remote.create_queue(ordered, fifo=True)
+    await topic.subscribe(ordered)
+    first = await topic.publish(b"1", group="a", dedup_id="once")
+    assert await topic.publish(b"1", group="a", dedup_id="once") == first
+    await topic.publish(b"2", group="a", attributes={"kind": "x"})
+    [message] = await remote.queue(ordered).claim(9, wait=ARRIVAL_S)
+    assert (message.id, message.group, message.dedup_id) == (first[ordered], "a", "once")
+    with pytest.raises(InvalidValue, match="group"):
+        await topic.publish(b"3")
+    await topic.subscribe(queue)
+    with pytest.raises(InvalidValue, match="dedup_id"):  # nothing says which have it already
+        await topic.publish(b"3", group="a", dedup_id="other")
+    await remote.queue(ordered).ack(message.id)
+    [message] = await remote.queue(ordered).claim(9, wait=ARRIVAL_S)
+    assert (message.body, message.group, message.attributes["kind"]) == (b"2", "a", "x")
+
+
 async def test_its_errors(remote: Any, queue: str) -> None:
     topic = Topic(remote, f"t-{queue}")
     with pytest.raises(NoSuchTopic) as none:

@@ -242,6 +242,17 @@ class Client:
             until = round(renewed.deadline * 1000)
             self._must(op, message_id, model.renews(op, Q, message_id, until))
 
+    def renew_though_over(self, message_id: str, seconds: float = LONG_S) -> None:
+        """The last claim of the message goes on, if it was ours."""
+        with self._in_claim(f"renew for {seconds:g} s, though over,", message_id) as op:
+            name = self.names[message_id]
+            verb = self.spool.unsynced.renew
+            renewed = self.complete(verb(Q, message_id, seconds, name, though_over=True))
+            assert renewed.claim == name
+            until, claim = round(renewed.deadline * 1000), self.claims[message_id]
+            count = int(name[1:].partition("-")[0])
+            op.must = [model.goes_on(Q, message_id, claim, count, until)]
+
     def release_if(self, message_id: str, delay: float = 0.0) -> None:
         with self._in_claim(f"release after {delay:g} s", message_id) as op:
             verb = self.spool.unsynced.release

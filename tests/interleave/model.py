@@ -438,6 +438,17 @@ def if_held(queue: str, message_id: str, claim: int, effect: Effect) -> Effect:
     )
 
 
+def goes_on(queue: str, message_id: str, claim: int, count: int, until: int) -> Effect:
+    """A claim holds until then, though it may be over, if it is the last one of a message."""
+
+    def effect(world: World, now: int) -> Iterator[World]:
+        for m in world.named(queue, message_id):
+            if m.count == count and claim in m.claims and not m.waits:
+                yield world.changed(m, until=until, by=claim, named=claim)
+
+    return effect
+
+
 def ended(queue: str, message_id: str, claim: int) -> Effect:
     """No message of this id is hidden by this claim."""
     return lambda world, now: (

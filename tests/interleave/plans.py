@@ -63,6 +63,7 @@ _QUICK_MORE = {
     "finish abandoned": ("remove, put, deliver, acknowledge",),
     "extend": ("remove, put delayed",),
     "keep batch": ("remove, put delayed",),
+    "renew though over": ("claim", "lapse, claim", "claim and give back"),
 }
 _QUICK_IN_TURN = {"commit batch": (("remove, put, deliver, claim", "reap"),)}
 _SHARING = tuple(name for name, verb in VERBS.items() if verb.others == "queue")

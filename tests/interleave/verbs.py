@@ -269,6 +269,7 @@ VERBS: dict[str, Verb] = {
     "remove held": Verb(lambda s: s.one.remove(X), held),
     "renew if": Verb(lambda s: s.one.renew_if(X), held),
     "renew late if": Verb(lambda s: s.one.renew_if(X), lapsed),
+    "renew though over": Verb(lambda s: s.one.renew_though_over(X), steps(lapsed, _deliver)),
     "release if": Verb(lambda s: s.one.release_if(X), held),
     "back off if": Verb(lambda s: s.one.release_if(X, LONG_S), held),
     "bury if": Verb(lambda s: s.one.bury_if(X), steps(held, lambda s: s.other.bury_used_up(9))),

@@ -50,7 +50,7 @@ from ..problems import SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.headers import kept_headers
 from ..routing.router import Router
-from .forms import DELAY, PRIORITY, TTL
+from .forms import DEDUP_ID, DELAY, GROUP, PRIORITY, TTL
 
 _TOPIC = Parameter(
     "topic", "the topic's name; the rules are those of a queue's name", QUEUE_NAME, "path"
@@ -288,7 +288,7 @@ class Topics(Handlers):
         tag="Topics",
         summary="Store a copy of a message in every subscribed queue, and publish it to logs",
         description="All of them or none. Attributes are headers `X-Message-Attribute-{name}`.",
-        parameters=(_TOPIC, DELAY, PRIORITY, TTL),
+        parameters=(_TOPIC, DELAY, PRIORITY, TTL, GROUP, DEDUP_ID),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
         answers={
             201: json_object(
@@ -309,7 +309,9 @@ class Topics(Handlers):
         body = await call.body(limit, self._service.read_timeout)
         content_type, attributes = kept_headers(call.request.headers)
         message = NewMessage(
-            body, given[DELAY], given[PRIORITY], given[TTL], None, content_type, attributes
+            body,
+            *(given[DELAY], given[PRIORITY], given[TTL], None),
+            *(content_type, attributes, given[GROUP], given[DEDUP_ID]),
         )
         ids = await self._service.publish(topic, message)
         quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}

@@ -120,9 +120,10 @@ class Claims(Actions):
         name = receipt.message_id
         try:
             if seconds:
-                await self._service.complete(
-                    unsynced.renew(queue, name, float(seconds), receipt.claim)
+                renewed = unsynced.renew(
+                    queue, name, float(seconds), receipt.claim, though_over=True
                 )
+                await self._service.complete(renewed)
             else:
                 await self._service.complete(unsynced.release(queue, name, 0.0, receipt.claim))
         except NoSuchQueue:

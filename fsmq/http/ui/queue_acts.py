@@ -210,6 +210,8 @@ async def _send(visit: Visit, form: Form) -> Done:
         id=own,
         content_type=content.content_type or None,
         attributes=attributes_of(form),
+        group=form.text("group") or None,
+        dedup_id=form.text("dedup_id") or None,
     )
     settings = await visit.service.in_thread(visit.spool.settings, form.queue)
     ids = await visit.service.put(form.queue, [message] * copies, settings)

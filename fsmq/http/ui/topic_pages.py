@@ -148,7 +148,14 @@ async def _ask_publish(visit: Visit, form: Form) -> Question:
 async def _publish(visit: Visit, form: Form) -> Done:
     body = form.text("body").replace("\r\n", "\n").encode()
     kind = form.text("content_type").strip() or None
-    message = NewMessage(body, content_type=kind, attributes=attributes_of(form))
+    group, dedup_id = form.text("group") or None, form.text("dedup_id") or None
+    message = NewMessage(
+        body,
+        content_type=kind,
+        attributes=attributes_of(form),
+        group=group,
+        dedup_id=dedup_id,
+    )
     ids: Mapping[str, Any] = await visit.service.publish(form.queue, message)
     return Done("published", len(ids), visit.url("topics", form.queue))
 

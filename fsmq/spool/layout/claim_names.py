@@ -54,6 +54,11 @@ def is_claimed(stamps: Stamps, message_id: str, mtime_ns: int, claim: str = ANY)
     return claim_name(stamps, stamp.deliveries, stamp.deadline_ms) == claim
 
 
+def was_last(stamps: Stamps, stamp: Stamp, claim: str) -> bool:
+    """Whether a message with this stamp was in this claim, and in no other since."""
+    return claim_name(stamps, stamp.deliveries or 0, stamp.deadline_ms) == claim
+
+
 def of_next_claim(before: Stamp | None, deliveries: int, deadline_ms: int) -> int:
     """The deadline of a new claim with this count; ``before``: the stamp that stands there.
 

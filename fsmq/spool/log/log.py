@@ -232,6 +232,8 @@ class Log:
 
         Raises what a publish would, before anything is stored.
         """
+        if message.dedup_id is not None:
+            raise InvalidValue("dedup_id", "is for fifo queues")
         attributes = {name: v for name, v in message.attributes.items() if name.lower() != "key"}
         key = next((v for name, v in message.attributes.items() if name.lower() == "key"), None)
         given = LogEntry(message.body, key, None, message.content_type, attributes)

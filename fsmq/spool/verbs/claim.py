@@ -16,7 +16,7 @@ from operator import attrgetter
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import NoSuchMessage, as_unavailable
-from ..layout.claim_names import Renewal, claim_name, of_next_claim
+from ..layout.claim_names import Renewal, claim_name, of_next_claim, of_same_claim, was_last
 from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
 from ..layout.stamps import MAX_COUNT, Stamp
@@ -158,12 +158,16 @@ def renew(
     message_id: str,
     visibility: float | None,
     claim: str | None = None,
+    *,
+    though_over: bool = False,
 ) -> Pending[Renewal]:
     """Let a claim (or a delay) end ``visibility`` seconds from now.
 
-    A message that is ready again is claimed again.
+    A message that is ready again is claimed again, but in a fifo queue.
 
     claim: the claim that is meant, by its name. Nothing else is renewed then.
+    though_over: that claim goes on, and counts once, if its message is ready again and nobody has
+        claimed it since.
 
     Raises:
         InvalidValue, NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
@@ -177,10 +181,10 @@ def renew(
         work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
         held: Restamped | Claim | None
         held = restamp(context, queue, message_id, deadline_ms, claim=claim)
+        if held is None and not settings.fifo and (claim is None or though_over):
+            held = reclaim(context, queue, message_id, deadline_ms, claim)
         if held is None and claim is not None:
             raise not_held(context, queue, message_id, claim)
-        if held is None and not settings.fifo:
-            held = reclaim(context, queue, message_id, deadline_ms)
         if held is None:
             raise NoSuchMessage(queue, message_id, "that is in flight or ready")
         work.files.append(held.fd)
@@ -239,11 +243,13 @@ def claim_one(
     *,
     is_checked: bool = False,
     has_index: bool = False,
+    was: str | None = None,
 ) -> Claim | None:
     """Try to claim one ready message; None if another process has it, or if it is no message.
 
     is_wanted: called with the open file, which may be another message of this id. is_checked: the
-    caller has just seen that its queue is there. has_index: the queue has one.
+    caller has just seen that its queue is there. has_index: the queue has one. was: the last claim
+    of the message, which goes on: None if it was another one.
 
     Raises:
         BlockingIOError: another process acts on it right now.
@@ -263,8 +269,13 @@ def claim_one(
             return None
         if not is_wanted(context, latched.fd, found):
             return None
-        deliveries = 1 if stamp is None else min((stamp.deliveries or 0) + 1, MAX_COUNT)
-        deadline_ms = of_next_claim(stamp, deliveries, deadline_ms)
+        if was is None:
+            deliveries = 1 if stamp is None else min((stamp.deliveries or 0) + 1, MAX_COUNT)
+            deadline_ms = of_next_claim(stamp, deliveries, deadline_ms)
+        elif stamp is None or not was_last(stamps, stamp, was):
+            return None
+        else:
+            deliveries, deadline_ms = stamp.deliveries or 0, of_same_claim(stamp, deadline_ms)
         mtime = stamps.encode(message_id, deadline_ms, deliveries)
         stamped = latched.stamp(context, path, mtime)
         won = stamped and _move_to_delay(
@@ -329,9 +340,11 @@ def _move_to_delay(
     return latched.stamp(context, target, mtime_ns)
 
 
-def reclaim(context: Context, queue: str, message_id: str, deadline_ms: int) -> Claim | None:
-    """Claim one message again that is ready again."""
+def reclaim(
+    context: Context, queue: str, message_id: str, deadline_ms: int, was: str | None = None
+) -> Claim | None:
+    """Claim one message again that is ready again. was: as of `claim_one`."""
     try:
-        return claim_one(context, queue, message_id, deadline_ms)
+        return claim_one(context, queue, message_id, deadline_ms, was=was)
     except BlockingIOError:
         return None  # another process is about to claim it

@@ -58,6 +58,25 @@ def test_a_stale_change_of_visibility_changes_nothing(sqs: Any, url: str, second
         sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=seconds)
 
 
+def test_what_is_visible_again_is_hidden_again_by_its_last_receipt(sqs: Any, url: str) -> None:
+    """It counts as no receive. An older receipt, and one of another receive, hides nothing."""
+    old, now = received_twice(sqs, url)
+    change = sqs.change_message_visibility
+    change(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=1)
+    attributes = {"QueueUrl": url, "AttributeNames": ["ApproximateNumberOfMessages"]}
+    eventually(lambda: sqs.get_queue_attributes(**attributes)["Attributes"].popitem()[1] == "1")
+    change(QueueUrl=url, ReceiptHandle=old, VisibilityTimeout=30)
+    change(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=30)
+    assert receive(sqs, url, wait=0) == []
+    change(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=0)
+    asked = {"WaitTimeSeconds": 10, "AttributeNames": ["ApproximateReceiveCount"]}
+    [message] = sqs.receive_message(QueueUrl=url, **asked)["Messages"]
+    assert message["Attributes"]["ApproximateReceiveCount"] == "3"
+    with pytest.raises(sqs.exceptions.ClientError, match="not available for visibility timeout"):
+        change(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=30)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+
 def test_what_nobody_holds_any_receipt_deletes(sqs: Any, url: str) -> None:
     old, now = received_twice(sqs, url)
     sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=0)

@@ -173,6 +173,28 @@ def test_a_body_that_is_no_text_is_sent_again_as_it_is(api: Api, suite: Suite, q
     assert api.ask("GET", f"/{queue}/messages?wait=15")[1] == body
 
 
+def test_a_message_of_a_fifo_queue_is_sent_with_its_group(
+    api: Api, suite: Suite, spool: Spool, queue: str
+) -> None:
+    ordered = f"{queue}.ordered"
+    spool.create_queue(ordered, fifo=True)
+    for name in ("group", "dedup_id"):
+        assert f'name="{name}"' in page(api, f"q/{ordered}/send")
+    once = [("body", "x"), ("group", "ann & bob"), ("dedup_id", "1")]
+    for _ in range(2):
+        post(api, suite, f"q/{ordered}", [("do", "send"), *once])
+    [message] = spool.queue(ordered).peek(9)
+    assert (message.group, message.dedup_id) == ("ann & bob", "1")
+    form = page(api, f"q/{ordered}/send?again={quote(message.id)}")
+    assert 'value="ann &amp; bob"' in form
+    assert "fsmq.dedup:" not in form  # sent again, it is another message
+    spool.topic(queue, create=True).subscribe(ordered)
+    for word in ("once", "once", "twice"):
+        once[-1] = ("dedup_id", word)
+        post(api, suite, f"topics/{queue}", [("do", "publish"), ("sure", "yes"), *once])
+    assert len(spool.queue(ordered).peek(9)) == 3
+
+
 def test_dead_letters_that_differ_by_a_number_are_one_line(
     api: Api, spool: Spool, queue: str
 ) -> None:
