@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import Unavailable
 from .record import Entry
+
+# Those of a group that has ended mostly come again, one after the other: without a moment of
+# patience the first would be a group of its own, and have a sync of its own.
+_PATIENCE_S, _PAUSE_S = 0.0005, 0.00005
 
 
 class Batch:
@@ -33,6 +38,8 @@ class Joint:
         self._joining = threading.Lock()
         self._open: list[Batch] = []
         self._is_led = False
+        self._callers = 0  # that have joined
+        self._last = 1  # callers of the last group
 
     def publish(self, entries: Sequence[Entry]) -> int:
         """Publish messages; the offset of the first. Raises what ``run`` has."""
@@ -49,6 +56,7 @@ class Joint:
         first = own[0]
         with self._joining:
             self._open += own
+            self._callers += 1
             leads, self._is_led = not self._is_led, True
         if not leads:
             first.woken.acquire()  # they are done, or it is this thread's turn to lead
@@ -61,8 +69,10 @@ class Joint:
         group: list[Batch] = []
         try:
             with self._leading:
+                self._gather()
                 with self._joining:
                     group, self._open = self._open, []
+                    self._last, self._callers = self._callers, 0
                 self._run_all(group)
         finally:
             with self._joining:
@@ -72,6 +82,12 @@ class Joint:
                 batch.woken.release()
             if following is not None:
                 following.woken.release()
+
+    def _gather(self) -> None:
+        """Wait until there are as many as the last time, but not for long."""
+        end = time.monotonic() + _PATIENCE_S
+        while self._callers < self._last and time.monotonic() < end:
+            time.sleep(_PAUSE_S)
 
     def _run_all(self, group: list[Batch]) -> None:
         try:

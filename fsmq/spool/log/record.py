@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -200,15 +200,21 @@ class Mark(NamedTuple):
 
 
 class Marks:
-    """Where the next mark of a file is due."""
+    """Where the next mark of a file is due. durable: says up to where the file is durable."""
 
     def __init__(
-        self, uuid: bytes, position: int, ordinal: int, marked_at: int, marked: int
+        self,
+        uuid: bytes,
+        position: int,
+        ordinal: int,
+        marked_at: int,
+        marked: int,
+        durable: Callable[[], int] = int,
     ) -> None:
         self.uuid = uuid
         self.position = position  # where the next byte goes
         self.ordinal = ordinal
-        self.durable = 0
+        self._durable = durable
         self.marked_at = marked_at
         self.marked = marked
 
@@ -221,7 +227,7 @@ class Marks:
 
     def make(self, time_us: int) -> bytes:
         """The bytes of a mark for this place, which are counted as written."""
-        body = _MARK.pack(self.uuid, self.position, self.ordinal, self.durable)
+        body = _MARK.pack(self.uuid, self.position, self.ordinal, self._durable())
         made = pack(b"", body, time_us, MARK | MORE) + body
         self.marked_at, self.marked = self.position, self.ordinal
         self.position += MARK_BYTES

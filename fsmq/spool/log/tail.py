@@ -178,9 +178,14 @@ class HostTail:
         end, file = self._end, self._file
         assert file is not None
         assert file.line is not None
-        synced = self._sync.read()
-        marks = Marks(file.line.uuid, end.position, end.ordinal, end.marked_at, end.marked)
-        marks.durable = synced.position if synced is not None and synced.base == end.base else 0
+
+        def durable() -> int:
+            synced = self._sync.read()
+            return synced.position if synced is not None and synced.base == end.base else 0
+
+        marks = Marks(
+            *(file.line.uuid, end.position, end.ordinal, end.marked_at, end.marked, durable)
+        )
         time_us = max(self._disk.now_us(), end.time_us)
         firsts: list[int] = []
 
