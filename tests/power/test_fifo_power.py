@@ -1,89 +1,30 @@
-"""Power cuts under senders into a fifo queue, and workers: order, and deduplication ids.
+"""A fifo queue on two hosts: programs killed before any call, clocks that are set, power cuts.
 
-Behind each cut every put that was begun is tried again. What it was told before holds, nothing
-stands twice, and what comes out comes in its order, behind all that was acknowledged.
+While they run nobody is let in front of others, or into a group that another holds. Behind each cut
+every put that was begun is tried again. What it was told before holds, nothing stands twice, and
+what comes out comes in its order, behind all that was acknowledged.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
+import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from fsmq.spool import FsmqError, NewMessage, Spool
+from fsmq.spool import Spool
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import Severity, check
-from fsmq.spool.layout.names import sequence_of
-from tests.harness.suite import eventually
+from fsmq.spool.layout.uuids import group_bits, sequenced_uuid7
 from tests.power.disk import CannotMount, Cut, Disk
+from tests.power.fifo_history import History, Note, place_of
+from tests.power.fifo_load import FAR_S, HOLD_S, QUEUE, Load, new
 
-QUEUE, GROUPS = "orders", "abcd"
-HOLD_S = 60.0
-ROUNDS, LOAD_S = 3, 0.5
-
-
-class Log:
-    """What one program has begun, and been told: of a deduplication id, and a message's id."""
-
-    def __init__(self, path: Path) -> None:
-        self._out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def note(self, what: str, one: str, message_id: str = "-") -> None:
-        os.write(self._out, f"{what} {one} {message_id} {time.monotonic()!r}\n".encode())
-
-
-@contextmanager
-def until_the_cut(log: Log) -> Iterator[None]:
-    try:
-        yield
-    except (FsmqError, OSError) as error:
-        log.note("fault", type(error).__name__)
-
-
-def new(dedup_id: str) -> NewMessage:
-    return NewMessage(dedup_id.encode(), group=dedup_id[0], dedup_id=dedup_id)
-
-
-def put(root: Path, log: Log, sync: SyncMode, seed: str) -> None:
-    chance = random.Random(seed)
-    with until_the_cut(log), Spool(root, sync=sync, delivers=False) as spool:
-        last = [f"{GROUPS[0]}-{seed}-0"]
-        for number in range(1_000_000):
-            if chance.random() < 0.7:
-                last = [
-                    f"{chance.choice(GROUPS)}-{seed}-{number}-{n}"
-                    for n in range(chance.randint(1, 3))
-                ]
-            for one in last:
-                log.note("putting", one)
-            ids = spool.queue(QUEUE).put_many([new(one) for one in last])
-            for one, message_id in zip(last, ids, strict=True):
-                log.note("put", one, message_id)
-
-
-def work(root: Path, log: Log, sync: SyncMode, seed: str) -> None:
-    chance = random.Random(seed)
-    with until_the_cut(log), Spool(root, sync=sync) as spool:
-        while True:
-            for message in spool.queue(QUEUE).claim(4, visibility=HOLD_S, wait=0.05):
-                if chance.random() < 0.1:
-                    message.release()
-                    continue
-                log.note("acking", str(message.dedup_id), message.id)
-                message.ack()
-                log.note("acked", str(message.dedup_id), message.id)
-            spool.reap()
-
-
-PROGRAMS = (put, put, work, work)
+ROUNDS, LOAD_S = 2, 0.8
 
 
 @dataclass
@@ -95,25 +36,24 @@ class Known:
     fading: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
 
-    def read(self, path: Path, cut: Cut) -> None:
-        for line in path.read_text().splitlines():
-            what, one, message_id, at = line.split(" ")
-            is_certain = float(at) < cut.began
-            if what == "fault":
-                assert not is_certain, line
-            elif what == "putting":
-                self.begun.add(one)
-            elif what == "put" and is_certain:
-                assert self.ids.setdefault(one, message_id) == message_id, line
-            elif what == "acking":
-                self.fading.add(one)
-            elif what == "acked" and is_certain:
-                self.gone.add(one)
+    def read(self, notes: list[Note], cut: Cut) -> None:
+        for note in notes:
+            is_certain = note.at < cut.began
+            if note.what == "fault":
+                assert not is_certain, note
+            elif note.what == "putting":
+                self.begun.add(note.one)
+            elif note.what == "put" and is_certain:
+                assert self.ids.setdefault(note.one, note.message_id) == note.message_id, note
+            elif note.what == "acking":
+                self.fading.add(note.one)
+            elif note.what == "acked" and is_certain:
+                self.gone.add(note.one)
 
 
 def inspect(root: Path, known: Known) -> None:
     """Hold the tree against what is known, and empty it."""
-    stands = time.time() + 2 * HOLD_S  # all claims have ended
+    stands = time.time() + FAR_S + 2 * HOLD_S  # all claims have ended
     with Spool(root, clock=lambda: stands) as spool:
         queue = spool.queue(QUEUE)
         for one in sorted(known.begun):
@@ -135,7 +75,7 @@ def inspect(root: Path, known: Known) -> None:
     assert missing <= known.fading, sorted(missing)
     for group, places in found.items():
         assert places == sorted(places)
-        before = [sequence_of(known.ids[one]) or 0 for one in known.gone if one[0] == group]
+        before = [place_of(known.ids[one]) for one in known.gone if one[0] == group]
         assert max(before, default=0) < places[0]
     findings = check(root, offline=True).findings
     assert [f for f in findings if f.severity is Severity.ERROR] == []
@@ -143,45 +83,83 @@ def inspect(root: Path, known: Known) -> None:
 
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
 @pytest.mark.parametrize("sync", ["auto", "fsync"])
-def test_order_and_deduplication_outlive_the_power(
+def test_order_and_deduplication_outlive_it_all(
     tmp_path: Path, filesystem: str, sync: SyncMode
 ) -> None:
     try:
         with Disk(tmp_path / "disk", filesystem) as disk:
-            cut_again_and_again(disk, tmp_path, sync)
+            story(disk, tmp_path, sync, ROUNDS, f"{filesystem}{sync}")
     except CannotMount as error:
         pytest.skip(str(error))
 
 
-def cut_again_and_again(disk: Disk, folder: Path, sync: SyncMode) -> None:
-    root, chance = disk.place / "mq", random.Random(f"{disk.kind}{sync}")
+def story(disk: Disk, folder: Path, sync: SyncMode, rounds: int, seed: str) -> int:
+    """So many loads with a cut behind each; how many programs were killed before one."""
+    root, chance, kills = disk.place / "mq", random.Random(seed), 0
     with Spool(root) as spool:
         spool.create_queue(QUEUE, fifo=True)
     disk.sync()
-    fork = multiprocessing.get_context("fork")
-    acknowledged = 0
-    for number in range(ROUNDS):
-        paths = [folder / f"{number}-{n}" for n in range(len(PROGRAMS))]
-        running = [
-            fork.Process(target=program, args=(root, Log(path), sync, f"{number}{n}"))
-            for n, (program, path) in enumerate(zip(PROGRAMS, paths, strict=True))
-        ]
-        for process in running:
-            process.start()
-        eventually(lambda paths=paths: all(b"put " in p.read_bytes() for p in paths[:2]))
-        eventually(lambda paths=paths: any(b"acked" in p.read_bytes() for p in paths[2:]))
-        time.sleep(LOAD_S * chance.random())
-        cut = disk.cut_power()
-        for process in running:
-            process.kill()  # a worker that waits for more would notice nothing
-            process.join()
+    for number in range(rounds):
+        load = Load(root, sync, folder / f"load{number}", chance)
+        try:
+            load.run(LOAD_S * chance.random())
+            cut = disk.cut_power()
+        finally:
+            load.end()
         disk.unmount()
         disk.mount()
         known = Known()
-        for path in paths:
-            known.read(path, cut)
-        acknowledged += len(known.gone)
+        notes = load.notes()
+        known.read(notes, cut)
         inspect(root, known)
+        before = [note for note in notes if note.at < cut.began]
+        right = time.time() - time.monotonic()
+        assert list(History(before, known.ids, load.ahead, right).broken()) == []
+        kills += load.kills
         disk.sync()
-    assert acknowledged > ROUNDS
     assert disk.check() == ""
+    return kills
+
+
+# -- the checker -----------------------------------------------------------------------------------
+
+FIRST, SECOND = (sequenced_uuid7(place, group_bits(QUEUE, "a")) for place in (5000, 5001))
+IDS = {"a1": FIRST, "a2": SECOND}
+# Claims say when they end by a clock that is right at 0.
+FALSE: dict[str, list[Note]] = {
+    "in front of what was answered": [
+        Note(1, "putting", "a2"),
+        Note(2, "put", "a2", SECOND),
+        Note(3, "putting", "a1"),
+        Note(4, "put", "a1", FIRST),
+    ],
+    "another id in the end": [Note(1, "putting", "a1"), Note(2, "put", "a1", SECOND)],
+    "has .* in front of it": [Note(2, "claimed", "a2", SECOND, 1, 9)],
+    "'a2'.* has .* in front of it": [
+        Note(1, "acking", "a1", FIRST),  # which was not carried out
+        Note(3, "claimed", "a2", SECOND, 2, 3.1),
+        Note(5, "claimed", "a1", FIRST, 4, 14),
+    ],
+    "while it was held by": [
+        Note(2, "claimed", "a1", FIRST, 1, 9),
+        Note(5, "claimed", "a1", FIRST, 4, 14),
+    ],
+}
+
+
+@pytest.mark.parametrize("told", FALSE)
+def test_the_checker_finds(told: str) -> None:
+    [found] = History(FALSE[told], IDS, 0.0, 0.0).broken()
+    assert re.search(told, found)
+
+
+def test_the_checker_knows_that_clocks_end_claims() -> None:
+    notes = [
+        Note(2, "claimed", "a1", FIRST, 1, 9),
+        Note(5, "claimed", "a1", FIRST, 4, 30),
+        Note(6, "releasing", "a1", FIRST),
+        Note(7, "claimed", "a1", FIRST, 6, 30),
+        Note(8, "acking", "a1", FIRST),
+        Note(9, "claimed", "a2", SECOND, 8, 30),
+    ]
+    assert list(History(notes, IDS, 20.0, 0.0).broken()) == []

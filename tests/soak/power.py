@@ -1,7 +1,8 @@
 """The long run: thousands of power cuts and hundreds of kills, with figures at the end.
 
-    python -m tests.soak.power        2,000 power cuts, 500 kills, the crash states of any two verbs
-    python -m tests.soak.power --cuts 100 --kills 0 --no-replay --seed 7
+    python -m tests.soak.power        2,000 power cuts, 500 kills, 400 cuts of a fifo queue with
+                                      kills and clocks, the crash states of any two verbs
+    python -m tests.soak.power --cuts 100 --kills 0 --fifo 0 --no-replay --seed 7
 
 Exit code 1 and the findings if one promise was broken. As root; about an hour on two cores.
 """
@@ -13,6 +14,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice, product
@@ -20,12 +22,14 @@ from pathlib import Path
 
 import click
 
+from fsmq.spool.durability.sync import SyncMode
 from tests.power.clients import CONTENDED, MIXED
 from tests.power.disk import CannotMount, Disk
 from tests.power.kills import HOSTS, ONE_SLOWER, TwoSuites
 from tests.power.programs import Programs
 from tests.power.results import Results
 from tests.power.rounds import Campaign
+from tests.power.test_fifo_power import story
 from tests.replay.scenario import check_scenario, record
 from tests.replay.states import TooMany
 from tests.replay.verbs import VERBS
@@ -33,6 +37,7 @@ from tests.replay.verbs import VERBS
 ROUNDS_EACH = 25  # on one image
 FILESYSTEMS = ("ext4", "xfs")
 SYNCS = ("auto", "fsync", "syncfs")
+FIFO_SYNCS: Sequence[SyncMode] = ("auto", "fsync")
 LOADS = (MIXED, CONTENDED)
 
 
@@ -92,6 +97,27 @@ def run_kills(rounds: int, seed: int, folder: Path) -> Results:
                 print(f"\nkills: {finding.kind}: {finding.text}", flush=True)
     print(f"kills in all: {total}")
     return total
+
+
+def run_fifo(rounds: int, seed: int, folder: Path) -> int:
+    """Cut the power of a fifo queue whose programs are killed and whose clocks are set.
+
+    How many images broke a promise.
+    """
+    found = kills = 0
+    with click.progressbar(length=rounds, label="fifo queues", file=sys.stderr) as bar:
+        for number, first in enumerate(range(0, rounds, ROUNDS_EACH)):
+            kind, sync = FILESYSTEMS[number % 2], FIFO_SYNCS[number // 2 % 2]
+            here, some = folder / f"fifo-{number}", min(ROUNDS_EACH, rounds - first)
+            with Disk(here, kind) as disk:
+                try:
+                    kills += story(disk, here, sync, some, f"{seed}-{number}")
+                except AssertionError:
+                    found += 1
+                    print(f"\nfifo queue, {kind}, --sync {sync}:", traceback.format_exc())
+            bar.update(some)
+    print(f"fifo queues: {rounds} cuts, {kills} programs killed, {found} images break a promise")
+    return found
 
 
 @dataclass
@@ -161,6 +187,7 @@ def run_replays(verbs: Sequence[str], jobs: int) -> int:
 @click.command(help=__doc__)
 @click.option("--cuts", "rounds", default=2000, show_default=True, help="Power cuts.")
 @click.option("--kills", default=500, show_default=True, help="Rounds of kills.")
+@click.option("--fifo", default=400, show_default=True, help="Power cuts of a fifo queue.")
 @click.option("--sync", "syncs", type=click.Choice(SYNCS), multiple=True, help="Only with these.")
 @click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
 @click.option("--replay/--no-replay", default=True, show_default=True, help="Crash states.")
@@ -169,6 +196,7 @@ def run_replays(verbs: Sequence[str], jobs: int) -> int:
 def main(
     rounds: int,
     kills: int,
+    fifo: int,
     syncs: Sequence[str],
     seed: int | None,
     replay: bool,
@@ -185,6 +213,9 @@ def main(
                 findings += len(run_cuts(rounds, seed, Path(folder), syncs or SYNCS).findings)
             except CannotMount as error:
                 print(f"NO POWER CUTS: {error}")
+                fifo = 0
+        if fifo:
+            findings += run_fifo(fifo, seed, Path(folder))
         if kills:
             findings += len(run_kills(kills, seed, Path(folder)).findings)
         if replay:

@@ -48,14 +48,19 @@ def _child(
 ) -> None:
     write = os.write
     spool = Spool(root, sync="fsync", workers=1, clock=clock)
-    countdown = _Countdown(at, write)
-    for name in MUTATING:
-        setattr(os, name, countdown.wrap(getattr(os, name)))
-    rename2 = Tree._rename2
-    Tree._rename2 = countdown.wrap(rename2)  # type: ignore[method-assign]
+    countdown = die_before(at)
     verb(spool)
     write(pipe, b"acknowledged")
     countdown.end()
+
+
+def die_before(at: int) -> Countdown:
+    """Let this process kill itself before the mutating call of this number from now on."""
+    countdown = Countdown(at, os.write)
+    for name in MUTATING:
+        setattr(os, name, countdown.wrap(getattr(os, name)))
+    Tree._rename2 = countdown.wrap(Tree._rename2)  # type: ignore[method-assign]
+    return countdown
 
 
 def leave(root: Path, *messages: NewMessage) -> None:
@@ -73,7 +78,9 @@ def leave(root: Path, *messages: NewMessage) -> None:
     assert os.WTERMSIG(status) == signal.SIGKILL
 
 
-class _Countdown:
+class Countdown:
+    """How many mutating calls are left to a process."""
+
     def __init__(self, at: int, write: Callable[[int, bytes], int]) -> None:
         self.left = at
         self._write = write

@@ -1,0 +1,122 @@
+"""What senders into a fifo queue and workers noted, and whether the queue can have done that.
+
+Times are those of `time.monotonic`, which all processes of a host share; the clocks of programs may
+be set meanwhile. Nothing here asks whether anybody was killed: what was noted has happened.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from fsmq.spool.layout.names import sequence_of
+
+# Clocks are read before and behind what they stamp.
+_MARGIN_S = 0.05
+
+
+class Note(NamedTuple):
+    """What a program has begun, or been told: of a deduplication id, and a message's id.
+
+    since, until: of a claim, when it was asked for, and when its clock said that it ends.
+    """
+
+    at: float
+    what: str
+    one: str
+    message_id: str = "-"
+    since: float = 0.0
+    until: float = 0.0
+
+    @classmethod
+    def read(cls, line: str) -> Note:
+        what, one, message_id, at, since, until = line.split(" ")
+        return cls(float(at), what, one, message_id, float(since), float(until))
+
+    def line(self) -> str:
+        times = f"{self.at!r} {self.since!r} {self.until!r}"
+        return f"{self.what} {self.one} {self.message_id} {times}\n"
+
+    @property
+    def group(self) -> str:
+        return self.one[0]
+
+
+@dataclass
+class History:
+    """The notes of one load.
+
+    ids: what became of each deduplication id in the end. ahead: how far any clock was ahead of the
+    right one at any time, in seconds; right: what that said at 0 of `time.monotonic`.
+    """
+
+    notes: list[Note]
+    ids: Mapping[str, str]
+    ahead: float
+    right: float
+    _ends: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def broken(self) -> Iterator[str]:
+        """What the queue has promised otherwise."""
+        self.notes.sort()
+        for note in self.notes:
+            if note.what in ("acking", "releasing"):
+                self._ends[note.message_id].append(note.at)
+        yield from self._order_of_puts()
+        groups: dict[str, list[Note]] = defaultdict(list)
+        for note in self.notes:
+            if note.what == "claimed":
+                groups[note.group].append(note)
+        for group, claims in groups.items():
+            yield from self._order_of_claims(group, claims)
+            yield from self._holders(claims)
+
+    def _order_of_puts(self) -> Iterator[str]:
+        """A put that begins when another was answered comes behind it, whatever clocks say."""
+        behind: dict[str, int] = {}
+        highest = 0
+        for note in self.notes:
+            if note.what == "putting":
+                behind.setdefault(note.one, highest)
+            elif note.what == "put":
+                place = place_of(note.message_id)
+                if place <= behind[note.one]:
+                    yield f"{note} is in front of what was answered before it began"
+                if self.ids[note.one] != note.message_id:
+                    yield f"{note} has another id in the end, {self.ids[note.one]}"
+                highest = max(highest, place)
+
+    def _order_of_claims(self, group: str, claims: Sequence[Note]) -> Iterator[str]:
+        """What is claimed has nothing of its group in front of it that nobody acknowledged."""
+        places = sorted((place_of(i), i) for one, i in self.ids.items() if one[0] == group)
+        acked = {note.message_id: note.at for note in reversed(self.notes) if note.what == "acking"}
+        last = {claim.message_id: claim.since for claim in claims}  # when it still was there
+        for claim in claims:
+            for place, message_id in places:
+                if place >= place_of(claim.message_id):
+                    break
+                is_late = acked.get(message_id, claim.at) >= claim.at
+                if is_late or last.get(message_id, 0.0) > claim.at:
+                    yield f"{claim} has {message_id} in front of it"
+
+    def _holders(self, claims: Sequence[Note]) -> Iterator[str]:
+        """One holder for each group, as long as no clock can have said that its claim has ended.
+
+        A program may act by what it has read of a clock before that was set back. A claim that had
+        ended before its holder was told may be older than what was told before it.
+        """
+        early = self.right + self.ahead + _MARGIN_S
+        held = [(claim, claim.until - early) for claim in claims if claim.until - early > claim.at]
+        for (first, over), (second, _) in pairwise(held):
+            ends = [at for at in self._ends[first.message_id] if at >= first.at]
+            if second.at < min([*ends, over]):
+                yield f"{second} while it was held by {first}"
+
+
+def place_of(message_id: str) -> int:
+    place = sequence_of(message_id)
+    assert place is not None
+    return place
