@@ -18,7 +18,7 @@ from fsmq.spool.records.life import LifeReader, LifeStep
 from fsmq.spool.records.reports import Report, Reports
 from fsmq.spool.spool import Spool
 from fsmq.spool.views import browse
-from fsmq.spool.views.places import Place, places
+from fsmq.spool.views.places import Filed, Place, filed, places
 from fsmq.spool.views.reading import MAX_ANSWER_BYTES, Room
 from fsmq.spool.views.wanted import Found, Wanted
 
@@ -86,6 +86,10 @@ class Looks:
     ) -> list[Place]:
         """Where messages of an id are, of the queues of which ``may_look`` gives some."""
         return await self._run(places, self._spool.context, message_id, may_look, _FIND_S)
+
+    async def filed(self, queue: str, message_id: str, state: str) -> Filed | None:
+        """What the tree has of a message in a state; None if it is not there any more."""
+        return await self._run(filed, self._spool.context, queue, message_id, state)
 
     async def history(
         self, queues: Sequence[str], since: float, until: float, step: float

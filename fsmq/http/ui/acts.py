@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 # So many messages at most in one act; more is a move.
 MOST_IDS = 1000
 _REMEMBERED = 200
+# No field of a live form may be called like what scripts ask of every element, such as contains or
+# id: the browser would give them the field.
+SEARCHES = ("attribute", "containing", "older_than")
 # So many go on at a time: they share a sync.
 _TOGETHER = 100
 
@@ -163,6 +166,18 @@ class Acts:
         key = visit.identity.name
         self.last.appendleft(Note(time.time(), key, act, queue, done.number))
         log.info("ui action=%s key=%s queue=%s count=%d", act, key, queue, done.number)
+
+
+def chosen(form: Form) -> Sequence[str]:
+    """The ids that a form has. Raises InvalidValue if it has none."""
+    if not form.ids:
+        raise InvalidValue("message", "choose at least one message")
+    return form.ids
+
+
+def back(visit: Visit, form: Form) -> str:
+    """The page of the queue that a form was on: a message's own may be gone with it."""
+    return visit.url("q", form.queue, **{name: form.text(name) for name in ("state", *SEARCHES)})
 
 
 async def each(things: Sequence[str], do: Callable[[str], Awaitable[object]]) -> int:

@@ -20,6 +20,7 @@ MOST = 1000
 _SIGNS = 60
 # Numbers and ids are what equal failures differ by.
 _NUMBER = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
+_LIST = re.compile(r"#(?:,? #)+")
 
 
 class Group(NamedTuple):
@@ -88,13 +89,18 @@ def _sources(visit: Visit, surveyed: Mapping[str, Overview]) -> dict[str, list[s
     return found
 
 
+def _form(body: bytes) -> str:
+    """The start of a body without what equal failures differ by."""
+    return _LIST.sub("#", _NUMBER.sub("#", first(body, 2 * _SIGNS)))[:_SIGNS]
+
+
 def _groups(visit: Visit, messages: list[Message], bodies: bool) -> list[Group]:
     alike: dict[tuple[str | None, str | None, str], list[Message]] = {}
     for message in messages:
         dead = message.dead_letter
         origin = dead.queue if dead and visit.identity.may_see(dead.queue) else None
         reason = dead.reason if dead else None
-        form = _NUMBER.sub("#", first(message.body, 2 * _SIGNS))[:_SIGNS] if bodies else ""
+        form = _form(message.body) if bodies else ""
         alike.setdefault((origin, reason, form), []).append(message)
     groups = []
     for (origin, reason, _), of in alike.items():

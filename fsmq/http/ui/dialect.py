@@ -93,8 +93,8 @@ class Ui(Dialect):
         DeadPages(bodies=options.bodies).add_pages(self.page)
         ClusterPages().add_pages(self.page)
         WorkPages(streams, acts, may_act=options.may_act).add_pages(self.page)
-        TopicPages(acts, may_act=options.may_act).add_pages(self.page)
-        SchedulePages(acts, may_act=options.may_act).add_pages(self.page)
+        TopicPages(streams, acts, may_act=options.may_act).add_pages(self.page)
+        SchedulePages(streams, acts, may_act=options.may_act).add_pages(self.page)
         if options.may_act:
             QueueActs(acts).add_pages(self.page)
 

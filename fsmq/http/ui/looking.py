@@ -22,7 +22,7 @@ from fsmq.words import limits
 from ..service.looks import Search
 from ..service.rates import Rate
 from ..service.surveys import Hour
-from .acts import MOST_IDS
+from .acts import MOST_IDS, SEARCHES
 from .charts import Spark, charts_of, spark
 from .message_pages import find
 from .streams import Streams
@@ -32,9 +32,6 @@ ROWS, MESSAGES = 100, 50
 # Counts that are older say so.
 _OLD_S = 5.0
 STATES = ("ready", "in_flight", "delayed", "new")
-# No field of a live form may be called like what scripts ask of every element, such as contains or
-# id: the browser would give them the field.
-SEARCHES = ("attribute", "containing", "older_than")
 FILTERS = ("all", "waiting", "late", "paused", "empty")
 Values = dict[str, Any]
 
@@ -93,6 +90,8 @@ class Looking:
     # -- all queues ------------------------------------------------------------------------------
 
     async def queues(self, visit: Visit) -> StreamResponse:
+        if menu := visit.query.get("menu"):
+            return await self._menu(visit, check_queue(menu))
         wanted = visit.query.get("find", "").strip()
         if wanted and (place := await find(visit, wanted)) is not None:
             return visit.go(place)
@@ -100,10 +99,19 @@ class Looking:
             visit, "queues.html", "queues_live.html", lambda: self._queues(visit)
         )
 
+    async def _menu(self, visit: Visit, queue: str) -> StreamResponse:
+        """What can be done with a queue of the table."""
+        visit.identity.require_sight(queue)
+        settings = await visit.service.in_thread(visit.spool.settings, queue)
+        feeders = await visit.service.listing(_feeders, visit, queue)
+        values = {"queue": queue, "settings": settings, "holds_dead": bool(feeders["queues"])}
+        return await visit.page("menu.html", values)
+
     async def _queues(self, visit: Visit) -> Values:
         order = _choice(visit.query, "sort", _ORDERS, "worst")
         state = _choice(visit.query, "state", FILTERS, "all")
-        pattern = visit.query.get("match") or visit.query.get("find", "")
+        sought = visit.query.get("find", "").strip()
+        pattern = visit.query.get("match") or sought
         surveyed = await visit.service.surveys.queues()
         counted_at = visit.service.surveys.counted_at
         rates = await visit.service.surveys.rates()
@@ -117,6 +125,7 @@ class Looking:
         return {
             "rows": shown[(page - 1) * ROWS : page * ROWS],
             "found": len(shown),
+            "topics": await visit.service.listing(_topics, visit, sought) if sought else (),
             "counted_at": counted_at if time.time() - counted_at > _OLD_S else None,
             "queues": len(rows),
             "total": total,
@@ -231,6 +240,11 @@ def _rows(
 def _limits(settings: QueueSettings) -> str:
     """The limits of a queue in a few words; empty where there are none."""
     return limits(settings.max_in_flight, settings.max_rate)
+
+
+def _topics(visit: Visit, pattern: str) -> list[str]:
+    found = visit.identity.visible_topics(visit.spool.topics())
+    return [name for name in found if _matches(name, pattern)]
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -10,7 +10,7 @@ from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
 from fsmq.spool.layout.message import Message
-from fsmq.spool.layout.names import check_id, check_queue
+from fsmq.spool.layout.names import check_id, check_queue, facts
 from fsmq.spool.records.life import LifeReader, LifeStep
 
 from .rendering import HEADERS
@@ -36,11 +36,16 @@ _PHASES = {
 
 
 class Shown(NamedTuple):
-    """A step of a life. after: seconds since the one before; share: of the whole time, 0 to 100."""
+    """A step of a life.
+
+    after: seconds since the one before. lasted: until the next one. share: of the whole time, 0 to
+    100.
+    """
 
     step: LifeStep
     after: float | None
     phase: str
+    lasted: float
     share: float
 
 
@@ -63,16 +68,21 @@ class MessagePages:
             raise NoSuchMessage(
                 queue, message_id, "in any state, and the journal has no step of it"
             )
+        filed = None
+        if message is not None:
+            filed = await visit.service.looks.filed(queue, message.id, message.state)
         values = {
             "queue": queue,
             "id": message_id,
+            "filed": filed,
             "message": message,
             "place": None if message is None else _place(message),
             "settings": await visit.service.in_thread(visit.spool.settings, queue),
             "bodies": self._bodies,
             "body": b"" if message is None else message.body[:_BODY_BYTES],
             "is_cut": message is not None and len(message.body) > _BODY_BYTES,
-            "steps": _shown(steps),
+            "steps": (shown := _shown(steps, None if message is None else visit.now)),
+            "spent": _spent(shown),
             "gap": _gap(steps, message, visit.now),
             "next": reader.next,
             "last": steps[-1] if steps else None,
@@ -114,7 +124,19 @@ async def find(visit: Visit, wanted: str) -> str | None:
         return [name for name in queues if visit.identity.may("look", name)]
 
     found = await visit.service.looks.find(wanted, may_look)
-    return visit.url("q", found[0].queue, "m", wanted) if found else None
+    queue = found[0].queue if found else await _queue_by_journal(visit, wanted)
+    return visit.url("q", queue, "m", wanted) if queue else None
+
+
+async def _queue_by_journal(visit: Visit, message_id: str) -> str:
+    """Where a message was last that is nowhere now; empty if nothing says so, or not to all."""
+    if facts(message_id).created_ms is None:
+        return ""  # most texts that somebody looks for are no ids
+    reader = LifeReader(visit.spool.tree, "", message_id)
+    async for _ in visit.service.looks.life(reader):
+        pass
+    queue, _ = reader.place
+    return queue if queue and visit.identity.may("look", queue) else ""
 
 
 def _target(visit: Visit) -> tuple[str, str]:
@@ -132,15 +154,29 @@ async def _life(visit: Visit, queue: str, message_id: str) -> tuple[LifeReader, 
     return reader, steps
 
 
-def _shown(steps: Sequence[LifeStep]) -> list[Shown]:
+def _shown(steps: Sequence[LifeStep], now: float | None) -> list[Shown]:
+    """now: until when the last step has lasted; None for a message that is gone."""
+    if not steps:
+        return []
+    end = steps[-1].at if now is None else max(now, steps[-1].at)
+    ends = [*(step.at for step in steps[1:]), end]
+    whole = (end - steps[0].at) or 1.0
     shown = []
-    whole = (steps[-1].at - steps[0].at if steps else 0.0) or 1.0
     for number, step in enumerate(steps):
         after = step.at - steps[number - 1].at if number else None
-        following = steps[number + 1].at if number + 1 < len(steps) else step.at
-        share = round(100 * max(0.0, following - step.at) / whole, 1)
-        shown.append(Shown(step, after, _PHASES.get(step.event, ""), share))
+        lasted = max(0.0, ends[number] - step.at)
+        share = round(100 * lasted / whole, 1)
+        shown.append(Shown(step, after, _PHASES.get(step.event, ""), lasted, share))
     return shown
+
+
+def _spent(steps: Sequence[Shown]) -> dict[str, float]:
+    """Seconds of each phase, for the legend of the bar."""
+    spent: dict[str, float] = {}
+    for one in steps:
+        if one.phase:
+            spent[one.phase] = spent.get(one.phase, 0.0) + one.lasted
+    return spent
 
 
 def _gap(steps: Sequence[LifeStep], message: Message | None, now: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,14 +17,25 @@ from fsmq.spool.layout.settings import (
     DEFAULTS,
     MAX_DELAY_S,
     MAX_TTL_S,
-    MAX_VISIBILITY_S,
     SETTINGS,
 )
 from fsmq.wire import quote_id, unquote_id
 
-from .acts import Act, Acts, Done, Form, Question, attributes_of, each, messages
+from .acts import (
+    Act,
+    Acts,
+    Done,
+    Form,
+    Question,
+    attributes_of,
+    back,
+    chosen,
+    each,
+    messages,
+)
 from .forms import File
-from .looking import SEARCHES, choose_all
+from .hidden_acts import HIDDEN_ACTS, MOST_UNDONE
+from .looking import choose_all
 from .moving_acts import MOVING_ACTS
 from .visit import Visit
 
@@ -40,8 +51,7 @@ class QueueActs:
     def __init__(self, acts: Acts) -> None:
         self._acts = acts
         self._of_queue: Mapping[str, Act] = {
-            "release": Act("receive", _release),
-            "hold": Act("receive", _hold),
+            **HIDDEN_ACTS,
             "bury": Act("receive", _bury, _ask_bury),
             "remove": Act("receive", _remove, _ask_remove),
             "pause": Act("admin", _pause),
@@ -101,40 +111,11 @@ class QueueActs:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _chosen(form: Form) -> Sequence[str]:
-    if not form.ids:
-        raise InvalidValue("message", "choose at least one message")
-    return form.ids
-
-
-def _back(visit: Visit, form: Form) -> str:
-    """The page that the form was on: the message's own may be gone with it."""
-    return visit.url("q", form.queue, **{n: form.text(n) for n in ("state", *SEARCHES)})
-
-
-async def _release(visit: Visit, form: Form) -> Done:
-    delay = form.number("delay", 0.0, MAX_DELAY_S)
-    unsynced, complete = visit.spool.unsynced, visit.service.complete
-    number = await each(
-        _chosen(form), lambda one: complete(unsynced.release(form.queue, one, delay))
-    )
-    return Done("released", number, _back(visit, form))
-
-
-async def _hold(visit: Visit, form: Form) -> Done:
-    seconds = form.number("seconds", 300.0, MAX_VISIBILITY_S)
-    unsynced, complete = visit.spool.unsynced, visit.service.complete
-    number = await each(
-        _chosen(form), lambda one: complete(unsynced.renew(form.queue, one, seconds))
-    )
-    return Done("held", number, _back(visit, form))
-
-
 async def _ask_bury(visit: Visit, form: Form) -> Question:
     settings = await visit.service.in_thread(visit.spool.settings, form.queue)
     if settings.dead_letter_queue is None:
         raise InvalidValue("do", "the queue has no dead-letter queue: set one first")
-    what = messages(len(_chosen(form)))
+    what = messages(len(chosen(form)))
     return Question(
         f"Bury {what}?",
         (
@@ -149,12 +130,12 @@ async def _ask_bury(visit: Visit, form: Form) -> Question:
 async def _bury(visit: Visit, form: Form) -> Done:
     reason = form.text("reason").strip() or f"buried by {visit.identity.name}"
     unsynced, complete = visit.spool.unsynced, visit.service.complete
-    number = await each(_chosen(form), lambda one: complete(unsynced.bury(form.queue, one, reason)))
-    return Done("buried", number, _back(visit, form))
+    number = await each(chosen(form), lambda one: complete(unsynced.bury(form.queue, one, reason)))
+    return Done("buried", number, back(visit, form))
 
 
 async def _ask_remove(visit: Visit, form: Form) -> Question:
-    ids = _chosen(form)
+    ids = chosen(form)
     what = messages(len(ids))
     return Question(
         f"Delete {what}?",
@@ -169,8 +150,8 @@ async def _ask_remove(visit: Visit, form: Form) -> Question:
 
 
 async def _remove(visit: Visit, form: Form) -> Done:
-    found = await visit.service.remove(form.queue, _chosen(form))
-    return Done("removed", sum(found), _back(visit, form))
+    found = await visit.service.remove(form.queue, chosen(form))
+    return Done("removed", sum(found), back(visit, form))
 
 
 async def _content(visit: Visit, form: Form) -> File:
@@ -216,7 +197,11 @@ async def _send(visit: Visit, form: Form) -> Done:
     settings = await visit.service.in_thread(visit.spool.settings, form.queue)
     ids = await visit.service.put(form.queue, [message] * copies, settings)
     place = visit.url("q", form.queue, "m", ids[0]) if copies == 1 else visit.url("q", form.queue)
-    return Done("sent", copies, place, quote_id(ids[0]) if copies == 1 else "")
+    # An id of one's own may have a comma.
+    named = (
+        ",".join(quote_id(one).replace(",", "%2C") for one in ids) if copies <= MOST_UNDONE else ""
+    )
+    return Done("sent", copies, place, named)
 
 
 # -- the queue -------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Mapping
 
 from aiohttp.web import StreamResponse
@@ -12,13 +11,15 @@ from fsmq.spool.layout.names import check_queue
 from fsmq.spool.schedules.schedule_settings import ScheduleState
 
 from .acts import Act, Acts, Done, Form, Question, attributes_of
+from .streams import Streams
 from .visit import Visit
 
 
 class SchedulePages:
     """The handlers. Whoever is an admin of a queue may define what is put there, and when."""
 
-    def __init__(self, acts: Acts, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, acts: Acts, *, may_act: bool) -> None:
+        self._streams = streams
         self._acts = acts
         self._may_act = may_act
         self._acts_of_one: Mapping[str, Act] = {
@@ -35,9 +36,13 @@ class SchedulePages:
             add("POST", "schedules", self.act, "Do something with a schedule")
 
     async def schedules(self, visit: Visit) -> StreamResponse:
-        found = await visit.service.listing(visit.spool.schedules)
-        shown = [one for one in found if _may_see(visit, one)]
-        return await visit.page("schedules.html", {"schedules": shown, "now": time.time()})
+        async def values() -> dict[str, object]:
+            found = await visit.service.listing(visit.spool.schedules)
+            return {"schedules": [one for one in found if _may_see(visit, one)]}
+
+        return await self._streams.page_or_stream(
+            visit, "schedules.html", "schedules_live.html", values
+        )
 
     async def act(self, visit: Visit) -> StreamResponse:
         form = await visit.form()

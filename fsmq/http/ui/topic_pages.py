@@ -15,13 +15,15 @@ from fsmq.spool.layout.names import check_queue
 
 from ..guard import access
 from .acts import Act, Acts, Done, Form, Question, attributes_of
+from .streams import Streams
 from .visit import Visit
 
 
 class TopicPages:
     """The handlers."""
 
-    def __init__(self, acts: Acts, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, acts: Acts, *, may_act: bool) -> None:
+        self._streams = streams
         self._acts = acts
         self._may_act = may_act
         self._of_topic: Mapping[str, Act] = {
@@ -40,31 +42,21 @@ class TopicPages:
             add("POST", "topics/{topic}", self.on_topic, "Do something with a topic")
 
     async def topics(self, visit: Visit) -> StreamResponse:
-        names = await visit.service.listing(
-            lambda: visit.identity.visible_topics(visit.spool.topics())
-        )
-        counts = await visit.service.listing(_sizes, visit, names)
-        return await visit.page("topics.html", {"topics": counts})
+        async def values() -> dict[str, Any]:
+            return {"topics": await visit.service.listing(_sizes, visit)}
+
+        return await self._streams.page_or_stream(visit, "topics.html", "topics_live.html", values)
 
     async def topic(self, visit: Visit) -> StreamResponse:
         topic = _name(visit)
         visit.identity.require_sight(access.topic(topic))
-        found = await visit.service.listing(visit.spool.subscriptions, topic)
-        shown = {
-            queue: None if one is None or one.policy is None else json.dumps(one.policy)
-            for queue, one in found.items()
-            if visit.identity.may_see(queue)
-        }
-        values = {
-            "topic": topic,
-            "subscriptions": shown,
-            "hidden": len(found) - len(shown),
-            "queues": await visit.service.listing(
-                lambda: visit.identity.visible(visit.spool.queues())
-            ),
-            "on": access.topic(topic),
-        }
-        return await visit.page("topic.html", values)
+        return await self._streams.page_or_stream(
+            visit,
+            "topic.html",
+            "topic_live.html",
+            lambda: visit.service.listing(_subscribed, visit, topic),
+            lambda: visit.service.listing(_seen, visit),
+        )
 
     async def on_all(self, visit: Visit) -> StreamResponse:
         form = await visit.form()
@@ -81,10 +73,26 @@ def _name(visit: Visit) -> str:
     return check_queue(visit.call.names["topic"], "topic")
 
 
-def _sizes(visit: Visit, names: list[str]) -> dict[str, int]:
+def _subscribed(visit: Visit, topic: str) -> dict[str, Any]:
+    found = visit.spool.subscriptions(topic)
+    shown = {
+        queue: None if one is None or one.policy is None else json.dumps(one.policy)
+        for queue, one in found.items()
+        if visit.identity.may_see(queue)
+    }
+    hidden = len(found) - len(shown)
+    on = access.topic(topic)
+    return {"topic": topic, "subscriptions": shown, "hidden": hidden, "on": on}
+
+
+def _seen(visit: Visit) -> dict[str, Any]:
+    return {"queues": visit.identity.visible(visit.spool.queues())}
+
+
+def _sizes(visit: Visit) -> dict[str, int]:
     """How many are subscribed to each topic."""
     found = {}
-    for name in names:
+    for name in visit.identity.visible_topics(visit.spool.topics()):
         try:
             found[name] = len(visit.spool.subscriptions(name))
         except NoSuchTopic:

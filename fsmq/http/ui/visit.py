@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -13,6 +13,7 @@ from aiohttp import hdrs
 from aiohttp.web import Response
 
 from fsmq.spool.errors import InvalidValue
+from fsmq.wire import unquote_id
 
 from ..guard import access
 from ..guard.access import Identity
@@ -41,6 +42,7 @@ NOTICES: Mapping[str, str] = {
     "created": "The queue was created.",
     "deleted": "The queue was deleted.",
     "held": "Held longer: {n}.",
+    "hidden": "Hidden again: {n}.",
     "move_stopped": "The move was stopped; {n} had moved.",
     "moved": "Moved: {n}.",
     "moving": "The move goes on in the background.",
@@ -66,11 +68,16 @@ NOTICES: Mapping[str, str] = {
 
 # What takes it back again: the right, and the fields of a form; {of} is what the address says.
 UNDO: Mapping[str, tuple[Right, Mapping[str, str]]] = {
+    "held": ("receive", {"do": "hide", "until": "{of}"}),
     "paused": ("admin", {"do": "resume"}),
+    "released": ("receive", {"do": "hide", "until": "{of}"}),
     "resumed": ("admin", {"do": "pause", "until": "{of}"}),
-    "sent": ("receive", {"do": "remove", "message": "{of}"}),
+    "sent": ("receive", {"do": "remove"}),
     "subscribed": ("admin", {"do": "unsubscribe", "queue": "{of}"}),
 }
+
+# What there is no undo for without knowing of what.
+_OF_SOME = ("held", "released", "sent", "subscribed")
 
 _OPEN = "There are no keys, and mq listens on more than this host: all who reach it may do all."
 
@@ -126,15 +133,27 @@ class Visit:
         return text.format(n=number if number.isascii() and number.isdecimal() else "0")
 
     @property
-    def undo(self) -> Mapping[str, str]:
+    def undo(self) -> Sequence[tuple[str, str]]:
         """The fields of a form that takes back what was done just now; none where nothing does."""
-        right, fields = UNDO.get(self.query.get("did", ""), ("look", {}))
+        did, of = self.query.get("did", ""), self.query.get("of", "")
+        right, fields = UNDO.get(did, ("look", {}))
         names = self.call.names
         on = names.get("queue") or access.topic(names.get("topic", ""))
-        of = self.query.get("of", "")
-        if not self.may(right, on) or (not of and self.query.get("did") in ("sent", "subscribed")):
-            return {}
-        return {name: value.format(of=of) for name, value in fields.items()}
+        if not self.may(right, on) or (not of and did in _OF_SOME):
+            return ()
+        ids = [("message", one) for one in self._sent]
+        return [*((name, value.format(of=of)) for name, value in fields.items()), *ids]
+
+    @property
+    def _sent(self) -> Sequence[str]:
+        """The ids that were sent just now, as addresses have them."""
+        return self.query.get("of", "").split(",") if self.query.get("did") == "sent" else ()
+
+    @property
+    def sent(self) -> Sequence[str]:
+        """The ids of several messages that were sent just now; none where one has its own page."""
+        ids = [unquote_id(one) for one in self._sent]
+        return ids if "id" not in self.call.names and "queue" in self.call.names else ()
 
     @property
     def acts(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.moves.order import Move
+from fsmq.spool.moves.order import Move, holders
 
 from ..guard.access import Identity
 from ..problems import NotFound
@@ -39,6 +39,8 @@ class WorkPages:
 
     async def _work(self, visit: Visit) -> dict[str, object]:
         moves = await visit.service.in_thread(visit.spool.moves, _MOVES)
+        going = [move for move in moves if move.status == "in_progress"]
+        held = await visit.service.in_thread(holders, visit.spool.context, going)
         consumers = await visit.service.surveys.consumers()
         staged = [
             (job, sum(seen.values()))
@@ -52,6 +54,7 @@ class WorkPages:
         }
         return {
             "moves": [move for move in moves if _may_see(visit.identity, move)],
+            "holders": held,
             "staged": staged,
             "consumers": {name: behind for name, behind in shown.items() if behind},
             "notes": [one for one in self._acts.last if visit.identity.may_see(one.queue)],

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from ..context import Context
 from ..errors import InvalidValue, as_unavailable
@@ -26,6 +26,7 @@ from ..verbs.move import check_order
 Status = Literal["in_progress", "complete", "error", "stopped"]
 _ref = re.compile(UUID7)
 OPEN, DONE, STOP = ".json", ".done", ".stop"
+LOCK = ".{}.lock"
 _MAX_BYTES = 1024 * 1024
 MAX_COUNT = 2**40
 MAX_LISTED = 1000
@@ -190,6 +191,27 @@ def latest(context: Context, count: int) -> list[Move]:
     refs = going | set(sorted(ended, reverse=True)[: max(0, count - len(going))])
     found = (find(context, ref) for ref in sorted(refs, reverse=True))
     return [move for move in found if move is not None]
+
+
+class Holder(NamedTuple):
+    """The process that works on a move, or did until it died."""
+
+    host: str
+    pid: int
+
+
+def holders(context: Context, moves: Sequence[Move]) -> dict[str, Holder]:
+    """Who works on those moves that somebody works on, by their references. Raises Unavailable."""
+    found = {}
+    with as_unavailable("cannot look at who works on moves"):
+        for move in moves:
+            path = context.tree.folder(MOVES, LOCK.format(move.ref))
+            try:
+                said = documents.read(context.tree, path, _MAX_BYTES)
+                found[move.ref] = Holder(str(said["host"]), int(said["pid"]))
+            except (FileNotFoundError, ValueError, TypeError, KeyError):
+                continue  # nobody does, or a program that does not say who it is
+    return found
 
 
 def order_stop(context: Context, ref: str) -> Move | None:

@@ -6,6 +6,7 @@ goes on. One that has a rate waits while others are made.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Generator
@@ -17,7 +18,8 @@ from ..durability.locks import Lock, lock
 from ..durability.sync import Syncer
 from ..errors import Unavailable, as_unavailable, unavailable
 from ..layout.transitions import MOVES
-from .order import DONE, OPEN, STOP, Move, find, load
+from ..records.peers import host_name
+from .order import DONE, LOCK, OPEN, STOP, Move, find, load
 from .work import MoveWork
 
 # How soon a move is begun that was ordered while others are made, and a stop is seen.
@@ -121,12 +123,14 @@ class MoveRunner:
                     self._fault = self._fault or error  # of one: it must not stop the others
 
     def _take(self, ref: str) -> None:
-        held = lock(self._tree, self._tree.folder(MOVES, f".{ref}.lock"), os.O_CREAT)
+        held = lock(self._tree, self._tree.folder(MOVES, LOCK.format(ref)), os.O_CREAT)
         if held is None:
             return
         try:
             move = load(self._tree, ref, OPEN)
             if move is not None and load(self._tree, ref, DONE) is None:
+                with suppress(OSError):  # nothing depends on it
+                    held.write(json.dumps({"host": host_name(), "pid": os.getpid()}).encode())
                 work = MoveWork(self._context, self._syncer, move)
                 self._taken[ref] = _Taken(held, work, work.steps())
                 return

@@ -118,7 +118,8 @@ class _Met(NamedTuple):
 class LifeReader:
     """Reads the journal for the life of one message.
 
-    after: where an earlier reader has stopped.
+    queue: where it was put, or has been since; "" where that is not known: the first message of
+    this id is meant. after: where an earlier reader has stopped.
 
     Raises InvalidValue for an ``after`` that no reader gave.
     """
@@ -130,7 +131,7 @@ class LifeReader:
         name = (queue, message_id)
         if after:
             self._since, name = _parse(after)
-        self._names = {name}
+        self._names = {name} if name[0] else set()
         self._last = (float("-inf"), name)  # where it is by the latest step
         self._apart: dict[Name, list[_Met]] = {}  # of others, until a step leads to them
         self._ids: dict[str, list[bytes]] = {}  # with what a line about each has
@@ -139,6 +140,11 @@ class LifeReader:
         self._heap: list[_Met] = []
         self._is_known = False
         self._reaped_ms: float | None = None
+
+    @property
+    def place(self) -> Name:
+        """Where the message is by the latest step that was read; "" for a queue not known."""
+        return self._last[1]
 
     def batches(self, budget_s: float) -> Iterator[list[LifeStep]]:
         """Steps in their order, as they are found; an empty list now and then, as a pause.
@@ -213,7 +219,7 @@ class LifeReader:
 
     def _meet(self, first: _Met) -> None:
         """Take in a step of the message; keep one of another, which has the same id, apart."""
-        if self._names.isdisjoint(first.step.names):
+        if self._names and self._names.isdisjoint(first.step.names):
             for name in first.step.names:
                 self._apart.setdefault(name, []).append(first)
             return

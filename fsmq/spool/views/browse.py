@@ -14,10 +14,10 @@ from ..layout.names import check_id, check_queue, split_entry
 from ..layout.steps import portions
 from ..layout.transitions import State
 from .look import Page
+from .places import HIDDEN
 from .reading import Room
 from .wanted import Found, Wanted
 
-_HIDDEN = ("in_flight", "delayed")
 # The states in which a message may be found, in the direction in which it moves.
 _STREAM = (State.NEW, State.READY, State.DELAY, State.READY)
 
@@ -173,12 +173,12 @@ def _in_order(names: Iterable[str]) -> Iterator[str]:
 
 def _place(state: State | str) -> tuple[State, str | None]:
     """The folder of messages in a state, and which kind of its messages is meant."""
-    if state in _HIDDEN:
+    if state in HIDDEN:
         return State.DELAY, str(state)
     try:
         return State(state), None
     except ValueError:
-        known = ", ".join([State.NEW.value, State.READY.value, *_HIDDEN])
+        known = ", ".join([State.NEW.value, State.READY.value, *HIDDEN])
         raise InvalidValue("state", f"unknown state {state!r}; expected one of: {known}") from None
 
 

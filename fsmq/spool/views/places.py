@@ -13,6 +13,7 @@ from ..layout.names import check_id, fits
 from ..layout.transitions import State
 
 # In the direction in which a message moves, and back to where a release brings it.
+HIDDEN = ("in_flight", "delayed")
 _STREAM = (State.NEW, State.READY, State.DELAY, State.READY)
 
 
@@ -27,6 +28,34 @@ class Place(NamedTuple):
     state: str
     deliveries: int | None
     deadline: float | None
+
+
+class Filed(NamedTuple):
+    """The file of a message.
+
+    size: its bytes, with the attributes, and compressed or not. before: how many of its queue
+    stand before it, of ``ready`` that do; both None for one that is not ready.
+    """
+
+    size: int
+    before: int | None
+    ready: int | None
+
+
+def filed(context: Context, queue: str, message_id: str, state: str) -> Filed | None:
+    """What the tree has of a message in a state; None if it is not there any more.
+
+    Raises Unavailable.
+    """
+    at = State.DELAY if state in HIDDEN else State(state)
+    with as_unavailable("cannot look for the message"):
+        found = context.tree.stat(context.tree.path(at, queue, message_id))
+        if found is None:
+            return None
+        if at is not State.READY:
+            return Filed(found.st_size, None, None)
+        names = context.tree.ready_names(queue) or []
+        return Filed(found.st_size, sum(name < message_id for name in names), len(names))
 
 
 def places(

@@ -62,6 +62,12 @@ def did(tab: Tab, text: str) -> None:
     tab.page.locator(".notice", has_text=text).wait_for()
 
 
+def open_menu(tab: Tab, queue: str) -> None:
+    button = tab.page.get_by_role("button", name=f"Actions of {queue}", exact=True)
+    eventually(lambda: tab.open(f"?match={queue}") and button.count())  # counts are seconds old
+    button.click()
+
+
 def choose(tab: Tab, queue: str, state: str, message: str) -> None:
     tab.open(f"q/{queue}?state={state}")
     tab.page.locator(f"input[value='{message}']").check()
@@ -88,6 +94,18 @@ def test_release(tab: Tab, api: Api, queue: str, state: str) -> None:
     tab.click("Release")
     did(tab, "Released: 1")
     eventually(lambda: api.counts(queue) == {"ready": 1})
+    tab.click("Undo")
+    did(tab, "Hidden again: 1")
+    eventually(lambda: api.counts(queue) == {"in_flight": 1})
+
+
+def test_release_later(tab: Tab, api: Api, queue: str) -> None:
+    tab.open(f"q/{queue}/m/{stand(api, queue, 'in_flight')}")
+    tab.page.locator("[name=delay]").select_option("3600")
+    tab.click("Release")
+    did(tab, "Released: 1")
+    ends = tab.page.locator(".messages tbody").inner_html()
+    assert re.search(r">\s*(1 h|59 min)", ends)
 
 
 def test_hold(tab: Tab, api: Api, queue: str) -> None:
@@ -95,8 +113,12 @@ def test_hold(tab: Tab, api: Api, queue: str) -> None:
     tab.open(f"q/{queue}/m/{message}")
     tab.click("Hold 5 minutes longer")
     did(tab, "Held longer: 1")
-    [minutes] = re.findall(r">\s*(\d) min", tab.page.locator(".messages tbody").inner_html())
-    assert minutes in "45"
+    # Longer than the half minute that it had left.
+    ends = re.compile(r">\s*5 min")
+    assert ends.search(tab.page.locator(".messages tbody").inner_html())
+    tab.click("Undo")
+    did(tab, "Hidden again: 1")
+    assert not ends.search(tab.page.locator(".messages tbody").inner_html())
 
 
 def test_bury(tab: Tab, api: Api, queue: str, dead: str) -> None:
@@ -146,6 +168,17 @@ def test_move(tab: Tab, api: Api, queue: str) -> None:
     eventually(lambda: api.counts(queue) == {"ready": 1})
 
 
+def test_move_all_by_the_menu_of_a_row(tab: Tab, api: Api, queue: str) -> None:
+    stand(api, queue, "ready")
+    api.make(f"{queue}.to")
+    open_menu(tab, queue)
+    tab.click("Move all")
+    tab.page.locator("#question [name=to]").wait_for()
+    agree(tab, to=f"{queue}.to")
+    did(tab, "goes on in the background")
+    eventually(lambda: api.counts(f"{queue}.to") == {"ready": 1})
+
+
 def test_redrive(tab: Tab, api: Api, queue: str, dead: str) -> None:
     choose(tab, queue, "in_flight", stand(api, queue, "in_flight"))
     tab.click("Bury")
@@ -171,6 +204,7 @@ def test_send(tab: Tab, api: Api, queue: str) -> None:
     fill("[name=copies]", "3")
     tab.page.locator("form button", has_text="Send").click()
     did(tab, "Sent: 3")
+    assert tab.page.locator(".notice a").count() == 3
     eventually(lambda: api.counts(queue) == {"ready": 3})
     headers, body = api.ask("GET", f"/{queue}/messages?wait=15")
     assert body == b'{"tenant": 7}\n'
@@ -196,6 +230,9 @@ def test_send_a_file_and_take_it_back(tab: Tab, api: Api, queue: str) -> None:
 def test_send_again(tab: Tab, api: Api, queue: str) -> None:
     message = stand(api, queue, "ready")
     tab.open(f"q/{queue}/m/{message}")
+    facts = tab.page.locator("main").inner_text()
+    for said in ("Place in line", "the first", "5 bytes on disk"):
+        assert said in facts, said
     tab.click("Send again")
     assert tab.page.input_value("[name=body]") == "hello"
     tab.page.locator("form button", has_text="Send").click()
@@ -215,9 +252,9 @@ def test_create_a_queue(tab: Tab, api: Api, queue: str) -> None:
 
 
 def test_pause_and_resume(tab: Tab, api: Api, queue: str) -> None:
-    tab.open(f"q/{queue}")
-    tab.page.locator("select[name=for]").select_option("morning")
-    tab.click("Pause")
+    open_menu(tab, queue)
+    question(tab).locator("select[name=for]").select_option("morning")
+    question(tab).get_by_role("button", name="Pause").click()
     did(tab, "Paused")
     until = api.look(queue)["settings"]["paused"]
     assert str(until)[10:19] == "T06:00:00"
@@ -230,6 +267,9 @@ def test_pause_and_resume(tab: Tab, api: Api, queue: str) -> None:
     tab.click("Resume")
     did(tab, "Resumed")
     assert api.look(queue)["settings"]["paused"] is None
+    tab.click("Pause")
+    did(tab, "Paused")
+    assert api.look(queue)["settings"]["paused"] is True
 
 
 def test_change_settings(tab: Tab, api: Api, queue: str) -> None:

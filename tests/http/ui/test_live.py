@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -62,6 +63,25 @@ def test_what_is_put_shows_soon(open_tab: OpenTab, alone: Suite) -> None:
     assert box.is_checked()
     assert tab.page.input_value("[name=containing]") == "what I typed"
     assert took < 10 * SOON_S  # on a machine that is busy otherwise; see the benchmarks
+
+
+def test_topics_and_schedules_are_live(open_tab: OpenTab, alone: Suite) -> None:
+    api = Api(alone)
+    api.make("reader")
+    tab = open_tab(alone)
+    tab.open("topics")
+    is_live(tab)
+    api.ask("PUT", "/_topics/gazette")
+    tab.page.locator("tbody", has_text="gazette").wait_for()
+    tab.open("topics/gazette")
+    is_live(tab)
+    api.ask("PUT", "/_topics/gazette/queues/reader")
+    tab.page.locator("tbody", has_text="reader").wait_for()
+    tab.open("schedules")
+    is_live(tab)
+    defined = json.dumps({"cron": "0 3 * * *", "queue": "reader"}).encode()
+    api.ask("PUT", "/_schedules/hourly", defined, Content_Type="application/json")
+    tab.page.locator("tbody", has_text="hourly").wait_for()
 
 
 def test_a_script_that_comes_late_is_waited_for(open_tab: OpenTab, alone: Suite) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -20,6 +21,8 @@ from fsmq.http.service.recent import MOST_QUEUES, Recent
 from fsmq.http.service.troubles import long_paused
 from fsmq.http.ui.forms import File, plain, with_files
 from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.moves.order import holders
+from fsmq.spool.records.peers import host_name
 from fsmq.spool.spool import Spool
 from fsmq.spool.staging.part import Job, Part
 from fsmq.spool.views.counts import Counts
@@ -107,6 +110,38 @@ def test_a_staged_job_shows_until_it_is_there(api: Api, spool: Spool, queue: str
     shown = eventually(row)
     assert "being written" in shown
     assert '<td class="n">3</td>' in shown
+
+
+def test_a_move_says_who_works_on_it(api: Api, spool: Spool, queue: str) -> None:
+    api.make(f"{queue}.to")
+    for _ in range(3):
+        api.put(queue)
+    eventually(lambda: api.counts(queue) == {"ready": 3})
+    _, told = api.ask("POST", f"/{queue}/move?to={queue}.to&rate=0.01")
+    ref = json.loads(told)["move"]
+    by = re.compile(rf'id="move-{ref}".*?by {re.escape(host_name())}, [0-9]+<', re.DOTALL)
+    eventually(lambda: by.search(page(api, "work")))
+    spool.stop_move(ref)
+    [ended] = [move for move in spool.moves() if move.ref == ref]
+    assert holders(spool.context, [ended]) == {}
+
+
+def test_what_is_looked_for_may_be_gone_or_a_topic(api: Api, queue: str) -> None:
+    message = api.put(queue)
+    assert api.claim(queue) == message
+    api.ask("DELETE", f"/{queue}/messages/{message}")
+
+    def life() -> str:
+        try:
+            return page(api, f"?find={message}")
+        except HTTPError as error:
+            return error.read().decode()
+
+    told = eventually(lambda: (found := life()) and "removed" in found and found)
+    assert f"It is not in {queue} any more" in told
+    assert "is worked on" in told
+    api.ask("PUT", f"/_topics/{queue}.news")
+    assert f"topics/{queue}.news" in page(api, f"?find={queue}.n")
 
 
 def test_all_that_match_are_asked_about_and_done(
@@ -201,7 +236,10 @@ def test_dead_letters_that_differ_by_a_number_are_one_line(
     dead = f"{queue}.dead"
     spool.create_queue(dead)
     api.change(queue, max_deliveries=3, dead_letter_queue=dead)
-    bodies = [b'{"invoice": %d, "to": "user%d@example.org"}' % (n, 7 * n) for n in range(9, 12)]
+    bodies = [
+        b'{"invoice": %d, "lines": %s, "to": "x"}' % (n, str([*range(n)]).encode())
+        for n in range(9, 12)
+    ]
     for body in (*bodies, b"another"):
         spool.queue(queue).put(body)
     eventually(lambda: api.counts(queue) == {"ready": 4})

@@ -30,7 +30,7 @@ BUTTONS = {
     "topics": {"create": "admin"},
     "topics/news": {"publish": "send", "subscribe": "admin", "delete": "admin"},
     "schedules": {"define": "admin", "put_now": "admin", "stop": "admin"},
-    "dead": {"redrive": "receive", "remove": "receive"},
+    "dead": {"redrive": "receive", "remove": "receive", "purge": "receive"},
     "work": {"stop": "receive"},
     "cluster": {},
 }  # fmt: skip
@@ -70,6 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     for right in RIGHTS:
         more = () if right == "look" else ("--look=*", "--look=topics/*")
         keys[right] = add_key(file, right, f"--{right}=*", f"--{right}=topics/*", *more)
+    keys["one"] = add_key(file, "one", "--look=jobs")
     with Suite(folder / "root", mq_options=[f"--keys={file}", "--sync=none"]) as suite:
         api = Api(suite, keys["all"])
         api.make("jobs.dead")
@@ -121,6 +122,21 @@ def test_a_forged_form_does_no_more_than_its_buttons(site: Site, right: str) -> 
 def test_a_form_needs_the_right_of_its_button(site: Site) -> None:
     status, text = site.ask("send", "GET", "q/jobs/settings")
     assert (status, 'name="visibility_timeout"' in text) == (403, False)
+
+
+def test_the_cluster_is_examined_for_those_who_see_all_queues(site: Site) -> None:
+    offer = "Examine the spool"
+    assert offer in site.ask("look", "GET", "cluster")[1]
+    status, text = site.ask("one", "GET", "cluster")
+    assert (status, offer in text) == (200, False)
+    assert "none on 2" in text
+    assert site.ask("one", "GET", "cluster?health=yes")[0] == 403
+
+
+def test_a_menu_is_for_those_who_see_the_queue(site: Site) -> None:
+    status, text = site.ask("one", "GET", "?menu=jobs")
+    assert (status, 'name="do"' in text) == (200, False)
+    assert site.ask("one", "GET", "?menu=jobs.dead")[0] == 403
 
 
 def test_read_only_pages_have_no_buttons_and_no_routes(tmp_path: Path) -> None:

@@ -77,27 +77,23 @@
     said = Date.now();
     line.textContent = text;
   };
-  if (live) {
-    if (isLive) {
-      tell("waiting", "connecting");
-      on(live, "htmx:sse:after:connection", () => tell("live", "live"));
-      on(live, "htmx:sse:after:message", () => {
-        tellTimes(live);
-        say();
-      });
-      const wait = () => tell("waiting", "reconnecting");
-      on(live, "htmx:sse:error", wait);
-      on(live, "htmx:sse:close", wait);
-      // Too many look already, or the server is away: look again later.
-      const again = () => {
-        wait();
-        setTimeout(() => htmx.trigger(live, "again"), 10000);
-      };
-      on(live, "htmx:response:error", again);
-      on(live, "htmx:error", again);
-    } else {
-      tell("stopped", "stopped");
-    }
+  if (isLive) {
+    tell("waiting", "connecting");
+    on(live, "htmx:sse:after:connection", () => tell("live", "live"));
+    on(live, "htmx:sse:after:message", () => {
+      tellTimes(live);
+      say();
+    });
+    const wait = () => tell("waiting", "reconnecting");
+    on(live, "htmx:sse:error", wait);
+    on(live, "htmx:sse:close", wait);
+    // Too many look already, or the server is away: look again later.
+    const again = () => {
+      wait();
+      setTimeout(() => htmx.trigger(live, "again"), 10000);
+    };
+    on(live, "htmx:response:error", again);
+    on(live, "htmx:error", again);
   }
 
   // -- all of a page
@@ -112,12 +108,13 @@
     if (!form.matches("form[data-ask]")) return;
     event.preventDefault();
     const fields = new URLSearchParams(new FormData(form, event.submitter));
-    const answer = await fetch(form.action, { method: "POST", body: fields });
+    const looks = form.method === "get";
+    const answer = await (looks ? fetch(form.action + "?" + fields) : fetch(form.action, { method: "POST", body: fields }));
     const found = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (answer.redirected) return location.assign(answer.url);
     // The question; where it cannot be done, the page that says why.
     const question = found.getElementById("question");
-    for (const one of question.querySelectorAll("form")) one.action = form.action;
+    if (!looks) for (const one of question.querySelectorAll("form")) one.action = form.action;
     ask.replaceChildren(doc.adoptNode(question));
     if (!ask.open) ask.showModal();
     (ask.querySelector("[name=typed]") || ask.querySelector("[data-first]")).focus();
