@@ -16,6 +16,7 @@ from aiohttp.web import BaseRequest, Response
 from fsmq.spool.errors import FsmqError
 
 from .guard.origin import Origins
+from .lane.lane import Reader
 from .routing.router import Endpoint, Router
 from .service.service import Service
 
@@ -46,6 +47,10 @@ class Dialect(ABC):
             NotFound, MethodNotAllowed
         """
         return self.router.find(method, path)
+
+    def reader(self, origins: Origins) -> Reader | None:
+        """What reads the heads of requests that may take the lane; None where none may."""
+        return None
 
     def admit(self, origins: Origins, request: BaseRequest) -> None:
         """Refuse what a page of another site made its visitor's browser send.

@@ -102,7 +102,11 @@ class Server:
         verbs = Quick(service, self._native.problem).verbs
         needs_keys = service.access.needs_keys
         heads = Heads(verbs, frozenset(self._by_prefix), self._origins, needs_keys)
-        self._lane = Lane(service, heads, self._open, self._native.name)
+        beside: Lane | None = None
+        for one in self._others:
+            if (reader := one.reader(self._origins)) is not None:
+                beside = Lane(service, reader, self._open, one.name, beside)
+        self._lane = Lane(service, heads, self._open, self._native.name, beside)
         self._connections.lane = self._lane
         self._runner = web.ServerRunner(self._connections, shutdown_timeout=_LAST_WORDS_S)
 

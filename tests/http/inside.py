@@ -19,8 +19,10 @@ from uvloop import new_event_loop
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.admission import Admission
 from fsmq.http.guard.limits import Limits
+from fsmq.http.lane.lane import Lane
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
+from fsmq.http.sqs.names import SqsOptions
 from fsmq.spool.durability.sync import Group, SyncMode
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.spool import Spool
@@ -31,6 +33,8 @@ _ID = re.compile(r"(?:p[0-9]{2}\.)?[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]
 _CLAIM = re.compile(r"\b(c[0-9]{1,2})-[0-9]{2}\b")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{12}Z")
 _EXPIRY = re.compile(r"\.x[0-9a-f]+")
+_HANDLE = re.compile(r'(?<="ReceiptHandle":")[^"]+|(?<=Value )\S+(?= for parameter ReceiptHandle)')
+_NUMBER = re.compile(r'(?<=Timestamp":")[0-9]{13}|(?<="SequenceNumber":")[0-9]{20}')
 
 
 class Inside:
@@ -53,6 +57,7 @@ class Inside:
         max_message_bytes: int = 16 * 1024 * 1024,
         send_buffer: int | None = None,
         journal: bool = False,
+        sqs: SqsOptions | None = None,
     ) -> None:
         self.root = root
         self.taken = 0
@@ -67,6 +72,7 @@ class Inside:
         }
         self._of_server = dialects, host_names
         self._lane = lane
+        self._sqs = sqs
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run)
 
@@ -165,6 +171,13 @@ class Inside:
                 found.append((alike(str(place)), path.read_bytes()))
         return sorted(found)
 
+    def _counting(self, observe: Callable[..., None]) -> Callable[..., None]:
+        def count(*of: Any) -> None:
+            self.taken += 1
+            observe(*of)
+
+        return count
+
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             try:
@@ -191,15 +204,12 @@ class Inside:
             self.service = Service(self.spool, **of_service)
             dialects, host_names = self._of_server
             self.service._commits.at_once = 1  # what comes during a sync is one group
-            self.server = Server(self.service, dialects, host_names=host_names)
+            self.server = Server(self.service, dialects, host_names=host_names, sqs=self._sqs)
             self.lane = self.server._lane
-            observe = self.lane.observe
-
-            def count(*of: Any) -> None:
-                self.taken += 1
-                observe(*of)
-
-            self.lane.observe = count  # type: ignore[method-assign]
+            lane: Lane | None = self.lane
+            while lane is not None:
+                lane.observe = self._counting(lane.observe)  # type: ignore[method-assign]
+                lane = lane.beside
             if not self._lane:
                 self.server._connections.lane = None
             await self.server.start([listening])
@@ -211,5 +221,5 @@ class Inside:
 
 def alike(text: str) -> str:
     """A text with all ids that the server makes, moments and names of claims made alike."""
-    text = _EXPIRY.sub(".xEXPIRY", _ID.sub("ID", text))
+    text = _NUMBER.sub("N", _HANDLE.sub("HANDLE", _EXPIRY.sub(".xEXPIRY", _ID.sub("ID", text))))
     return _CLAIM.sub(r"\1-NN", _MOMENT.sub("MOMENT", text))

@@ -1,4 +1,4 @@
-"""The lane: plain requests for one message, taken as bytes and done together.
+"""The lane: plain requests about messages, taken as bytes and done together.
 
 Whatever the lane is not sure of goes to aiohttp, with the very bytes that came: see `lane.py`.
 """

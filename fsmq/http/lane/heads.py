@@ -8,7 +8,7 @@ remembered, and most heads cost one look into a table.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from aiohttp import hdrs
@@ -17,25 +17,25 @@ from multidict import CIMultiDict
 from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
-from ..guard.access import bearer
+from ..guard.access import Identity, bearer
 from ..guard.origin import Origins
 from ..routing.headers import CLAIM, kept_headers, named_claim, prefers_json, wants_events
 
 if TYPE_CHECKING:
-    from .lane import Verb
+    from .request import Verb
 
 # So many different lines and heads are remembered; then all are forgotten, for others to be.
 _MAX_KNOWN = 2048
-_MAX_HEAD_BYTES = 4096
-_END = b"\r\n\r\n"
+MAX_HEAD_BYTES = 4096
+END = b"\r\n\r\n"
 # Nothing in a path or a query that would have to be decoded, and no name that a rule could refuse.
 _LINE = re.compile(
     rb"(?P<method>GET|POST|PATCH|DELETE) /(?P<queue>[A-Za-z0-9][A-Za-z0-9._-]{0,99})/messages"
     rb"(?:/(?P<id>[A-Za-z0-9][A-Za-z0-9._-]{0,99}))?(?:\?(?P<query>[A-Za-z0-9=&.-]{1,200}))?"
     rb" HTTP/1\.1\r\n"
 )
-_FIELD = re.compile(rb"([A-Za-z-]{1,40}):[ \t]*([!-~](?:[ -~]*[!-~])?)[ \t]*\r\n")
-_LENGTH = re.compile(r"0|[1-9][0-9]{0,6}")
+FIELD = re.compile(rb"([A-Za-z-]{1,40}):[ \t]*([!-~](?:[ -~]*[!-~])?)[ \t]*\r\n")
+LENGTH = re.compile(r"0|[1-9][0-9]{0,6}")
 _TAKEN = frozenset(
     (
         hdrs.HOST,
@@ -64,12 +64,22 @@ class Line(NamedTuple):
     values: Values
 
 
+class Signer(NamedTuple):
+    """Who sends a request, where a dialect tells that in its own way.
+
+    check: raises an FsmqError if the body is not what was signed; None where nothing was.
+    """
+
+    identity: Identity
+    check: Callable[[bytes], None] | None
+
+
 class Fields(NamedTuple):
     """The other lines of a head.
 
     length: of the body; None where nothing says it. token: the key. in_json: whether messages are
     wanted so. kept: the content type and the attributes that a message keeps. claim: the one that
-    it is about, by its name.
+    it is about, by its name. signer: in the place of a token.
     """
 
     length: int | None
@@ -77,6 +87,7 @@ class Fields(NamedTuple):
     in_json: bool
     kept: tuple[str | None, dict[str, str]]
     claim: str | None
+    signer: Signer | None = None
 
 
 class Heads:
@@ -102,7 +113,7 @@ class Heads:
 
     def read(self, data: bytes) -> tuple[Line, Fields, int] | None:
         """A head at the beginning of ``data``, and its size in bytes; None for any other head."""
-        end = data.find(_END, 0, _MAX_HEAD_BYTES)
+        end = data.find(END, 0, MAX_HEAD_BYTES)
         if end < 0:
             return None
         begin = data.find(b"\n") + 1
@@ -116,13 +127,13 @@ class Heads:
         try:
             fields = self._fields[rest]
         except KeyError:
-            fields = _remember(self._fields, rest, self._read_fields(rest))
+            fields = remember(self._fields, rest, self._read_fields(rest))
         return None if fields is None else (line, fields, end + 4)
 
     def _line(self, named: bytes) -> Line | None:
         match = _LINE.fullmatch(named)
         if match is None:
-            return _remember(self._lines, named, None)
+            return remember(self._lines, named, None)
         method, queue, message_id, query = (
             part.decode("ascii") if part is not None else "" for part in match.groups()
         )
@@ -136,13 +147,13 @@ class Heads:
         line = Line(verb, queue, message_id, values)
         # An id comes once: in the path, or of a post in the query.
         is_usual = not message_id and b"?id=" not in named and b"&id=" not in named
-        return _remember(self._lines, named, line) if is_usual else line
+        return remember(self._lines, named, line) if is_usual else line
 
     def _read_fields(self, rest: bytes) -> Fields | None:
         headers: CIMultiDict[str] = CIMultiDict()
         at = 0
         while at < len(rest):
-            match = _FIELD.match(rest, at)
+            match = FIELD.match(rest, at)
             if match is None:
                 return None
             name, value = match[1].decode("ascii"), match[2].decode("ascii")
@@ -154,7 +165,7 @@ class Heads:
         if (
             hdrs.HOST not in headers
             or headers.get(hdrs.CONNECTION, "keep-alive").lower() != "keep-alive"
-            or (length is not None and not _LENGTH.fullmatch(length))
+            or (length is not None and not LENGTH.fullmatch(length))
         ):
             return None
         try:
@@ -170,7 +181,7 @@ class Heads:
         return Fields(None if length is None else int(length), token, in_json, kept, claim)
 
 
-def _remember(known: dict[bytes, T], key: bytes, value: T) -> T:
+def remember(known: dict[bytes, T], key: bytes, value: T) -> T:
     if len(known) >= _MAX_KNOWN:
         known.clear()
     known[key] = value

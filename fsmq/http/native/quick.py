@@ -21,11 +21,11 @@ from fsmq.spool.verbs.remove_if import Acked
 
 from ..lane.groups import by_queue, each
 from ..lane.heads import Verbs
-from ..lane.lane import Request, Verb
+from ..lane.request import Request, Verb
 from ..service.service import Service
 from . import forms
+from .claims import NativeClaims
 from .messages import Messages
-from .quick_claims import QuickClaims
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,9 @@ class Quick:
         self._problem = problem
         self.verbs: Verbs = {
             ("POST", False): Verb(Messages.POST, "send", self._put, has_body=True),
-            ("GET", False): Verb(Messages.CLAIM, "receive", QuickClaims(service, self._fail).claim),
+            ("GET", False): Verb(
+                Messages.CLAIM, "receive", NativeClaims(service, self._fail).claim
+            ),
             ("DELETE", True): Verb(Messages.REMOVE, "receive", self._remove),
             ("PATCH", True): Verb(Messages.CHANGE, "receive", self._change),
         }

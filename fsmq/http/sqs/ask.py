@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from fsmq.spool.layout.settings import QueueSettings
+
 from ..dialect import Handlers
 from ..guard.access import Identity
 from ..guard.keys import Right
@@ -14,30 +16,41 @@ from ..service.service import Service
 from .errors import denied, no_such_queue
 from .names import SqsOptions, queue_of_url
 
+Look: TypeAlias = Callable[[str], QueueSettings]
+
 
 class Ask:
     """One request: what it asks for, and who.
 
-    origin: of the URLs that it is told.
+    origin: of the URLs that it is told. call: None where the lane has taken it. look: what looks at
+    the settings of a queue for it, where several requests share that; Raises as `Spool.settings`.
     """
 
-    __slots__ = ("action", "call", "identity", "members", "options", "origin")
+    __slots__ = ("_call", "action", "identity", "look", "members", "options", "origin")
 
     def __init__(
         self,
-        call: Call,
+        call: Call | None,
         identity: Identity,
         action: str,
         members: Mapping[str, Any],
         options: SqsOptions,
-        origin: str,
+        origin: str = "",
+        look: Look | None = None,
     ) -> None:
-        self.call = call
+        self._call = call
+        self.look = look
         self.identity = identity
         self.action = action
         self.members = members
         self.options = options
         self.origin = origin
+
+    @property
+    def call(self) -> Call:
+        """The request, for what the lane does not do."""
+        assert self._call is not None
+        return self._call
 
     def get(self, name: str, default: Any = None) -> Any:
         """A member; ``default`` where it was not sent."""
@@ -65,6 +78,7 @@ class Ask:
             raise denied(self.identity.name, self.action, arn) from None
 
 
+# What is answered, and what finds that out.
 Result: TypeAlias = dict[str, Any]
 Action: TypeAlias = Callable[[Ask], Awaitable[Result]]
 
@@ -75,6 +89,10 @@ class Actions(Handlers):
     def __init__(self, service: Service, options: SqsOptions) -> None:
         super().__init__(service)
         self._options = options
+
+    def settings(self, ask: Ask, queue: str) -> QueueSettings:
+        """The settings of a queue. Raises InvalidValue, NoSuchQueue, Unavailable."""
+        return self._spool.settings(queue) if ask.look is None else ask.look(queue)
 
     def check_there(self, queue: str) -> None:
         """Raises SqsError where there is no such queue, Unavailable."""

@@ -50,7 +50,7 @@ def failure(entry: Mapping[str, Any], error: SqsError) -> Result:
     }
 
 
-def outcome(successful: list[Result], failed: list[Result]) -> Result:
+def outcome(successful: Sequence[Result], failed: Sequence[Result]) -> Result:
     """The result of a batch: without what is empty."""
     result: Result = {}
     if successful:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from fsmq.spool.context import Pending
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, NoSuchQueue, as_unavailable
-from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.transitions import State
 from fsmq.spool.verbs.removal import remove_ready
+from fsmq.spool.verbs.remove_if import Acked
 
 from .ask import Action, Actions, Ask, Result
 from .batches import entries_of, failure, outcome
@@ -20,6 +21,50 @@ from .errors import SqsError, invalid, missing, no_such_queue, translated
 from .fifo import expired
 from .names import Receipt, unpack_receipt
 from .queue_attributes import MAX_VISIBILITY_S, check_number
+
+
+class Deletes(NamedTuple):
+    """What one request is to remove: entries, with a receipt for each; failed: other ones.
+
+    failed: None where it is no batch.
+    """
+
+    queue: str
+    fifo: bool
+    entries: Sequence[Mapping[str, Any]]
+    receipts: Sequence[Receipt]
+    failed: list[Result] | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        return [receipt.message_id for receipt in self.receipts]
+
+    @property
+    def claims(self) -> list[str | None]:
+        return [receipt.claim for receipt in self.receipts]
+
+    def ended(self, outcomes: Sequence[Acked]) -> list[str]:
+        """Those to be removed if they are ready again, since their claims have ended.
+
+        Not in a FIFO queue: another of the group may have been given out meanwhile.
+        """
+        if self.fifo or "ended" not in outcomes:
+            return []
+        return [i for i, outcome in zip(self.ids, outcomes, strict=True) if outcome == "ended"]
+
+    def result(self, outcomes: Sequence[Acked]) -> Result:
+        """What is answered when this has become of them. Raises SqsError."""
+        failed = list(self.failed or ())
+        successful: list[Result] = []
+        for entry, became in zip(self.entries, outcomes, strict=True):
+            if became != "ended" or not self.fifo:
+                successful.append({"Id": entry.get("Id")})
+            elif self.failed is None:
+                raise expired(entry["ReceiptHandle"])
+            else:
+                failed.append(failure(entry, expired(entry["ReceiptHandle"])))
+        return {} if self.failed is None else outcome(successful, failed)
+
 
 _GONE = "Message does not exist or is not available for visibility timeout change."
 
@@ -38,52 +83,44 @@ class Claims(Actions):
     # -- delete ------------------------------------------------------------------------------------
 
     async def delete(self, ask: Ask) -> Result:
-        queue = ask.queue("receive")
-        handle = ask.members["ReceiptHandle"]
-        settings = self._spool.settings(queue)
-        [is_done] = await self._delete(queue, settings, [unpack_receipt(queue, handle)])
-        if not is_done:
-            raise expired(handle)
-        return {}
+        return await self._delete(self.read_delete(ask))
 
     async def delete_batch(self, ask: Ask) -> Result:
+        return await self._delete(self.read_delete_batch(ask))
+
+    def read_delete(self, ask: Ask) -> Deletes:
+        """What a DeleteMessage is to remove. Raises SqsError, and what a look at the queue does."""
         queue = ask.queue("receive")
-        settings = self._spool.settings(queue)
-        failed: list[Result] = []
-        entries, receipts, successful = [], [], []
+        settings = self.settings(ask, queue)
+        handle = ask.members["ReceiptHandle"]
+        return Deletes(queue, settings.fifo, [ask.members], [unpack_receipt(queue, handle)])
+
+    def read_delete_batch(self, ask: Ask) -> Deletes:
+        """What a DeleteMessageBatch is to remove. Raises the same, for the batch as a whole."""
+        queue = ask.queue("receive")
+        settings = self.settings(ask, queue)
+        entries, receipts, failed = [], [], []
         for entry in entries_of(ask, "DeleteMessageBatchRequestEntry"):
             try:
                 receipts.append(unpack_receipt(queue, entry["ReceiptHandle"]))
                 entries.append(entry)
             except SqsError as error:
                 failed.append(failure(entry, error))
-        if receipts:
-            done = await self._delete(queue, settings, receipts)
-            for entry, is_done in zip(entries, done, strict=True):
-                if is_done:
-                    successful.append({"Id": entry["Id"]})
-                else:
-                    failed.append(failure(entry, expired(entry["ReceiptHandle"])))
-        return outcome(successful, failed)
+        return Deletes(queue, settings.fifo, entries, receipts, failed)
 
-    async def _delete(
-        self, queue: str, settings: QueueSettings, receipts: Sequence[Receipt]
-    ) -> list[bool]:
-        """Remove messages that are in these claims, or that nobody holds.
+    async def _delete(self, deletes: Deletes) -> Result:
+        """Remove messages that are in these claims, or that nobody holds."""
+        outcomes: Sequence[Acked] = ()
+        if deletes.receipts:
+            ids, claims = deletes.ids, deletes.claims
+            outcomes = await self._service.remove_if(deletes.queue, ids, claims)
+        if ended := deletes.ended(outcomes):
+            await self._service.complete(self.remove_ended(deletes.queue, ended))
+        return deletes.result(outcomes)
 
-        Tells for each whether its receipt was good; in a FIFO queue it is not when its claim has
-        ended, since another of the group may have been given out meanwhile.
-        """
-        ids = [receipt.message_id for receipt in receipts]
-        claims = [receipt.claim for receipt in receipts]
-        outcomes = await self._service.remove_if(queue, ids, claims)
-        if settings.fifo:
-            return [outcome != "ended" for outcome in outcomes]
-        ended = [i for i, outcome in zip(ids, outcomes, strict=True) if outcome == "ended"]
-        if ended:
-            # What is in flight now is someone else's, and stays.
-            await self._service.complete(remove_ready(self._spool.context, queue, ended))
-        return [True] * len(receipts)
+    def remove_ended(self, queue: str, ids: Sequence[str]) -> Pending[int]:
+        """Remove messages whose claims have ended; what is in flight now is someone else's."""
+        return remove_ready(self._spool.context, queue, ids)
 
     # -- visibility --------------------------------------------------------------------------------
 

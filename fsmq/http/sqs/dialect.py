@@ -16,6 +16,7 @@ from ..connection.connection import Connection
 from ..describe import Operation
 from ..dialect import Dialect
 from ..guard.origin import Origins
+from ..lane.lane import Reader
 from ..problems import NotFound
 from ..routing.call import Call
 from ..routing.router import Endpoint
@@ -24,9 +25,11 @@ from . import protocol
 from .ask import Action, Ask, Result
 from .claims import Claims
 from .errors import translated
+from .heads import SqsHeads
 from .move_tasks import MoveTasks
 from .names import SqsOptions
 from .queues import Queues
+from .quick import Quick
 from .receiving import Receiving
 from .sending import Sending
 from .signatures import Signatures
@@ -72,8 +75,13 @@ class Sqs(Dialect):
         self._options = options or SqsOptions()
         self._signatures = Signatures(service.access, self._options.auth)
         self._actions: dict[str, Action] = {protocol.WHO: self._who}
-        for part in (Queues, Tags, Sending, Receiving, Claims, MoveTasks):
-            self._actions |= part(service, self._options).actions()
+        self._sending = Sending(service, self._options)
+        self._receiving = Receiving(service, self._options)
+        self._claims = Claims(service, self._options)
+        for part in (self._sending, self._receiving, self._claims):
+            self._actions |= part.actions()
+        for of_queues in (Queues, Tags, MoveTasks):
+            self._actions |= of_queues(service, self._options).actions()
         self._sns: dict[str, Action] = {}
         for of_sns in (Topics, Subscriptions, Publishing):
             self._sns |= of_sns(service, self._options).actions()
@@ -83,6 +91,18 @@ class Sqs(Dialect):
             for name in actions
         }
         self._endpoint = Endpoint(self._handle, Operation("sqs", "SQS", "", {}))
+
+    def reader(self, origins: Origins) -> Reader:
+        operations = {name: of for (is_sns, name), of in self._operations.items() if not is_sns}
+        quick = Quick(
+            self._service,
+            self._options,
+            operations,
+            self._sending,
+            self._receiving,
+            self._claims,
+        )
+        return SqsHeads(quick.verbs, self._signatures, origins)
 
     def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
         if method not in _METHODS:

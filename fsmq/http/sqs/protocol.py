@@ -28,6 +28,7 @@ WHO = "GetCallerIdentity"
 _MAX_PARAMETERS = 10_000
 # What XML cannot hold, or would change on its way; a body with CR LF has to come back as it went.
 _ILLEGAL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _CR = {"\r": "&#xD;", '"': "&quot;"}
 
 
@@ -103,8 +104,17 @@ def new_request_id() -> str:
 
 def answer_json(result: Mapping[str, Any], request_id: str) -> Response:
     """What an action has come to, in JSON."""
-    body = json.dumps(result, separators=(",", ":")).encode()
-    return _response(200, _JSON, body, request_id)
+    return _response(200, _JSON, json_body(result), request_id)
+
+
+def json_body(result: Mapping[str, Any]) -> bytes:
+    """The body of an answer in JSON."""
+    return _encode(result).encode()
+
+
+def json_headers(request_id: str) -> dict[str, str]:
+    """The headers of an answer in JSON."""
+    return _headers(_JSON, request_id)
 
 
 def answer_query(action: str, result: Mapping[str, Any], request_id: str) -> Response:
@@ -126,8 +136,7 @@ def refuse_json(error: SqsError, request_id: str) -> Response:
     """An error in JSON."""
     side = "Receiver" if error.is_ours else "Sender"
     told = {"__type": error.kind.space + error.name, "message": error.words}
-    body = json.dumps(told, separators=(",", ":")).encode()
-    response = _response(error.status, _JSON, body, request_id)
+    response = _response(error.status, _JSON, json_body(told), request_id)
     response.headers["x-amzn-query-error"] = f"{error.kind.legacy};{side}"
     return _with_retry(response, error.retry_after)
 
@@ -164,12 +173,15 @@ def _with_retry(response: Response, retry_after: int | None) -> Response:
 
 
 def _response(status: int, content_type: str, body: bytes, request_id: str) -> Response:
-    headers = {
+    return Response(status=status, body=body, headers=_headers(content_type, request_id))
+
+
+def _headers(content_type: str, request_id: str) -> dict[str, str]:
+    return {
         hdrs.CONTENT_TYPE: content_type,
         "x-amzn-RequestId": request_id,
         "X-Content-Type-Options": "nosniff",
     }
-    return Response(status=status, body=body, headers=headers)
 
 
 _HEAD = b'<?xml version="1.0"?>'

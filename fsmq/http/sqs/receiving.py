@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
 from fsmq.spool.layout.message import DEDUP, GROUP, Message
@@ -30,6 +30,8 @@ from .queue_attributes import (
 )
 from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
 
+# What the lines of a message in a queue tell.
+_OfLines: TypeAlias = Callable[[SqsOptions, str, Mapping[str, str]], str]
 _MOST = 10
 # Nobody has said who sent it.
 _NOBODY = "AIDAIENQZJOLO23YVJ4VO"
@@ -38,8 +40,11 @@ _MOMENT_S = 30.0
 _ENCODING = "fsmq.encoding"
 
 
-class _Wanted(NamedTuple):
-    """What a receive asks for. attempt: its name, where it has one and the queue is FIFO."""
+class Wanted(NamedTuple):
+    """What a receive asks for. attempt: its name, where it has one and the queue is FIFO.
+
+    system: the system attributes; names: of the others, as they were asked for.
+    """
 
     queue: str
     most: int
@@ -47,6 +52,8 @@ class _Wanted(NamedTuple):
     wait: float
     fifo: bool
     attempt: str | None
+    system: list[str]
+    names: list[str]
 
 
 class Receiving(Actions):
@@ -60,7 +67,7 @@ class Receiving(Actions):
         return {"ReceiveMessage": self.receive}
 
     async def receive(self, ask: Ask) -> Result:
-        wanted = self._wanted(ask)
+        wanted = self.read(ask)
         queue, attempt = wanted.queue, wanted.attempt
         now_ms = int(time.time() * 1000)
         messages = None
@@ -73,14 +80,20 @@ class Receiving(Actions):
         if attempt is not None and wanted.hides:
             given = [Given(m.id, m.claim, m.deliveries, m.deadline or 0.0) for m in messages]
             self._attempts.note(queue, attempt, given, now_ms)
-        told = [self._described(ask, queue, message, now_ms, wanted.fifo) for message in messages]
+        told = self.result(wanted, messages, now_ms)
         if not wanted.hides:
             await self._release(messages)
+        return told
+
+    def result(self, wanted: Wanted, messages: Sequence[Message], now_ms: int) -> Result:
+        """What is answered with messages that were claimed at this moment."""
+        told = [self._described(wanted, message, now_ms) for message in messages]
         return {"Messages": told} if told else {}
 
-    def _wanted(self, ask: Ask) -> _Wanted:
+    def read(self, ask: Ask) -> Wanted:
+        """What a ReceiveMessage asks for. Raises SqsError, and what a look at the queue does."""
         queue = ask.queue("receive")
-        _system_names(ask)  # before anything is claimed
+        system = _system_names(ask)
         count = check_number("MaxNumberOfMessages", ask.get("MaxNumberOfMessages", 1), 1, _MOST)
         visibility = ask.get("VisibilityTimeout")
         if visibility is not None:
@@ -88,16 +101,17 @@ class Receiving(Actions):
         wait = ask.get("WaitTimeSeconds")
         if wait is not None:
             check_number("WaitTimeSeconds", wait, 0, MAX_WAIT_S)
-        settings = self._spool.settings(queue)
+        settings = self.settings(ask, queue)
         hides = settings.visibility_timeout if visibility is None else float(visibility)
         if wait is None:
             wait = wait_of(self._spool.context.settings.member(queue, MEMBER))
         attempt = ask.get("ReceiveRequestAttemptId") if settings.fifo else None
         if attempt is not None:
             check_id("ReceiveRequestAttemptId", attempt)
-        return _Wanted(queue, count, hides, float(wait), settings.fifo, attempt)
+        names = ask.get("MessageAttributeNames", [])
+        return Wanted(queue, count, hides, float(wait), settings.fifo, attempt, system, names)
 
-    async def _claim(self, ask: Ask, wanted: _Wanted) -> list[Message]:
+    async def _claim(self, ask: Ask, wanted: Wanted) -> list[Message]:
         queue, hides = wanted.queue, wanted.hides or _MOMENT_S
         context, count = self._spool.context, wanted.most
         return await self._service.receiver.claim_by(
@@ -108,7 +122,7 @@ class Receiving(Actions):
             wanted.wait,
         )
 
-    async def _again(self, ask: Ask, wanted: _Wanted, known: Attempt) -> list[Message]:
+    async def _again(self, ask: Ask, wanted: Wanted, known: Attempt) -> list[Message]:
         """The messages of a receive that is asked again, hidden anew; none if one was touched."""
         service, queue = self._service, wanted.queue
         found: list[Message] = []
@@ -141,8 +155,8 @@ class Receiving(Actions):
 
     # -- what is told ----------------------------------------------------------------------------
 
-    def _described(self, ask: Ask, queue: str, message: Message, now_ms: int, fifo: bool) -> Result:
-        lines = message.attributes
+    def _described(self, wanted: Wanted, message: Message, now_ms: int) -> Result:
+        queue, lines = wanted.queue, message.attributes
         attributes = message_attributes.unpacked(lines) if lines else {}
         body = _text(message.body)
         if body is None:
@@ -155,24 +169,19 @@ class Receiving(Actions):
             "MD5OfBody": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest(),
             "Body": body,
         }
-        if system := self._system(ask, queue, message, now_ms, fifo):
+        if wanted.system and (system := self._system(wanted, message, now_ms)):
             answer["Attributes"] = system
-        names = ask.get("MessageAttributeNames", [])
-        if chosen := message_attributes.wanted(attributes, names):
+        if chosen := message_attributes.wanted(attributes, wanted.names):
             answer["MD5OfMessageAttributes"] = message_attributes.md5_of(chosen)
             answer["MessageAttributes"] = {name: one.encoded() for name, one in chosen.items()}
         return answer
 
-    def _system(
-        self, ask: Ask, queue: str, message: Message, now_ms: int, fifo: bool
-    ) -> dict[str, str]:
-        names = _system_names(ask)
-        if not names:
-            return {}
-        own = self._own(queue, message, now_ms, fifo)
+    def _system(self, wanted: Wanted, message: Message, now_ms: int) -> dict[str, str]:
+        queue = wanted.queue
+        own = self._own(queue, message, now_ms, wanted.fifo)
         found: dict[str, str] = {}
-        for name in names:
-            if value := own.get(name) or _SYSTEM[name](ask, queue, message.attributes):
+        for name in wanted.system:
+            if value := own.get(name) or _SYSTEM[name](self._options, queue, message.attributes):
                 found[name] = value
         return found
 
@@ -209,16 +218,16 @@ def _system_names(ask: Ask) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _line(name: str, default: str = "") -> Callable[[Ask, str, Mapping[str, str]], str]:
-    return lambda ask, queue, lines: lines.get(name, default)
+def _line(name: str, default: str = "") -> _OfLines:
+    return lambda options, queue, lines: lines.get(name, default)
 
 
-def _origin(ask: Ask, queue: str, lines: Mapping[str, str]) -> str:
+def _origin(options: SqsOptions, queue: str, lines: Mapping[str, str]) -> str:
     origin = lines.get(QUEUE, queue)
-    return "" if origin == queue else ask.options.arn(origin)
+    return "" if origin == queue else options.arn(origin)
 
 
-_SYSTEM: Mapping[str, Callable[[Ask, str, Mapping[str, str]], str]] = {
+_SYSTEM: Mapping[str, _OfLines] = {
     "SenderId": _line(SENDER, _NOBODY),
     "SentTimestamp": _line(""),
     "ApproximateReceiveCount": _line(""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fsmq.spool.layout.message import NewMessage
@@ -24,6 +24,7 @@ from .turns import Turns
 QUEUE, SENDER, TRACE = "sqs.queue", "sqs.sender", "sqs.trace"
 _ID = re.compile(r"[!-~]{1,128}")
 _UUID = re.compile(UUID7)
+_NONE: Mapping[str, Attribute] = {}
 _TRACE_HEADER = "AWSTraceHeader"
 
 
@@ -46,44 +47,48 @@ class Sending(Actions):
         return {"SendMessage": self.send, "SendMessageBatch": self.send_batch}
 
     async def send(self, ask: Ask) -> Result:
-        queue = ask.queue("send")
-        place = self._place(queue)
-        checked = self._checked(ask, place, ask.members)
-        [message_id] = await self._turns.put(queue, [checked.message], place.settings)
-        return place.describe(message_id, checked.answer)
+        sends = self.read_one(ask)
+        settings = sends.place.settings
+        return sends.result(await self._turns.put(sends.queue, sends.messages, settings))
 
     async def send_batch(self, ask: Ask) -> Result:
-        queue = ask.queue("send")
-        place = self._place(queue, in_batch=True)
+        sends = self.read_batch(ask)
+        settings, messages = sends.place.settings, sends.messages
+        ids = await self._service.put(sends.queue, messages, settings) if messages else []
+        return sends.result(ids)
+
+    def read_one(self, ask: Ask) -> Sends:
+        """What a SendMessage is to store. Raises SqsError, and what the queue's look-up does."""
+        place = self._place(ask)
+        return Sends(place, [self._checked(ask, place, ask.members)])
+
+    def read_batch(self, ask: Ask) -> Sends:
+        """What a SendMessageBatch is to store. Raises the same, for the batch as a whole."""
+        place = self._place(ask, in_batch=True)
         entries = entries_of(ask, "SendMessageBatchRequestEntry")
-        checked, failed, total = [], [], 0
+        names, checked, failed, total = [], [], [], 0
         for entry in entries:
-            total += _size_of(entry)
             place.check_order(entry)
             try:
                 one = self._checked(ask, place, entry)
             except SqsError as error:
                 failed.append(failure(entry, error))
+                total += _size_of(entry)
             else:
-                checked.append((entry, one))
+                total += one.size
+                names.append(entry["Id"])
+                checked.append(one)
         if total > MAX_MESSAGE_BYTES:
             words = (
                 f"Batch requests cannot be longer than {MAX_MESSAGE_BYTES} bytes."
                 f" You have sent {total} bytes."
             )
             raise SqsError("BatchRequestTooLong", words)
-        successful = []
-        if checked:
-            messages = [one.message for _, one in checked]
-            ids = await self._service.put(queue, messages, place.settings)
-            successful = [
-                {"Id": entry["Id"], **place.describe(message_id, one.answer)}
-                for (entry, one), message_id in zip(checked, ids, strict=True)
-            ]
-        return outcome(successful, failed)
+        return Sends(place, checked, names, failed)
 
-    def _place(self, queue: str, *, in_batch: bool = False) -> _Place:
-        settings = self._spool.settings(queue)
+    def _place(self, ask: Ask, *, in_batch: bool = False) -> _Place:
+        queue = ask.queue("send")
+        settings = self.settings(ask, queue)
         limit = min(self._service.body_limit(settings), MAX_MESSAGE_BYTES)
         return _Place(queue, settings, limit, in_batch)
 
@@ -101,15 +106,22 @@ class Sending(Actions):
             delay = None
         else:
             fifo.check_standard(given)
-        attributes = message_attributes.checked(given.get("MessageAttributes", {}))
-        system = message_attributes.checked_system(given.get("MessageSystemAttributes", {}))
-        size = len(body) + message_attributes.size_of(attributes)
+        attributes, system, size = _NONE, _NONE, len(body)
+        if named := given.get("MessageAttributes"):
+            attributes = message_attributes.checked(named)
+            size += message_attributes.size_of(attributes)
+        if named := given.get("MessageSystemAttributes"):
+            system = message_attributes.checked_system(named)
         if size > place.limit:
             how = "cannot be validated" if place.in_batch else "are invalid"
             reason = f"Reason: Message must be shorter than {place.limit} bytes."
             words = f"One or more parameters {how}. {reason}"
             raise SqsError("InvalidParameterValueException", words)
-        lines = {QUEUE: place.queue, **_own_lines(ask, system)}
+        lines = {QUEUE: place.queue}
+        if not ask.identity.is_anonymous:
+            lines[SENDER] = ask.identity.name
+        if system:
+            lines |= _system_lines(system)
         if attributes:
             lines |= message_attributes.packed(attributes)
         message = NewMessage(body, delay, attributes=lines, group=group, dedup_id=dedup_id)
@@ -139,6 +151,34 @@ class _Place(NamedTuple):
         if self.settings.fifo:
             told["SequenceNumber"] = fifo.sequence_number(message_id)
         return told
+
+
+class Sends(NamedTuple):
+    """What one request is to store. names: of entries; None: it is no batch. failed: other ones."""
+
+    place: _Place
+    checked: list[Checked]
+    names: list[str] | None = None
+    failed: Sequence[Result] = ()
+
+    @property
+    def queue(self) -> str:
+        return self.place.queue
+
+    @property
+    def messages(self) -> list[NewMessage]:
+        return [one.message for one in self.checked]
+
+    def result(self, ids: Sequence[str]) -> Result:
+        """What is answered when they are stored under these ids."""
+        told = [
+            self.place.describe(message_id, one.answer)
+            for one, message_id in zip(self.checked, ids, strict=True)
+        ]
+        if self.names is None:
+            return told[0]
+        successful = [{"Id": name, **one} for name, one in zip(self.names, told, strict=True)]
+        return outcome(successful, self.failed)
 
 
 def check_id(name: str, value: str) -> None:
@@ -177,17 +217,14 @@ def _size_of(entry: Mapping[str, Any]) -> int:
     return size
 
 
-def _own_lines(ask: Ask, system: Mapping[str, Attribute]) -> dict[str, str]:
-    lines = {}
-    if not ask.identity.is_anonymous:
-        lines[SENDER] = ask.identity.name
+def _system_lines(system: Mapping[str, Attribute]) -> dict[str, str]:
     trace = system.get(_TRACE_HEADER)
-    if trace is not None:
-        value = str(trace.value)
-        if trace.kind != "String" or not value.isprintable() or value != value.strip():
-            raise invalid(_TRACE_HEADER, value, "It must be a String of printable characters.")
-        lines[TRACE] = value
-    return lines
+    if trace is None:
+        return {}
+    value = str(trace.value)
+    if trace.kind != "String" or not value.isprintable() or value != value.strip():
+        raise invalid(_TRACE_HEADER, value, "It must be a String of printable characters.")
+    return {TRACE: value}
 
 
 def _digests(

@@ -48,32 +48,38 @@ class Signatures:
 
         Raises Unauthorized, TooManyRequests, SqsError.
         """
-        mode = self._mode or ("key" if self._access.needs_keys else "none")
-        if mode == "signature":
-            return self._signer(call)
-        return call.identify(None if mode == "none" else _access_key(call)), None
-
-    def _signer(self, call: Call) -> tuple[Identity, Proof | None]:
         path, query = split_target(call.request.raw_path)
         request = sigv4.Request(call.request.method, path, query, call.request.headers)
+        identity, proof = self.sender(request)
+        return call.enter(identity), proof
+
+    def sender(self, request: sigv4.Request) -> tuple[Identity, Proof | None]:
+        """The same of any request, which is not counted. Raises Unauthorized, SqsError."""
+        mode = self._mode or ("key" if self._access.needs_keys else "none")
+        if mode == "signature":
+            return self._signer(request)
+        token = None if mode == "none" else _access_key(request)
+        return self._access.identify(token), None
+
+    def _signer(self, request: sigv4.Request) -> tuple[Identity, Proof | None]:
         signed = sigv4.read(request)
         if signed is None:
-            return call.identify(None), None
+            return self._access.identify(None), None
         identity, secret = self._access.signer(signed.access_key)
         sigv4.check_moment(signed, datetime.now(UTC))
-        return call.enter(identity), Proof(signed, request, secret)
+        return identity, Proof(signed, request, secret)
 
 
-def _access_key(call: Call) -> str | None:
+def _access_key(request: sigv4.Request) -> str | None:
     """The access key id of a request, wherever it stands; None if there is none."""
-    header = call.request.headers.get(hdrs.AUTHORIZATION)
+    header = request.headers.get(hdrs.AUTHORIZATION)
     if header is not None:
         found = _CREDENTIAL.search(header)
         if found is not None:
             return found[1]
         scheme, _, token = header.partition(" ")
         return token.strip() if scheme.lower() == "bearer" else None
-    given = parse_qs(call.raw_query)
+    given = parse_qs(request.query)
     for name in _IN_QUERY:
         if name in given:
             return given[name][0].partition("/")[0]

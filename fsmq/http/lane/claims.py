@@ -1,4 +1,4 @@
-"""Claims in the native dialect, many requests at a time: those of the lane, and their waiting.
+"""Claims, many requests at a time: those of the lane in any dialect, and their waiting.
 
 All that ask for a queue in one turn of the loop share one claim. Who comes up short waits in line.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -22,18 +23,19 @@ from fsmq.spool.verbs.receive import claim_in
 
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR
 from ..guard.admission import Admission
-from ..lane.groups import by_queue, each, fail_all
-from ..lane.lane import Request
-from ..routing.bodies import INERT
 from ..service.service import Service
-from . import forms
+from .groups import by_queue, each, fail_all
+from .request import Request
 
 # How often is looked whether a message that was just stored has been delivered.
 _LOOK_S = 0.002
 
 
-class QuickClaims:
-    """The claims of the lane. refuse: answers requests with an error."""
+class QuickClaims(ABC):
+    """The claims of the lane in one dialect, which says what its requests ask for.
+
+    refuse: answers requests with an error.
+    """
 
     def __init__(
         self, service: Service, refuse: Callable[[list[Request], FsmqError], None]
@@ -46,7 +48,28 @@ class QuickClaims:
         self._waiting: dict[Request, _Waiting] = {}
         self._woken: list[Request] = []
 
+    @abstractmethod
+    def count_of(self, request: Request) -> int:
+        """How many messages a request asks for."""
+
+    @abstractmethod
+    def visibility_of(self, request: Request) -> float | None:
+        """For how many seconds; None: as its queue has it."""
+
+    @abstractmethod
+    def wait_of(self, request: Request) -> float:
+        """How many seconds it waits for the first of them."""
+
+    @abstractmethod
+    def is_in_json(self, request: Request) -> bool:
+        """Whether it is answered in JSON."""
+
+    @abstractmethod
+    def give(self, request: Request, claimed: list[Message]) -> None:
+        """Answer it with its messages, or with none."""
+
     def claim(self, requests: list[Request]) -> None:
+        """Claim for requests, whose queue is known to be one that the sender may take from."""
         for queue, some in by_queue(requests).items():
             if (before := self._listing.get(queue)) is not None:
                 before += some
@@ -71,10 +94,10 @@ class QuickClaims:
     def _claim_now(self, requests: list[Request]) -> None:
         groups: dict[tuple[str, float | None, str | None], list[Request]] = defaultdict(list)
         for request in requests:
-            visibility = request.values[forms.VISIBILITY]
+            visibility = self.visibility_of(request)
             groups[request.queue, visibility, request.account].append(request)
         for (queue, visibility, account), some in groups.items():
-            for few in _portions(some):
+            for few in self._portions(some):
                 self._claim_for(few, queue, visibility, account)
 
     def _those_served(self, queue: str, requests: list[Request]) -> list[Request]:
@@ -84,7 +107,7 @@ class QuickClaims:
         if gates.shut and gates.is_shut(queue):
             return requests  # what comes is not for them
         for at, request in enumerate(requests):
-            ready -= _count(request)
+            ready -= self.count_of(request)
             if ready < 0:
                 if coming is None or coming.last(queue) is None:
                     break
@@ -107,9 +130,9 @@ class QuickClaims:
     def _claim_for(
         self, requests: list[Request], queue: str, visibility: float | None, account: str | None
     ) -> None:
-        forms = FORM_BYTES * sum(map(_in_json, requests))
+        forms = FORM_BYTES * sum(map(self.is_in_json, requests))
         room = _Room(self._service.admission, account, forms)
-        count = sum(map(_count, requests))
+        count = sum(map(self.count_of, requests))
         steps = claim_in(self._spool.context, queue, count, visibility, room)
         try:
             self._service.admission.check(account)
@@ -143,7 +166,7 @@ class QuickClaims:
         def done(claimed: list[Message]) -> None:
             room.close()
             rest = iter(claimed)
-            shares = [list(islice(rest, _count(request))) for request in requests]
+            shares = [list(islice(rest, self.count_of(request))) for request in requests]
             served = sum(map(bool, shares)) if claimed else len(requests)
             each(requests[:served], self._give_one, shares[:served])
             if short := requests[served:]:
@@ -157,31 +180,23 @@ class QuickClaims:
         self._service.then(pending, done, failed)
 
     def _give_one(self, request: Request, claimed: list[Message]) -> None:
-        queue, asked = request.queue, request.values[forms.COUNT]
+        queue = request.queue
         if request.is_gone:
             for message in claimed:
                 self._release(message)
             self._wait_no_more(request)
-            request.answer(204, {}, b"")
+            self.give(request, [])
             return
         if not claimed and not self._spool.context.ready.is_loaded(queue):
             self.claim([request])  # its folder was made, or replaced, just now
             return
-        if not claimed and request.values[forms.WAIT] and self._wait(request):
+        if not claimed and self.wait_of(request) and self._wait(request):
             return
         self._wait_no_more(request)
-        self._service.receiver.note_fill(queue, len(claimed), asked or 1)
+        self._service.receiver.note_fill(queue, len(claimed), self.count_of(request))
         size = sum(len(message.body) for message in claimed)
-        request.hold(size + (_form(size) if _in_json(request) else 0))
-        if not claimed:
-            request.answer(204, {}, b"")
-        elif _in_json(request):
-            request.respond(forms.in_json(claimed))
-        elif len(claimed[0].body) > LARGE_BYTES:
-            request.respond(forms.as_posted(claimed[0]))
-        else:
-            headers = {**INERT, **forms.headers_of(claimed[0])}
-            request.answer(200, headers, claimed[0].body)
+        request.hold(size + (_form(size) if self.is_in_json(request) else 0))
+        self.give(request, claimed)
 
     # -- wait --------------------------------------------------------------------------------------
 
@@ -192,7 +207,7 @@ class QuickClaims:
         again = waiting is not None
         try:
             if waiting is None:
-                until = time.monotonic() + request.values[forms.WAIT]
+                until = time.monotonic() + self.wait_of(request)
                 place = self._service.admission.waiting(request.account)
                 place.__enter__()
                 waiting = self._waiting[request] = _Waiting(until, place)
@@ -221,7 +236,7 @@ class QuickClaims:
         for request in woken:
             if request.is_gone or request.is_over:
                 self._wait_no_more(request, in_vain=True)
-                request.answer(204, {}, b"")
+                self.give(request, [])
             else:
                 requests.append(request)
         try:
@@ -236,6 +251,20 @@ class QuickClaims:
             waiting.place.__exit__(None, None, None)
             if in_vain and waiting.woken:
                 self._service.receiver.waiters.wake(request.queue, 1)
+
+    def _portions(self, requests: list[Request]) -> Iterator[list[Request]]:
+        """The requests in parts that each ask for a few messages."""
+        part: list[Request] = []
+        asked = 0
+        for request in requests:
+            count = self.count_of(request)
+            asked += count
+            if part and asked >= FEW:
+                yield part
+                part, asked = [], count
+            part.append(request)
+        if part:
+            yield part
 
     def _hand_over(self, requests: list[Request]) -> None:
         for request in requests:
@@ -295,28 +324,6 @@ class _Room:
     def close(self) -> None:
         """Hold nothing any more."""
         self.free(self._held)
-
-
-def _portions(requests: list[Request]) -> Iterator[list[Request]]:
-    """The requests in parts that each ask for a few messages."""
-    part: list[Request] = []
-    asked = 0
-    for request in requests:
-        asked += _count(request)
-        if part and asked >= FEW:
-            yield part
-            part, asked = [], _count(request)
-        part.append(request)
-    if part:
-        yield part
-
-
-def _count(request: Request) -> int:
-    return request.values[forms.COUNT] or 1
-
-
-def _in_json(request: Request) -> bool:
-    return request.fields.in_json or request.values[forms.COUNT] is not None
 
 
 def _form(size: int) -> int:

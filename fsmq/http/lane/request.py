@@ -1,0 +1,256 @@
+"""A request that the lane has taken, from its head to its answer; and what it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aiohttp.http import StreamWriter
+from aiohttp.web import Response
+
+from fsmq.spool.errors import FsmqError
+from fsmq.spool.layout.steps import FEW
+
+from ..connection.connection import Connection
+from ..connection.pieces import Pieces
+from ..describe import Operation
+from ..guard.access import Identity
+from ..guard.keys import Right
+from ..problems import InternalError, problem
+from .heads import Fields, Line
+from .render import head, render
+
+if TYPE_CHECKING:
+    from .lane import Lane
+
+# What is not whole after so many seconds goes to aiohttp, which knows how long it may take.
+_PATIENCE_S = 1.0
+# So many bytes may come behind a request; more have to wait in the kernel.
+_MAX_BEHIND = 64 * 1024
+# So many bytes of an answer may be left to be sent when the next request is taken.
+_MAX_UNSENT = 64 * 1024
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Verb:
+    """What the lane can do. ``do`` gets requests that came in the same turn of the loop.
+
+    at_once: so many of them; then others have their turn. told: how its dialect tells an error.
+    """
+
+    operation: Operation
+    right: Right
+    do: Callable[[list[Request]], None]
+    has_body: bool = False
+    at_once: int = 4 * FEW
+    told: Callable[[FsmqError], Response] = problem
+
+
+class Request:
+    """A request that the lane has taken: the occupant of its connection until it is answered.
+
+    verb, queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies
+    that are counted for it. is_gone: the client has hung up; on_gone: what its verb wants done
+    then. given: what its verb has read of it; there is none until it sets one. started: when it
+    came.
+    """
+
+    __slots__ = (
+        "_behind",
+        "_behind_since",
+        "_lane",
+        "_missing",
+        "_parts",
+        "_size",
+        "account",
+        "connection",
+        "fields",
+        "given",
+        "held",
+        "identity",
+        "is_gone",
+        "message_id",
+        "on_gone",
+        "queue",
+        "started",
+        "values",
+        "verb",
+    )
+    given: Any
+
+    def __init__(
+        self,
+        lane: Lane,
+        connection: Connection,
+        head: tuple[Line, Fields, int],
+        identity: Identity,
+        data: bytes,
+        missing: int,
+    ) -> None:
+        line, self.fields, self._size = head
+        self.verb, self.queue, self.message_id, self.values = line
+        self.connection = connection
+        self.account = identity.account
+        self.held = self.fields.length or 0
+        self.is_gone = False
+        self.on_gone: Callable[[], None] | None = None
+        self.identity = identity
+        self._lane = lane
+        self.started = time.perf_counter()
+        self._parts = [data]
+        self._missing = missing
+        self._behind = b""
+        self._behind_since = 0.0
+
+    @property
+    def body(self) -> bytes:
+        """Of a request that has come whole."""
+        if len(self._parts) > 1:
+            self._parts = [b"".join(self._parts)]
+        return self._parts[0][self._size :]
+
+    # -- as the occupant of its connection ---------------------------------------------------------
+
+    def more(self, data: bytes) -> None:
+        """Bytes have come: of the body, or of what is for later."""
+        if not self._behind:
+            self._behind_since = time.perf_counter()
+        if not self._missing:
+            self._behind += data
+            if len(self._behind) > _MAX_BEHIND:
+                self.connection.pause()
+            return
+        mine, self._behind = data[: self._missing], data[self._missing :]
+        self._parts.append(mine)
+        self._missing -= len(mine)
+        if not self._missing:
+            self._lane.complete(self)
+
+    def gone(self) -> None:
+        """The client has hung up."""
+        self.is_gone = True
+        if self._missing:
+            self._lane.end(self)
+        if self.on_gone is not None:
+            self.on_gone()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be answered, or handed over."""
+        return self.connection.occupant is self
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it must wait no longer: the server stops, or its key was taken away."""
+        return self._lane.is_off or self.identity.stale
+
+    def look_after(self) -> None:
+        """Leave it to aiohttp to wait for what takes long to come."""
+        if self._missing and time.perf_counter() - self.started > _PATIENCE_S:
+            self.hand_over()
+
+    # -- its end -----------------------------------------------------------------------------------
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether its answer ends the connection: the server stops, or what came behind it is a
+        head that does not end."""
+        if self._lane.is_off:
+            return True
+        if not self._behind or b"\r\n\r\n" in self._behind:
+            return False
+        return time.perf_counter() - self._behind_since > self._lane.header_timeout
+
+    def hold(self, size: int, *, sure: bool = True) -> None:
+        """Count bytes of bodies that are there, until it is answered.
+
+        Raises Overloaded and TooManyRequests, unless it is sure that they are there.
+        """
+        self._lane.hold(self, size, sure)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what takes longer than a turn of the loop."""
+        self._lane.spawn(work)
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do something in the next turn of the loop."""
+        asyncio.get_running_loop().call_soon(work, context=self._lane.context)
+
+    def hand_over(self) -> None:
+        """Let aiohttp answer it; nothing must have been done."""
+        if not self.is_open:
+            return
+        self._lane.end(self)
+        if not self.is_gone:
+            if self._behind:
+                self.connection.resume()
+            self.connection.read(b"".join(self._parts) + self._behind)
+
+    def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Answer it, if that is still to be done."""
+        if not self.is_open:
+            return
+        closing = self._is_last
+        self._lane.observe(self, status)
+        if not self.is_gone:
+            self.connection.write(render(status, headers, body, closing=closing))
+            if len(body) > _MAX_UNSENT and self.connection.unsent > _MAX_UNSENT:
+                self.hold(max(0, len(body) - self.held))
+                self._lane.spawn(self._drain(closing))
+                return
+        self._finish(closing)
+
+    async def _drain(self, closing: bool) -> None:
+        """Wait until the client has taken the answer: so long it lies in memory."""
+        try:
+            await StreamWriter(self.connection, asyncio.get_running_loop()).drain()
+        except ConnectionError:
+            return  # the client has gone
+        finally:
+            self._finish(closing)
+
+    def respond(self, response: Response) -> None:
+        """Answer it with what a handler for aiohttp would return."""
+        body = response.body
+        if isinstance(body, Pieces):
+            self._lane.spawn(self._write(response, body))
+        else:
+            assert body is None or isinstance(body, bytes)
+            self.answer(response.status, response.headers, body or b"")
+
+    def fail(self) -> None:
+        """Answer it as one whose verb has failed in a way that nobody could foresee."""
+        if self.is_open:
+            self.respond(self.verb.told(InternalError()))
+        elif not self.is_gone:
+            self.connection.force_close()  # what it has been told so far nobody knows
+
+    async def _write(self, response: Response, body: Pieces) -> None:
+        """Answer it piece by piece, as quickly as the client takes it."""
+        closing = self._is_last
+        self._lane.observe(self, response.status)
+        writer = StreamWriter(self.connection, asyncio.get_running_loop())
+        if body.size is None:
+            writer.enable_chunking()
+        try:
+            if not self.is_gone:
+                self.connection.write(
+                    head(response.status, response.headers, body.size, closing=closing)
+                )
+                await body.write(writer)
+                await writer.write_eof()
+        except ConnectionError:
+            return  # the client has gone
+        except BaseException:
+            closing = True  # half an answer is none
+            raise
+        finally:
+            self._finish(closing)
+
+    def _finish(self, closing: bool) -> None:
+        self._lane.end(self)
+        if not self.is_gone:
+            self.connection.go_on(self._behind, closing=closing)

@@ -1,0 +1,275 @@
+"""Messages in the dialect of SQS, many requests at a time: the verbs of the lane.
+
+What requests mean and what answers hold, `sending.py`, `receiving.py` and `claims.py` say. Here is
+only what takes less for many than for each. A request that is refused as a whole goes to aiohttp.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from aiohttp.web import Response
+
+from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.layout.steps import FEW
+from fsmq.spool.verbs.remove_if import Acked
+
+from ..describe import Operation
+from ..guard.keys import Right
+from ..lane.claims import QuickClaims
+from ..lane.groups import by_queue, each, fail_all
+from ..lane.request import Request, Verb
+from ..problems import Overloaded
+from ..routing.call import room_of_json
+from ..service.service import Service
+from . import protocol
+from .ask import Ask, Look, Result
+from .claims import Claims, Deletes
+from .errors import translated
+from .names import SqsOptions
+from .receiving import Receiving, Wanted
+from .sending import Sending, Sends
+
+log = logging.getLogger(__name__)
+_Do = Callable[[list[Request]], None]
+
+
+class Quick:
+    """The verbs, by action. operations: what requests are counted as."""
+
+    def __init__(
+        self,
+        service: Service,
+        options: SqsOptions,
+        operations: Mapping[str, Operation],
+        sending: Sending,
+        receiving: Receiving,
+        claims: Claims,
+    ) -> None:
+        self._service = service
+        self._spool = service.spool
+        self._options = options
+        self._claims = claims
+        self._receives = _Receives(service, self._fail, receiving)
+
+        def verb(
+            action: str, right: Right, read: Callable[[Ask], Any], do: _Do, at_once: int
+        ) -> Verb:
+            of_all = partial(self._run, action, read, do)
+            return Verb(
+                *(operations[action], right, of_all), has_body=True, at_once=at_once, told=refusal
+            )
+
+        some = [
+            verb("SendMessage", "send", sending.read_one, self._send, 4 * FEW),
+            verb("SendMessageBatch", "send", sending.read_batch, self._send, FEW // 2),
+            verb("ReceiveMessage", "receive", receiving.read, self._receive, FEW),
+            verb("DeleteMessage", "receive", claims.read_delete, self._delete, 4 * FEW),
+            verb("DeleteMessageBatch", "receive", claims.read_delete_batch, self._delete, FEW // 2),
+        ]
+        self.verbs = {one.operation.summary: one for one in some}
+
+    def _run(
+        self, action: str, read: Callable[[Ask], Any], do: _Do, requests: list[Request]
+    ) -> None:
+        """Read requests, whose ``given`` is what ``read`` makes of them, and do the good ones."""
+        good = []
+        look = self._look_once()
+        for request in requests:
+            try:
+                request.given = read(self._ask(action, request, look))
+                request.queue = request.given.queue
+            except FsmqError:
+                request.hand_over()
+            except Exception:
+                fail_all([request])
+            else:
+                good.append(request)
+        if good:
+            do(good)
+
+    def _look_once(self) -> Look:
+        """What looks at the settings of each queue once, for the requests of a turn."""
+        known: dict[str, QueueSettings] = {}
+
+        def look(queue: str) -> QueueSettings:
+            found = known.get(queue)
+            if found is None:
+                found = known[queue] = self._spool.settings(queue)
+            return found
+
+        return look
+
+    def _ask(self, action: str, request: Request, look: Look) -> Ask:
+        body, signer = request.body, request.fields.signer
+        assert signer is not None
+        if signer.check is not None:
+            signer.check(body)
+        room = room_of_json(body)
+        if room > self._service.admission.limits.memory:
+            raise Overloaded("the JSON has more values than there is memory for")
+        request.hold(room, sure=False)
+        asked = protocol.read_json(f"AmazonSQS.{action}", body, request.queue or None)
+        return Ask(None, signer.identity, action, asked.members, self._options, look=look)
+
+    # -- send --------------------------------------------------------------------------------------
+
+    def _send(self, requests: list[Request]) -> None:
+        for queue, some in by_queue(requests).items():
+            messages = [message for request in some for message in _sends(request).messages]
+            if not messages:
+                self._stored(some, [])  # nothing in these batches is good
+                continue
+            settings = _sends(some[-1]).place.settings
+            try:
+                pending = self._spool.unsynced.put(queue, messages, settings)
+            except FsmqError as error:
+                if type(error) is Unavailable and len(some) == 1:
+                    self._fail(some, error)  # a disk that refuses is not asked twice
+                else:
+                    # Whose fault it is, each of them finds out alone.
+                    _hand_over(some)
+                continue
+            self._service.then(pending, partial(self._stored, some), partial(self._fail, some))
+
+    def _stored(self, requests: list[Request], ids: list[str]) -> None:
+        each(requests, _sent, _shares(ids, [len(_sends(one).checked) for one in requests]))
+
+    # -- receive -----------------------------------------------------------------------------------
+
+    def _receive(self, requests: list[Request]) -> None:
+        good = []
+        for request in requests:
+            wanted = _wanted(request)
+            if wanted.fifo or not wanted.hides:
+                # Of a FIFO queue a group goes to one consumer; and what hides nothing comes back.
+                request.hand_over()
+            else:
+                good.append(request)
+        if good:
+            self._receives.claim(good)
+
+    # -- delete ------------------------------------------------------------------------------------
+
+    def _delete(self, requests: list[Request]) -> None:
+        for queue, some in by_queue(requests).items():
+            ids = [one for request in some for one in _deletes(request).ids]
+            claims = [one for request in some for one in _deletes(request).claims]
+            if not ids:
+                self._removed(queue, some, [])
+                continue
+            try:
+                pending = self._spool.unsynced.remove_if(queue, ids, claims)
+            except Unavailable as error:
+                self._fail(some, error)  # another try would not find those that are removed
+                continue
+            except FsmqError:
+                _hand_over(some)
+                continue
+            done = partial(self._removed, queue, some)
+            self._service.then(pending, done, partial(self._fail, some))
+
+    def _removed(self, queue: str, requests: list[Request], outcomes: list[Acked]) -> None:
+        shares = _shares(outcomes, [len(_deletes(one).receipts) for one in requests])
+        ended = []
+        for request, share in zip(requests, shares, strict=True):
+            ended += _deletes(request).ended(share)
+        if not ended:
+            each(requests, self._deleted, shares)
+            return
+        pending = self._claims.remove_ended(queue, ended)
+        done = partial(self._deleted_all, requests, shares)
+        self._service.then(pending, done, partial(self._fail, requests))
+
+    def _deleted_all(
+        self, requests: list[Request], shares: list[list[Acked]], _removed: int
+    ) -> None:
+        each(requests, self._deleted, shares)
+
+    def _deleted(self, request: Request, outcomes: list[Acked]) -> None:
+        try:
+            answer(request, _deletes(request).result(outcomes))
+        except FsmqError as error:
+            self._fail([request], error)
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def _fail(self, requests: list[Request], error: FsmqError) -> None:
+        if isinstance(error, Unavailable):
+            log.warning("%d requests to queue %r: %s", len(requests), requests[0].queue, error)
+        for request in requests:
+            if request.is_open:
+                request.respond(refusal(error))
+
+
+class _Receives(QuickClaims):
+    """ReceiveMessage. The ``given`` of its requests is what they want."""
+
+    def __init__(
+        self,
+        service: Service,
+        refuse: Callable[[list[Request], FsmqError], None],
+        receiving: Receiving,
+    ) -> None:
+        super().__init__(service, refuse)
+        self._receiving = receiving
+
+    def count_of(self, request: Request) -> int:
+        return _wanted(request).most
+
+    def visibility_of(self, request: Request) -> float | None:
+        return _wanted(request).hides
+
+    def wait_of(self, request: Request) -> float:
+        return _wanted(request).wait
+
+    def is_in_json(self, request: Request) -> bool:
+        return True
+
+    def give(self, request: Request, claimed: list[Message]) -> None:
+        now_ms = int(time.time() * 1000)
+        answer(request, self._receiving.result(_wanted(request), claimed, now_ms))
+
+
+def refusal(error: FsmqError) -> Response:
+    """The answer with an error."""
+    return protocol.refuse_json(translated(error), protocol.new_request_id())
+
+
+def answer(request: Request, result: Result) -> None:
+    """Answer a request with what its action has come to."""
+    headers = protocol.json_headers(protocol.new_request_id())
+    request.answer(200, headers, protocol.json_body(result))
+
+
+def _sent(request: Request, ids: Sequence[str]) -> None:
+    answer(request, _sends(request).result(ids))
+
+
+def _sends(request: Request) -> Sends:
+    return request.given  # type: ignore[no-any-return]
+
+
+def _wanted(request: Request) -> Wanted:
+    return request.given  # type: ignore[no-any-return]
+
+
+def _deletes(request: Request) -> Deletes:
+    return request.given  # type: ignore[no-any-return]
+
+
+def _shares(things: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
+    rest = iter(things)
+    return [list(islice(rest, size)) for size in sizes]
+
+
+def _hand_over(requests: list[Request]) -> None:
+    for request in requests:
+        request.hand_over()
