@@ -18,6 +18,7 @@ from fsmq.spool.errors import (
 from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.handed import ChannelMessage
+from fsmq.spool.log.handing import Asked
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.verbs.redrive import Redriven
 from tests.spool.helpers import Clock
@@ -194,6 +195,43 @@ def test_threads_never_get_the_same_message(log: Log) -> None:
     for thread in threads:
         thread.join()
     assert sorted(got) == list(range(400))
+
+
+@ORDERS
+def test_those_who_claim_at_the_same_moment_share_a_file(
+    log: Log, clock: Clock, order: str
+) -> None:
+    fill(log, 10)
+    ch = channel(log, order=order)
+    each = ch.claim_each([Asked(1)] * 3 + [Asked(2)] + [Asked(1, visibility=90.0)] * 2)
+    if order == "strict":
+        assert list(map(offsets, each)) == [[0], [], [], [], [], []]
+        return
+    assert list(map(offsets, each)) == [[0], [1], [2], [3, 4], [5], [6]]
+    assert len(list(folder(ch, "1", "claims").iterdir())) == 3
+    ch.done(each[1][0])
+    ch.renew(each[0][0], visibility=60.0)
+    clock.advance(31)  # what holds for 30 s is over
+    assert offsets(reopened(ch).claim(10)) == [2, 3, 4, 7, 8, 9]
+    assert [m.deliveries for m in ch.claim(10)] == []
+
+
+def test_of_one_key_not_two_get_messages(log: Log) -> None:
+    fill(log, 9, keys=3)
+    ch = channel(log, order="key")
+    assert list(map(offsets, ch.claim_each([Asked(1)] * 5))) == [[0], [1], [2], [], []]
+    ch.release(0, 1)
+    ch.done(2)
+    assert list(map(offsets, ch.claim_each([Asked(1)] * 5))) == [[0], [1], [5], [], []]
+
+
+def test_many_large_messages_are_for_as_many(log: Log) -> None:
+    fill(log, 6)
+    ch = channel(log, order="none")
+    each = ch.claim_each([Asked(1, max_bytes=1)] * 4)
+    assert list(map(offsets, each)) == [[0], [1], [2], [3]]
+    each = ch.claim_each([Asked(1, max_bytes=0)] * 2)
+    assert list(map(offsets, each)) == [[4], [5]]
 
 
 def test_done_through_is_about_what_was_handed_out(log: Log) -> None:

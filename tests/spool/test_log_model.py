@@ -18,6 +18,7 @@ from fsmq.spool import Spool
 from fsmq.spool.errors import ClaimVoid
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.handed import ChannelMessage
+from fsmq.spool.log.handing import Asked
 from fsmq.spool.log.log import Log, LogEntry
 from tests.spool.helpers import Clock
 
@@ -117,19 +118,37 @@ class LogMachine(RuleBasedStateMachine):
         count=st.sampled_from([1, 1, 2, 3, 50]),
     )
     def claim(self, process: int, name: str, count: int) -> None:
-        reader, now = self.readers[name], self.clock()
+        reader = self.readers[name]
+        self._end_poison(reader)
+        self._hand_out(reader, count, self._channel(process, name).claim(count))
+
+    @rule(
+        process=st.integers(0, 1),
+        name=st.just("reader"),
+        counts=st.lists(st.sampled_from([1, 1, 1, 2]), min_size=1, max_size=6),
+    )
+    def claim_each(self, process: int, name: str, counts: list[int]) -> None:
+        """Many at the same moment get what they would in turn."""
+        reader = self.readers[name]
+        self._end_poison(reader)
+        found = self._channel(process, name).claim_each([Asked(count) for count in counts])
+        for count, messages in zip(counts, found, strict=True):
+            self._hand_out(reader, count, messages)
+
+    def _end_poison(self, reader: Reader) -> None:
+        """What a claim does first."""
         if reader.paused:
-            assert self._channel(process, name).claim(count) == []
             return
         self._lose(reader)
         if reader.skips:
             for offset, held in list(reader.held.items()):
-                if held.deadline <= now and held.deliveries >= MOST:
+                if held.deadline <= self.clock() and held.deliveries >= MOST:
                     del reader.held[offset]
                     reader.done.add(offset)
                     reader.skipped += 1
-        expected = self._eligible(reader)
-        messages = self._channel(process, name).claim(count)
+
+    def _hand_out(self, reader: Reader, count: int, messages: list[ChannelMessage]) -> None:
+        expected = [] if reader.paused else self._eligible(reader)
         offsets = [message.offset for message in messages]
         assert offsets == sorted(offsets)
         assert len(offsets) == min(count, len(expected)), (offsets, expected)
@@ -142,7 +161,7 @@ class LogMachine(RuleBasedStateMachine):
             before = reader.held.get(message.offset)
             assert message.offset not in reader.done
             assert message.deliveries == (before.deliveries if before else 0) + 1
-            reader.held[message.offset] = Held(message.deliveries, now + HOLD_S, True)
+            reader.held[message.offset] = Held(message.deliveries, self.clock() + HOLD_S, True)
             reader.hands[message.offset] = message
 
     def _is_ready(self, reader: Reader, offset: int) -> bool:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
-from fsmq.spool.errors import FsmqError, NoSuchChannel, NoSuchLog
+from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.log.channel import Channel, ChannelState
 from fsmq.spool.log.handed import ChannelMessage
+from fsmq.spool.log.handing import Asked
 from fsmq.spool.log.log import Batch, Log, LogEntry
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.spool import Spool
@@ -35,14 +36,6 @@ _THREADS = 16
 _LOOKS = Throttle(0.05, least_s=0.05)
 # A file's time is as exact as the kernel's tick: what was changed so lately is looked at again.
 _TICK_S = 0.05
-
-
-class _Asked(NamedTuple):
-    """What one request claims."""
-
-    number: int
-    visibility: float | None
-    max_bytes: int
 
 
 class _Got(NamedTuple):
@@ -80,7 +73,7 @@ class OpenLogs:
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
         self._publishing: Together[str, list[LogEntry], int] = Together(self._publish)
-        self._claiming: Together[_OfChannel, _Asked, _Got] = Together(self._claim, self._return)
+        self._claiming: Together[_OfChannel, Asked, _Got] = Together(self._claim, self._return)
         self._finishing: Together[_OfChannel, _Finish, int] = Together(self._finish)
 
     def begin_stop(self) -> None:
@@ -146,7 +139,7 @@ class OpenLogs:
                 call.admit()
                 news = self._news.get(line, 0)
                 max_bytes = self._most_bytes(call)
-                got = await self._claiming.ask(of, _Asked(count, visibility, max_bytes))
+                got = await self._claiming.ask(of, Asked(count, visibility, max_bytes))
                 if got.messages:
                     return await self._held(call, of, got.messages)
                 left = end - time.monotonic()
@@ -175,7 +168,7 @@ class OpenLogs:
             return []
         return messages
 
-    async def _claim(self, of: _OfChannel, asked: list[_Asked]) -> Sequence[_Got | Exception]:
+    async def _claim(self, of: _OfChannel, asked: list[Asked]) -> Sequence[_Got]:
         return await self.run(_claim_each, self._channel(of), asked)
 
     def _return(self, of: _OfChannel, got: _Got) -> None:
@@ -339,22 +332,11 @@ def _grown(before: _Stamp, now: _Stamp) -> int:
     return 1 if before is None or now is None else abs(now[0] - before[0])
 
 
-def _claim_each(channel: Channel, asked: list[_Asked]) -> list[_Got | Exception]:
-    """Claim for each in turn, without waiting. When one gets nothing, nobody behind it does."""
-    found: list[_Got | Exception] = []
-    for one in asked:
-        try:
-            messages = channel.claim_now(*one)
-            ready_in = None if messages else channel.ready_in()
-        except (NoSuchLog, NoSuchChannel) as error:
-            return [*found, *[error] * (len(asked) - len(found))]
-        except FsmqError as error:
-            found.append(error)
-            continue
-        if not messages:
-            return [*found, *[_Got([], ready_in)] * (len(asked) - len(found))]
-        found.append(_Got(messages, None))
-    return found
+def _claim_each(channel: Channel, asked: list[Asked]) -> list[_Got]:
+    """Claim for each in turn, without waiting."""
+    each = channel.claim_each(asked)
+    ready_in = None if each[-1] else channel.ready_in()
+    return [_Got(messages, None if messages else ready_in) for messages in each]
 
 
 def _release(channel: Channel, messages: list[ChannelMessage]) -> None:

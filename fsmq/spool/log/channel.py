@@ -22,7 +22,7 @@ from .burial import bury
 from .channel_files import Channels, check_channel
 from .channels import ChannelStore
 from .handed import ChannelMessage, Given, Handed, generation_of, offset_of
-from .handing import MAX_CLAIM_BYTES
+from .handing import Asked
 from .log_settings import ChannelSettings
 from .ranges import Range, ranges_of
 from .record import LogMessage
@@ -136,7 +136,7 @@ class Channel:
             check_seconds("visibility", visibility, MAX_VISIBILITY_S)
         end = time.monotonic() + wait
         while True:
-            handed = self.claim_now(count, visibility)
+            [handed] = self.claim_each([Asked(count, visibility)])
             if handed:
                 return handed
             left = end - time.monotonic()
@@ -144,18 +144,23 @@ class Channel:
                 return []
             time.sleep(min(left, _POLL_S))
 
-    def claim_now(
-        self, count: int, visibility: float | None, max_bytes: int = MAX_CLAIM_BYTES
-    ) -> list[ChannelMessage]:
-        """Claim without waiting; it ends early when the bodies reach ``max_bytes``."""
+    def claim_each(self, asked: Sequence[Asked]) -> list[list[ChannelMessage]]:
+        """Claim for each in turn who asks at the same moment, without waiting.
+
+        When one gets nothing, nobody behind it does.
+        """
         with self._doing("claim from"):
             store = self._store
-            handed = store.claim(count, visibility, self._bury, max_bytes)
+            each = store.claim_each(asked, self._bury)
             generation = store.generation
-        self.log.spool.context.metrics.count(("log_claim", self.log.name), len(handed))
+        number = sum(map(len, each))
+        self.log.spool.context.metrics.count(("log_claim", self.log.name), number)
         return [
-            ChannelMessage(self, message, hold.deliveries, hold.deadline_ns / 1e9, generation)
-            for message, hold in handed
+            [
+                ChannelMessage(self, message, hold.deliveries, hold.deadline_ns / 1e9, generation)
+                for message, hold in handed
+            ]
+            for handed in each
         ]
 
     def ready_in(self) -> float | None:

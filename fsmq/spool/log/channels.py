@@ -19,11 +19,11 @@ from functools import partial
 from typing import Protocol
 
 from ..durability.sync import Work
-from ..errors import ClaimVoid, NotInFlight, Unavailable
+from ..errors import ClaimVoid, FsmqError, NotInFlight, Unavailable
 from ..layout.dead_letter import USED_UP
 from ..layout.uuids import uuid7
 from .channel_files import LOCK, make_generation, write_tally
-from .handing import MAX_CLAIM_BYTES, Chooser, Chosen
+from .handing import Asked, Chooser, Chosen, together
 from .holds import CLAIMS, Hold
 from .log_settings import ChannelSettings
 from .open_channel import OpenChannel
@@ -41,34 +41,57 @@ class ChannelStore(OpenChannel):
 
     # -- claim -----------------------------------------------------------------------------------
 
-    def claim(
-        self,
-        count: int,
-        visibility: float | None,
-        bury: Bury,
-        max_bytes: int = MAX_CLAIM_BYTES,
-    ) -> list[tuple[LogMessage, Hold]]:
-        """Hand out messages, each with the claim that it is in. Raises as `locked`, and OSError.
+    def claim_each(self, asked: Sequence[Asked], bury: Bury) -> list[list[tuple[LogMessage, Hold]]]:
+        """Hand out messages to each in turn, each message with the claim that it is in.
+
+        When one gets nothing, nobody behind it does. Raises as `locked`, and OSError.
 
         bury: stores messages in the dead-letter queue, durably, with their deliveries and a reason.
         """
         settings = self.settings()
-        if settings.paused:
-            return []
-        visibility_s = settings.visibility_timeout if visibility is None else visibility
-        with self.locked() as progress:
-            now_ns = int(self.store.disk.clock() * 1e9)
-            known = self.store.known()
-            self._lose_before(progress, known.first)
-            progress.end_timers(now_ns)
-            self._end_poison(progress, settings, bury)
-            limit = min(known.end, progress.position + settings.max_window)
-            chosen = Chooser(
-                progress, settings.order, self.store.page, limit, settings.max_deliveries, max_bytes
-            ).choose(count)
-            if chosen.lost:
-                self._lose(progress, chosen.lost)
-            return self._hand_out(progress, chosen, now_ns + int(visibility_s * 1e9))
+        found: list[list[tuple[LogMessage, Hold]]] = []
+        if not settings.paused:
+            with self.locked() as progress:
+                now_ns = int(self.store.disk.clock() * 1e9)
+                known = self.store.known()
+                self._lose_before(progress, known.first)
+                progress.end_timers(now_ns)
+                self._end_poison(progress, settings, bury)
+                limit = min(known.end, progress.position + settings.max_window)
+                while len(found) < len(asked):
+                    some = together(asked[len(found) :], settings.order)
+                    try:
+                        handed = self._claim(progress, settings, limit, some, now_ns)
+                    except (OSError, FsmqError):
+                        if not found:
+                            raise
+                        self._progress = None  # what was changed in part is to be read anew
+                        break
+                    if not handed:
+                        break
+                    found += [handed] if len(some) == 1 else [[one] for one in handed]
+        return found + [[] for _ in asked[len(found) :]]
+
+    def _claim(
+        self,
+        progress: Progress,
+        settings: ChannelSettings,
+        limit: int,
+        asked: Sequence[Asked],
+        now_ns: int,
+    ) -> list[tuple[LogMessage, Hold]]:
+        """What those get together who ask, below an offset; they have the same deadline."""
+        visibility_s = asked[0].visibility
+        if visibility_s is None:
+            visibility_s = settings.visibility_timeout
+        max_bytes = sum(one.max_bytes for one in asked)
+        chosen = Chooser(
+            *(progress, settings.order, self.store.page, limit, settings.max_deliveries, max_bytes),
+            apart=len(asked) > 1,
+        ).choose(sum(one.number for one in asked))
+        if chosen.lost:
+            self._lose(progress, chosen.lost)
+        return self._hand_out(progress, chosen, now_ns + int(visibility_s * 1e9))
 
     def _hand_out(
         self, progress: Progress, chosen: Chosen, deadline_ns: int

@@ -7,7 +7,8 @@ order, and nothing behind a message that is not ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from .holds import Hold
@@ -22,6 +23,18 @@ _MOST_LOOKED_AT = 100_000
 # A claim ends early when its bodies reach this many bytes.
 MAX_CLAIM_BYTES = 1 << 30
 _ENOUGH = 1 << 62
+
+
+class Asked(NamedTuple):
+    """What one of those asks for who claim at the same moment.
+
+    number: of messages. visibility: seconds; None: the channel's. max_bytes: of all bodies, but for
+    that of the last one.
+    """
+
+    number: int
+    visibility: float | None = None
+    max_bytes: int = MAX_CLAIM_BYTES
 
 
 class Chosen(NamedTuple):
@@ -39,7 +52,8 @@ class Chosen(NamedTuple):
 class Chooser:
     """Chooses for one claim. page: reads messages. limit: the first offset that it must not get.
 
-    max_bytes: of all bodies, but for that of the last one.
+    max_bytes: of all bodies, but for that of the last one. apart: whether the messages are for
+    different callers, of whom no two may have messages of one key.
     """
 
     def __init__(
@@ -50,6 +64,8 @@ class Chooser:
         limit: int,
         most: int | None,
         max_bytes: int = MAX_CLAIM_BYTES,
+        *,
+        apart: bool = False,
     ) -> None:
         self._progress = progress
         self._order = order
@@ -60,6 +76,7 @@ class Chooser:
         self._chosen = Chosen({}, {}, {}, [])
         self._number = 0
         self._room = max_bytes
+        self._apart = apart
 
     def choose(self, count: int) -> Chosen:
         """Up to ``count`` messages. Raises OSError, OffsetGone."""
@@ -108,11 +125,15 @@ class Chooser:
             if self._is_poison(hold):
                 continue
             key = self._progress.key(offset)
-            if key is not None and self._is_lower_unfinished(offset, key):
+            if key is not None and (self._is_taken(key) or self._is_lower_unfinished(offset, key)):
                 continue
             message = self._read(offset)
             if message is not None:
                 self._add(message, hold.deliveries)
+
+    def _is_taken(self, key: str) -> bool:
+        """Whether a key is that of another caller's message."""
+        return self._apart and key in self._by_key
 
     def _is_lower_unfinished(self, offset: int, key: str) -> bool:
         return self._progress.has_lower(offset, key, self._by_key.get(key, []))
@@ -120,7 +141,7 @@ class Chooser:
     def _passed(self, count: int) -> None:
         """Those that waited for others of their key, which are done now."""
         for key in self._progress.released_keys(self._by_key):
-            while self._number < count:
+            while self._number < count and not self._is_taken(key):
                 offset = self._progress.take_passed(key)
                 if offset is None:
                     break
@@ -154,7 +175,8 @@ class Chooser:
         if self._order == "key":
             key = message.key
             if key is not None and (
-                self._progress.passed(key)
+                self._is_taken(key)
+                or self._progress.passed(key)
                 or self._progress.is_held_back(message.offset, key, self._by_key)
             ):
                 self._progress.pass_over(message.offset, key)
@@ -189,3 +211,12 @@ class Chooser:
             if message is not None:
                 self._add(message, hold.deliveries)
             offset += 1
+
+
+def together(asked: Sequence[Asked], order: Order) -> Sequence[Asked]:
+    """The first, and those behind it that may share its claim: each asks for one message."""
+    first = asked[0]
+    if order == "strict" or first.number > 1:
+        return asked[:1]
+    alike = (1, first.visibility)
+    return list(takewhile(lambda one: (one.number, one.visibility) == alike, asked))
