@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.message import Message as Headers
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,11 @@ from yarl import URL
 PROBLEM = "application/problem+json"
 # Long enough for any arrival, short enough to end a test that goes wrong.
 ARRIVAL_S = 15
+
+
+def moment(text: str) -> datetime:
+    """A moment as headers and JSON tell it."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 
 @dataclass

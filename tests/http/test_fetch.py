@@ -13,12 +13,7 @@ import aiohttp
 import pytest
 
 from tests.harness.suite import Suite, eventually, eventually_on_loop
-from tests.http.helpers import ARRIVAL_S, Wire, ask, configure, counts, fetch, post
-
-
-def moment(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
-
+from tests.http.helpers import ARRIVAL_S, Wire, ask, configure, counts, fetch, moment, post
 
 # So long a fetch waits for what has just been stored.
 PATIENCE_S = 0.045
@@ -269,15 +264,19 @@ def test_who_hangs_up_while_waiting_leaves_the_line_at_once(tmp_path: Path) -> N
 
 async def test_a_renewal_moves_the_deadline(client: aiohttp.ClientSession, queue: str) -> None:
     await post(client, queue)
-    fetched = await fetch(client, queue, visibility=0.4)
-    path = f"/{queue}/messages/{fetched.id}"
-    renewed = await ask(client, "PATCH", f"{path}?visibility=100")
-    assert renewed.status == 204
+    while True:
+        fetched = await fetch(client, queue, visibility=0.4)
+        path = f"/{queue}/messages/{fetched.id}"
+        renewed = await ask(client, "PATCH", f"{path}?visibility=100")
+        assert renewed.status == 204
+        if datetime.now(UTC) < moment(fetched.headers["X-Message-Deadline"]):
+            break  # and else the machine was busy: the claim had ended, and this one is another
+        await release(client, queue, fetched.id)
     deadline = moment(renewed.headers["X-Message-Deadline"])
     assert deadline - moment(fetched.headers["X-Message-Deadline"]) > timedelta(seconds=99)
     assert (await fetch(client, queue, wait=0.8)).status == 204
     seen = await ask(client, "GET", path)
-    assert seen.headers["X-Message-Deliveries"] == "1"
+    assert seen.headers["X-Message-Deliveries"] == fetched.headers["X-Message-Deliveries"]
 
 
 async def test_a_renewal_takes_the_setting_of_the_queue(

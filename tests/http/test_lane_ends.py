@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -185,11 +184,9 @@ def test_a_hang_up_in_the_middle_of_a_body(inside: Inside) -> None:
 
 def test_a_body_that_comes_slowly(inside: Inside) -> None:
     with Wire(inside.url) as wire:
-        started = time.monotonic()
         wire.request("POST", "/q/messages", {"Content-Length": "50000"})
         wire.send(b"x" * 20000)
         assert is_problem(wire.answer(), 408, "slow-body")
-        assert time.monotonic() - started < READ_S + 4
         assert wire.is_closed()
     eventually(lambda: inside.admission.memory == 0)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.http.guard.limits import Limits
-from tests.harness.suite import eventually
+from tests.harness.suite import PATIENCE_S, eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.test_lane_ends import many, waits
@@ -41,21 +41,35 @@ def hasty(root: Path) -> Iterator[Inside]:
 def test_idle_connections_are_closed(hasty: Inside, headers: list[dict[str, str]]) -> None:
     """Whoever has answered on them, if anybody has."""
     with Wire(hasty.url) as wire:
+        started = time.monotonic()
         for one in headers:
             assert wire.ask("GET", "/q/messages", one).status == 204
-        started = time.monotonic()
         assert wire.is_closed()
-        assert IDLE_S * 0.8 < time.monotonic() - started < IDLE_S + 3
+        assert IDLE_S * 0.8 < time.monotonic() - started < PATIENCE_S
 
 
 @pytest.mark.parametrize("first", [{}, {"X-Other": "1"}])
 def test_a_connection_in_use_is_kept(hasty: Inside, first: dict[str, str]) -> None:
+    while not is_kept(hasty, first):
+        pass  # it was silent for longer than it meant to
+
+
+def is_kept(hasty: Inside, first: dict[str, str]) -> bool:
+    """Ask on one connection for long; False if this process was held up meanwhile."""
     with Wire(hasty.url) as wire:
         assert wire.ask("GET", "/q/messages", first).status == 204
-        end = time.monotonic() + 3 * IDLE_S
-        while time.monotonic() < end:
-            assert wire.ask("GET", "/q/messages").status == 204
+        answered = time.monotonic()
+        end = answered + 3 * IDLE_S
+        while answered < end:
             time.sleep(IDLE_S / 4)  # what is tested is a client that is silent for less
+            try:
+                assert wire.ask("GET", "/q/messages").status == 204
+            except (AssertionError, OSError):
+                if time.monotonic() - answered < IDLE_S * 0.9:
+                    raise
+                return False
+            answered = time.monotonic()
+    return True
 
 
 @pytest.mark.parametrize("first", [[], [{}], [{"X-Other": "1"}]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,9 +32,10 @@ async def test_the_answer_says_the_id_and_where_the_message_is(
 async def test_a_delayed_message_is_hidden_until_then(
     client: aiohttp.ClientSession, queue: str
 ) -> None:
+    posted = time.monotonic()
     message_id = await post(client, queue, b"later", delay=0.4)
-    assert (await fetch(client, queue, wait=0.2)).status == 204
     answer = await fetch(client, queue)
+    assert time.monotonic() - posted >= 0.4
     assert (answer.id, answer.headers["X-Message-Deliveries"]) == (message_id, "1")
 
 

@@ -16,6 +16,7 @@ from tests.http.helpers import Wire
 
 RATE = 100
 SECONDS = 8.0
+TRIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +51,21 @@ def filled(suite: Suite, queue: str, messages: int, **settings: float) -> None:
 
 
 def test_a_rate_over_three_processes(hosts: list[Suite]) -> None:
-    filled(hosts[0], "rate", 1200, max_rate=RATE, max_burst=10)
+    for number in range(TRIES):
+        rate = measured_rate(hosts, f"rate-{number}")
+        assert rate <= 1.05 * RATE
+        if rate >= 0.95 * RATE:
+            return
+    raise AssertionError(f"{rate:.1f} in place of {RATE}, and less in each try before")
+
+
+def measured_rate(hosts: list[Suite], queue: str) -> float:
+    """How many claims there are in a second; less than it may be where the machine is busy."""
+    filled(hosts[0], queue, 1200, max_rate=RATE, max_burst=10)
     times: list[float] = []
     start = time.monotonic()
     threads = [
-        threading.Thread(target=_take, args=(suite, "rate", start + SECONDS, times))
+        threading.Thread(target=_take, args=(suite, queue, start + SECONDS, times))
         for suite in hosts
         for _ in range(4)
     ]
@@ -65,8 +76,7 @@ def test_a_rate_over_three_processes(hosts: list[Suite]) -> None:
     times.sort()
     # Between the first second, which has the burst, and the last.
     begin, end = times[0] + 1.0, start + SECONDS - 0.5
-    rate = sum(begin <= at < end for at in times) / (end - begin)
-    assert 0.95 * RATE <= rate <= 1.05 * RATE, rate
+    return sum(begin <= at < end for at in times) / (end - begin)
 
 
 def _take(suite: Suite, queue: str, until: float, times: list[float]) -> None:

@@ -27,7 +27,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     """A suite that serves HTTPS with the files ``live.crt`` and ``live.key`` beside its root."""
     folder = tmp_path_factory.mktemp("tls")
     certificate, key = make(folder, "live")
-    options = [f"--tls-cert={certificate}", f"--tls-key={key}", "--header-timeout=0.5"]
+    options = [f"--tls-cert={certificate}", f"--tls-key={key}", "--header-timeout=2"]
     with Suite(folder / "mq", mq_options=options) as suite:
         (suite.root / "queues" / "q").mkdir()
         yield suite
@@ -77,7 +77,7 @@ def test_a_kept_connection_with_large_bodies_and_waits(secured: Suite) -> None:
             answer = wire.answer()
             assert answer.body == body
             assert wire.ask("DELETE", f"/q/messages/{answer.id}").status == 202
-        wire.request("GET", "/q/messages?wait=1.2")  # longer than a head may take
+        wire.request("GET", "/q/messages?wait=2.5")  # longer than a head may take
         assert wire.answer().status == 204
 
 
@@ -122,9 +122,10 @@ def test_a_handshake_takes_the_place_of_a_connection(tmp_path: Path) -> None:
     most = 12
     certificate, key = make(tmp_path, "live")
     options = [f"--tls-cert={certificate}", f"--tls-key={key}", f"--max-connections={most}"]
+    options.append("--header-timeout=300")  # no time is what ends them
     suite = Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False)
     with suite, Crowd(suite.port, 10 * most) as silent:
-        eventually(lambda: silent.left() <= most, patience=5)
+        eventually(lambda: silent.left() <= most)
         for _ in range(2 * most):  # others are served: the oldest of the silent ones gives way
             with SecureWire(suite) as wire:
                 assert wire.ask("GET", "/_health/live").status == 200
