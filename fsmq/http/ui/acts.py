@@ -65,30 +65,33 @@ class Question:
     """What is asked before something is done.
 
     lines: what it does, how many it concerns, and what cannot be taken back.
-    button: the verb and the number. command: the same at a shell.
+    button: the verb and the number. command, curl: the same at a shell.
     typed: what has to be typed; empty where a click is enough.
-    template: what stands between the lines and the buttons.
+    template: what stands between the lines and the buttons, and asks: its fields.
     """
 
     title: str
     lines: Sequence[str]
     button: str
     command: str = ""
+    curl: str = ""
     typed: str = ""
     template: str = ""
+    asks: Sequence[str] = ()
     values: Mapping[str, object] = field(default_factory=dict)
 
 
 class Done(NamedTuple):
     """What was done: the word that the next page says it with, to how many, and where it leads.
 
-    of: what has to be known to undo it, where that can be done.
+    of: what has to be known to undo it, where that can be done. to: a queue that got messages.
     """
 
     word: str
     number: int
     place: str
     of: str = ""
+    to: str = ""
 
 
 Do = Callable[[Visit, Form], Awaitable[Done]]
@@ -110,6 +113,7 @@ class Note(NamedTuple):
     key: str
     act: str
     queue: str
+    to: str
     number: int
 
 
@@ -156,16 +160,19 @@ class Acts:
         kept = [
             (name, value)
             for name, values in form.fields.items()
-            if name not in ("sure", "typed")
+            if name not in ("sure", "typed", *question.asks)
             for value in values
         ]
-        values = {"question": question, "kept": kept, "problem": problem, **question.values}
+        given = {name: form.text(name) for name in question.asks}
+        values = {"question": question, "kept": kept, "given": given, "problem": problem}
+        values |= question.values
         return await visit.page("question.html", values)
 
     def _note(self, visit: Visit, act: str, queue: str, done: Done) -> None:
         key = visit.identity.name
-        self.last.appendleft(Note(time.time(), key, act, queue, done.number))
-        log.info("ui action=%s key=%s queue=%s count=%d", act, key, queue, done.number)
+        self.last.appendleft(Note(time.time(), key, act, queue, done.to, done.number))
+        to = f" to={done.to}" if done.to else ""
+        log.info("ui action=%s key=%s queue=%s%s count=%d", act, key, queue, to, done.number)
 
 
 def chosen(form: Form) -> Sequence[str]:

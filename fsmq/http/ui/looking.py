@@ -22,7 +22,7 @@ from fsmq.words import limits
 from ..service.looks import Search
 from ..service.rates import Rate
 from ..service.surveys import Hour
-from .acts import MOST_IDS, SEARCHES
+from .acts import MOST_IDS, SEARCHES, Form
 from .charts import Spark, charts_of, spark
 from .message_pages import find
 from .streams import Streams
@@ -192,15 +192,26 @@ class Looking:
 async def choose_all(visit: Visit, queue: str) -> None:
     """Where a form is for all that match, put their ids into it: of as many as one act may do.
 
-    What is asked then, and done later, is about these and no others.
+    What is asked then, and done later, is about these and no others. So it is asked again where
+    somebody who was asked wants only the first ones.
     """
     form = await visit.form()
-    if not form.pop("all", None):
-        return
+    count = Form(queue, (), form, {}).number("count", 0, MOST_IDS)
+    if form.pop("count", None) and count:
+        form.pop("sure", None)
+        if "message" in form:
+            form["message"] = form["message"][: math.ceil(count)]
+        else:
+            await _choose(visit, queue, form, math.ceil(count))
+    if form.pop("all", None):
+        await _choose(visit, queue, form, MOST_IDS)
+
+
+async def _choose(visit: Visit, queue: str, form: dict[str, list[str]], most: int) -> None:
     visit.identity.require("look", queue)
     given = {name: values[-1] for name, values in form.items() if values}
     state = _choice(given, "state", STATES, "ready")
-    search = Search(queue, state, MOST_IDS, wanted=_wanted(visit, given))
+    search = Search(queue, state, most, wanted=_wanted(visit, given))
     found = await visit.service.looks.peek(search)
     form["message"] = [quote_id(message.id) for message in found.messages]
 

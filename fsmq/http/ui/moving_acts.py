@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
 from fsmq.spool.layout.names import check_queue
 
 from .acts import Act, Done, Form, Question, messages
+from .commands import curl, fsmq, some
 from .visit import Visit
 
 _MOST_A_SECOND = 1_000_000.0
@@ -18,9 +18,8 @@ async def _number(visit: Visit, form: Form) -> int:
     return len(form.ids) or (await visit.service.sizes.counts(form.queue)).ready
 
 
-async def _how_many(visit: Visit, form: Form) -> str:
-    found = messages(await _number(visit, form))
-    return found if form.ids else f"all {found}"
+def _how_many(form: Form, number: int) -> str:
+    return messages(number) if form.ids else f"all {messages(number)}"
 
 
 def _rate(form: Form) -> float | None:
@@ -33,16 +32,17 @@ def _may_send(visit: Visit, queues: Iterable[str]) -> None:
         visit.require("send", queue)
 
 
-def _with_rate(command: str, form: Form) -> str:
+def _rate_option(form: Form) -> list[str]:
     rate = _rate(form)
-    return command if rate is None else f"{command} --rate {rate:g}"
+    return [] if rate is None else ["--rate", f"{rate:g}"]
 
 
 # -- redrive ---------------------------------------------------------------------------------------
 
 
 async def _ask_redrive(visit: Visit, form: Form) -> Question:
-    what = await _how_many(visit, form)
+    number = await _number(visit, form)
+    what = _how_many(form, number)
     return Question(
         f"Redrive {what}?",
         (
@@ -50,9 +50,11 @@ async def _ask_redrive(visit: Visit, form: Form) -> Question:
             "Their deliveries count from 0 again. It goes on after a restart and can be stopped.",
         ),
         f"Redrive {what}",
-        command=_with_rate(f"fsmq redrive {shlex.quote(form.queue)}", form),
+        command=fsmq("redrive", form.queue, *_rate_option(form), ids=form.ids),
+        curl=curl(visit, "POST", form.queue, "redrive", body=some(form.ids), rate=_rate(form)),
         template="redrive.html",
-        values={"chosen": bool(form.ids)},
+        asks=("to", "rate", "count"),
+        values={"number": number},
     )
 
 
@@ -68,24 +70,27 @@ async def _redrive(visit: Visit, form: Form) -> Done:
     if form.ids and _rate(form) is None:
         queue = visit.spool.queue(form.queue)
         done = await visit.service.listing(lambda: queue.redrive(only=list(form.ids), to=to))
-        return Done("redriven", done.moved, visit.url("q", form.queue))
+        return Done("redriven", done.moved, visit.url("q", form.queue), to=to or "")
     number = await _number(visit, form)
     await visit.service.moves.redrive(form.queue, to, _rate(form), list(form.ids) or None)
-    return Done("redriving", number, visit.url("work"))
+    return Done("redriving", number, visit.url("work"), to=to or "")
 
 
 # -- move ------------------------------------------------------------------------------------------
 
 
 async def _ask_move(visit: Visit, form: Form) -> Question:
-    what = await _how_many(visit, form)
+    number = await _number(visit, form)
+    what = _how_many(form, number)
     return Question(
         f"Move {what}?",
         (f"They go from {form.queue} to another queue, with their ids and all that they carry.",),
         f"Move {what}",
-        command=_with_rate(f"fsmq mv {shlex.quote(form.queue)} …", form),
+        command=fsmq("mv", *_rate_option(form), form.queue, "TARGET", ids=form.ids),
+        curl=curl(visit, "POST", form.queue, "move", body=some(form.ids), to="TARGET"),
         template="move.html",
-        values={"chosen": bool(form.ids)},
+        asks=("to", "rate", "count"),
+        values={"number": number},
     )
 
 
@@ -99,12 +104,12 @@ async def _move(visit: Visit, form: Form) -> Done:
     if form.ids and _rate(form) is None:
         queue = visit.spool.queue(form.queue)
         done = await visit.service.listing(lambda: queue.move_to(to, only=list(form.ids)))
-        return Done("moved", done.moved, visit.url("q", form.queue))
+        return Done("moved", done.moved, visit.url("q", form.queue), to=to)
     number = await _number(visit, form)
     await visit.service.moves.begin(
         form.queue, to, in_flight=False, rate=_rate(form), only=list(form.ids) or None
     )
-    return Done("moving", number, visit.url("work"))
+    return Done("moving", number, visit.url("work"), to=to)
 
 
 MOVING_ACTS: Mapping[str, Act] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,6 +32,7 @@ from .acts import (
     each,
     messages,
 )
+from .commands import curl, curl_each, fsmq
 from .forms import File
 from .hidden_acts import HIDDEN_ACTS, MOST_UNDONE
 from .looking import choose_all
@@ -123,7 +123,10 @@ async def _ask_bury(visit: Visit, form: Form) -> Question:
             "A redrive brings them back.",
         ),
         f"Bury {what}",
+        command=fsmq("bury", form.queue, ids=form.ids),
+        curl=curl_each(visit, "PATCH", form.queue, form.ids, bury="true"),
         template="reason.html",
+        asks=("reason",),
     )
 
 
@@ -144,8 +147,8 @@ async def _ask_remove(visit: Visit, form: Form) -> Question:
             "This cannot be undone.",
         ),
         f"Delete {what}",
-        command=" ".join(["fsmq", "rm", _word(form.queue), *map(_word, ids[:3])])
-        + (" …" if len(ids) > 3 else ""),
+        command=fsmq("ack", form.queue, ids=ids),
+        curl=curl_each(visit, "DELETE", form.queue, ids),
     )
 
 
@@ -263,7 +266,7 @@ async def _ask_configure(visit: Visit, form: Form) -> Question:
     if not changes:
         raise InvalidValue("settings", "nothing was changed")
     old = visit.spool.settings(form.queue).as_dict()
-    given = " ".join(f"{name}={_word(_shown(value) or 'null')}" for name, value in changes.items())
+    given = [f"{name}={_shown(value) or 'null'}" for name, value in changes.items()]
     return Question(
         f"Change {len(changes)} {'setting' if len(changes) == 1 else 'settings'} of {form.queue}?",
         [
@@ -272,7 +275,8 @@ async def _ask_configure(visit: Visit, form: Form) -> Question:
             for none in (SETTINGS[name].null,)
         ],
         "Change settings",
-        command=f"fsmq config {_word(form.queue)} {given}",
+        command=fsmq("config", form.queue, *given),
+        curl=curl(visit, "PATCH", form.queue, body=changes),
     )
 
 
@@ -292,7 +296,8 @@ async def _ask_purge(visit: Visit, form: Form) -> Question:
             "This cannot be undone.",
         ),
         f"Delete {what}",
-        command=f"fsmq purge {_word(form.queue)}",
+        command=fsmq("purge", form.queue),
+        curl=curl(visit, "DELETE", form.queue, "messages"),
         typed=form.queue,
     )
 
@@ -312,7 +317,8 @@ async def _ask_delete(visit: Visit, form: Form) -> Question:
             "Producers that create it again begin an empty one. This cannot be undone.",
         ),
         f"Delete {form.queue}",
-        command=f"fsmq rmqueue {_word(form.queue)}",
+        command=fsmq("delete", form.queue),
+        curl=curl(visit, "DELETE", form.queue),
         typed=form.queue,
     )
 
@@ -320,10 +326,6 @@ async def _ask_delete(visit: Visit, form: Form) -> Question:
 async def _delete(visit: Visit, form: Form) -> Done:
     await visit.service.listing(visit.spool.delete_queue, form.queue)
     return Done("deleted", 1, visit.url())
-
-
-def _word(text: str) -> str:
-    return shlex.quote(text.encode("utf-8", "replace").decode())
 
 
 def _shown(value: object) -> str:

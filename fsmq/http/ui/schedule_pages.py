@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 
 from aiohttp.web import StreamResponse
@@ -11,6 +10,7 @@ from fsmq.spool.layout.names import check_queue
 from fsmq.spool.schedules.schedule_settings import ScheduleState
 
 from .acts import Act, Acts, Done, Form, Question, attributes_of
+from .commands import curl, fsmq
 from .streams import Streams
 from .visit import Visit
 
@@ -104,7 +104,8 @@ async def _ask_delete(visit: Visit, form: Form) -> Question:
         f"Delete the schedule {name}?",
         (f"It puts nothing more into {form.queue}; what it has put stays.",),
         "Delete the schedule",
-        command=f"fsmq schedule rm {shlex.quote(name)}",
+        command=fsmq("schedule", "rm", name),
+        curl=curl(visit, "DELETE", "_schedules", name),
     )
 
 

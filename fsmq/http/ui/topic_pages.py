@@ -15,6 +15,7 @@ from fsmq.spool.layout.names import check_queue
 
 from ..guard import access
 from .acts import Act, Acts, Done, Form, Question, attributes_of
+from .commands import curl, fsmq
 from .streams import Streams
 from .visit import Visit
 
@@ -125,7 +126,8 @@ async def _ask_unsubscribe(visit: Visit, form: Form) -> Question:
         f"End the subscription of {queue}?",
         (f"What is published to {form.queue} from now on does not come to {queue}.",),
         "End the subscription",
-        command=f"fsmq unsubscribe {form.queue} {queue}",
+        command=fsmq("unsubscribe", form.queue, queue),
+        curl=curl(visit, "DELETE", "_topics", form.queue, "queues", queue),
     )
 
 
@@ -149,7 +151,8 @@ async def _ask_publish(visit: Visit, form: Form) -> Question:
             "They get it all at once, or none does.",
         ),
         f"Publish to {len(takers)}",
-        command=f"echo … | fsmq publish {form.queue}",
+        command=f"echo … | {fsmq('publish', form.queue)}",
+        curl=f"echo … | {curl(visit, 'POST', '_topics', form.queue, 'messages')} --data-binary @-",
     )
 
 
@@ -177,7 +180,8 @@ async def _ask_delete(visit: Visit, form: Form) -> Question:
             "Who publishes to it gets an error from then on.",
         ),
         f"Delete {form.queue}",
-        command=f"fsmq rmtopic {form.queue}",
+        command=fsmq("topic", "delete", form.queue),
+        curl=curl(visit, "DELETE", "_topics", form.queue),
         typed=form.queue,
     )
 

@@ -11,7 +11,8 @@ from fsmq.spool.moves.order import Move, holders
 
 from ..guard.access import Identity
 from ..problems import NotFound
-from .acts import Act, Acts, Done, Form, Question
+from .acts import Act, Acts, Done, Form, Note, Question
+from .commands import curl, fsmq
 from .streams import Streams
 from .visit import Visit
 
@@ -57,7 +58,7 @@ class WorkPages:
             "holders": held,
             "staged": staged,
             "consumers": {name: behind for name, behind in shown.items() if behind},
-            "notes": [one for one in self._acts.last if visit.identity.may_see(one.queue)],
+            "notes": [one for one in self._acts.last if _may_note(visit.identity, one)],
         }
 
     async def act(self, visit: Visit) -> StreamResponse:
@@ -68,6 +69,10 @@ class WorkPages:
 
 def _may_see(identity: Identity, move: Move) -> bool:
     return any(identity.may_see(queue) for queue in (move.source, move.target) if queue)
+
+
+def _may_note(identity: Identity, note: Note) -> bool:
+    return all(identity.may_see(queue) for queue in (note.queue, note.to) if queue)
 
 
 async def _found(visit: Visit, ref: str) -> Move:
@@ -86,7 +91,8 @@ async def _ask_stop(visit: Visit, form: Form) -> Question:
         f"Stop the move from {move.source}?",
         (f"What has moved to {where} stays there; the others stay in {move.source}.",),
         "Stop the move",
-        command=f"fsmq moves --stop {move.ref}",
+        command=fsmq("moves", "--stop", move.ref),
+        curl=curl(visit, "DELETE", "_moves", move.ref),
     )
 
 

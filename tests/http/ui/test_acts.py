@@ -160,11 +160,13 @@ def test_move(tab: Tab, api: Api, queue: str) -> None:
     choose(tab, queue, "ready", message)
     tab.click("Move")
     agree(tab, to=f"{queue}.to")
+    did(tab, "Moved: 1")
     eventually(lambda: api.counts(f"{queue}.to") == {"ready": 1})
     eventually(lambda: api.counts(queue) == {})
     choose(tab, f"{queue}.to", "ready", message)
     tab.click("Move")
-    agree(tab, to=queue, rate="5")  # a chosen one, in the background
+    agree(tab, to=queue, rate="5")  # a chosen one
+    did(tab, "goes on in the background")
     eventually(lambda: api.counts(queue) == {"ready": 1})
 
 
@@ -183,12 +185,14 @@ def test_redrive(tab: Tab, api: Api, queue: str, dead: str) -> None:
     choose(tab, queue, "in_flight", stand(api, queue, "in_flight"))
     tab.click("Bury")
     agree(tab)
+    did(tab, "Buried: 1")
     eventually(lambda: api.counts(dead) == {"ready": 1})
     section = tab.page.locator("section", has_text=dead)
     button = section.get_by_role("button", name="Redrive all")
     eventually(lambda: tab.open("dead") and button.count())  # counts are some seconds old
     button.click()
     agree(tab)
+    did(tab, "goes on in the background")
     eventually(lambda: api.counts(queue) == {"ready": 1})
     eventually(lambda: api.counts(dead) == {})
 
@@ -327,7 +331,7 @@ def test_a_topic(tab: Tab, api: Api, suite: Suite, queue: str) -> None:
     tab.page.fill("input[name=topic]", topic)
     tab.click("Create topic")
     did(tab, "The topic is there")
-    tab.page.locator("summary").click()
+    tab.page.locator("summary").first.click()
     tab.page.fill("[name=queue]", queue)
     tab.page.fill("[name=filter]", '{"type": ["order"]}')
     tab.click("Subscribe")

@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -13,8 +14,10 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 
+import click
 import pytest
 
+from fsmq.cli import main
 from fsmq.http.problems import UnreadableBody
 from fsmq.http.service.rates import Rate
 from fsmq.http.service.recent import MOST_QUEUES, Recent
@@ -26,9 +29,11 @@ from fsmq.spool.records.peers import host_name
 from fsmq.spool.spool import Spool
 from fsmq.spool.staging.part import Job, Part
 from fsmq.spool.views.counts import Counts
-from tests.harness.suite import Suite, eventually
+from tests.harness.suite import HOME, Suite, eventually
 
 from .asked import Api
+
+TEMPLATES = HOME / "fsmq/http/ui/templates"
 
 
 @pytest.fixture
@@ -160,6 +165,60 @@ def test_all_that_match_are_asked_about_and_done(
     post(api, suite, f"q/{queue}", sure)
     eventually(lambda: api.counts(queue) == {"ready": 31})
     assert put_meanwhile in page(api, f"q/{queue}?containing=good")
+
+
+def shell(asked: str) -> list[list[str]]:
+    """The commands of a question, in words."""
+    found = re.findall(r"<code>((?:fsmq|curl) .*?)</code>", asked)
+    return [shlex.split(html.unescape(one)) for one in found]
+
+
+def test_what_a_question_has_for_a_shell_does_the_same(api: Api, suite: Suite, queue: str) -> None:
+    api.make(f"{queue}.to")
+    moved, removed = api.put(queue), api.put(queue)
+    eventually(lambda: api.counts(queue) == {"ready": 2})
+    topic = f"{queue}.news"
+    api.ask("PUT", f"/_topics/{topic}")
+    asked = [
+        (f"q/{queue}", [("do", "move"), ("message", moved)]),
+        (f"q/{queue}", [("do", "remove"), ("message", removed)]),
+        (f"q/{queue}", [("do", "redrive"), ("rate", "5")]),
+        (f"q/{queue}", [("do", "configure"), ("retention", "60")]),
+        (f"q/{queue}", [("do", "purge")]),
+        (f"q/{queue}", [("do", "delete")]),
+        (f"topics/{topic}", [("do", "delete")]),
+    ]
+    for path, form in asked:
+        own, http = shell(post(api, suite, path, form))
+        assert main.get_command(click.Context(main), own[1]) is not None, own
+        method, address, *rest = http[2:]
+        body = rest[rest.index("-d") + 1].encode() if "-d" in rest else None
+        place = address.removeprefix(suite.url).replace("TARGET", f"{queue}.to")
+        api.ask(method, place, body, Content_Type="application/json")
+
+
+def test_pages_name_no_command_that_is_not_there() -> None:
+    texts = "".join(file.read_text() for file in TEMPLATES.iterdir())
+    named = set(re.findall(r"(?:<code>|\| |\n)fsmq ([a-z]+)", texts))
+    assert len(named) > 8
+    assert [n for n in sorted(named) if main.get_command(click.Context(main), n) is None] == []
+
+
+def test_of_many_only_the_first_are_redriven(api: Api, suite: Suite, queue: str) -> None:
+    dead = f"{queue}.dead"
+    api.make(dead)
+    api.change(queue, max_deliveries=5, dead_letter_queue=dead)
+    ids = [api.put(dead) for _ in range(5)]
+    eventually(lambda: api.counts(dead) == {"ready": 5})
+    form = [("do", "redrive"), ("to", queue)]
+    assert "Redrive all 5 messages" in post(api, suite, f"q/{dead}", form)
+    asked = post(api, suite, f"q/{dead}", [*form, ("sure", "yes"), ("rate", "9"), ("count", "3")])
+    assert "Redrive 3 messages" in asked
+    assert 'name="rate" value="9"' in asked
+    assert re.findall('name="message" value="([^"]+)"', asked) == sorted(ids)[:3]
+    sure = [*form, ("sure", "yes"), ("count", ""), *(("message", one) for one in ids[:3])]
+    post(api, suite, f"q/{dead}", sure)
+    eventually(lambda: (api.counts(dead), api.counts(queue)) == ({"ready": 2}, {"ready": 3}))
 
 
 def test_no_more_than_a_thousand_at_a_time(

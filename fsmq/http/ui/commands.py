@@ -1,0 +1,53 @@
+"""The same at a shell: what a dialog is about to do, as `fsmq` and curl say it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from urllib.parse import quote, urlencode
+
+from aiohttp import hdrs
+
+from fsmq.wire import quote_id
+
+from .visit import Visit
+
+# So many ids are written out.
+_WRITTEN = 3
+
+
+def fsmq(*words: str, ids: Sequence[str] = ()) -> str:
+    """A command; of ``ids`` the first ones."""
+    shown = [*words, *ids[:_WRITTEN]]
+    return " ".join(["fsmq", *map(_word, shown)]) + (" …" if len(ids) > _WRITTEN else "")
+
+
+def curl(visit: Visit, method: str, *segments: str, body: object = None, **query: object) -> str:
+    """A request to the API that the visitor reaches; ``query`` without what is None."""
+    headers = visit.call.request.headers
+    origin = headers.get(hdrs.ORIGIN) or f"http://{headers.get(hdrs.HOST, 'localhost')}"
+    path = "/".join(quote(one, safe="", errors="surrogateescape") for one in segments)
+    given = {name: value for name, value in query.items() if value is not None}
+    words = ["curl", "-X", method, f"{origin}/{path}" + (f"?{urlencode(given)}" if given else "")]
+    if body is not None:
+        text = json.dumps(body, ensure_ascii=False)
+        words += ["-H", "Content-Type: application/json", "-d", text]
+    key = ' -H "Authorization: Bearer $FSMQ_KEY"' if visit.call.needs_keys else ""
+    return " ".join(map(_word, words)) + key
+
+
+def curl_each(visit: Visit, method: str, queue: str, ids: Sequence[str], **query: object) -> str:
+    """A request about the first one of some messages."""
+    rest = f" …and {len(ids) - 1} more" if len(ids) > 1 else ""
+    return curl(visit, method, queue, "messages", ids[0], **query) + rest
+
+
+def some(ids: Sequence[str]) -> dict[str, list[str]] | None:
+    """The body of a request about some messages; None for all."""
+    shown = [quote_id(one) for one in ids[:_WRITTEN]]
+    return {"ids": [*shown, "…"] if len(ids) > _WRITTEN else shown} if ids else None
+
+
+def _word(text: str) -> str:
+    return shlex.quote(text.encode("utf-8", "replace").decode())
