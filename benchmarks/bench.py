@@ -39,12 +39,14 @@ class Sizes:
     bodies: tuple[int, ...] = (100, 1024, 64 * 1024, 1024 * 1024)
     depths: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     ordered: int = 200_000  # messages waiting in a thousand groups
+    one_group: int = 1_000_000  # messages of one group, in front of all others
     log_messages: int = 5_000
     log_channels: int = 1_000
 
 
 TINY = Sizes(
     ordered=5_000,
+    one_group=2_000,
     log_messages=1000,
     log_channels=3,
     group=20,

@@ -1,10 +1,14 @@
-"""The rivals: beanstalkd and Redis, told to sync before every answer, each on a fresh folder."""
+"""The rivals: beanstalkd and Redis, told to sync before every answer, each on a fresh folder.
+
+And those that speak SQS, ElasticMQ and moto's server, which keep all in memory.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -16,13 +20,25 @@ from pathlib import Path
 from .place import Place
 
 _PATIENCE_S = 10.0
+_JVM_PATIENCE_S = 120.0
 _HOME = Path(__file__).resolve().parents[1]
 BEANSTALKD, REDIS = "beanstalkd", "redis-server"
+ELASTICMQ, MOTO = "ElasticMQ", "moto"
+_OF_SQS = {
+    ELASTICMQ: "Java: mvn -f benchmarks/elasticmq.xml dependency:copy-dependencies"
+    " -DoutputDirectory=DIR, and ELASTICMQ=DIR",
+    MOTO: "pip install 'moto[server]'",
+}
 _DEBIAN = {BEANSTALKD: "beanstalkd", REDIS: "redis-server redis-tools"}
 
 
 def missing(name: str) -> str:
     """Why a rival cannot run here; empty if it can."""
+    if name in _OF_SQS:
+        program = "java" if name == ELASTICMQ else "moto_server"
+        if shutil.which(program) and (name == MOTO or os.environ.get("ELASTICMQ")):
+            return ""
+        return f"skipped: {name} is not installed ({_OF_SQS[name]})"
     needed = (name, "redis-benchmark") if name == REDIS else (name,)
     if all(shutil.which(program) for program in needed):
         return ""
@@ -65,6 +81,20 @@ def redis(place: Place, connections: int, seconds: float, size: int) -> float:
             return _redis_benchmark(port, connections, max(1000, int(trial * seconds)), size)
 
 
+@contextlib.contextmanager
+def sqs_server(name: str) -> Iterator[int]:
+    """A server that speaks SQS, without a queue; its port."""
+    port = _free_port()
+    if name == MOTO:
+        command = ["moto_server", "-H", "127.0.0.1", "-p", str(port)]
+    else:
+        command = ["java", "-cp", f"{os.environ['ELASTICMQ']}/*"]
+        command += [f"-Drest-sqs.bind-port={port}", "-Drest-sqs.bind-hostname=127.0.0.1"]
+        command += ["-Drest-stats.enabled=false", "org.elasticmq.server.Main"]
+    with _server(command, port, _JVM_PATIENCE_S):
+        yield port
+
+
 def _redis_benchmark(port: int, connections: int, requests: int, size: int) -> float:
     command = ["redis-benchmark", "-p", str(port), "-c", str(connections), "-n", str(requests)]
     command += ["-d", str(size), "-t", "lpush", "--csv"]
@@ -80,10 +110,10 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def _server(command: Sequence[str], port: int) -> Iterator[None]:
+def _server(command: Sequence[str], port: int, patience_s: float = _PATIENCE_S) -> Iterator[None]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + patience_s
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -28,6 +28,7 @@ LIBRARY_ROWS = (
     "put-many",
     "fifo-send",
     "fifo-receive",
+    "fifo-large",
     "log-publish",
     "log-consume",
     "log-channels",
@@ -41,6 +42,7 @@ DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory", "ui-page")
 EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
 DYNO_ROWS = ("dyno-push", "dyno-life", "dyno-depth")
+SQS_ROWS = ("sqs-receive-delete",)
 WRK_ROWS = ("post-1", "life-64", "growth")
 _MOUNTS = Path("/proc/self/mountinfo")
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
@@ -60,6 +62,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         *EMODB_ROWS,
         *DYNAMIQ_ROWS,
         *DYNO_ROWS,
+        *SQS_ROWS,
         *(pytest.param(row, marks=needs_wrk) for row in WRK_ROWS),
     ],
 )

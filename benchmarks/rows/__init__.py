@@ -46,6 +46,7 @@ ROWS: dict[str, Row] = {
     "races": fetch.races,
     "fifo-send": fifo.send,
     "fifo-receive": fifo.receive,
+    "fifo-large": fifo.large,
     "mover-rate": mover.deliveries,
     "mover-latency": mover.latency,
     "mover-timers": mover.timers,
