@@ -172,7 +172,7 @@ class Visit:
         if key is None:
             return "without a key"
         named = key.grants.names.items()
-        return "; ".join(f"{right}: {', '.join(names)}" for right, names in named)
+        return "; ".join(f"{right} {', '.join(names)}" for right, names in named)
 
     async def look_for_troubles(self) -> None:
         """Find out what each page says at its top, where something is wrong."""

@@ -15,7 +15,7 @@ from .filled import fill, write_history
 DOCS = HOME / "docs"
 # Each picture: its page, whether it is light or dark, and how high it is.
 PICTURES = {
-    "queues": ("", "light", 500),
+    "queues": ("", "light", 520),
     "queue": ("q/jobs", "dark", 1010),
     "message": ("q/jobs/m/{message}", "light", 760),
 }
@@ -32,7 +32,7 @@ def main() -> None:
                 message = fill(spool, Api(suite))
             eventually(lambda: b"jobs.dead" in Api(suite).ask("GET", "/_ui/")[1])
             for name, (path, scheme, height) in PICTURES.items():
-                size = {"width": 1120, "height": height}
+                size = {"width": 1184, "height": height}
                 tab = Tab(window(browser, color_scheme=scheme, viewport=size).new_page(), suite.url)
                 tab.open(path.format(message=message))
                 tab.page.wait_for_load_state()

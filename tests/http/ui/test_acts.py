@@ -70,6 +70,8 @@ def open_menu(tab: Tab, queue: str) -> None:
 
 def choose(tab: Tab, queue: str, state: str, message: str) -> None:
     tab.open(f"q/{queue}?state={state}")
+    # What is not seen of an id is copied with it.
+    tab.page.locator(".messages th code", has_text=message).wait_for()
     tab.page.locator(f"input[value='{message}']").check()
 
 

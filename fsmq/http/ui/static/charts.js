@@ -15,9 +15,8 @@
   const fine = JSON.parse(recent || "[]");
   const points = [...doc.querySelectorAll("#figures tbody tr")].map((row) => {
     const [at, ...values] = row.cells;
-    return [Number(at.firstElementChild.dataset.at), ...values.map(({ dataset: { v } }, n) => {
-      return v === "" ? null : n > 4 ? v * 60 / step : Number(v);
-    })];
+    const numbers = values.map(({ dataset: { v } }, n) => v === "" ? null : n > 4 ? v * 60 / step : +v);
+    return [+at.firstElementChild.dataset.at, ...numbers];
   // A minute is told by its points where somebody looked.
   }).filter(([at]) => !fine.some((one) => one[0] >= at && one[0] < at + 60)).concat(fine);
   points.sort((a, b) => a[0] - b[0]);

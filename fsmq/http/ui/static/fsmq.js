@@ -25,7 +25,7 @@
     tellSlash();
   });
   on(doc, "keydown", (event) => {
-    const writes = event.target.closest?.("input, textarea, select, dialog");
+    const writes = event.target.closest?.("input,textarea,select,dialog");
     if (event.key === "/" && !writes && slash.ariaPressed === "true") {
       event.preventDefault();
       by("find").focus();
@@ -56,7 +56,7 @@
   };
   if (!live || isLive) setInterval(() => {
     const now = Date.now() / 1000 + skew;
-    for (const one of doc.querySelectorAll("[data-since], [data-until]")) {
+    for (const one of doc.querySelectorAll("[data-since],[data-until]")) {
       const { since, until } = one.dataset;
       one.textContent = span(Math.round(since ? now - since : until - now));
     }
