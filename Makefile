@@ -20,6 +20,8 @@ PROGRAMS := bin/mq bin/mq-mover bin/mq-reaper
 TESTERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) * 2)))
 
 export ROOT PORT PYTHON PREFIX DESTDIR
+# Each of a thousand processes would compile all that it imports once more.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## list the targets

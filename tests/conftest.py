@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -94,6 +95,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((n for n, of in enumerate(first) if item.nodeid.startswith(of)), len(first))
 
     items.sort(key=place)
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Collect quickly: what is made meanwhile stays to the end, and none of it is garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let no test look for garbage among a million objects of pytest and of its imports."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

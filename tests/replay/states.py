@@ -88,37 +88,49 @@ class Files:
 
     def write_to(self, place: Path) -> None:
         """Make the tree at a place where nothing stands."""
-        self._write(self.root, place, {})
+        self._write(self.root, str(place), {})
 
-    def _write(self, inode: int, place: Path, written: dict[int, Path]) -> None:
-        place.mkdir(mode=0o700)
+    def _write(self, inode: int, place: str, written: dict[int, str]) -> None:
+        os.mkdir(place, 0o700)
         for name, child in self.folders[inode].items():
+            path = f"{place}/{name}"
             if child in self.folders:
-                self._write(child, place / name, written)
+                self._write(child, path, written)
             elif child in written:
-                os.link(written[child], place / name)  # one more name of it
+                os.link(written[child], path)  # one more name of it
             else:
-                written[child] = place / name
-                data, mtime_ns = self.contents[child]
-                (place / name).write_bytes(data)
-                if child in self.notes:
-                    os.setxattr(place / name, ATTRIBUTE, self.notes[child])
-                os.utime(place / name, ns=(mtime_ns, mtime_ns))
+                written[child] = path
+                self._write_file(child, path)
+
+    def _write_file(self, inode: int, path: str) -> None:
+        data, mtime_ns = self.contents[inode]
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            if data:
+                os.write(fd, data)
+            if inode in self.notes:
+                os.setxattr(fd, ATTRIBUTE, self.notes[inode])
+            os.utime(fd, ns=(mtime_ns, mtime_ns))
+        finally:
+            os.close(fd)
 
     @cached_property
     def key(self) -> tuple[object, ...]:
         """The same for all trees that look the same; for a tree that changes no more."""
-        return tuple(self._paths(self.root, "", {}))
+        seen: list[object] = []
+        self._list(self.root, "", {}, seen)
+        return tuple(seen)
 
-    def _paths(self, inode: int, path: str, first: dict[int, tuple[str, str]]) -> Iterator[object]:
+    def _list(self, inode: int, path: str, first: dict[int, str], seen: list[object]) -> None:
         for name, child in sorted(self.folders[inode].items()):
+            below = f"{path}/{name}"
             if child in self.folders:
-                yield f"{path}/{name}/"
-                yield from self._paths(child, f"{path}/{name}", first)
+                seen.append(below)
+                self._list(child, below, first, seen)
             else:
-                yield (f"{path}/{name}", *self.contents[child], self.notes.get(child))
-                if (path, name) != first.setdefault(child, (path, name)):
-                    yield first[child]
+                seen.append((below, self.contents[child], self.notes.get(child)))
+                if below != first.setdefault(child, below):
+                    seen.append((first[child],))
 
 
 @dataclass

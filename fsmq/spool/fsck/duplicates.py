@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -27,7 +28,7 @@ class Seen:
     """The names that a walk has seen, in eight bytes each."""
 
     def __init__(self) -> None:
-        self._parts = [array("q") for _ in range(_PARTS)]
+        self._parts: defaultdict[int, array[int]] = defaultdict(lambda: array("q"))
 
     def add(self, queue: str, message_id: str) -> None:
         code = hash((queue, message_id))
@@ -36,9 +37,9 @@ class Seen:
     def repeated(self) -> set[int]:
         """The hashes that came more than once. Sorts part by part: the memory of one is enough."""
         result: set[int] = set()
-        for index, part in enumerate(self._parts):
+        while self._parts:
+            _, part = self._parts.popitem()
             result.update(one for one, other in pairwise(sorted(part)) if one == other)
-            self._parts[index] = array("q")
         return result
 
 

@@ -105,8 +105,10 @@ def _mounts() -> Iterator[tuple[str, str]]:
         return
     for line in lines:
         left, _, right = line.partition(" - ")
-        mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4])
-        yield mount, right.split(" ")[0]
+        mount = left.split(" ", 5)[4]
+        if "\\" in mount:
+            mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), mount)
+        yield mount, right.partition(" ")[0]
 
 
 def _release(text: str) -> tuple[int, ...]:
