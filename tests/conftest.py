@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -97,15 +97,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
-def pytest_collection(session: pytest.Session) -> None:
-    """Collect quickly: what is made meanwhile stays to the end, and none of it is garbage."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among a million objects that stay: those of pytest and of its imports."""
     gc.disable()
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let no test look for garbage among a million objects of pytest and of its imports."""
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
