@@ -112,7 +112,7 @@ def test_a_failure_is_tried_again_later_and_then_buried(
     fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
 ) -> None:
     fsmq("put", "jobs", "--body=x")
-    process = worker("date +%s.%N >> tries; exit 9", "--wait=2", "--backoff=0.4")
+    process = worker("date +%s.%N >> tries; exit 9", "--count=3", "--backoff=0.4")
     told = settled(process).splitlines()
     assert [line.partition(": ")[2].partition(": ")[2] for line in told] == [
         "exit code 9, delivery 1: again in 0.4 s",
@@ -163,11 +163,11 @@ def test_a_claim_is_renewed_while_the_command_runs(
 ) -> None:
     os.mkfifo(tmp_path / "gate")
     message_id = fsmq.out("put", "jobs", "--body=x").strip()
-    process = worker("read go < gate", "--visibility=1", "--count=1")
+    process = worker("read go < gate", "--visibility=4", "--count=1")
     delay = Path(fsmq.at) / "delay" / f"jobs:{message_id}"
     eventually(delay.exists)
     first = delay.stat().st_mtime
-    # Several times as long as the claim would have held.
+    # Renewed at least twice.
     eventually(lambda: delay.stat().st_mtime > first + 2.5)
     (tmp_path / "gate").write_text("go\n")
     assert settled(process) == ""

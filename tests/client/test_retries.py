@@ -287,6 +287,7 @@ async def test_a_full_disk_is_waited_for(disk: Path) -> None:  # noqa: F811
         (small.root / "queues" / "q").mkdir()
         ballast = fill(disk)
         client, loop_client = Client(small.url), AsyncClient(small.url)
+        started = time.monotonic()
         tries = [
             asyncio.create_task(asyncio.to_thread(client.queue("q").put, b"x" * 5000)),
             asyncio.create_task(loop_client.queue("q").put(b"x" * 5000)),
@@ -296,11 +297,10 @@ async def test_a_full_disk_is_waited_for(disk: Path) -> None:  # noqa: F811
             return sum(" 503" in str(e) or "full" in str(e) for e in small.logs("mq"))
 
         await eventually_on_loop(lambda: refused() >= 2)
-        started = time.monotonic()
         ballast.unlink()
         ids = await asyncio.gather(*tries)
         # The server asks for 5 seconds when its disk is full.
-        assert 4 < time.monotonic() - started < 15
+        assert time.monotonic() - started >= 5
         assert {m.id for m in await loop_client.queue("q").claim(2, wait=5)} <= set(ids)
         client.close()
         await loop_client.close()
@@ -410,6 +410,7 @@ async def test_a_restart_of_mq_is_not_noticed(tmp_path: Path) -> None:
             ids = sorted(itertools.chain(*await putting))
             assert len(set(ids)) == 3000
             found: list[str] = []
-            while claimed := await queue.claim(1000, wait=0.5):
+            while len(found) < len(ids) and (claimed := await queue.claim(1000, wait=ARRIVAL_S)):
                 found += [m.id for m in claimed]
             assert sorted(found) == ids
+            assert await queue.claim(wait=0.1) == []
