@@ -54,9 +54,8 @@ def test_the_library_polls(root: Path) -> None:
 from fsmq.spool import Spool
 with Spool({str(root)!r}) as spool:
     jobs = spool.queue("jobs", create=True)
-    jobs.put(b"x", delay=0.3)
-    jobs.put(b"y")
-    for _ in range(2):
+    for body, delay in ((b"y", 0), (b"x", 0.3)):
+        jobs.put(body, delay=delay)
         [message] = jobs.claim(wait=20)
         print(message.body.decode(), message.deliveries)
         jobs.remove(message.id)

@@ -185,12 +185,13 @@ def test_a_child_that_is_killed_comes_back_and_the_others_do_not_notice(
 
 @pytest.mark.parametrize("end", ["sys.exit(0)", "sys.exit(1)", "os.abort()"])
 def test_pauses_between_restarts_grow(supervise: Supervise, end: str) -> None:
+    began = time.monotonic()
     run = supervise({"mq": f'{TOOLS}\nsay("at", time.monotonic())\n{end}'})
     starts = [float(run.wait_for(r"^mq at ([\d.]+)")[1]) for _ in range(4)]
     run.wait_for('"child starts again".*0.8')
     told = [json.loads(line) for line in run.seen if "child starts again" in line]
     assert [line["seconds"] for line in told] == [0.1, 0.2, 0.4, 0.8]
-    assert starts[-1] - starts[0] > 0.6  # less than their sum: the first start may be a slow one
+    assert starts[-1] - began > 0.7
     run.send(signal.SIGTERM)
     assert run.end() == 0
 
@@ -342,7 +343,7 @@ def test_it_is_well_only_while_its_children_are(
     supervise: Supervise, manager: socket.socket
 ) -> None:
     lively = f"""{TOOLS}
-assert os.environ["WATCHDOG_USEC"] == "300000" and "WATCHDOG_PID" not in os.environ
+assert os.environ["WATCHDOG_USEC"] == "1000000" and "WATCHDOG_PID" not in os.environ
 notify("READY=1")
 while not (got := signal.sigtimedwait(SIGNALS, 0.1)):
     notify("WATCHDOG=1")
@@ -350,11 +351,11 @@ if got.si_signo == signal.SIGUSR1:
     say("falls silent")
     next_signal()
 """
-    env = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "300000"}
+    env = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "1000000"}
     run = supervise({"mq": lively, "mover": lively}, env=env)
     run.wait_for("^started")
     [first, second] = [json.loads(line) for line in run.seen if "child started" in line]
-    for _ in range(5):  # long enough for a supervisor that did not listen to give up
+    for _ in range(3):  # long enough for a supervisor that did not listen to give up
         while manager.recv(4096) != b"WATCHDOG=1":
             pass
     os.kill(first["pid"], signal.SIGUSR1)

@@ -109,7 +109,7 @@ def test_the_claims_of_an_open_batch_are_renewed(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
         fill(jobs, 3)
-        with Consumer(spool, "spark", visibility=0.6) as consumer:
+        with Consumer(spool, "spark", visibility=1.5) as consumer:
             batch = consumer.claim("s", 0, ["jobs"], 3)
             assert batch is not None
             began = time.time()
@@ -117,7 +117,7 @@ def test_the_claims_of_an_open_batch_are_renewed(root: Path) -> None:
             def deadlines() -> list[float]:
                 return [path.stat().st_mtime for path in (root / "delay").iterdir()]
 
-            eventually(lambda: min(deadlines()) > began + 1.5)
+            eventually(lambda: min(deadlines()) > began + 2.2)
             spool.deliver()
             assert jobs.claim() == []
             assert consumer.batches("s", 0) == [batch]
