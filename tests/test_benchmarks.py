@@ -43,7 +43,7 @@ EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
 DYNO_ROWS = ("dyno-push", "dyno-life", "dyno-depth")
 SQS_ROWS = ("sqs-receive-delete",)
-WRK_ROWS = ("post-1", "life-64", "growth")
+WRK_ROWS = ("post-1", "life-64", "log-http", "growth")
 _MOUNTS = Path("/proc/self/mountinfo")
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 

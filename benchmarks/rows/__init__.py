@@ -41,6 +41,7 @@ ROWS: dict[str, Row] = {
     "log-publish": logs.log_publish,
     "log-consume": logs.log_consume,
     "log-channels": logs.log_channels,
+    "log-http": logs.log_http,
     "log-rivals": logs.log_rivals,
     "fetch-depth": fetch.depth,
     "races": fetch.races,

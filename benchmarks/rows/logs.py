@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from .. import fan_out
-from ..bench import Bench
-from ..measure import Bar, Measure, Outcome, ratios, side_by_side
+from fsmq import Client
+from fsmq.spool import Spool
+
+from .. import fan_out, fill
+from ..bench import QUEUE, Bench
+from ..load import wrk
+from ..measure import Bar, Measure, Outcome, rate, ratios, side_by_side
 from ..rivals import REDIS
 
 _HOME = Path(__file__).resolve().parents[2]
@@ -114,6 +121,65 @@ def log_channels(bench: Bench) -> Outcome:
                 measured=f"{1e6 * min(found['many']) / number:.0f} µs",
                 against=f"{1e6 * min(found['none']) / number:.0f} µs",
             )
+        ]
+    )
+
+
+def log_http(bench: Bench) -> Outcome:
+    """Claims of one message and their ends over HTTP, of a channel and of a queue; and batches."""
+    number, of_one, batch = bench.sizes.contested, bench.sizes.log_messages, 1000
+
+    def fill_queue(root: Path) -> None:
+        fill.ready(root, number, bench.sizes.body)
+
+    def fill_log(root: Path) -> None:
+        with Spool(root, delivers=False) as spool:
+            log = spool.log(QUEUE, create=True)
+            for _ in range(number // batch):
+                log.publish_many([bytes(bench.sizes.body)] * batch)
+            log.channel("bench").create("first")
+
+    def ended(fill_it: Callable[[Path], None], path: str, name: str) -> float:
+        with bench.suite(processes=1, fill=fill_it) as suite:
+            load = wrk(suite.url, "claim", 64, bench.seconds, path, name, warm_up=bench.warm_up)
+        return load.rate_of(202)
+
+    def batches() -> float:
+        bodies = [os.urandom(4096) for _ in range(batch)]
+        with bench.suite(processes=1) as suite, Client(suite.url) as client:
+            log = client.log(QUEUE, create=True)
+            log.publish_many(bodies[:1])
+            started = time.perf_counter()
+            for _ in range(of_one // batch):
+                log.publish_many(bodies)
+            return 1000 * (time.perf_counter() - started)
+
+    at = f"/_logs/{QUEUE}/channels/bench"
+    found = side_by_side(
+        bench.repeat,
+        {
+            "log": lambda: ended(fill_log, at, "X-Message-Offset"),
+            "queue": lambda: ended(fill_queue, f"/{QUEUE}", "X-Message-Id"),
+            "batches": batches,
+        },
+    )
+    return Outcome(
+        [
+            Measure(
+                "log: claim and done of one message over HTTP, 64 clients, against a queue's",
+                ratios(found["log"], found["queue"]),
+                bar=Bar(">=", 1.0),
+                measured=rate(found["log"]),
+                against=rate(found["queue"]),
+                note="mq --processes=1",
+            ),
+            Measure(
+                f"log: {of_one:,} messages of 4 KiB over HTTP, {batch:,} at a time",
+                found["batches"],
+                "ms",
+                Bar("<=", 250, "ms"),
+                note="one client of ours",
+            ),
         ]
     )
 

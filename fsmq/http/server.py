@@ -27,6 +27,7 @@ from .lane.render import SOFTWARE
 from .monitor import Monitor
 from .native.dialect import NativeDialect
 from .native.quick import Quick
+from .native.quick_logs import QuickLogs
 from .problems import (
     InternalError,
     MethodNotAllowed,
@@ -101,7 +102,9 @@ class Server:
         service.connections = self._connections.counts
         verbs = Quick(service, self._native.problem).verbs
         needs_keys = service.access.needs_keys
-        heads = Heads(verbs, frozenset(self._by_prefix), self._origins, needs_keys)
+        of_channels = QuickLogs(service).verbs
+        reserved = frozenset(self._by_prefix)
+        heads = Heads(verbs, of_channels, reserved, self._origins, needs_keys)
         beside: Lane | None = None
         for one in self._others:
             if (reader := one.reader(self._origins)) is not None:

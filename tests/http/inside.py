@@ -31,7 +31,7 @@ from tests.harness.suite import PATIENCE_S, eventually
 T = TypeVar("T")
 _ID = re.compile(r"(?:p[0-9]{2}\.)?[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CLAIM = re.compile(r"\b(c[0-9]{1,2})-[0-9]{2}\b")
-_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{12}Z")
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{12,15}Z")
 _EXPIRY = re.compile(r"\.x[0-9a-f]+")
 _HANDLE = re.compile(r'(?<="ReceiptHandle":")[^"]+|(?<=Value )\S+(?= for parameter ReceiptHandle)')
 _NUMBER = re.compile(r'(?<=Timestamp":")[0-9]{13}|(?<="SequenceNumber":")[0-9]{20}')

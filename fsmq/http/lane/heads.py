@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
-from ..guard.access import Identity, bearer
+from ..guard.access import Identity, bearer, channel
 from ..guard.origin import Origins
 from ..routing.headers import CLAIM, kept_headers, named_claim, prefers_json, wants_events
 
@@ -29,10 +29,12 @@ _MAX_KNOWN = 2048
 MAX_HEAD_BYTES = 4096
 END = b"\r\n\r\n"
 # Nothing in a path or a query that would have to be decoded, and no name that a rule could refuse.
+_NAME = rb"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _LINE = re.compile(
-    rb"(?P<method>GET|POST|PATCH|DELETE) /(?P<queue>[A-Za-z0-9][A-Za-z0-9._-]{0,99})/messages"
-    rb"(?:/(?P<id>[A-Za-z0-9][A-Za-z0-9._-]{0,99}))?(?:\?(?P<query>[A-Za-z0-9=&.-]{1,200}))?"
-    rb" HTTP/1\.1\r\n"
+    rb"(?P<method>GET|POST|PATCH|DELETE)"
+    rb" /(?P<queue>%(name)s|_logs/%(name)s/channels/%(name)s)/messages"
+    rb"(?:/(?P<id>%(name)s))?(?:\?(?P<query>[A-Za-z0-9=&.-]{1,200}))? HTTP/1\.1\r\n"
+    % {b"name": _NAME}
 )
 FIELD = re.compile(rb"([A-Za-z-]{1,40}):[ \t]*([!-~](?:[ -~]*[!-~])?)[ \t]*\r\n")
 LENGTH = re.compile(r"0|[1-9][0-9]{0,6}")
@@ -56,7 +58,11 @@ Verbs: TypeAlias = "Mapping[tuple[str, bool], Verb]"
 
 
 class Line(NamedTuple):
-    """A request line: what it asks for. ``message_id`` is empty where it names no message."""
+    """A request line: what it asks for.
+
+    queue: its name, or that of a channel as rights are granted on it. message_id: empty where it
+    names no message.
+    """
 
     verb: Verb
     queue: str
@@ -93,18 +99,21 @@ class Fields(NamedTuple):
 class Heads:
     """Reads heads.
 
-    verbs: what may be asked for, by method and by whether a message is named.
-    reserved: first segments of paths that belong to others. origins: who may send requests here.
+    verbs: what may be asked for, by method and by whether a message is named; of_channels: of
+    channels of logs. reserved: first segments of paths that belong to others. origins: who may send
+    requests here.
     """
 
     def __init__(
         self,
         verbs: Verbs,
+        of_channels: Verbs,
         reserved: frozenset[str],
         origins: Origins,
         needs_keys: bool,
     ) -> None:
         self._verbs = verbs
+        self._of_channels = of_channels
         self._reserved = reserved
         self._origins = origins
         self._needs_keys = needs_keys
@@ -137,7 +146,11 @@ class Heads:
         method, queue, message_id, query = (
             part.decode("ascii") if part is not None else "" for part in match.groups()
         )
-        verb = self._verbs.get((method, bool(message_id)))
+        verbs = self._verbs
+        if queue.startswith("_"):
+            _, log, _, name = queue.split("/")
+            queue, verbs = channel(log, name), self._of_channels
+        verb = verbs.get((method, bool(message_id)))
         if verb is None or queue in self._reserved:
             return None
         try:

@@ -138,7 +138,7 @@ class OpenLogs:
             while True:
                 call.admit()
                 news = self._news.get(line, 0)
-                max_bytes = self._most_bytes(call)
+                max_bytes = self._most_bytes(call.account)
                 got = await self._claiming.ask(of, Asked(count, visibility, max_bytes))
                 if got.messages:
                     return await self._held(call, of, got.messages)
@@ -168,6 +168,27 @@ class OpenLogs:
             return []
         return messages
 
+    def begin_claim(
+        self,
+        account: str | None,
+        of: _OfChannel,
+        visibility: float | None,
+        answered: Callable[[list[ChannelMessage] | Exception], None],
+    ) -> None:
+        """Claim one message, without waiting for one; ``answered`` gets it, or none.
+
+        account: for whose answer there must be memory.
+        """
+
+        def got(outcome: _Got | Exception) -> None:
+            answered(outcome.messages if isinstance(outcome, _Got) else outcome)
+
+        self._claiming.begin(of, Asked(1, visibility, self._most_bytes(account)), got)
+
+    def release(self, of: _OfChannel, messages: list[ChannelMessage]) -> None:
+        """Release what was claimed for nobody."""
+        self._return(of, _Got(messages, None))
+
     async def _claim(self, of: _OfChannel, asked: list[Asked]) -> Sequence[_Got]:
         return await self.run(_claim_each, self._channel(of), asked)
 
@@ -182,6 +203,22 @@ class OpenLogs:
         number = await self._finishing.ask(of, (ranges, generation))
         self.changed(of, number)
         return number
+
+    def begin_done(
+        self,
+        of: _OfChannel,
+        offset: int,
+        generation: int | None,
+        answered: Callable[[int | Exception], None],
+    ) -> None:
+        """The same for one message and for a caller that does not wait."""
+
+        def done(outcome: int | Exception) -> None:
+            if isinstance(outcome, int):
+                self.changed(of, outcome)
+            answered(outcome)
+
+        self._finishing.begin(of, ([(offset, offset + 1)], generation), done)
 
     async def _finish(self, of: _OfChannel, asked: list[_Finish]) -> Sequence[int | FsmqError]:
         return await self.run(self._channel(of).done_each, asked)
@@ -222,7 +259,7 @@ class OpenLogs:
             while True:
                 call.admit()
                 news = self._news.get(log, 0)
-                max_bytes = self._most_bytes(call)
+                max_bytes = self._most_bytes(call.account)
                 batch = await self.run(opened.page, start, count, max_bytes)
                 if batch.messages or batch.lost:
                     fitting = _fitting(call, [len(message.body) for message in batch.messages])
@@ -240,12 +277,12 @@ class OpenLogs:
                     return batch
                 waited = True
 
-    def _most_bytes(self, call: Call) -> int:
+    def _most_bytes(self, account: str | None) -> int:
         """How many bytes of bodies to read for an answer: half of what there is memory for.
 
         The last one goes beyond it, and what a body becomes in JSON takes memory beside it.
         """
-        return min(MAX_ANSWER_BYTES, self._admission.room(call.account) // 2)
+        return min(MAX_ANSWER_BYTES, self._admission.room(account) // 2)
 
     # -- waiting ---------------------------------------------------------------------------------
 

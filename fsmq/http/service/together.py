@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
+from fsmq.spool.errors import Unavailable
+
 K = TypeVar("K", bound=Hashable)
 A = TypeVar("A")
 R = TypeVar("R")
@@ -27,47 +29,14 @@ class Together(Generic[K, A, R]):
     ) -> None:
         self._do = do
         self._unwanted = unwanted
-        self._lines: dict[K, list[tuple[A, asyncio.Future[R]]]] = {}
+        self._lines: dict[K, list[tuple[A, Callable[[R | Exception], None]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, of: K, what: A) -> R:
         """What this one is answered. Raises what ``do`` says, or raises."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        line = self._lines.get(of)
-        if line is not None:
-            line.append((what, answer))
-        else:
-            self._lines[of] = [(what, answer)]
-            task = asyncio.create_task(self._run(of))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return await answer
 
-    async def _run(self, of: K) -> None:
-        line = self._lines[of]
-        try:
-            while line:
-                group = line[:_MOST]
-                del line[:_MOST]
-                self._answer(of, group, await self._outcomes(of, [what for what, _ in group]))
-        finally:
-            del self._lines[of]
-            for _, answer in line:
-                answer.cancel()
-
-    async def _outcomes(self, of: K, asked: list[A]) -> Sequence[R | Exception]:
-        try:
-            return await self._do(of, asked)
-        except Exception as error:
-            return [error] * len(asked)
-
-    def _answer(
-        self,
-        of: K,
-        group: list[tuple[A, asyncio.Future[R]]],
-        outcomes: Sequence[R | Exception],
-    ) -> None:
-        for (_, answer), outcome in zip(group, outcomes, strict=True):
+        def answered(outcome: R | Exception) -> None:
             if isinstance(outcome, Exception):
                 if not answer.done():
                     answer.set_exception(outcome)
@@ -75,3 +44,37 @@ class Together(Generic[K, A, R]):
                 self._unwanted(of, outcome)
             else:
                 answer.set_result(outcome)
+
+        self.begin(of, what, answered)
+        return await answer
+
+    def begin(self, of: K, what: A, answered: Callable[[R | Exception], None]) -> None:
+        """The same for one who does not wait: ``answered`` is called once, and must not raise."""
+        line = self._lines.get(of)
+        if line is not None:
+            line.append((what, answered))
+            return
+        self._lines[of] = [(what, answered)]
+        task = asyncio.create_task(self._run(of))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, of: K) -> None:
+        line = self._lines[of]
+        try:
+            while line:
+                group = line[:_MOST]
+                del line[:_MOST]
+                outcomes = await self._outcomes(of, [what for what, _ in group])
+                for (_, answered), outcome in zip(group, outcomes, strict=True):
+                    answered(outcome)
+        finally:
+            del self._lines[of]
+            for _, answered in line:
+                answered(Unavailable("mq is stopping"))
+
+    async def _outcomes(self, of: K, asked: list[A]) -> Sequence[R | Exception]:
+        try:
+            return await self._do(of, asked)
+        except Exception as error:
+            return [error] * len(asked)

@@ -84,7 +84,7 @@ class ChannelStore(OpenChannel):
         visibility_s = asked[0].visibility
         if visibility_s is None:
             visibility_s = settings.visibility_timeout
-        max_bytes = sum(one.max_bytes for one in asked)
+        max_bytes = min(one.max_bytes for one in asked)  # as much as one of them reads at a time
         chosen = Chooser(
             *(progress, settings.order, self.store.page, limit, settings.max_deliveries, max_bytes),
             apart=len(asked) > 1,

@@ -1,0 +1,98 @@
+"""Channels of logs, many requests at a time: claims of one message and their dones in the lane.
+
+What finds nothing, or is refused, is left to aiohttp: it waits, and says why.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from fsmq.spool.errors import FsmqError
+from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.log.handed import ChannelMessage
+
+from ..lane.groups import fail_all
+from ..lane.heads import Verbs
+from ..lane.request import Request, Verb
+from ..routing.bodies import INERT, raw
+from ..service.service import Service
+from .channels import Channels
+from .log_forms import COUNT, GENERATION, VISIBILITY, headers_of_claimed, offset_of
+
+log = logging.getLogger(__name__)
+
+
+class QuickLogs:
+    """The verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._logs = service.logs
+        self._admission = service.admission
+        self.verbs: Verbs = {
+            ("GET", False): Verb(Channels.CLAIM, "receive", self._claim),
+            ("DELETE", True): Verb(Channels.FINISH, "receive", self._finish),
+        }
+
+    def _claim(self, requests: list[Request]) -> None:
+        for request in requests:
+            if request.fields.in_json or request.values[COUNT] is not None:
+                request.hand_over()
+                continue
+            try:
+                self._admission.check(request.account)
+            except FsmqError:
+                request.hand_over()
+                continue
+            answered = partial(self._claimed, request)
+            of, visibility = _channel(request), request.values[VISIBILITY]
+            self._logs.begin_claim(request.account, of, visibility, answered)
+
+    def _claimed(self, request: Request, outcome: list[ChannelMessage] | Exception) -> None:
+        if isinstance(outcome, Exception) or not outcome:
+            request.hand_over()
+            return
+        try:
+            self._give(request, outcome[0])
+        except Exception:
+            fail_all([request])
+
+    def _give(self, request: Request, message: ChannelMessage) -> None:
+        size = len(message.body)
+        try:
+            request.hold(size, sure=size <= LARGE_BYTES)
+        except FsmqError:
+            self._logs.release(_channel(request), [message])
+            request.hand_over()
+            return
+        headers = headers_of_claimed(message)
+        if request.is_gone:
+            self._logs.release(_channel(request), [message])
+            request.answer(204, {}, b"")
+        elif size > LARGE_BYTES:
+            request.respond(raw(message, headers))
+        else:
+            request.answer(200, {**INERT, **headers}, message.body)
+
+    def _finish(self, requests: list[Request]) -> None:
+        for request in requests:
+            try:
+                offset = offset_of(request.message_id)
+            except FsmqError:
+                request.hand_over()
+                continue
+            answered = partial(_finished, request)
+            generation = request.values[GENERATION]
+            self._logs.begin_done(_channel(request), offset, generation, answered)
+
+
+def _finished(request: Request, outcome: int | Exception) -> None:
+    if isinstance(outcome, Exception):
+        request.hand_over()  # what is done is done: it may be asked for again
+    else:
+        request.answer(202, {}, b"")
+
+
+def _channel(request: Request) -> tuple[str, str]:
+    _, of, name = request.queue.split("/")
+    return of, name
