@@ -33,7 +33,8 @@ def fill(spool: Spool, api: Api) -> str:
 
 def pages(message: str) -> dict[str, str]:
     return {
-        "queues": "", "queue": "q/jobs", "in flight": "q/jobs?state=in_flight",
+        "queues": "", "menu": "?menu=jobs",
+        "queue": "q/jobs", "in flight": "q/jobs?state=in_flight",
         "message": f"q/jobs/m/{message}", "gone": "q/jobs/m/none", "send": "q/jobs/send",
         "settings": "q/jobs/settings", "dead": "dead", "topics": "topics", "topic": "topics/news",
         "schedules": "schedules", "work": "work", "cluster": "cluster", "login": "login",
