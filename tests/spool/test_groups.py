@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from fsmq import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool.durability.locks import lock
 from fsmq.spool.fsck import check
+from fsmq.spool.index import listings
+from fsmq.spool.layout.names import claims_name
+from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import group_bits
+from fsmq.spool.limits.in_flight import Unlisted
 
 QUEUE = "orders"
 
@@ -55,6 +60,23 @@ def test_a_message_says_its_group_and_its_place(queue: Queue) -> None:
     assert second == first + 1
     assert ids[0][19:36] == ids[2][19:36] != ids[1][19:36]
     assert ids[0][19:36].replace("-", "") == group_bits(QUEUE, "a")
+
+
+def test_who_may_not_wait_for_its_turn_is_not_told_that_nothing_is_there(
+    spool: Spool, queue: Queue
+) -> None:
+    put(queue, "a1", "b1")
+    assert bodies(list(queue.claim(1))) == ["a1"]
+    other = lock(spool.tree, spool.tree.folder(CONFIG, claims_name(QUEUE)), os.O_CREAT)
+    assert other is not None
+    listings.forbid()
+    try:
+        with pytest.raises(Unlisted):
+            queue.claim(1)
+        other.unlock()
+        assert bodies(list(queue.claim(1))) == ["b1"]
+    finally:
+        listings.allow()
 
 
 def test_a_released_message_comes_before_those_behind_it(queue: Queue) -> None:

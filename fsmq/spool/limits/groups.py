@@ -360,16 +360,16 @@ class Turn:
 
     def _enter(self) -> bool:
         patience = _LONG_S if listings.are_allowed() else _PATIENCE_S
+        queue, busy = self._queue.queue, self._groups.busy
         try:
             self._entered = self._queue.enter(patience)
+            (busy.discard if self._entered else busy.add)(queue)
+            if not self._entered and not listings.are_allowed():
+                raise Unlisted(queue)  # not empty: a thread that may wait longer gets its turn
         except Unlisted:
             if self._mine:
                 return False
             raise
-        if self._entered:
-            self._groups.busy.discard(self._queue.queue)
-        else:
-            self._groups.busy.add(self._queue.queue)
         return self._entered
 
     def _next(self) -> str | None:
