@@ -212,6 +212,9 @@ def _fits_headers(message: LogEntry) -> bool:
     return few and block.isascii() and key.isascii() and key.strip() == key
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+
+
 def _as_json(message: LogEntry) -> bytes:
     assert isinstance(message.body, bytes)
     given: dict[str, Any] = {
@@ -225,7 +228,7 @@ def _as_json(message: LogEntry) -> bytes:
     except UnicodeDecodeError:
         given["body_base64"] = base64.b64encode(message.body).decode()
     told = {name: value for name, value in given.items() if value is not None}
-    return json.dumps(told, ensure_ascii=False).encode()
+    return _encode(told).encode()
 
 
 def settings_in(answer: Answer, kind: type[S]) -> S:
