@@ -179,6 +179,29 @@ def test_all_or_none(spool: Spool, root: Path) -> None:
     assert [queue for queue, _ in visible(root)] == ["a", "b", "c"]
 
 
+def test_a_publish_that_was_refused_is_not_known_when_it_comes_again(spool: Spool) -> None:
+    """With the same dedup_id: no fifo queue of the topic takes it for a duplicate."""
+    news = spool.topic("news", create=True)
+    for queue in ("a", "b"):
+        spool.create_queue(queue, fifo=True)
+        news.subscribe(queue)
+    spool.configure("b", {"max_depth": 1})
+    spool.queue("b").put(b"in its way", group="g")
+    with pytest.raises(QueueFull, match="'b'"):
+        news.publish(b"x", group="g", dedup_id="1")
+    spool.configure("b", {"max_depth": None})
+    assert spool.queue("a").counts().total == 0
+    ids = news.publish(b"x", group="g", dedup_id="1")
+    assert news.publish(b"x", group="g", dedup_id="1") == ids
+    assert [m.id for m in spool.queue("a").peek(9)] == [ids["a"]]
+    assert [m.id for m in spool.queue("b").peek(9)][1:] == [ids["b"]]
+    spool.log("all", create=True)
+    news.subscribe("logs/all")
+    with pytest.raises(InvalidValue, match="dedup_id"):
+        news.publish(b"x", group="g", dedup_id="2")
+    assert sorted(news.publish(b"y", group="g")) == ["a", "b", "logs/all"]
+
+
 def test_nothing_is_left_where_the_sync_fails(spool: Spool, root: Path) -> None:
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
