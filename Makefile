@@ -110,6 +110,7 @@ soak: setup java ## all that is long: power cuts, kills, crash states, interleav
 	$(BIN)/python -m tests.soak.power
 	$(BIN)/python -m tests.soak.interleavings
 	$(MAKE) soak-fuzz
+	$(MAKE) soak-models
 	$(BIN)/python -m tests.soak.stream_kills
 	$(BIN)/python -m tests.soak.writer_kills
 	$(BIN)/python -m tests.soak.worker_kills
@@ -147,6 +148,10 @@ bundle: $(RUNS) ## make an archive in dist/ that installs without a network
 .PHONY: soak-fuzz
 soak-fuzz: setup ## fuzz mq with a million requests (some 20 minutes)
 	$(BIN)/python -m tests.soak.fuzz --requests 1000000
+
+.PHONY: soak-models
+soak-models: setup ## compare models and forms with examples that no other run has had (five minutes)
+	$(BIN)/pytest -q --hypothesis-profile=random $$(grep -rlE "hypothesis" tests --include='test_*.py')
 
 .PHONY: clean
 clean: ## remove the environment and whatever tools have left (stops fsmq first)

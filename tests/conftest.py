@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import hypothesis
@@ -56,11 +57,22 @@ _SHARE_NOTHING = (
 # without that they starve beside Spark, and the whole takes longer.
 _GIVES_WAY = 5
 
-# How long an example takes, or to make one, tells how busy the machine is.
-hypothesis.settings.register_profile(
-    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("busy")
+# How long an example takes, or to make one, tells how busy the machine is; how large one is, or
+# whether it is wanted, is chance.
+_SEARCH: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.data_too_large,
+        hypothesis.HealthCheck.filter_too_much,
+        hypothesis.HealthCheck.large_base_example,
+    ],
+}
+# Each run of the tests looks at the same examples, so that a change fails only for what it does;
+# `make soak-models` looks at others each time.
+hypothesis.settings.register_profile("same", derandomize=True, **_SEARCH)
+hypothesis.settings.register_profile("random", **_SEARCH)
+hypothesis.settings.load_profile("same")
 
 # Tests start a thousand programs: each would compile all that it imports once more.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

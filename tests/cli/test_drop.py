@@ -282,12 +282,12 @@ def test_killed_again_and_again_it_loses_nothing_and_takes_nothing_twice(
             eventually(lambda program=program: said(program))
             arbitrary_moment(chance, 0, 0.2)
             program.end()
+        eventually(lambda: len(written) > 20)
     finally:
         enough.set()
         writer.join()
     start("--recursive")
     eventually(lambda: is_empty(inbox))
-    assert len(written) > 20
     assert bodies(fsmq) == sorted(written)
     assert len(files(inbox / "done")) == len(written)
 

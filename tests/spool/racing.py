@@ -84,12 +84,20 @@ def drain(root: Path, number: int, watch: str, total: int) -> list[str]:
 
 
 def hold(root: Path, number: int, seconds: float, renews: bool) -> list[Held]:
-    """Claim for a moment again and again, let claims run out, renew some near their end."""
-    log = []
-    end = time.monotonic() + seconds
+    """Claim for a moment again and again, let claims run out, renew some near their end.
+
+    For longer where the machine is too busy to tell anything in this time.
+    """
+    log: list[Held] = []
+    began = time.monotonic()
+
+    def goes_on() -> bool:
+        so_far, enough = (sum(held.renewal for held in log), 4) if renews else (len(log), 40)
+        return time.monotonic() < began + (seconds if so_far >= enough else TIMEOUT_S / 2)
+
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
-        while time.monotonic() < end:
+        while goes_on():
             asked = time.time()
             for message in jobs.claim(2, visibility=0.03):
                 assert message.deadline is not None

@@ -489,6 +489,6 @@ SpoolMachine.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=40,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=list(HealthCheck),
 )
 test_any_sequence_of_verbs_agrees_with_the_model = SpoolMachine.TestCase

@@ -60,7 +60,7 @@ def test_what_keeps_claims_back_agrees_with_the_model() -> None:
             max_examples=25,
             stateful_step_count=30,
             deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+            suppress_health_check=list(HealthCheck),
         ),
     )
     assert LimitedMachine.ends > 10, "hardly anything has waited"

@@ -252,6 +252,6 @@ def test_whoever_comes_back_late_acts_on_nothing_but_what_it_had() -> None:
             max_examples=25,
             stateful_step_count=40,
             deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+            suppress_health_check=list(HealthCheck),
         ),
     )
