@@ -126,13 +126,14 @@ class Heads:
         if end < 0:
             return None
         begin = data.find(b"\n") + 1
-        named, rest = data[:begin], data[begin : end + 2]
+        named = data[:begin]
         try:
             line = self._lines[named]
         except KeyError:
             line = self._line(named)
         if line is None:
             return None
+        rest = data[begin : end + 2]
         try:
             fields = self._fields[rest]
         except KeyError:

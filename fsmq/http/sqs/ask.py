@@ -16,17 +16,18 @@ from ..service.service import Service
 from .errors import denied, no_such_queue
 from .names import SqsOptions, queue_of_url
 
-Look: TypeAlias = Callable[[str], QueueSettings]
+# By what it is, and the queue.
+Shared: TypeAlias = dict[tuple[str, str], Any]
 
 
 class Ask:
     """One request: what it asks for, and who.
 
-    origin: of the URLs that it is told. call: None where the lane has taken it. look: what looks at
-    the settings of a queue for it, where several requests share that; Raises as `Spool.settings`.
+    origin: of the URLs that it is told. call: None where the lane has taken it. shared: what was
+    found out about queues for requests that are done together.
     """
 
-    __slots__ = ("_call", "action", "identity", "look", "members", "options", "origin")
+    __slots__ = ("_call", "action", "identity", "members", "options", "origin", "shared")
 
     def __init__(
         self,
@@ -36,10 +37,10 @@ class Ask:
         members: Mapping[str, Any],
         options: SqsOptions,
         origin: str = "",
-        look: Look | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self._call = call
-        self.look = look
+        self.shared: Shared = {} if shared is None else shared
         self.identity = identity
         self.action = action
         self.members = members
@@ -92,7 +93,10 @@ class Actions(Handlers):
 
     def settings(self, ask: Ask, queue: str) -> QueueSettings:
         """The settings of a queue. Raises InvalidValue, NoSuchQueue, Unavailable."""
-        return self._spool.settings(queue) if ask.look is None else ask.look(queue)
+        found: QueueSettings | None = ask.shared.get(("settings", queue))
+        if found is None:
+            found = ask.shared["settings", queue] = self._spool.settings(queue)
+        return found
 
     def check_there(self, queue: str) -> None:
         """Raises SqsError where there is no such queue, Unavailable."""

@@ -15,7 +15,7 @@ from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
 from ..guard.origin import Origins
-from ..lane.heads import END, LENGTH, MAX_HEAD_BYTES, Fields, Line, Signer, remember
+from ..lane.heads import END, MAX_HEAD_BYTES, Fields, Line, Signer, remember
 from ..lane.request import Verb
 from . import sigv4
 from .protocol import TARGET
@@ -24,7 +24,8 @@ from .signatures import Signatures
 _LINE = re.compile(
     rb"POST (/(?:[0-9]{12}/([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)/?)?) HTTP/1\.1"
 )
-_NAME = re.compile(rb"[A-Za-z0-9-]{1,40}")
+_PRINTABLE = bytes(range(0x20, 0x7F))
+_DIGITS = re.compile(rb"0|[1-9][0-9]{0,6}")
 _HOST, _TARGET, _LENGTH = hdrs.HOST.lower(), TARGET.lower(), hdrs.CONTENT_LENGTH.lower()
 _CONNECTION = hdrs.CONNECTION.lower()
 # What an SDK says in all its requests, and what it says anew in each.
@@ -34,27 +35,29 @@ _USUAL = frozenset(
         *("accept-language", "content-type", "x-amz-user-agent", "x-amzn-query-mode"),
     )
 )
-_VARYING = frozenset(
-    (
+_VARYING: Mapping[bytes, str] = {
+    name.encode(): name
+    for name in (
         *(_LENGTH, "authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"),
         *("amz-sdk-invocation-id", "amz-sdk-request", "x-amzn-trace-id"),
         *("traceparent", "tracestate"),
     )
-)
+}
 _KEPT: tuple[str | None, dict[str, str]] = (None, {})
-_NO_VALUES = Values()
-_UNKNOWN = ("", "")
+_UNKNOWN = "", ""
 
 
 class SqsHeads:
     """Reads heads. verbs: by action."""
 
     def __init__(self, verbs: Mapping[str, Verb], signatures: Signatures, origins: Origins) -> None:
-        self._verbs = {f"AmazonSQS.{action}": verb for action, verb in verbs.items()}
+        self._lines = {
+            f"AmazonSQS.{action}": Line(verb, "", "", Values()) for action, verb in verbs.items()
+        }
+        self._signer: Signer | None = None  # of the request before
         self._signatures = signatures
         self._origins = origins
         self._paths: dict[bytes, tuple[str, str]] = {}
-        self._names: dict[bytes, str] = {}
         self._fields: dict[bytes, tuple[str, str]] = {}
 
     def read(self, data: bytes) -> tuple[Line, Fields, int] | None:
@@ -65,30 +68,50 @@ class SqsHeads:
         end = data.find(END, 0, MAX_HEAD_BYTES)
         if end < 0:
             return None
-        first, *rest = data[:end].split(b"\r\n")
+        head = data[:end]
+        first, *rest = head.split(b"\r\n")
+        if head.translate(None, _PRINTABLE) != b"\r\n" * len(rest):
+            return None
         path, queue = self._paths.get(first) or self._path(first)
         if not path:
             return None
-        found: dict[str, str] = {}
-        for line in rest:
-            name, value = self._fields.get(line) or self._field(line)
-            if not name or name in found:
-                return None
-            found[name] = value
-        verb = self._verbs.get(found.get(_TARGET, ""))
-        if verb is None or _HOST not in found:
+        read = self._read_fields(rest)
+        if read is None:
             return None
-        length = found.get(_LENGTH)
-        if length is None or not LENGTH.fullmatch(length):
+        usual, varying = read
+        line_of = self._lines.get(usual.get(_TARGET, ""))
+        length = varying.get(_LENGTH, b"").strip(b" ")
+        if line_of is None or _HOST not in usual or not _DIGITS.fullmatch(length):
             return None
         try:
-            request = sigv4.Request(hdrs.METH_POST, path, "", _Found(found))
+            request = sigv4.Request(hdrs.METH_POST, path, "", _Found(usual, varying))
             identity, proof = self._signatures.sender(request)
         except FsmqError:
             return None
-        signer = Signer(identity, None if proof is None else proof.check)
+        signer = self._signer
+        if signer is None or signer.identity is not identity or proof is not None:
+            signer = Signer(identity, None if proof is None else proof.check)
+            self._signer = signer if proof is None else None
         fields = Fields(int(length), None, True, _KEPT, None, signer)
-        return Line(verb, queue, "", _NO_VALUES), fields, end + len(END)
+        return line_of._replace(queue=queue) if queue else line_of, fields, end + len(END)
+
+    def _read_fields(self, lines: list[bytes]) -> tuple[dict[str, str], dict[str, bytes]] | None:
+        """The lines by their names, the usual ones apart; None if one is not known, or is twice."""
+        usual: dict[str, str] = {}
+        varying: dict[str, bytes] = {}
+        for line in lines:
+            field = self._fields.get(line)
+            if field is None:
+                called, colon, said = line.partition(b":")
+                name = _VARYING.get(called) or _VARYING.get(called.lower())
+                if name is not None and colon and name not in varying:
+                    varying[name] = said
+                    continue
+                field = self._field(line, called, said)
+            if field is None or field[0] in usual:
+                return None
+            usual[field[0]] = field[1]
+        return usual, varying
 
     def _path(self, line: bytes) -> tuple[str, str]:
         """The path of a request line, and its queue; empty texts for another line."""
@@ -98,40 +121,35 @@ class SqsHeads:
         found = match[1].decode("ascii"), (match[2] or b"").decode("ascii")
         return remember(self._paths, line, found)
 
-    def _field(self, line: bytes) -> tuple[str, str]:
-        """The name, in small letters, and the value of a line; empty texts for another line."""
-        called, _, rest = line.partition(b":")
-        name = self._names.get(called)
-        if name is None:
-            if not _NAME.fullmatch(called):
-                return _UNKNOWN
-            name = remember(self._names, called, called.decode("ascii").lower())
-        value = rest.strip(b" \t").decode("latin-1")
-        if not value or not value.isascii() or not value.isprintable():
-            return _UNKNOWN
-        if name in _VARYING:
-            return name, value
-        if name not in _USUAL or (name == _CONNECTION and value.lower() != "keep-alive"):
-            return _UNKNOWN
+    def _field(self, line: bytes, called: bytes, said: bytes) -> tuple[str, str] | None:
+        """The name, in small letters, and the value of a usual line; None for another one."""
+        name, value = called.decode("ascii").lower(), said.strip(b" ").decode("ascii")
+        if name not in _USUAL or not value:
+            return None
+        if name == _CONNECTION and value.lower() != "keep-alive":
+            return None
         if name == _HOST:
             try:
                 self._origins.check({hdrs.HOST: value})
             except FsmqError:
-                return _UNKNOWN
+                return None
         return remember(self._fields, line, (name, value))
 
 
 class _Found:
     """The headers of a request as `sigv4` asks for them."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_usual", "_varying")
 
-    def __init__(self, found: Mapping[str, str]) -> None:
-        self._found = found
+    def __init__(self, usual: Mapping[str, str], varying: Mapping[str, bytes]) -> None:
+        self._usual = usual
+        self._varying = varying
 
     def get(self, key: str) -> str | None:
-        return self._found.get(key.lower())
+        name = key.lower()
+        said = self._varying.get(name)
+        return self._usual.get(name) if said is None else said.strip(b" ").decode("ascii")
 
     def getall(self, key: str, default: Sequence[str]) -> Sequence[str]:
-        value = self._found.get(key.lower())
+        value = self.get(key)
         return default if value is None else (value,)

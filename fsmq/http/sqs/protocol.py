@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import count
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
@@ -28,6 +30,7 @@ WHO = "GetCallerIdentity"
 _MAX_PARAMETERS = 10_000
 # What XML cannot hold, or would change on its way; a body with CR LF has to come back as it went.
 _ILLEGAL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_numbers = count(1)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _CR = {"\r": "&#xD;", '"': "&quot;"}
 
@@ -52,15 +55,23 @@ class NoAction(SqsError):
 def read_json(target: str, body: bytes, path_queue: str | None) -> Asked:
     """A request of the JSON protocol. Raises SqsError, UnreadableBody."""
     found = _TARGET.fullmatch(target)
-    if found is None or (shape := shapes.ACTIONS.get(found[1])) is None:
+    if found is None or found[1] not in shapes.ACTIONS:
         raise SqsError("UnknownOperationException", "The operation is not known.")
+    return Asked(found[1], read_members(found[1], body, path_queue))
+
+
+def read_members(action: str, body: bytes, path_queue: str | None) -> dict[str, Any]:
+    """The members of a request of the JSON protocol. Raises SqsError, UnreadableBody."""
     try:
-        given = json.loads(body) if body.strip() else {}
+        if body[:1] == b"{" and body[1:2] != b"\0":
+            given = json.loads(body.decode("utf-8", "surrogatepass"))  # as it would find out
+        else:
+            given = json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError):
         raise UnreadableBody("the body is not JSON") from None
     if isinstance(given, dict) and given.get("QueueUrl") is None:
         given["QueueUrl"] = path_queue
-    return Asked(found[1], shape.of_json("", given))
+    return shapes.ACTIONS[action].of_json("", given)
 
 
 def read_form(query: str, body: bytes) -> dict[str, Any]:
@@ -99,7 +110,13 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def new_request_id() -> str:
-    return uuid7()  # a fourth of what a random one takes
+    """A UUID that no other request of this process has, and likely none of others."""
+    return f"{_of_process()}{next(_numbers):012x}"
+
+
+@cache  # by a request: a process may have been forked before
+def _of_process() -> str:
+    return uuid7()[:-12]
 
 
 def answer_json(result: Mapping[str, Any], request_id: str) -> Response:

@@ -17,7 +17,6 @@ from aiohttp.web import Response
 
 from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.layout.message import Message
-from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW
 from fsmq.spool.verbs.remove_if import Acked
 
@@ -30,7 +29,7 @@ from ..problems import Overloaded
 from ..routing.call import room_of_json
 from ..service.service import Service
 from . import protocol
-from .ask import Ask, Look, Result
+from .ask import Ask, Result, Shared
 from .claims import Claims, Deletes
 from .errors import translated
 from .names import SqsOptions
@@ -38,6 +37,8 @@ from .receiving import Receiving, Wanted
 from .sending import Sending, Sends
 
 log = logging.getLogger(__name__)
+# What the values of a request take that is not counted: about as much as all else of it.
+_LITTLE = 2048
 _Do = Callable[[list[Request]], None]
 
 
@@ -81,10 +82,10 @@ class Quick:
     ) -> None:
         """Read requests, whose ``given`` is what ``read`` makes of them, and do the good ones."""
         good = []
-        look = self._look_once()
+        shared: Shared = {}
         for request in requests:
             try:
-                request.given = read(self._ask(action, request, look))
+                request.given = read(self._ask(action, request, shared))
                 request.queue = request.given.queue
             except FsmqError:
                 request.hand_over()
@@ -95,19 +96,7 @@ class Quick:
         if good:
             do(good)
 
-    def _look_once(self) -> Look:
-        """What looks at the settings of each queue once, for the requests of a turn."""
-        known: dict[str, QueueSettings] = {}
-
-        def look(queue: str) -> QueueSettings:
-            found = known.get(queue)
-            if found is None:
-                found = known[queue] = self._spool.settings(queue)
-            return found
-
-        return look
-
-    def _ask(self, action: str, request: Request, look: Look) -> Ask:
+    def _ask(self, action: str, request: Request, shared: Shared) -> Ask:
         body, signer = request.body, request.fields.signer
         assert signer is not None
         if signer.check is not None:
@@ -115,15 +104,16 @@ class Quick:
         room = room_of_json(body)
         if room > self._service.admission.limits.memory:
             raise Overloaded("the JSON has more values than there is memory for")
-        request.hold(room, sure=False)
-        asked = protocol.read_json(f"AmazonSQS.{action}", body, request.queue or None)
-        return Ask(None, signer.identity, action, asked.members, self._options, look=look)
+        if room > _LITTLE:
+            request.hold(room, sure=False)
+        members = protocol.read_members(action, body, request.queue or None)
+        return Ask(None, signer.identity, action, members, self._options, shared=shared)
 
     # -- send --------------------------------------------------------------------------------------
 
     def _send(self, requests: list[Request]) -> None:
         for queue, some in by_queue(requests).items():
-            messages = [message for request in some for message in _sends(request).messages]
+            messages = [one.message for request in some for one in _sends(request).checked]
             if not messages:
                 self._stored(some, [])  # nothing in these batches is good
                 continue

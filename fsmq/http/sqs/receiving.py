@@ -158,15 +158,17 @@ class Receiving(Actions):
     def _described(self, wanted: Wanted, message: Message, now_ms: int) -> Result:
         queue, lines = wanted.queue, message.attributes
         attributes = message_attributes.unpacked(lines) if lines else {}
-        body = _text(message.body)
+        raw = message.body
+        body = _text(raw)
         if body is None:
-            body = base64.b64encode(message.body).decode()
+            raw = base64.b64encode(raw)
+            body = raw.decode()
             attributes[_ENCODING] = Attribute("String", "base64")
         receipt = Receipt(message.id, message.claim, now_ms)
         answer: Result = {
             "MessageId": uuid_of(message.id),
             "ReceiptHandle": pack_receipt(queue, receipt),
-            "MD5OfBody": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest(),
+            "MD5OfBody": hashlib.md5(raw, usedforsecurity=False).hexdigest(),
             "Body": body,
         }
         if wanted.system and (system := self._system(wanted, message, now_ms)):

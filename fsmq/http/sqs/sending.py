@@ -88,18 +88,23 @@ class Sending(Actions):
 
     def _place(self, ask: Ask, *, in_batch: bool = False) -> _Place:
         queue = ask.queue("send")
-        settings = self.settings(ask, queue)
-        limit = min(self._service.body_limit(settings), MAX_MESSAGE_BYTES)
-        return _Place(queue, settings, limit, in_batch)
+        what = ("batch" if in_batch else "message"), queue
+        found: _Place | None = ask.shared.get(what)
+        if found is None:
+            settings = self.settings(ask, queue)
+            limit = min(self._service.body_limit(settings), MAX_MESSAGE_BYTES)
+            found = ask.shared[what] = _Place(queue, settings, limit, in_batch)
+        return found
 
     def _checked(self, ask: Ask, place: _Place, given: Mapping[str, Any]) -> Checked:
         body = _checked_body(given)
         delay = _checked_delay(given)
         group = given.get("MessageGroupId")
         dedup_id = given.get("MessageDeduplicationId")
-        for name, value in (("MessageGroupId", group), ("MessageDeduplicationId", dedup_id)):
-            if value is not None:
-                check_id(name, value)
+        if group is not None:
+            check_id("MessageGroupId", group)
+        if dedup_id is not None:
+            check_id("MessageDeduplicationId", dedup_id)
         if place.settings.fifo:
             place.check_order(given)
             fifo.check_delay(given)

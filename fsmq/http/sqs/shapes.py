@@ -145,11 +145,10 @@ class Members(Shape):
     def of_json(self, name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _wrong_type(name or "the request", "an object")
-        found = {
-            member: shape.of_json(_within(name, member), value[member])
-            for member, shape in self.members.items()
-            if value.get(member) is not None
-        }
+        found, members = {}, self.members
+        for member, one in value.items():
+            if one is not None and (shape := members.get(member)) is not None:
+                found[member] = shape.of_json(f"{name}.{member}" if name else member, one)
         return self._checked(name, found)
 
     def of_query(self, name: str, node: Any) -> dict[str, Any]:
@@ -201,6 +200,8 @@ def _within(name: str, member: str) -> str:
 
 
 def _encodable(name: str, value: str) -> str:
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -177,7 +177,7 @@ def test_no_line_that_differs_in_each_request_is_remembered(pair: Pair) -> None:
         lines = [one.replace("00", f"0{number}") for one in SDK]
         body = "x" * 10**number
         compare(pair, ask("SendMessage", {"QueueUrl": queue, "MessageBody": body}, *lines))
-        sizes.append((len(heads._fields), len(heads._paths), len(heads._names)))
+        sizes.append((len(heads._fields), len(heads._paths)))
     assert len(set(sizes)) == 1
 
 
@@ -220,6 +220,15 @@ HEADS = [
     ["Origin: http://localhost"],
     ["Sec-Fetch-Site: cross-site"],
     ["X-Amz-Date:"],
+    ["X-Amz-Date"],
+    ["authorization"],
+    ["Authorization : x"],
+    ["Authorization: x\r\n folded"],
+    ["Authorization: x\ry"],
+    ["Authorization: x\ny"],
+    ["AUTHORIZATION: x", "authorization: x"],
+    ["User-Agent:"],
+    ["User-Agent"],
     ["X-Amz-Date:\t20261123T200000Z \t"],
     ["X-Amz-Date: \xe9"],
     ["User-Agent: \x01"],
