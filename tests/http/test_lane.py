@@ -69,6 +69,29 @@ def test_a_post_is_taken(pair: Pair, target: str, body: bytes) -> None:
     assert pair.quick.taken == taken + 1
 
 
+def test_posts_that_a_fifo_queue_knows_again_are_taken(pair: Pair) -> None:
+    queue = pair.queue(fifo=True)
+    posts = [
+        request(f"POST /{queue}/messages?group=g&dedup_id={one}", body=b"x")
+        for one in ("first", "a_1", "b", "a_1")
+    ]
+    pair.compare(posts[0])  # what others have sent is read beside the loop, once
+    taken = pair.quick.taken
+    known = dict(pair.quick.lane._heads._lines)  # type: ignore[attr-defined]
+    told = pair.compare(*posts[1:])
+    assert [one.status for one in told[:3]] == [201] * 3
+    assert pair.quick.taken == taken + 3
+    assert pair.quick.lane._heads._lines == known  # type: ignore[attr-defined]
+    assert len(pair.quick.tree()) == 3
+    pair.compare(
+        request(f"POST /{queue}/messages?group=g&dedup_id=", body=b"x"),
+        request(f"POST /{queue}/messages?group=g&dedup_id=a%20b", body=b"x"),
+        request(f"POST /{queue}/messages?group=g&dedup_id=a&id=own", body=b"x"),
+        request(f"POST /{queue}/messages?dedup_id=c", body=b"x"),
+        request(f"POST /{queue}-not/messages?group=g&dedup_id=c", body=b"x"),
+    )
+
+
 @pytest.mark.parametrize("lines", USUAL, ids=" & ".join)
 def test_usual_headers_are_taken(pair: Pair, lines: list[str]) -> None:
     taken, queue = pair.quick.taken, pair.queue(ready=[b"one", b"\xff two", b"", b"four"])

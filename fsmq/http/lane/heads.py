@@ -33,11 +33,12 @@ _NAME = rb"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _LINE = re.compile(
     rb"(?P<method>GET|POST|PATCH|DELETE)"
     rb" /(?P<queue>%(name)s|_logs/%(name)s/channels/%(name)s)/messages"
-    rb"(?:/(?P<id>%(name)s))?(?:\?(?P<query>[A-Za-z0-9=&.-]{1,200}))? HTTP/1\.1\r\n"
+    rb"(?:/(?P<id>%(name)s))?(?:\?(?P<query>[A-Za-z0-9=&._-]{1,200}))? HTTP/1\.1\r\n"
     % {b"name": _NAME}
 )
-FIELD = re.compile(rb"([A-Za-z-]{1,40}):[ \t]*([!-~](?:[ -~]*[!-~])?)[ \t]*\r\n")
-LENGTH = re.compile(r"0|[1-9][0-9]{0,6}")
+_FIELD = re.compile(rb"([A-Za-z-]{1,40}):[ \t]*([!-~](?:[ -~]*[!-~])?)[ \t]*\r\n")
+_ONCE = re.compile(rb"[?&](?:dedup_)?id=")
+_LENGTH = re.compile(r"0|[1-9][0-9]{0,6}")
 _TAKEN = frozenset(
     (
         hdrs.HOST,
@@ -160,14 +161,14 @@ class Heads:
             return None
         line = Line(verb, queue, message_id, values)
         # An id comes once: in the path, or of a post in the query.
-        is_usual = not message_id and b"?id=" not in named and b"&id=" not in named
+        is_usual = not message_id and not _ONCE.search(named)
         return remember(self._lines, named, line) if is_usual else line
 
     def _read_fields(self, rest: bytes) -> Fields | None:
         headers: CIMultiDict[str] = CIMultiDict()
         at = 0
         while at < len(rest):
-            match = FIELD.match(rest, at)
+            match = _FIELD.match(rest, at)
             if match is None:
                 return None
             name, value = match[1].decode("ascii"), match[2].decode("ascii")
@@ -179,7 +180,7 @@ class Heads:
         if (
             hdrs.HOST not in headers
             or headers.get(hdrs.CONNECTION, "keep-alive").lower() != "keep-alive"
-            or (length is not None and not LENGTH.fullmatch(length))
+            or (length is not None and not _LENGTH.fullmatch(length))
         ):
             return None
         try:
