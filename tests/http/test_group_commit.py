@@ -98,7 +98,7 @@ async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(roo
         def finish() -> None:
             # The first one keeps the loop busy, as the renames and answers of a large group do.
             if not has_begun:
-                has_begun.append(syncer.begun.acquire(timeout=5))
+                has_begun.append(syncer.begun.acquire(timeout=30))
 
         tasks = []
         for _ in range(IN_FLIGHT):
