@@ -56,8 +56,14 @@ stop: ## stop what `make run` started
 	@tests/tour.sh stop
 
 .PHONY: test
-test: lint types java ## lint, types, then all tests with the slowest ones named
+test: setup ## lint, types, then all tests with the slowest ones named
+	@$(MAKE) --no-print-directory --output-sync -j2 types rewritten lint java
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=15
+
+# Each process of the tests would compile all of them otherwise. What cannot be imported they tell.
+.PHONY: rewritten
+rewritten: setup
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true
 
 # No Spark, root, booted machine, power cut or long chain of crashes: rooms where a change shows first.
 QUICK := tests/spool tests/client/test_verbs.py tests/client/test_topics.py tests/http/emodb \
