@@ -37,7 +37,7 @@ Values = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """One queue in the table."""
+    """One queue in the table. rests: nobody is expected to work at it, so it is never late."""
 
     name: str
     counts: Counts
@@ -47,18 +47,20 @@ class Row(NamedTuple):
     dead_letter_queue: str | None
     holds_dead: bool
     paused: bool | str | None
+    rests: bool
     limits: str
     rate: Rate | None
     spark: Spark | None
 
     @property
     def is_late(self) -> bool:
-        return self.age > self.late_after
+        return self.age > self.late_after and not self.rests
 
     @property
     def weight(self) -> tuple[float, int]:
         """How bad it looks."""
-        return (self.age / max(self.late_after, 1.0), self.counts.total if self.holds_dead else 0)
+        lateness = 0.0 if self.rests else self.age / max(self.late_after, 1.0)
+        return (lateness, self.counts.total if self.holds_dead else 0)
 
 
 _ORDERS: Mapping[str, Callable[[Row], Any]] = {
@@ -239,7 +241,8 @@ def _rows(
             one.late_after,
             one.dead_letter_queue,
             name in dead,
-            one.pause_at(now),
+            pause := one.pause_at(now),
+            pause is not None or (name in dead and one.alert_age is None),
             _limits(one),
             None if rates is None else rates.get(name, Rate()),
             spark(moments, hour.since, hour.until) if (moments := hour.queues.get(name)) else None,

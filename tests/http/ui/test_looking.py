@@ -66,6 +66,20 @@ def test_a_queue_says_itself_from_when_on_it_is_late(api: Api, queue: str) -> No
     eventually(lambda: f"q/{queue}" in page(api, rows))
 
 
+def test_where_nobody_is_expected_to_work_nothing_is_late(api: Api, queue: str) -> None:
+    dead, rows = f"{queue}-dead", f"?match={queue}&state=late"
+    api.make(dead)
+    for name in (queue, dead):
+        api.put(name)
+    api.change(queue, alert_age=0.001, dead_letter_queue=dead, max_deliveries=3)
+    eventually(lambda: f"q/{queue}" in page(api, rows))
+    assert f"q/{dead}" not in page(api, rows)
+    api.change(queue, paused=True)
+    eventually(lambda: f'q/{queue}"' not in page(api, rows))
+    api.change(dead, alert_age=0.001)
+    eventually(lambda: f"q/{dead}" in page(api, rows))
+
+
 def test_the_last_minutes_are_told_finer_once_one_looks(api: Api, queue: str) -> None:
     api.put(queue)
     path = f"q/{queue}?span=15min"
@@ -124,7 +138,7 @@ def test_a_move_says_who_works_on_it(api: Api, spool: Spool, queue: str) -> None
     eventually(lambda: api.counts(queue) == {"ready": 3})
     _, told = api.ask("POST", f"/{queue}/move?to={queue}.to&rate=0.01")
     ref = json.loads(told)["move"]
-    by = re.compile(rf'id="move-{ref}".*?by {re.escape(host_name())}, [0-9]+<', re.DOTALL)
+    by = re.compile(rf'id="move-{ref}".*?by {re.escape(host_name())}, process [0-9]+<', re.DOTALL)
     eventually(lambda: by.search(page(api, "work")))
     spool.stop_move(ref)
     [ended] = [move for move in spool.moves() if move.ref == ref]
