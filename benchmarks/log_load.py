@@ -114,6 +114,7 @@ class _log:  # noqa: N801
         log.publish(b"first")
         for number in range(self._given.channels):
             log.channel(f"c{number}").seek("last")
+        os.sync()  # what making all this has left to be written is no part of a load
         return log
 
     def __exit__(self, *exception: object) -> None:
