@@ -39,6 +39,8 @@ _VARYING = [
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}(\.h)?"), "UUID"),
     (re.compile(r"\.x[0-9a-f]+"), ".xTIME"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
+    # A column is as wide as the longest word in it, which another line may have or not.
+    (re.compile(r"(?<=\S) {2,}(?=\S)"), "  "),
 ]
 
 

@@ -37,4 +37,3 @@ def test_kills_lose_and_double_nothing(
     print(f"kills: {results}")
     assert results.findings == []
     assert results.acknowledged > 50, f"the load was too light to tell anything: {results}"
-    assert results.came_out > 0
