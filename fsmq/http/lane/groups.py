@@ -30,6 +30,12 @@ def each(requests: Iterable[Request], do: Callable[..., None], *of: Iterable[Any
             fail_all([request])
 
 
+def hand_over(requests: Iterable[Request]) -> None:
+    """Leave requests to aiohttp."""
+    for request in requests:
+        request.hand_over()
+
+
 def fail_all(requests: Sequence[Request]) -> None:
     """Log the exception that is being handled, and let no client wait for ever."""
     log.exception("%d requests failed", len(requests))

@@ -6,7 +6,6 @@ only what takes less for many than for each. A request that is refused as a whol
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any
 
 from aiohttp.web import Response
 
-from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW
 from fsmq.spool.verbs.remove_if import Acked
@@ -23,6 +22,7 @@ from fsmq.spool.verbs.remove_if import Acked
 from ..describe import Operation
 from ..guard.keys import Right
 from ..lane.claims import QuickClaims
+from ..lane.group_verbs import GroupVerbs
 from ..lane.groups import by_queue, each, fail_all
 from ..lane.request import Request, Verb
 from ..problems import Overloaded
@@ -36,7 +36,6 @@ from .names import SqsOptions
 from .receiving import Receiving, Wanted
 from .sending import Sending, Sends
 
-log = logging.getLogger(__name__)
 # What the values of a request take that is not counted: about as much as all else of it.
 _LITTLE = 2048
 _Do = Callable[[list[Request]], None]
@@ -56,9 +55,10 @@ class Quick:
     ) -> None:
         self._service = service
         self._spool = service.spool
+        self._group = GroupVerbs(service, refusal)
         self._options = options
         self._claims = claims
-        self._receives = _Receives(service, self._fail, receiving)
+        self._receives = _Receives(service, self._group.fail, receiving)
 
         def verb(
             action: str, right: Right, read: Callable[[Ask], Any], do: _Do, at_once: int
@@ -118,16 +118,8 @@ class Quick:
                 self._stored(some, [])  # nothing in these batches is good
                 continue
             settings = _sends(some[-1]).place.settings
-            try:
-                pending = self._spool.unsynced.put(queue, messages, settings)
-            except FsmqError as error:
-                if type(error) is Unavailable and len(some) == 1:
-                    self._fail(some, error)  # a disk that refuses is not asked twice
-                else:
-                    # Whose fault it is, each of them finds out alone.
-                    _hand_over(some)
-                continue
-            self._service.then(pending, partial(self._stored, some), partial(self._fail, some))
+            begin = partial(self._spool.unsynced.put, queue, messages, settings)
+            self._group.put(some, begin, partial(self._stored, some))
 
     def _stored(self, requests: list[Request], ids: list[str]) -> None:
         each(requests, _sent, _shares(ids, [len(_sends(one).checked) for one in requests]))
@@ -155,16 +147,8 @@ class Quick:
             if not ids:
                 self._removed(queue, some, [])
                 continue
-            try:
-                pending = self._spool.unsynced.remove_if(queue, ids, claims)
-            except Unavailable as error:
-                self._fail(some, error)  # another try would not find those that are removed
-                continue
-            except FsmqError:
-                _hand_over(some)
-                continue
-            done = partial(self._removed, queue, some)
-            self._service.then(pending, done, partial(self._fail, some))
+            begin = partial(self._spool.unsynced.remove_if, queue, ids, claims)
+            self._group.remove(some, begin, partial(self._removed, queue, some))
 
     def _removed(self, queue: str, requests: list[Request], outcomes: list[Acked]) -> None:
         shares = _shares(outcomes, [len(_deletes(one).receipts) for one in requests])
@@ -176,7 +160,7 @@ class Quick:
             return
         pending = self._claims.remove_ended(queue, ended)
         done = partial(self._deleted_all, requests, shares)
-        self._service.then(pending, done, partial(self._fail, requests))
+        self._service.then(pending, done, partial(self._group.fail, requests))
 
     def _deleted_all(
         self, requests: list[Request], shares: list[list[Acked]], _removed: int
@@ -187,16 +171,7 @@ class Quick:
         try:
             answer(request, _deletes(request).result(outcomes))
         except FsmqError as error:
-            self._fail([request], error)
-
-    # -- errors ------------------------------------------------------------------------------------
-
-    def _fail(self, requests: list[Request], error: FsmqError) -> None:
-        if isinstance(error, Unavailable):
-            log.warning("%d requests to queue %r: %s", len(requests), requests[0].queue, error)
-        for request in requests:
-            if request.is_open:
-                request.respond(refusal(error))
+            self._group.fail([request], error)
 
 
 class _Receives(QuickClaims):
@@ -258,8 +233,3 @@ def _deletes(request: Request) -> Deletes:
 def _shares(things: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
     rest = iter(things)
     return [list(islice(rest, size)) for size in sizes]
-
-
-def _hand_over(requests: list[Request]) -> None:
-    for request in requests:
-        request.hand_over()
