@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message as Headers
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -123,7 +124,7 @@ class Wire:
 
     def __init__(self, url: str, timeout: float = 20.0) -> None:
         parts = urlsplit(url)
-        self.host = parts.netloc
+        self.host, self.port = parts.netloc, parts.port or 0
         self.socket = socket.create_connection((parts.hostname, parts.port), timeout)
         self._reader = self.socket.makefile("rb")
 
@@ -149,6 +150,15 @@ class Wire:
         if body:
             lines.append(f"Content-Length: {len(body)}")
         self.send("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
+
+    def is_read(self) -> bool:
+        """Whether the server has read all that was sent, and what is done now comes behind it."""
+        ours, theirs = (f":{port:04X}" for port in (self.socket.getsockname()[1], self.port))
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            _, local, remote, _, queues, *_ = line.split()
+            if local.endswith(theirs) and remote.endswith(ours):
+                return int(queues.split(":")[1], 16) == 0
+        return False  # it is closed
 
     def answer(self, *, head: bool = False) -> Answer:
         """Read one answer, and nothing behind it."""

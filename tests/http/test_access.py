@@ -339,6 +339,7 @@ async def test_keys_change_without_a_restart(tmp_path: Path) -> None:
         with Wire(suite.url) as waits, Wire(suite.url) as waits_no_more:
             waits.request("GET", "/jobs/messages?wait=20", bearer(keys["stays"]))
             waits_no_more.request("GET", "/jobs/messages?wait=20", bearer(keys["goes"]))
+            eventually(lambda: waits.is_read() and waits_no_more.is_read())
             file.write_text(kept)
             added = add_key(file, "comes", "--receive=*")
             guarded.reload("keys loaded", processes=2)
