@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.forkserver import ForkServer
+from tests.harness.forkserver import ForkServer, environment, fork
 from tests.harness.suite import HOME, PATIENCE_S
 
 MODULE = "tests.harness.introduces_itself"
@@ -113,3 +113,16 @@ def test_a_signal_ends_it(tmp_path: Path, server: ForkServer, environ: dict[str,
     process.send_signal(signal.SIGKILL)
     assert process.wait(PATIENCE_S) == process.poll() == -signal.SIGKILL
     os.close(writing)
+
+
+def test_an_environment_that_stays_for_a_while_has_no_server_and_takes_none_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "out").open("w+b") as out:
+        files = [out.fileno()] * 3
+        monkeypatch.setenv("OF_A_TEST", "1")
+        assert fork("fsmq.cli", ["--version"], environment(), files) is None
+        monkeypatch.undo()
+        process = fork("fsmq.cli", ["--version"], environment(), files)
+        assert process is not None
+        assert process.wait(PATIENCE_S) == 0

@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -38,18 +39,18 @@ _LIBRARIES = ("fsmq.client.client",)
 # What no interpreter and no import of these programs asks for: it may differ from the server's.
 _READ_LATER = (
     *("FSMQ_", "_FSMQ_", "MQ_", "COMP_", "NOTIFY_SOCKET", "PYTEST_CURRENT_TEST"),
-    *("SPARK_", "PYSPARK_", "OPENBLAS_"),
+    *("SPARK_", "PYSPARK_", "OPENBLAS_", "JAVA_HOME", "PYTHONDONTWRITEBYTECODE"),
 )
+_STAYS = 8  # programs; to start a server takes as long as two or three
+_asked: Counter[frozenset[tuple[str, str]]] = Counter()
 
 
 def fork(
     module: str, options: Sequence[str], env: Mapping[str, str], files: Sequence[int]
 ) -> Forked | None:
     """Start a program; None if it needs an interpreter of its own. As `ForkServer.start`."""
-    if module not in _PROGRAMS:
-        return None
-    server, known = _server()
-    return server.start(module, options, env, files) if read_at_once(env) == known else None
+    server = _server_for(env) if module in _PROGRAMS else None
+    return server and server.start(module, options, env, files)
 
 
 def run(
@@ -73,11 +74,19 @@ def run(
         return subprocess.CompletedProcess(command, code, out.read(), err.read())
 
 
+def _server_for(env: Mapping[str, str]) -> ForkServer | None:
+    """The server of this process for an environment: at once for ours, for others if they stay.
+
+    Ours is that of before any test: one that changes it for a while has no server made for that.
+    """
+    key = frozenset(read_at_once(env).items())
+    _asked[key] += 1
+    return _server(key) if key == _ours or _asked[key] > _STAYS else None
+
+
 @cache
-def _server() -> tuple[ForkServer, dict[str, str]]:
-    """The server of this process, and the part of its environment that counts."""
-    env = read_at_once(environment())
-    return ForkServer([*_PROGRAMS, *_LIBRARIES], env), env
+def _server(env: frozenset[tuple[str, str]]) -> ForkServer:
+    return ForkServer([*_PROGRAMS, *_LIBRARIES], dict(env))
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -91,6 +100,9 @@ def environment(**more: str) -> dict[str, str]:
 def read_at_once(env: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that may count at imports."""
     return {k: v for k, v in env.items() if not k.startswith(_READ_LATER)}
+
+
+_ours = frozenset(read_at_once(environment()).items())
 
 
 class Forked:
