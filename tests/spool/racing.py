@@ -165,16 +165,28 @@ def deliver_much(root: Path, number: int, total: int) -> int:
     return moved
 
 
-def use_or_delete(root: Path, number: int, seconds: float, verb: str) -> int:
-    """Number 0 deletes (or purges) again and again, the others do all that one can do."""
+def use_or_delete(root: Path, number: int, count: int, seconds: float, verb: str) -> int:
+    """Number 0 deletes (or purges) again and again, the others do all that one can do.
+
+    For longer where the machine is so busy that one of them has come to nothing in this time.
+    """
     done = 0
-    end = time.monotonic() + seconds
+    began = time.monotonic()
+    marks = [root.with_name(f"used-{user}") for user in range(1, count)]
+
+    def goes_on() -> bool:
+        lasted = time.monotonic() - began
+        has_enough = all(mark.exists() for mark in marks) if number == 0 else done
+        return lasted < (seconds if done and has_enough else TIMEOUT_S)
+
     with Spool(root, sync="none") as spool:
-        while time.monotonic() < end:
+        while goes_on():
             try:
                 done += _end_all(spool, verb) if number == 0 else _use(spool, number)
             except (NoSuchQueue, NoSuchMessage, DuplicateMessage, Unavailable):
                 spool.deliver()
+            if done and number:
+                marks[number - 1].touch()
     return done
 
 

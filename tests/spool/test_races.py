@@ -106,7 +106,7 @@ def test_several_movers_deliver_every_message_once(root: Path) -> None:
 def test_nothing_comes_back_after_the_end(root: Path, verb: str) -> None:
     with Spool(root, sync="none") as spool:
         spool.create_queue("jobs")
-    done = race(racing.use_or_delete, root, 3, 2.0, verb)
+    done = race(racing.use_or_delete, root, 3, 3, 2.0, verb)
     assert all(done)
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).purge()  # what was put after the last one

@@ -31,7 +31,7 @@ def jobs(spool: Spool) -> Queue:
 
 
 def bodies(jobs: Queue, **given: object) -> list[bytes]:
-    found = jobs.search(**given)  # type: ignore[arg-type]
+    found = jobs.search(**{"budget": 600.0, **given})  # type: ignore[arg-type]
     assert found.next is None
     return [message.body for message in found.messages]
 

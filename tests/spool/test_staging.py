@@ -123,7 +123,7 @@ def test_a_group_is_synced_while_the_next_one_is_written(
     groups = []
 
     def sync(work: Work) -> None:
-        assert gone_on.wait(10), "the part waits for the sync"
+        assert gone_on.wait(60), "the part waits for the sync"
         groups.append((len(work.written), len(work.folders)))
 
     part = Part(spool.context, sync, JOB)

@@ -63,7 +63,7 @@ class GatedSyncer(Syncer):
     gate: threading.Event
 
     def run(self, group: Group) -> None:
-        assert self.gate.wait(30)
+        assert self.gate.wait(60)
         super().run(group)
 
 
