@@ -19,7 +19,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests.harness.suite import Suite
-from tests.replay.scenario import scratch
+from tests.replay.place import scratch
 
 _numbers = count(1)
 _PIPELINE = "tests/pipeline/"

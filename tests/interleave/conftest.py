@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replay.scenario import scratch as where
+from tests.replay.place import scratch as where
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.interleave.gate import Actor, Gate
 from tests.interleave.judge import judge
 from tests.interleave.scene import FIRST, Scene, always
 from tests.interleave.verbs import SCENARIOS, VERBS
-from tests.replay.scenario import scratch
+from tests.replay.place import scratch
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.merging import Merger
 from tests.interleave.gate import Actor, Gate
-from tests.replay.scenario import scratch
+from tests.replay.place import scratch
 from tests.spool.helpers import Clock
 
 BEGIN = 6

@@ -14,13 +14,14 @@ from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability import unfinished
 from fsmq.spool.durability.sync import SyncMode
-from fsmq.spool.fsck import check
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from fsmq.spool.verbs.settled import lock_name, settings_held
 from tests.replay.dead import DEAD_VERBS, GRAVE, fill_dead, problem
 from tests.replay.given import GIVEN, ID_VERBS, Outcome, fill_given, fill_new
+from tests.replay.place import remove_tree, scratch, state_folder
 from tests.replay.recorder import Mark, Recorder, Step, Sync, SyncAll
+from tests.replay.sound import errors_in
 from tests.replay.states import Files, Reading, crash_states
 from tests.replay.verbs import (
     ABOUT,
@@ -200,8 +201,8 @@ def check_scenario(
     seen = set() if seen is None else seen
     steps = [step for step in scenario.steps if not without(step)]
     promises: dict[int, str] = {}  # the keys of what is promised, by how many marks there were
-    for reading in readings:
-        for files, marks in crash_states(scenario.before, steps, reading):
+    with state_folder() as root:
+        for reading, files, marks in crash_states(scenario.before, steps, readings):
             checked.states += 1
             if len(marks) not in promises:
                 promises[len(marks)] = _key(_promised(scenario, marks))
@@ -211,7 +212,7 @@ def check_scenario(
             seen.add(key)
             checked.distinct += 1
             try:
-                look(files, _promised(scenario, marks), scenario.now)
+                look(files, _promised(scenario, marks), scenario.now, root)
             except Broken as broken:
                 checked.broken.append(f"{reading.value}: {broken}")
                 if first_only:
@@ -236,15 +237,19 @@ def _in_order(value: object) -> object:
     return sorted(value, key=repr) if isinstance(value, Set) else value
 
 
-def look(files: Files, promised: Promised, now: float) -> None:
-    """Restart on a tree that a crash has left and hold it against the promises. Raises Broken."""
-    with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-replay-") as folder:
-        root = Path(folder) / "mq"
-        files.write_to(root)
+def look(files: Files, promised: Promised, now: float, root: Path) -> None:
+    """Restart on a tree that a crash has left and hold it against the promises. Raises Broken.
+
+    root: where nothing stands, before and afterwards.
+    """
+    files.write_to(root)
+    try:
         clock = Clock()
         clock.now = now
         with Spool(root, sync="none", clock=clock, watch="poll", poll_interval=60) as spool:
             _look(spool, root, clock, promised)
+    finally:
+        remove_tree(str(root))
 
 
 def _check_settings(spool: Spool, promised: Promised) -> None:
@@ -283,8 +288,7 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
         raise Broken(f"{extra} are torn, or back")
     if len(bodies) != len(set(bodies)):
         raise Broken(f"handed out twice: {sorted(bodies)}")
-    found = check(root, offline=True, clock=clock).findings
-    if errors := [finding for finding in found if finding.severity.value == "error"]:
+    if errors := errors_in(root, clock):
         raise Broken(f"fsck: {errors}")
 
 
@@ -418,8 +422,3 @@ def _drain(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
         if missing := promised.free - set(bodies):
             raise Broken(f"{missing} are not ready")
     return bodies
-
-
-def scratch() -> str | None:
-    """Where files are made quickly."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -8,19 +8,21 @@ what fsync has returned for is on stable media. Everything else may go wrong:
 - Unsynced bytes are there, or in part, or not at all, or there are zeros in their place.
 - fsync of a file says nothing about its name.
 - fsync of a folder is for the names in it. Of a rename between two folders it is not said of which
-  of them: in one `Reading` the sync of either will do, in one only that of the source, in one only
-  that of the target. A program that syncs what it must is safe in all three.
+  of them: in one `Reading` only the sync of the source will do, in one only that of the target. A
+  program that syncs what it must is safe in both, and so where the sync of either would do: there
+  nothing is left but what each of the two leaves as well.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from itertools import product
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from fsmq.spool.layout.dead_letter import ATTRIBUTE
 from tests.replay.recorder import (
@@ -49,7 +51,6 @@ class TooMany(AssertionError):
 class Reading(Enum):
     """Whose fsync makes a rename between two folders durable."""
 
-    EITHER = "either"
     SOURCE = "source"
     TARGET = "target"
 
@@ -144,21 +145,35 @@ class _Change:
 
 
 def crash_states(
-    before: Files, steps: Sequence[Step], reading: Reading, from_step: int = 0
-) -> Iterator[tuple[Files, list[Mark]]]:
-    """Every tree that a crash after any step may leave, with the marks until then.
+    before: Files,
+    steps: Sequence[Step],
+    readings: Iterable[Reading] = tuple(Reading),
+    from_step: int = 0,
+) -> Iterator[tuple[Reading, Files, list[Mark]]]:
+    """Every tree that a crash after any step may leave, with the marks until then; each once.
 
     from_step: crashes before this step are left out.
     """
-    for end in range(from_step, len(steps) + 1):
-        marks = [step for step in steps[:end] if isinstance(step, Mark)]
-        changes = _changes(steps[:end], reading)
-        seen: set[tuple[object, ...]] = set()
-        for files in _choices(before, changes):
-            key = files.key
-            if key not in seen:
-                seen.add(key)
-                yield files, marks
+    tree = _Tree(before, steps)
+    decided: set[tuple[int, tuple[bool, ...]]] = set()
+    seen: set[tuple[int, tuple[object, ...]]] = set()
+    for reading in readings:
+        for end in range(from_step, len(steps) + 1):
+            last = steps[end - 1] if end > from_step else None
+            if isinstance(last, Sync | SyncAll):
+                continue  # it leaves nothing that was not left before it
+            changes = _changes(steps[:end], reading)
+            durable = end, tuple(change.durable for change in changes)
+            if durable in decided:
+                continue  # another reading says the same of it
+            decided.add(durable)
+            marks = [step for step in steps[:end] if isinstance(step, Mark)]
+            # Without the last change it is what was left before that.
+            is_later = last is not None and not isinstance(last, Mark)
+            for look in tree.choices(changes, is_later):
+                if (len(marks), look) not in seen:
+                    seen.add((len(marks), look))
+                    yield reading, tree.files(look), marks
 
 
 def _changes(steps: Sequence[Step], reading: Reading) -> list[_Change]:
@@ -209,12 +224,12 @@ def _covers(sync: Sync, step: Step, reading: Reading) -> bool:
         case Create(slot, _) | Unlink(slot):
             return slot.folder == sync.inode
         case Rename(source, target):
-            ends = {Reading.SOURCE: {source.folder}, Reading.TARGET: {target.folder}}
-            return sync.inode in ends.get(reading, {source.folder, target.folder})
+            return sync.inode == (source if reading is Reading.SOURCE else target).folder
     return False
 
 
-def _choices(before: Files, changes: Sequence[_Change]) -> Iterator[Files]:
+def _options(changes: Sequence[_Change]) -> list[list[object]]:
+    """What may have become of each change: False if it was not made, else what of it."""
     options: list[list[object]] = []
     for change in changes:
         if change.durable:
@@ -226,79 +241,132 @@ def _choices(before: Files, changes: Sequence[_Change]) -> Iterator[Files]:
             options.append([data, b"", data[: len(data) // 2], bytes(len(data))])
         else:
             options.append([True, False])
-    count = 1
-    for option in options:
-        count *= len(option)
-    if count > _MOST_STATES:
+    if (count := prod(map(len, options))) > _MOST_STATES:
         raise TooMany(f"{count} states after {len(changes)} changes: shorten it")
-    for chosen in product(*options):
-        if _is_ordered(changes, chosen):
-            yield _apply(before, changes, chosen)
+    return options
 
 
-def _is_ordered(changes: Sequence[_Change], chosen: Sequence[object]) -> bool:
-    return all(
-        chosen[other] is not False
-        for change, choice in zip(changes, chosen, strict=True)
-        if choice is not False
-        for other in change.builds_on
-    )
-
-
-def _apply(before: Files, changes: Sequence[_Change], chosen: Sequence[object]) -> Files:
-    files = before.copy()
-    for change, choice in zip(changes, chosen, strict=True):
-        if choice is False:
-            continue
-        match change.step:
-            case Create(slot, inode, is_folder):
-                _folder(files, slot)[slot.name] = inode
-                if is_folder:
-                    files.folders.setdefault(inode, {})
-                else:
-                    files.contents.setdefault(inode, (b"", _BIRTH_NS))
-            case Unlink(slot):
-                _folder(files, slot).pop(slot.name, None)
-            case Rename(source, target, exchange):
-                _rename(files, source, target, exchange)
-            case Write() | Overwrite():
-                _write(files, change.step, choice)
-            case Stamp(inode, mtime_ns):
-                old, _ = files.contents.get(inode, (b"", _BIRTH_NS))
-                files.contents[inode] = (old, mtime_ns)
-            case Note(inode, value):
-                _note(files, inode, value)
-    return files
-
-
+_NOTHING = object()
 _SECTOR_BYTES = 64  # so little is written as a whole
 _BIRTH_NS = 1_700_000_000_000_000_000  # whole seconds: no stamp
 
 
-def _folder(files: Files, slot: Slot) -> dict[str, int]:
-    # A folder may itself be lost; what was done in it is then nowhere.
-    return files.folders.setdefault(slot.folder, {})
+class _Tree:
+    """A tree in which changes are made, and taken back.
 
+    Its look is the value of everything that any step changes.
+    """
 
-def _write(files: Files, step: Write | Overwrite, choice: object) -> None:
-    old, mtime_ns = files.contents.get(step.inode, (b"", _BIRTH_NS))
-    kept = step.data if choice is True else choice
-    assert isinstance(kept, bytes)
-    at = len(old) if isinstance(step, Write) or not kept else step.at
-    new = old.ljust(at, b"\0")[:at] + kept + old[at + len(kept) :]
-    files.contents[step.inode] = (new, mtime_ns)
+    def __init__(self, before: Files, steps: Sequence[Step]) -> None:
+        self._now = before.copy()
+        self._undo: list[tuple[dict[Any, Any], object, object]] = []
+        self._known: dict[tuple[object, ...], Files] = {}
+        places: dict[tuple[int, object], tuple[dict[Any, Any], object]] = {}
+        for where, name in (place for step in steps for place in self._places(step)):
+            places[id(where), name] = where, name
+        self._changing = list(places.values())
 
+    def _places(self, step: Step) -> Iterator[tuple[dict[Any, Any], object]]:
+        match step:
+            case Create(slot, inode):
+                yield self._folder(slot), slot.name
+                yield self._now.contents, inode
+            case Unlink(slot):
+                yield self._folder(slot), slot.name
+            case Rename(source, target):
+                yield self._folder(source), source.name
+                yield self._folder(target), target.name
+            case Write(inode) | Overwrite(inode) | Stamp(inode):
+                yield self._now.contents, inode
+            case Note(inode):
+                yield self._now.notes, inode
 
-def _note(files: Files, inode: int, value: bytes | None) -> None:
-    if value is None:
-        files.notes.pop(inode, None)
-    else:
-        files.notes[inode] = value
+    def files(self, look: tuple[object, ...]) -> Files:
+        """The tree of a look, which is that of now or was given before."""
+        if look not in self._known:
+            self._known[look] = self._now.copy()
+        return self._known[look]
 
+    def choices(self, changes: Sequence[_Change], with_last: bool) -> Iterator[tuple[object, ...]]:
+        """Go through all that may have become of the changes; how the tree looks each time.
 
-def _rename(files: Files, source: Slot, target: Slot, exchange: bool) -> None:
-    inode = _folder(files, source).pop(source.name)
-    other = _folder(files, target).pop(target.name, None)
-    _folder(files, target)[target.name] = inode
-    if exchange and other is not None:
-        _folder(files, source)[source.name] = other
+        with_last: only what has the last one.
+        """
+        options = _options(changes)
+        if with_last:
+            options[-1] = [choice for choice in options[-1] if choice is not False]
+        chosen: list[object] = [True] * len(changes)
+
+        def choose(number: int) -> Iterator[tuple[object, ...]]:
+            while number < len(changes) and changes[number].durable:
+                self._make(changes[number].step, True)
+                number += 1
+            if number == len(changes):
+                yield tuple([where.get(name) for where, name in self._changing])
+                return
+            change, since = changes[number], len(self._undo)
+            for choice in options[number]:
+                if choice is False or all(chosen[n] is not False for n in change.builds_on):
+                    chosen[number] = choice
+                    if choice is not False:
+                        self._make(change.step, choice)
+                    yield from choose(number + 1)
+                    self._take_back(since)
+
+        yield from choose(0)
+        self._take_back(0)
+
+    def _set(self, where: dict[Any, Any], name: object, value: object) -> None:
+        self._undo.append((where, name, where.get(name, _NOTHING)))
+        if value is _NOTHING:
+            where.pop(name, None)
+        else:
+            where[name] = value
+
+    def _take_back(self, since: int) -> None:
+        """Take back all changes but so many."""
+        while len(self._undo) > since:
+            where, name, value = self._undo.pop()
+            if value is _NOTHING:
+                where.pop(name, None)
+            else:
+                where[name] = value
+
+    def _make(self, step: Step, choice: object) -> None:
+        now = self._now
+        match step:
+            case Create(slot, inode, is_folder):
+                self._set(self._folder(slot), slot.name, inode)
+                if is_folder:
+                    now.folders.setdefault(inode, {})
+                elif inode not in now.contents:
+                    self._set(now.contents, inode, (b"", _BIRTH_NS))
+            case Unlink(slot):
+                self._set(self._folder(slot), slot.name, _NOTHING)
+            case Rename(source, target, exchange):
+                self._rename(source, target, exchange)
+            case Write() | Overwrite():
+                self._write(step, choice)
+            case Stamp(inode, mtime_ns):
+                old, _ = now.contents.get(inode, (b"", _BIRTH_NS))
+                self._set(now.contents, inode, (old, mtime_ns))
+            case Note(inode, value):
+                self._set(now.notes, inode, _NOTHING if value is None else value)
+
+    def _folder(self, slot: Slot) -> dict[str, int]:
+        # A folder may itself be lost; what was done in it is then nowhere.
+        return self._now.folders.setdefault(slot.folder, {})
+
+    def _write(self, step: Write | Overwrite, choice: object) -> None:
+        old, mtime_ns = self._now.contents.get(step.inode, (b"", _BIRTH_NS))
+        kept = step.data if choice is True else choice
+        assert isinstance(kept, bytes)
+        at = len(old) if isinstance(step, Write) or not kept else step.at
+        new = old.ljust(at, b"\0")[:at] + kept + old[at + len(kept) :]
+        self._set(self._now.contents, step.inode, (new, mtime_ns))
+
+    def _rename(self, source: Slot, target: Slot, exchange: bool) -> None:
+        inode = self._folder(source)[source.name]
+        other = self._folder(target).get(target.name, _NOTHING)
+        self._set(self._folder(source), source.name, other if exchange else _NOTHING)
+        self._set(self._folder(target), target.name, inode)

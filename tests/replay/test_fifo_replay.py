@@ -6,7 +6,6 @@ everything ends after any of them, and the next program tries each put again, an
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ import pytest
 
 from fsmq.spool import Message, NewMessage, Spool
 from fsmq.spool.fsck import check
+from tests.replay.place import remove_tree, state_folder
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, Reading, crash_states
-from tests.replay.test_log_replay import folder
 from tests.spool.helpers import Clock
 
 QUEUE = "orders"
@@ -123,8 +122,8 @@ def look_at_all(
     at_end: only at those behind its last step.
     """
     clock = Clock()
-    with folder() as home:
-        root = home / "mq"
+    with state_folder() as place:
+        root = place.with_name("first")
         told: dict[str, str] = {}
         with Spool(root, sync="fsync", clock=clock, workers=1) as spool:
             spool.create_queue(QUEUE, fifo=True)
@@ -137,20 +136,19 @@ def look_at_all(
             recorder.close()
         seen: set[object] = set()
         steps = [step for step in recorder.steps if counts(step)]
-        for reading in (Reading.SOURCE,) if verb in LONG else Reading:
-            begin = len(steps) if at_end else 0
-            for files, marks in crash_states(before, steps, reading, begin):
-                key = (files.key, len(marks))
-                if key in seen:
-                    continue
-                seen.add(key)
-                promised = deepcopy(Promised(told=dict(told)))
-                for mark in marks:
-                    mark.what(promised)
-                place = home / "state"
-                files.write_to(place)
-                inspect(place, promised, clock)
-                shutil.rmtree(place)
+        readings = (Reading.SOURCE,) if verb in LONG else tuple(Reading)
+        begin = len(steps) if at_end else 0
+        for _, files, marks in crash_states(before, steps, readings, begin):
+            key = (files.key, len(marks))
+            if key in seen:
+                continue
+            seen.add(key)
+            promised = deepcopy(Promised(told=dict(told)))
+            for mark in marks:
+                mark.what(promised)
+            files.write_to(place)
+            inspect(place, promised, clock)
+            remove_tree(str(place))
     return len(seen)
 
 

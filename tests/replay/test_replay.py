@@ -2,7 +2,8 @@
 
 Needs no root: the calls of a scenario are recorded, and every tree is built that a filesystem may
 leave if everything ends after any of them. This sees what ext4 and xfs forgive: a missing fsync of
-a folder, which the next fsync of any file makes up for there.
+a folder, which the next fsync of any file makes up for there. In which company verbs are looked at
+is a part of what `tests.soak.power` looks at.
 """
 
 from __future__ import annotations
@@ -13,44 +14,11 @@ from itertools import product
 import pytest
 
 from tests.power.syncs import SYNCS
+from tests.replay.plans import BESIDE_A_MOVER, FAMILIES, UNSYNCED, WITH_SYNCFS
 from tests.replay.recorder import Step, Sync
 from tests.replay.scenario import Checked, Scenario, check_scenario, record
 from tests.replay.verbs import VERBS
 
-# Verbs that share their code, and so their syncs.
-FAMILIES = {
-    "put": ("put", "put_own", "put_own_batch", "put_delayed", "put_batch"),
-    "claim": ("claim", "take_batch"),
-    "renew": ("renew", "renew_ready"),
-    "release": ("release",),
-    "divide": ("divide_batch", "retry_batch"),
-    "bury": ("bury_batch", "dead_bury"),
-    "remove": ("remove_held", "remove_ready", "remove_new", "commit_batch"),
-    "purge": ("purge", "purge_at_once"),
-    "delete a queue": ("delete_queue", "delete_queue_at_once"),
-    "create a queue": ("create_queue",),
-    "configure": ("configure", "configure_if_seen"),
-    "create a topic": ("create_topic",),
-    "describe a topic": ("describe_topic",),
-    "delete a topic": ("delete_topic",),
-    "subscribe": ("subscribe",),
-    "unsubscribe": ("unsubscribe",),
-    "publish": ("publish",),
-    "retry": ("retry_left", "retry_changed"),
-    "stage": ("stage", "stage_and_remove"),
-    "dedup send": ("dedup_send",),
-    "dedup poll": ("dedup_poll",),
-    "dedup ack": ("dedup_ack", "dedup_ack_shown"),
-    "dedup purge": ("dedup_purge", "dedup_purge_at_once"),
-    "order a move": ("order_move",),
-    "move": ("move",),
-    "set a priority": ("set_priority",),
-    "redrive": ("dead_redrive", "dead_redrive_some", "dead_order"),
-    "upsert": ("id_upsert_new", "id_upsert", "id_ensure"),
-    "claim by id": ("id_claim", "id_claim_new"),
-    "renew by id": ("id_renew",),
-    "remove by id": ("id_ack", "id_remove", "id_remove_new"),
-}
 # What another has done and not synced, beyond the verb itself, that makes a sync necessary.
 OTHERS = {"delete a queue": ("unsubscribe_jobs", "delete_topic")}
 # Syncs that others need: of the removal with which one of these ends, and of a dedup queue's move.
@@ -70,9 +38,6 @@ NOT_ITS_OWN = {
     "claim by id": ("new",),
     "renew by id": ("queue", "delay"),
 }
-# Twice in one scenario these have tens of thousands of states: that is left to the soak.
-LONG = ("put_own_batch", "stage", "stage_and_remove")
-LONG_BESIDE = ("id_upsert_batch", "id_postpone")
 EACH = [name for name in SYNCS if name not in ("folders", "all")]
 
 
@@ -87,10 +52,9 @@ def test_no_crash_state_of_a_verb_breaks_a_promise(verb: str, seen: set[object])
     assert check_scenario(record([verb]), seen=seen).broken == []
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in LONG_BESIDE])
+@pytest.mark.parametrize("verb", BESIDE_A_MOVER)
 def test_nor_beside_a_mover_that_syncs_nothing(verb: str, seen: set[object]) -> None:
-    for verbs in (["deliver", verb], [verb, "deliver"], ["deliver", verb, "deliver", "reap"]):
-        assert check_scenario(record(verbs), seen=seen).broken == []
+    assert check_scenario(record(BESIDE_A_MOVER[verb]), seen=seen).broken == []
 
 
 @pytest.mark.parametrize("verb", FAMILIES["purge"] + FAMILIES["delete a queue"])
@@ -98,7 +62,7 @@ def test_what_is_said_to_be_gone_stays_so(verb: str, seen: set[object]) -> None:
     assert check_scenario(record(["remove_ready"], others=[verb]), seen=seen).broken == []
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in LONG])
+@pytest.mark.parametrize("verb", UNSYNCED)
 def test_nor_where_another_has_done_it_and_not_synced(verb: str, seen: set[object]) -> None:
     assert check_scenario(record([verb], others=[verb]), seen=seen).broken == []
 
@@ -111,7 +75,7 @@ def test_nor_where_another_has_done_a_part_of_it(
         assert check_scenario(record([verb], others=[other]), seen=seen).broken == []
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", WITH_SYNCFS)
 def test_nor_with_syncfs(verb: str, seen: set[object]) -> None:
     assert check_scenario(record(["deliver", verb], "syncfs"), seen=seen).broken == []
 

@@ -6,7 +6,6 @@ everything ends after any of them, and a mover and a consumer go on with it.
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -17,9 +16,9 @@ import pytest
 
 from fsmq.spool import NoSuchSchedule, Spool
 from fsmq.spool.fsck import check
+from tests.replay.place import remove_tree, state_folder
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
-from tests.replay.states import Files, Reading, crash_states
-from tests.replay.test_log_replay import folder
+from tests.replay.states import Files, crash_states
 from tests.spool.helpers import Clock
 
 JOBS, NAME, LINE = "jobs", "nightly", "*/10 * * * *"
@@ -89,8 +88,8 @@ def look_at_all(verb: str, counts: Callable[[Step], bool] = lambda step: True) -
     """Look at every crash state of a verb; how many there are. counts: of a step."""
     clock = Clock()
     clock.now = BEGIN
-    with folder() as home:
-        root = home / "mq"
+    with state_folder() as place:
+        root = place.with_name("first")
         with Spool(root, sync="fsync", clock=clock, workers=1) as spool:
             spool.create_queue(JOBS)
             spool.schedule(NAME).define(LINE, JOBS, "first", catch_up="all")
@@ -102,19 +101,17 @@ def look_at_all(verb: str, counts: Callable[[Step], bool] = lambda step: True) -
             recorder.close()
         seen: set[object] = set()
         steps = [step for step in recorder.steps if counts(step)]
-        for reading in Reading:
-            for files, marks in crash_states(before, steps, reading):
-                key = (files.key, len(marks))
-                if key in seen:
-                    continue
-                seen.add(key)
-                promised = deepcopy(Promised())
-                for mark in marks:
-                    mark.what(promised)
-                place = home / "state"
-                files.write_to(place)
-                inspect(place, promised, clock, verb)
-                shutil.rmtree(place)
+        for _, files, marks in crash_states(before, steps):
+            key = (files.key, len(marks))
+            if key in seen:
+                continue
+            seen.add(key)
+            promised = deepcopy(Promised())
+            for mark in marks:
+                mark.what(promised)
+            files.write_to(place)
+            inspect(place, promised, clock, verb)
+            remove_tree(str(place))
     return len(seen)
 
 

@@ -30,7 +30,8 @@ from tests.power.programs import Programs
 from tests.power.results import Results
 from tests.power.rounds import Campaign
 from tests.power.test_fifo_power import story
-from tests.replay.scenario import check_scenario, record
+from tests.replay.plans import all_of
+from tests.replay.scenario import Scenario, check_scenario, record
 from tests.replay.states import TooMany
 from tests.replay.verbs import VERBS
 
@@ -127,29 +128,36 @@ class Replays:
     verb: str
     states: int = 0
     looked_at: int = 0
+    scenarios: int = 0
     left_out: int = 0
     broken: list[str] = field(default_factory=list)
+
+    def add(self, name: str, scenario: Scenario) -> None:
+        self.scenarios += 1
+        try:
+            checked = check_scenario(scenario, seen=_SEEN)
+        except TooMany:
+            self.left_out += 1
+            return
+        self.states += checked.states
+        self.broken += (f"{name}: {told}" for told in checked.broken)
 
 
 _SEEN: set[object] = set()  # states that this process has looked at
 
 
 def replays_of(first: str) -> Replays:
-    """Every crash state of one verb and any verb behind it.
+    """Every crash state of one verb in all company: a mover, syncfs, and any verb behind it.
 
     The first is acknowledged, or was another process's, which has not come to its last syncs.
     """
     found = Replays(first)
     before = len(_SEEN)
+    for scenario in all_of(first):
+        found.add(first, scenario)
     for second in VERBS:
         for scenario in (record([first, second]), record([second], others=[first])):
-            try:
-                checked = check_scenario(scenario, seen=_SEEN)
-            except TooMany:
-                found.left_out += 1
-                continue
-            found.states += checked.states
-            found.broken += (f"{first}, {second}: {told}" for told in checked.broken)
+            found.add(f"{first}, {second}", scenario)
     found.looked_at = len(_SEEN) - before
     return found
 
@@ -165,6 +173,7 @@ def run_replays(verbs: Sequence[str], jobs: int) -> int:
         for found in pool.imap_unordered(replays_of, verbs):
             total.states += found.states
             total.looked_at += found.looked_at
+            total.scenarios += found.scenarios
             total.left_out += found.left_out
             total.broken += found.broken
             print(
@@ -178,7 +187,7 @@ def run_replays(verbs: Sequence[str], jobs: int) -> int:
     print(
         f"crash states of {len(verbs)} verbs with each of {len(VERBS)} behind them, the first"
         f" acknowledged or not: {total.states}, {total.looked_at} of them different,"
-        f" {len(total.broken)} break a promise; of {2 * len(verbs) * len(VERBS)} scenarios"
+        f" {len(total.broken)} break a promise; of {total.scenarios} scenarios"
         f" {total.left_out} have too many states to be looked at"
     )
     return len(total.broken)

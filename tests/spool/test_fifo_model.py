@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fsmq.spool import NewMessage, Queue, Spool
 from fsmq.spool.claimed import Claimed
 from fsmq.spool.fsck import check
-from tests.replay.scenario import scratch
+from tests.replay.place import scratch
 from tests.spool.helpers import Clock
 
 QUEUE, GROUPS, KEPT_S = "orders", "abc", 300.0

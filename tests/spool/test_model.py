@@ -35,7 +35,7 @@ from fsmq.spool import (
 )
 from fsmq.spool.fsck import Finding, check
 from fsmq.spool.layout import names
-from tests.replay.scenario import scratch
+from tests.replay.place import scratch
 from tests.spool.helpers import Clock
 from tests.spool.model import DEAD, DELAY, FACTOR, MOST_S, NEW, READY, Fact, Model, Models
 

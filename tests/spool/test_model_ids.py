@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fsmq.spool import NewMessage, Spool
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.given_ids import given_id
-from tests.replay.scenario import scratch
+from tests.replay.place import scratch
 from tests.spool.helpers import Clock
 
 IDS = ("a", "b/ü", ".c")

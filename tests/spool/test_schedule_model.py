@@ -24,7 +24,7 @@ from fsmq.spool.fsck import check
 from fsmq.spool.schedules.putting import GRACE_S
 from fsmq.spool.schedules.schedule_files import ScheduleFiles
 from fsmq.spool.schedules.scheduler import Scheduler
-from tests.replay.scenario import scratch
+from tests.replay.place import scratch
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock
 

@@ -1,0 +1,73 @@
+"""In which company each verb is looked at: all of it in the soak, a part of it with the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.replay.scenario import Scenario, record
+from tests.replay.verbs import VERBS
+
+# Verbs that share their code, and so their syncs.
+FAMILIES = {
+    "put": ("put", "put_own", "put_own_batch", "put_delayed", "put_batch"),
+    "claim": ("claim", "take_batch"),
+    "renew": ("renew", "renew_ready"),
+    "release": ("release",),
+    "divide": ("divide_batch", "retry_batch"),
+    "bury": ("bury_batch", "dead_bury"),
+    "remove": ("remove_held", "remove_ready", "remove_new", "commit_batch"),
+    "purge": ("purge", "purge_at_once"),
+    "delete a queue": ("delete_queue", "delete_queue_at_once"),
+    "create a queue": ("create_queue",),
+    "configure": ("configure", "configure_if_seen"),
+    "create a topic": ("create_topic",),
+    "describe a topic": ("describe_topic",),
+    "delete a topic": ("delete_topic",),
+    "subscribe": ("subscribe",),
+    "unsubscribe": ("unsubscribe",),
+    "publish": ("publish",),
+    "retry": ("retry_left", "retry_changed"),
+    "stage": ("stage", "stage_and_remove"),
+    "dedup send": ("dedup_send",),
+    "dedup poll": ("dedup_poll",),
+    "dedup ack": ("dedup_ack", "dedup_ack_shown"),
+    "dedup purge": ("dedup_purge", "dedup_purge_at_once"),
+    "order a move": ("order_move",),
+    "move": ("move",),
+    "set a priority": ("set_priority",),
+    "redrive": ("dead_redrive", "dead_redrive_some", "dead_order"),
+    "upsert": ("id_upsert_new", "id_upsert", "id_ensure"),
+    "claim by id": ("id_claim", "id_claim_new"),
+    "renew by id": ("id_renew",),
+    "remove by id": ("id_ack", "id_remove", "id_remove_new"),
+}
+# These have tens of thousands of states where another has done and not synced the same …
+LONG = ("put_own_batch", "stage", "stage_and_remove")
+# … and these, which share their syncs with others, thousands beside a mover.
+LONG_BESIDE = ("id_upsert_batch", "id_postpone")
+_SHARING = {verb for family in FAMILIES.values() for verb in family[1:]}
+
+
+def beside_a_mover(verb: str) -> list[list[str]]:
+    """A verb before, behind and between what a mover does that syncs nothing."""
+    return [["deliver", verb], [verb, "deliver"], ["deliver", verb, "deliver", "reap"]]
+
+
+# With the tests each verb is in one of these places, and each of them has many verbs.
+BESIDE_A_MOVER = {
+    verb: beside_a_mover(verb)[number % 3]
+    for number, verb in enumerate(VERBS)
+    if verb not in LONG_BESIDE
+}
+UNSYNCED = [verb for verb in VERBS if verb not in (*LONG, *LONG_BESIDE)]
+WITH_SYNCFS = [verb for verb in VERBS if verb not in (*_SHARING, *LONG_BESIDE)]
+
+
+def all_of(verb: str) -> Iterator[Scenario]:
+    """All scenarios that have one verb, each to be recorded when it is wanted.
+
+    That another has done the same is among the pairs of verbs.
+    """
+    for verbs in beside_a_mover(verb):
+        yield record(verbs)
+    yield record(["deliver", verb], "syncfs")
