@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import zlib
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,7 +98,7 @@ def strange_messages(root: Path) -> None:
                 NewMessage(b"Content-Type: text/plain\n\nbody", attributes={"a": "b"}),
                 NewMessage(b"Content-Type: text/plain\n\nno header"),
                 NewMessage(b"\n\n", attributes=_EVERY_ATTRIBUTE, content_type='x; y="z"'),
-                NewMessage(os.urandom(1_500_000), priority=99, ttl=86_400 * 360),
+                NewMessage(Random(8).randbytes(1_500_000), priority=99, ttl=86_400 * 360),
                 *(NewMessage(b"p%d" % n, priority=n, ttl=7200.5 + n) for n in (0, 1, 99)),
                 NewMessage(b"own", id="own.id~1"),
             ]
@@ -178,7 +180,9 @@ def test_a_renewed_message_has_all_but_its_name(spark: SparkSession, tmp_path: P
     (root / "queues" / "jobs" / "caf\udce9").write_bytes(b"by hand")
     before = all_of(root)
     archive.copy(spark, str(root), ["jobs"], str(folder))
+    began = time.time()
     assert replay(spark, Plan(str(root), "new"), str(folder), Wish(renew=True))["messages"] == 4
+    took = time.time() - began
     with Spool(root, sync="none") as spool:
         spool.deliver()
     new = {key: message for key, message in all_of(root).items() if key not in before}
@@ -193,7 +197,8 @@ def test_a_renewed_message_has_all_but_its_name(spark: SparkSession, tmp_path: P
     [old, later] = [m.deadline for m in (*before.values(), *new.values()) if m.body == b"later"]
     assert old is not None
     assert later is not None
-    assert abs(later - old) < 5
+    # What is left of the delay is told by one program, and counts from the other's commit.
+    assert -1 <= later - old <= took + 1
     assert sum(m.deadline is not None for m in new.values()) == 1  # no queue's delay comes on top
 
 

@@ -16,6 +16,7 @@ from fsmq.cli import main
 from fsmq.pipeline.journal.tables import Tables
 from fsmq.spool import Spool
 from fsmq.spool.records.journal_files import close_abandoned
+from tests.harness.suite import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +119,13 @@ def test_the_journal_has_what_spark_did_where_other_programs_note_their_steps(
     assert told(run("load", lines, "--queue=silent", "--no-journal"))["messages"] == 4
     drained = told(run("archive", "silent", "--to=silent", "--no-journal"))
     assert drained["messages"] == 4
-    close_abandoned(spool.tree)  # as the reaper does with a process that has been ended
+
+    def all_is_closed() -> bool:
+        """As the reaper sees to it when a process has ended; those beside the driver take time."""
+        close_abandoned(spool.tree)
+        return not list((spool.tree.root / "journal").glob(".*.jsonl"))
+
+    eventually(all_is_closed)
 
     # The job's folder can be named from where one stands.
     assert told(run("journal", "--to=tables"))["messages"] == 5

@@ -64,8 +64,9 @@ def test_every_column_becomes_what_it_says(spark: SparkSession, root: Path) -> N
         assert (mail.body, mail.priority, mail.content_type) == (b"\x00\xff", 7, "a/b")
         assert uuid in mail.id
         assert mail.attributes == {"k": "v"}
-        assert [m.body for m in spool.queue("jobs").claim(9)] == [b"plain"]
-        own = spool.queue("jobs").find("own-1")  # a plain name is left alone for a second
+        # A plain name is left alone for a second, which may be over.
+        assert {m.body for m in spool.queue("jobs").claim(9)} - {b"own"} == {b"plain"}
+        own = spool.queue("jobs").find("own-1")
         assert own is not None
         assert own.body == b"own"
         assert spool.queue("jobs").counts().delayed == 1

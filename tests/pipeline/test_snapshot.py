@@ -13,9 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 from inotify_simple import INotify, flags
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 Read = Callable[..., "DataFrame"]
 Row = dict[str, Any]
+Found = set[tuple[str, str, str]]  # queue, id and state
 
 
 @pytest.fixture(scope="module")
@@ -260,9 +263,9 @@ def _literals(rows: list[Row]) -> dict[str, list[str]]:
     return values
 
 
-def _filters(chance: random.Random, values: dict[str, list[str]], amount: int) -> Iterator[str]:
-    """Predicates as users write them; every operator that Spark pushes down."""
-    for _ in range(amount):
+def _filters(chance: random.Random, values: dict[str, list[str]]) -> Iterator[str]:
+    """Predicates as users write them, without end; every operator that Spark pushes down."""
+    while True:
         parts = []
         for _ in range(chance.choice([1, 1, 2])):
             column = chance.choice(list(values))
@@ -283,25 +286,37 @@ def test_filters_that_are_pushed_down_give_what_spark_itself_finds(root: Path, r
     from pyspark.sql import functions as f
 
     table = read(root, partitions="1")
-    seed = random.randrange(1 << 30)
-    wanted = list(_filters(random.Random(seed), _literals(rows_of(table)), 24))
-    # In a select nothing is pushed down: Spark evaluates it row by row.
-    tests = [f.expr(test).alias(f"t{i}") for i, test in enumerate(wanted)]
-    expected: list[set[tuple[str, str, str]]] = [set() for _ in wanted]
-    for row in table.select("queue", "id", "state", *tests).collect():
-        for i in range(len(wanted)):
-            if row[f"t{i}"]:
-                expected[i].add((row["queue"], row["id"], row["state"]))
+    is_same = hypothesis.settings.get_current_profile_name() == "same"
+    seed = 8 if is_same else random.randrange(1 << 30)
+    filters = _filters(random.Random(seed), _literals(rows_of(table)))
+    wanted: list[str] = []
+    expected: list[Found] = []
+    # What they compare with are ids, which are others each time: some find none.
+    while sum(map(bool, expected)) < 8:
+        some = list(islice(filters, 24))
+        wanted += some
+        expected += _passing(table, some)
     parts = [
         table.where(test).select(f.lit(i).alias("i"), "queue", "id", "state")
         for i, test in enumerate(wanted)
     ]
-    found: list[set[tuple[str, str, str]]] = [set() for _ in wanted]
+    found: list[Found] = [set() for _ in wanted]
     for row in reduce(lambda one, other: one.union(other), parts).collect():
         found[row["i"]].add((row["queue"], row["id"], row["state"]))
     for i, test in enumerate(wanted):
         assert found[i] == expected[i], f"seed {seed}: {test}"
-    assert sum(map(bool, expected)) > len(wanted) // 4
+
+
+def _passing(table: DataFrame, tests: list[str]) -> list[Found]:
+    """What passes each test; in a select nothing is pushed down: Spark evaluates it row by row."""
+    from pyspark.sql import functions as f
+
+    columns = [f.expr(test).alias(f"t{i}") for i, test in enumerate(tests)]
+    rows = table.select("queue", "id", "state", *columns).collect()
+    return [
+        {(row["queue"], row["id"], row["state"]) for row in rows if row[f"t{i}"]}
+        for i in range(len(tests))
+    ]
 
 
 # -- what is opened ------------------------------------------------------------------------------

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-AMOUNT, PER_BATCH = 4000, 400
+# So many files or batches take so long that a signal which is late still finds a job at work.
+AMOUNT, PER_BATCH = 1000, 5
+_OF_ONE_FILE = "spark.sql.files.maxPartitionBytes", "64"
 
 
 @pytest.fixture(autouse=True)
@@ -64,11 +66,17 @@ def test_a_write_that_is_stopped_leaves_nothing_and_is_done_by_the_next_run(
 ) -> None:
     with Spool(root, sync="none") as spool:
         spool.create_queue("jobs")
-    lines = tmp_path / "lines.txt"
-    lines.write_text("".join(f"{number}\n" for number in range(AMOUNT)))
-    load = ("load", lines, "--queue=jobs")
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    for number in range(AMOUNT):
+        (lines / f"{number}.txt").write_text(f"{number}\n")
+    load = ("load", lines, "--format=text", "--queue=jobs")
     staging = root / "staging"
-    stopped(signal.SIGTERM, lambda: list(staging.glob(".load-*/*/*")), root, *load)
+    spark.conf.set(*_OF_ONE_FILE)
+    try:
+        stopped(signal.SIGTERM, lambda: list(staging.glob(".load-*/*/*")), root, *load)
+    finally:
+        spark.conf.unset(_OF_ONE_FILE[0])
     assert list(staging.glob("*:*")) == list(staging.glob(".*:*")) == []
     assert visible(root) == []
     assert json.loads(do(root, *load).stdout)["messages"] == AMOUNT

@@ -10,7 +10,7 @@ import pytest
 
 from fsmq.dyno import DynoQueues, Message
 from fsmq.pipeline.jobs.upkeep import dedup, duplicates, rebalance, shares_of
-from fsmq.spool import InvalidValue, NoSuchQueue, Spool
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool
 from fsmq.spool.fsck import check
 from fsmq.spool.verbs.removal import remove_ready
 
@@ -66,7 +66,10 @@ def test_what_is_claimed_meanwhile_is_left(spark: SparkSession, root: Path) -> N
 
 def test_messages_are_spread_by_share(spark: SparkSession, root: Path) -> None:
     with Spool(root, sync="none") as spool:
-        spool.queue("a", create=True).put_many(b"%d" % n for n in range(600))
+        # Where a message goes is told by its id: of other ids each time as many may go elsewhere.
+        spool.queue("a", create=True).put_many(
+            NewMessage(b"%d" % n, id=f"01977420-dc00-7abc-8def-{n:012x}") for n in range(600)
+        )
         for queue in ("b", "c"):
             spool.create_queue(queue)
         spool.deliver()

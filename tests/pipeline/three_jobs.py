@@ -20,7 +20,7 @@ from tests.pipeline.driver import PER_BATCH, QUEUE, start
 from tests.pipeline.files import without_processes
 from tests.pipeline.processes import PATIENCE_S
 
-PER_ARCHIVE_BATCH = 50
+PER_ARCHIVE_BATCH = 10
 
 
 def main(folder: Path) -> None:

@@ -41,6 +41,8 @@ _VISIBILITY_S = 300.0
 _HANGS_S = 0.4
 _PATIENCE_S = 300.0
 
+Span = tuple[float, float]
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -102,28 +104,44 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
-        self.waits: dict[str, list[float]] = defaultdict(list)
-        self._accepted: dict[str, float] = {}
+        self._accepted: dict[str, Span] = {}
+        self._claimed: dict[str, dict[str, Span]] = defaultdict(dict)
 
     def count(self, queue: str, step: str, number: int = 1) -> None:
         with self._lock:
             self.counts[queue][step] += number
 
-    def accepted(self, queue: str, ids: list[str], delayed: bool) -> None:
+    def accepted(self, queue: str, ids: list[str], delayed: bool, asked: float) -> None:
+        """asked: when the request was begun; its answer came just now."""
         now = time.time()
         with self._lock:
             self.counts[queue]["accepted"] += len(ids)
             if not delayed:
-                self._accepted.update((message_id, now) for message_id in ids)
+                self._accepted.update((message_id, (asked, now)) for message_id in ids)
 
-    def claimed(self, queue: str, messages: list[Message]) -> None:
+    def claimed(self, queue: str, messages: list[Message], asked: float) -> None:
+        """As `accepted`."""
         now = time.time()
         with self._lock:
             self.counts[queue]["claimed"] += len(messages)
-            for message in messages:
-                begin = self._accepted.get(message.id)
-                if message.deliveries == 1 and begin is not None:
-                    self.waits[queue].append(max(0.0, now - begin))
+            first = [message.id for message in messages if message.deliveries == 1]
+            self._claimed[queue].update((message_id, (asked, now)) for message_id in first)
+
+    def waits(self, queue: str) -> Span | None:
+        """How long a message waited on average: at least, at most; None if none was measured.
+
+        It was accepted and claimed while two requests were under way: nobody knows more.
+        """
+        spans = [
+            (self._accepted[message_id], claim)
+            for message_id, claim in self._claimed[queue].items()
+            if message_id in self._accepted
+        ]
+        if not spans:
+            return None
+        least = sum(max(0.0, claim[0] - put[1]) for put, claim in spans)
+        most = sum(claim[1] - put[0] for put, claim in spans)
+        return least / len(spans), most / len(spans)
 
 
 class Day:
@@ -225,7 +243,8 @@ class Day:
             due = [message for t, message in plan[:100] if t <= now]
             del plan[: len(due)]
             if due:
-                self.tally.accepted(name, queue.put_many(due), delayed)
+                asked = time.time()
+                self.tally.accepted(name, queue.put_many(due), delayed, asked)
         if name == _PURGED:
             self._until(0.4)
             queue.purge()
@@ -236,8 +255,9 @@ class Day:
         while not self._over.is_set():
             if kind.away[0] <= self._elapsed() < kind.away[1]:
                 self._until(kind.away[1])
+            asked = time.time()
             messages = queue.claim(kind.batch, visibility=_VISIBILITY_S, wait=1)
-            self.tally.claimed(name, messages)
+            self.tally.claimed(name, messages, asked)
             for message in messages:
                 self._work(client, message)
 
