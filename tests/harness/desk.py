@@ -7,6 +7,7 @@ whoever sits at the desk does what the program would do, and says how it ends.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from tests.harness.forkserver import ForkServer, read_at_once
+from tests.harness.forkserver import Forked, ForkServer, read_at_once
 
 _LONGEST = 1 << 17  # bytes of an environment and words, and more than enough
 _HAND_OVER = """\
@@ -88,21 +89,15 @@ class Desk:
         return Call(**json.loads(message), files=files) if message else None
 
 
-class Forking:
-    """Forks `fsmq` from a process that has imported it, for commands of a shell that end.
+class Forks:
+    """A small program whose calls become forks of a process that has imported what they need.
 
-    A suite, or what watches a folder, is a process of its own: pages send it signals.
-
-    environment: the shell's. ``forked``: how many commands were.
+    name, hands_over: as `Desk.program`. ``forked``: how many calls were.
     """
 
-    _servers: ClassVar[dict[tuple[tuple[str, str], ...], ForkServer]] = {}
-    _one_at_a_time = threading.Lock()
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._known = _at_imports(environment)
+    def __init__(self, name: str, hands_over: str) -> None:
         self._desk = Desk()
-        self._desk.program("fsmq", 'case " $* " in " up "*|*" --watch "*) false;; esac')
+        self._desk.program(name, hands_over)
         self.folder = self._desk.folder
         self.forked = 0
         self._is_open = True
@@ -115,6 +110,10 @@ class Forking:
         self._thread.join()
         self._desk.close()
 
+    def start(self, call: Call) -> Forked | None:
+        """Fork what is called; None for a program that would not be the same there."""
+        raise NotImplementedError
+
     def _sit(self) -> None:
         while self._is_open:
             threading.Thread(target=self._serve, args=(self._desk.accept(),), daemon=True).start()
@@ -124,22 +123,41 @@ class Forking:
             call = Desk.take(caller)
             if call is None:
                 return
-            server = self._server_for(call.environment)
-            if server is None:
-                _close(call.files)
+            process = self.start(call)
+            _close(call.files)
+            if process is None:
                 caller.send(b"alone")
                 return
-            process = server.start(
-                "fsmq.cli", call.words[1:], call.environment, call.files, call.folder
-            )
-            _close(call.files)
             self.forked += 1
             select.select([process, caller], [], [])
             if process.poll() is None:  # the small program was killed
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-            else:
+                return
+            with contextlib.suppress(BrokenPipeError):  # so it was just now
                 caller.send(b"%d" % process.wait())
+
+
+class Forking(Forks):
+    """Forks `fsmq` from a process that has imported it, for commands of a shell that end.
+
+    A suite, or what watches a folder, is a process of its own: pages send it signals.
+
+    environment: the shell's.
+    """
+
+    _servers: ClassVar[dict[tuple[tuple[str, str], ...], ForkServer]] = {}
+    _one_at_a_time = threading.Lock()
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._known = _at_imports(environment)
+        super().__init__("fsmq", 'case " $* " in " up "*|*" --watch "*) false;; esac')
+
+    def start(self, call: Call) -> Forked | None:
+        server = self._server_for(call.environment)
+        if server is None:
+            return None
+        return server.start("fsmq.cli", call.words[1:], call.environment, call.files, call.folder)
 
     def _server_for(self, environment: Mapping[str, str]) -> ForkServer | None:
         """The server for such shells; None for a program that would not be the same there."""

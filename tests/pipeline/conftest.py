@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -12,6 +13,7 @@ import pytest
 from fsmq.pipeline.java import NoJava, find_java
 from tests.pipeline.files import without_processes
 from tests.pipeline.processes import CONF, spark_home
+from tests.pipeline.streams import Streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +31,7 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two cores, as a user would make it; it outlives the jobs that stop it."""
-    from fsmq.pipeline import session
+    from fsmq.pipeline import register, session
 
     os.environ.setdefault("SPARK_CONF_DIR", str(CONF))
     os.environ.setdefault("SPARK_HOME", str(spark_home(tmp_path_factory.mktemp("home"))))
@@ -38,9 +40,15 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     running = session("tests", master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})
     without_processes(running)
     _keep_names(running)
+    context = running.sparkContext
+    assert context.pythonExec == sys.executable
+    streams = Streams()
+    context.pythonExec = streams.python
+    register(running)
     with mock.patch.object(type(running), "stop"):
         yield running
     running.stop()
+    streams.close()
 
 
 def _keep_names(spark: SparkSession) -> None:
