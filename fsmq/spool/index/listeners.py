@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from .events import Event
@@ -27,13 +27,13 @@ class Listeners:
             self._of[folder] = heard
         return bool(heard)
 
-    def report(self, event: Event) -> bool:
-        """Report an event to those who listen; whether anyone does."""
-        heard = self._of.get(event.folder)
-        if heard is None:
+    def report(self, folder: str, events: Iterable[Event]) -> bool:
+        """Report events of a folder to those who listen there; whether anyone does."""
+        if folder not in self._of:
             return False
-        for on_event, _ in heard.values():
-            on_event(event)
+        for event in events:
+            for on_event, _ in self._of.get(folder, {}).values():
+                on_event(event)
         return True
 
     def report_loss(self) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
+from itertools import groupby
+from operator import itemgetter
 
 from ..errors import NoSuchQueue
 from ..layout.names import is_id
@@ -142,7 +144,8 @@ class Ready:
 
     def add(self, queue: str, message_id: str) -> None:
         """Tell that an id became ready (if the queue is in use here)."""
-        self._note(queue, message_id, arrived=True)
+        with self._lock:
+            self._note(queue, [message_id], arrived=True)
 
     def postpone(self, queue: str, message_id: str) -> None:
         """Put back an id that cannot be claimed right now."""
@@ -241,9 +244,10 @@ class Ready:
         if self._events is not None:
             with self._lock:
                 events = self._events.read()
-                for event in events:
-                    lost |= event.kind is Kind.LOST
-                    self._apply(event)
+                # Many come in a row from one folder, where a batch is delivered, or claimed.
+                for (kind, folder), some in groupby(events, itemgetter(0, 1)):
+                    lost |= kind is Kind.LOST
+                    self._apply(kind, folder, list(some))
         if lost:
             self._listeners.report_loss()
             for follower in list(self._followers.values()):
@@ -336,41 +340,35 @@ class Ready:
             entry.index = index
             index.take_place(share)
             for arrived, message_id in meanwhile:
-                if arrived:
-                    entry.index.add(message_id)
-                else:
-                    entry.index.discard(message_id)
+                entry.note([message_id], arrived=arrived)
             entry.scanned = time.monotonic()
             throttle = _DISTRUST if entry.watched else self._polling
             entry.stale_at = entry.scanned + throttle.pause(cost)
             if len(entry.index) > before:
                 self._announce(queue, len(entry.index) - before)
 
-    def _apply(self, event: Event) -> None:
-        if self._listeners.report(event):
+    def _apply(self, kind: Kind, folder: str, events: list[Event]) -> None:
+        """Apply events of one kind and one folder; the lock is held."""
+        if self._listeners.report(folder, events):
             return
-        if event.folder == QUEUES:
-            # A folder of this name came or went: what is known about the old one is void.
-            self.forget(event.name)
-            self._announce(event.name, EVERYONE)
-        elif event.kind is not Kind.ARRIVED or is_id(event.name):
-            queue = event.folder.removeprefix(QUEUES + "/")
-            if self._followers and (follower := self._followers.get(queue)) is not None:
+        if folder == QUEUES:
+            for event in events:
+                # A folder of this name came or went: what is known about the old one is void.
+                self.forget(event.name)
+                self._announce(event.name, EVERYONE)
+            return
+        if kind is Kind.ARRIVED:
+            events = [event for event in events if is_id(event.name)]
+        queue = folder.removeprefix(QUEUES + "/")
+        if self._followers and (follower := self._followers.get(queue)) is not None:
+            for event in events:
                 follower(event)
-            self._note(queue, event.name, arrived=event.kind is Kind.ARRIVED)
+        self._note(queue, [event.name for event in events], arrived=kind is Kind.ARRIVED)
 
-    def _note(self, queue: str, message_id: str, *, arrived: bool) -> None:
-        with self._lock:
-            entry = self._entries.get(queue)
-            if entry is None:
-                return
-            if entry.meanwhile is not None:
-                entry.meanwhile.append((arrived, message_id))
-            if not arrived:
-                entry.index.discard(message_id)
-                return
-            seconds = entry.index.add(message_id)
-            if seconds is not None:
+    def _note(self, queue: str, ids: list[str], *, arrived: bool) -> None:
+        entry = self._entries.get(queue)
+        if entry is not None:
+            for seconds in entry.note(ids, arrived=arrived):
                 self._announce(queue, 1, seconds)
 
     def _announce(self, queue: str, count: int, seconds: float = 0.0) -> None:

@@ -205,3 +205,14 @@ class Entry:
 
     def is_stale(self) -> bool:
         return time.monotonic() >= self.stale_at
+
+    def note(self, ids: list[str], *, arrived: bool) -> list[float]:
+        """Add or forget ids; in how many seconds each new one can be popped."""
+        if self.meanwhile is not None:
+            self.meanwhile += [(arrived, message_id) for message_id in ids]
+        if arrived:
+            added = map(self.index.add, ids)
+            return [seconds for seconds in added if seconds is not None]
+        for message_id in ids:
+            self.index.discard(message_id)
+        return []
