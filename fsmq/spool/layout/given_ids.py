@@ -39,17 +39,20 @@ def check_given(given_id: str) -> str:
     """Return an id that a producer may give; raise InvalidValue otherwise."""
     if isinstance(given_id, str):
         try:
-            if 0 < len(given_id.encode()) <= MAX_GIVEN_BYTES:
-                return given_id
+            size = len(given_id if given_id.isascii() else given_id.encode())
         except UnicodeEncodeError:
-            pass
+            size = 0
+        if 0 < size <= MAX_GIVEN_BYTES:
+            return given_id
     raise InvalidValue("id", f"must be text of 1 to {MAX_GIVEN_BYTES} bytes in UTF-8")
 
 
 def escaped(given_id: str) -> str:
     """The id in printable ASCII, as the header block and links have it."""
     # Most ids need nothing of it, and `quote` costs more than to write the message's name.
-    return given_id if _plain.fullmatch(given_id) else quote(given_id, safe=_SAFE)
+    if (given_id.isalnum() and given_id.isascii()) or _plain.fullmatch(given_id):
+        return given_id
+    return quote(given_id, safe=_SAFE)
 
 
 def link_name(given_id: str) -> str:
@@ -62,7 +65,7 @@ def link_name(given_id: str) -> str:
 
 def link_path(tree: Tree, queue: str, given_id: str) -> str:
     """The path of the link of a given id."""
-    return tree.folder(IDS, f"{queue}/{link_name(given_id)}")
+    return f"{tree.folder(IDS, queue)}/{link_name(given_id)}"
 
 
 def given_lines(given_id: str, name: str) -> bytes:
