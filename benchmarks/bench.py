@@ -24,6 +24,9 @@ class Sizes:
     many: int = 1_000_000
     fetches: int = 100  # at each depth, in each repetition
     contested: int = 100_000  # messages that 64 consumers race for
+    # A rival is filled for so long at most: what it takes meanwhile is enough for it. That, or
+    # sends that do not count, let a JVM come to its speed.
+    rival_fill_s: float = 10.0
     new: int = 200_000  # files in new/ for the mover
     posts_per_s: int = 1_000
     timers: int = 100_000
@@ -54,6 +57,7 @@ TINY = Sizes(
     many=200,
     fetches=5,
     contested=20_000,
+    rival_fill_s=0.5,
     new=200,
     posts_per_s=50,
     timers=100,

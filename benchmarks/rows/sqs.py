@@ -22,9 +22,6 @@ _BATCH = 10
 _BATCHERS = 16
 _SENDERS = 64
 _RIVALS = (rivals.ELASTICMQ, rivals.MOTO)
-# A rival is filled for so long at most: what it takes meanwhile is enough for it. That, or sends
-# that do not count, let a JVM come to its speed.
-_FILL_S = 10.0
 # As SDKs send it; moto knows by it which service is asked.
 _SIGNED = (
     "Authorization: AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/sqs/aws4_request,"
@@ -178,7 +175,7 @@ def _beside(
             url = (await first.ask("CreateQueue", {"QueueName": QUEUE}))["QueueUrl"]
             first.close()
             filler, most = (_batches(bench), messages) if messages else (step, None)
-            await _load(port, url, filler, connections, seconds=_FILL_S, most=most)
+            await _load(port, url, filler, connections, seconds=bench.sizes.rival_fill_s, most=most)
             return await _load(port, url, step, connections, seconds=bench.seconds)
 
         def once() -> float:

@@ -15,7 +15,7 @@ from benchmarks.rows import ROWS
 
 _SIZES = dataclasses.replace(
     TINY,
-    contested=3_000,
+    contested=1_000,
     waiters=20,
     connections=(1,),
     bodies=(100,),

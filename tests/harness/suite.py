@@ -23,20 +23,29 @@ HOME = Path(__file__).resolve().parents[2]
 # On a loaded machine a start may take long; a test that waits so long has failed. An emulated
 # machine is slower still, and says so.
 PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S", "30"))
-_LOOK_EVERY_S = 0.005
+# How long it is until the next look: soon at first, and later as a share of what has passed, as each
+# look may be a whole request.
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.05
+_SHARE = 0.2
+
+
+def _pause(began: float) -> float:
+    """How long to wait before the next look for what has been waited for since then."""
+    return min(max(_FIRST_LOOK_S, (time.monotonic() - began) * _SHARE), _LAST_LOOK_S)
 
 
 def eventually(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
     """Return the first true answer of ``holds``; for folders, which tell nobody of a change."""
-    end = time.monotonic() + patience
+    began = time.monotonic()
     while not (answer := holds()):
-        assert time.monotonic() < end, f"not within {patience:g} seconds"
-        time.sleep(_LOOK_EVERY_S)
+        assert time.monotonic() < began + patience, f"not within {patience:g} seconds"
+        time.sleep(_pause(began))
     return answer
 
 
 async def eventually_on_loop(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
     """The same beside what else runs on the loop; ``holds`` may have to be awaited."""
+    began = time.monotonic()
     async with asyncio.timeout(patience):
         while True:
             answer = holds()
@@ -44,7 +53,7 @@ async def eventually_on_loop(holds: Callable[[], Any], patience: float = PATIENC
                 answer = await answer
             if answer:
                 return answer
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_pause(began))
 
 
 def arbitrary_moment(chance: Random, soonest: float, latest: float) -> None:

@@ -24,14 +24,12 @@ from tests.http.test_errors import is_problem
 
 KIB = 1024
 MIB = 1024 * KIB
-READ_S = 0.5
 
 
 @pytest.fixture
 def inside(root: Path) -> Iterator[Inside]:
     """A server whose disk syncs, with a queue."""
-    limits = Limits(header_timeout=2.0)
-    with Inside(root, sync="syncfs", read_timeout=READ_S, limits=limits) as server:
+    with Inside(root, sync="syncfs") as server:
         server.queue("q")
         server.load("q")
         yield server
@@ -182,13 +180,16 @@ def test_a_hang_up_in_the_middle_of_a_body(inside: Inside) -> None:
     assert not bodies_of(inside.root / "new")
 
 
-def test_a_body_that_comes_slowly(inside: Inside) -> None:
-    with Wire(inside.url) as wire:
+def test_a_body_that_comes_slowly(root: Path) -> None:
+    with Inside(root, read_timeout=0.3) as server, Wire(server.url) as wire:
+        server.queue("q")
+        server.load("q")
         wire.request("POST", "/q/messages", {"Content-Length": "50000"})
         wire.send(b"x" * 20000)
         assert is_problem(wire.answer(), 408, "slow-body")
         assert wire.is_closed()
-    eventually(lambda: inside.admission.memory == 0)
+        eventually(lambda: server.admission.memory == 0)
+        assert server.taken == 1
 
 
 def test_a_body_that_comes_late_is_taken(inside: Inside) -> None:
