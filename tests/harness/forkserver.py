@@ -34,11 +34,12 @@ from typing import Any
 _HOME = Path(__file__).resolve().parents[2]
 _PATIENCE_S = 60
 _LONGEST = 1 << 17  # bytes of a command
+_MOST_FILES = 4  # the usual three, and a socket that a service manager would hand down
 _PROGRAMS = (*(f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")), "fsmq.cli")
 _LIBRARIES = ("fsmq.client.client",)
 # What no interpreter and no import of these programs asks for: it may differ from the server's.
 _READ_LATER = (
-    *("FSMQ_", "_FSMQ_", "MQ_", "COMP_", "NOTIFY_SOCKET", "PYTEST_CURRENT_TEST"),
+    *("FSMQ_", "_FSMQ_", "MQ_", "COMP_", "NOTIFY_SOCKET", "LISTEN_", "PYTEST_CURRENT_TEST"),
     *("SPARK_", "PYSPARK_", "OPENBLAS_", "JAVA_HOME", "PYTHONDONTWRITEBYTECODE"),
 )
 _STAYS = 8  # programs; to start a server takes as long as two or three
@@ -172,6 +173,7 @@ class ForkServer:
     ) -> Forked:
         """Start a program in a session of its own; files: its stdin, stdout and stderr.
 
+        One more file is a socket that is handed down, as by systemd; ``LISTEN_PID`` is set.
         folder: where it works, if that is not where this process does.
         """
         of = {"module": module, "options": list(options), "env": dict(env)}
@@ -194,7 +196,7 @@ def _serve(control: socket.socket) -> dict[str, Any]:
     """Answer commands; returns, in each process that was started, what it is to be."""
     running: set[int] = set()
     while True:
-        told, files, _, _ = socket.recv_fds(control, _LONGEST, 3)
+        told, files, _, _ = socket.recv_fds(control, _LONGEST, _MOST_FILES)
         if not told:
             for pid in running:
                 os.killpg(pid, signal.SIGKILL)
@@ -224,10 +226,11 @@ def _serve(control: socket.socket) -> dict[str, Any]:
 
 def _take(files: Sequence[int]) -> None:
     os.setsid()
-    for number, file in enumerate(files):
+    for number, file in enumerate(files):  # which came in this order, so none is overwritten
         os.dup2(file, number)
     for file in files:
-        os.close(file)
+        if file >= len(files):
+            os.close(file)
 
 
 def _run(module: str, options: list[str], env: dict[str, str], folder: str) -> None:
@@ -236,6 +239,8 @@ def _run(module: str, options: list[str], env: dict[str, str], folder: str) -> N
     sys.path[0] = folder
     os.environ.clear()
     os.environ.update(env)
+    if "LISTEN_FDS" in env:
+        os.environ["LISTEN_PID"] = str(os.getpid())
     sys.orig_argv = [sys.executable, "-m", module, *options]
     sys.argv = [module, *options]
     if not hasattr(sys.modules.get(module), "__path__"):

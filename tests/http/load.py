@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from tests.harness.suite import eventually
 from tests.http.helpers import Answer, Wire
 
 _PATIENCE_S = 30.0
@@ -26,6 +27,7 @@ class Load:
     fetched: what fetches from a queue without messages were answered.
     lost: requests without the answer that they should have had.
     over: set to let each client end with the request that it is at.
+    waiting: the connection of the fetch that has been sent last.
     """
 
     url: str
@@ -35,6 +37,7 @@ class Load:
     fetched: list[int] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
+    waiting: Wire | None = None
 
     def fresh(self, name: str) -> None:
         """Post, each time on a new connection."""
@@ -58,7 +61,20 @@ class Load:
         """Wait for messages in a queue that gets none, so that every restart finds it waiting."""
         while not self.over.is_set():
             with Wire(self.url, _PATIENCE_S) as wire:
-                self.fetched.append(wire.ask("GET", f"/{self.empty_queue}/messages?wait=20").status)
+                wire.request("GET", f"/{self.empty_queue}/messages?wait=20")
+                self.waiting = wire
+                status = wire.answer().status
+                self.waiting = None
+                self.fetched.append(status)
+
+    def until_one_waits(self) -> None:
+        """Wait until the server has read a fetch that it has not answered, or something is lost."""
+
+        def one_waits() -> bool:
+            waiting = self.waiting
+            return waiting is not None and waiting.is_read()
+
+        eventually(lambda: one_waits() or self.lost)
 
     def _post(self, wire: Wire, own: str) -> Answer:
         answer = wire.ask("POST", f"/{self.queue}/messages?id={own}", {}, b"x")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,8 @@ from aiohttp.web import StreamResponse
 from fsmq.http.describe import Answer, Operation
 from fsmq.http.routing.call import Call
 from fsmq.http.routing.router import Router
-from tests.harness.suite import HOME, Suite, eventually, eventually_on_loop
+from tests.harness.forkserver import environment, run
+from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http import helpers
 from tests.http.helpers import Wire, ask
 from tests.http.keyfile import add_key, bearer
@@ -405,15 +404,14 @@ async def test_no_key_is_ever_logged_or_shown(guarded: Guarded) -> None:
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "::ffff:0.0.0.0"])
 def test_without_keys_only_this_host_is_served(tmp_path: Path, address: str) -> None:
-    command = [sys.executable, "-m", "fsmq.daemons.mq", f"--root={tmp_path}/mq", "--port=0"]
-    refused = subprocess.run(
-        [*command, f"--address={address}"], cwd=HOME, capture_output=True, text=True, timeout=30
-    )
-    if "cannot listen" in refused.stderr:
+    options = [f"--root={tmp_path}/mq", "--port=0", f"--address={address}"]
+    refused = run("fsmq.daemons.mq", options, environment(), b"")
+    told = refused.stderr.decode()
+    if "cannot listen" in told:
         pytest.skip("this host has no IPv6")
     assert refused.returncode == 78
     for way_out in ("--keys FILE", "--address=127.0.0.1", "--let-anyone-in=yes"):
-        assert way_out in refused.stderr
+        assert way_out in told
     assert not (tmp_path / "mq").exists()
 
 

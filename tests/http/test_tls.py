@@ -6,8 +6,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness.certificates import HAS_OPENSSL, make
-from tests.harness.suite import HOME, Suite, eventually
+from tests.harness.forkserver import environment, run
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Crowd, Wire
 
 pytestmark = pytest.mark.skipif(not HAS_OPENSSL, reason="there is no openssl")
@@ -207,15 +206,9 @@ def test_what_mq_does_not_start_with(tmp_path: Path) -> None:
         ((certificate, None), 2, "come together"),
     ):
         options = [f"--tls-cert={files[0]}"] + ([f"--tls-key={files[1]}"] if files[1] else [])
-        command = [sys.executable, "-m", "fsmq.daemons.mq", f"--root={tmp_path}/mq", "--port=0"]
-        started = subprocess.run(
-            [*command, *options],
-            cwd=HOME,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=30,
-        )
-        assert started.returncode == code, (files, started.stderr)
-        assert said in started.stderr.replace("\n", " "), (files, started.stderr)
+        options += [f"--root={tmp_path}/mq", "--port=0"]
+        started = run("fsmq.daemons.mq", options, environment(), b"")
+        told = started.stderr.decode()
+        assert started.returncode == code, (files, told)
+        assert said in told.replace("\n", " "), (files, told)
     assert not (tmp_path / "mq").exists()
