@@ -172,15 +172,6 @@ class Wire:
         self.request(*of, **more)
         return self.answer(head=of[0] == "HEAD")
 
-    def is_read(self) -> bool:
-        """Whether the server has read all that was sent: nothing of it waits in the kernel."""
-        ours, theirs = (name()[1] for name in (self.socket.getsockname, self.socket.getpeername))
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            _, local, remote, _, waiting, *_ = line.split()
-            if (local[-5:], remote[-5:]) == (f":{theirs:04X}", f":{ours:04X}"):
-                return waiting.endswith(":00000000")
-        return False
-
     def is_closed(self) -> bool:
         """Wait for the server to close the connection; False if it says something instead."""
         try:

@@ -157,19 +157,17 @@ class Inside:
 
     def empty(self) -> None:
         """Remove every message, as if there had been none."""
-        for path in self.root.rglob("*"):
-            place = path.relative_to(self.root)
-            if path.is_file() and place.parts[0] in ("new", "queues", "delay"):
-                path.unlink()
+        for path in self._stored():
+            os.unlink(path)
 
     def tree(self) -> list[tuple[str, bytes]]:
         """All messages by where they lie, the ids that the server made all alike."""
-        found = []
-        for path in self.root.rglob("*"):
-            place = path.relative_to(self.root)
-            if path.is_file() and place.parts[0] in ("new", "queues", "delay"):
-                found.append((alike(str(place)), path.read_bytes()))
-        return sorted(found)
+        cut = len(f"{self.root}/")
+        return sorted((alike(path[cut:]), Path(path).read_bytes()) for path in self._stored())
+
+    def _stored(self) -> list[str]:
+        """The paths of all messages. Asked behind each request, with hundreds of queues."""
+        return [path for top in ("new", "queues", "delay") for path in _files(f"{self.root}/{top}")]
 
     def _counting(self, observe: Callable[..., None]) -> Callable[..., None]:
         def count(*of: Any) -> None:
@@ -217,6 +215,16 @@ class Inside:
             self._started.set_result(None)
             await self._stop.wait()
             await self.server.stop(2)
+
+
+def _files(folder: str) -> Iterator[str]:
+    """All files at any depth; a list of folders by `pathlib` takes ten times as long."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path)
+            elif entry.is_file():
+                yield entry.path
 
 
 def alike(text: str) -> str:

@@ -56,11 +56,16 @@ _VALUES: dict[str, tuple[str, ...]] = {
 
 
 class Request(NamedTuple):
-    """One request; ``target`` has its names filled in, and its query."""
+    """One request; ``target`` has its query, and its names if they are filled in."""
 
     method: str
     pattern: str
     target: str
+
+    def filled(self, names: Mapping[str, str]) -> Request:
+        """The same with these names in its path."""
+        target = re.sub(r"\{(\w+)\}", lambda found: names[found[1]], self.target)
+        return self._replace(target=target)
 
 
 def document(url: str) -> dict[str, Any]:
@@ -70,28 +75,47 @@ def document(url: str) -> dict[str, Any]:
     return found
 
 
-def every_request(served: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Request]:
-    """All requests, those that change nothing first; ``names`` stand for those in paths."""
+def every_request(served: Mapping[str, Any], *, together: bool = True) -> Iterator[Request]:
+    """All requests, those that change nothing first; the names in their paths are to be filled in.
+
+    together: each value of a parameter is given with each of the others. Else it is given once,
+    with the first of each of the others.
+    """
     described = [
         (METHODS.index(method.upper()), path, operation)
         for path, methods in served["paths"].items()
         for method, operation in methods.items()
     ]
     for order, path, operation in sorted(described, key=lambda one: one[0]):
-        filled = re.sub(r"\{(\w+)\}", lambda found: names[found[1]], path)
-        for query in _queries(operation.get("parameters", ())):
-            yield Request(METHODS[order], path, filled + query)
+        for query in _queries(operation.get("parameters", ()), together):
+            yield Request(METHODS[order], path, path + query)
 
 
-def _queries(parameters: Any) -> Iterator[str]:
+def _queries(parameters: Any, together: bool) -> Iterator[str]:
     given = [
         ["", *(f"{one['name']}={value}" for value in _values(one))]
         for one in parameters
         if one["in"] == "query"
     ]
-    for chosen in product(*given):
+    for chosen in product(*given) if together else _apart(given):
         query = "&".join(filter(None, chosen))
         yield f"?{query}" if query else ""
+
+
+def _apart(given: list[list[str]]) -> Iterator[tuple[str, ...]]:
+    """None at all, the first of each, and each other one in the place of that."""
+    first = tuple(values[1] if len(values) > 1 else "" for values in given)
+    yield from dict.fromkeys(
+        [
+            ("",) * len(given),
+            first,
+            *(
+                (*first[:at], value, *first[at + 1 :])
+                for at, values in enumerate(given)
+                for value in values
+            ),
+        ]
+    )
 
 
 def _values(parameter: Mapping[str, Any]) -> Iterator[str]:

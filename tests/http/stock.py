@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -52,32 +51,34 @@ class Stored(NamedTuple):
 
 
 class Stock:
-    """A server's requests, each to queues of its own with ``each`` messages in every state."""
+    """A server's requests, each to queues of its own with ``each`` messages in every state.
 
-    def __init__(self, suite: Suite, stored: Stored, each: int) -> None:
+    together: as in `every_request`.
+    """
+
+    def __init__(self, suite: Suite, stored: Stored, each: int, *, together: bool = True) -> None:
         self._root = suite.root
-        self._served = document(suite.url)
+        self._requests = list(every_request(document(suite.url), together=together))
         self._stored = stored
         self._each = each
         self._numbers = count()
         (suite.root / "topics" / "t").mkdir(exist_ok=True)
 
     def __len__(self) -> int:
-        return len(self._requests(defaultdict(str)))
+        return len(self._requests)
 
     def request(self, number: int) -> Request:
         """One of them, with queues that nobody has asked for yet."""
+        asked = self._requests[number]
         queue = f"stock-{next(self._numbers)}"
         message_id = self._stored.fill(self._root, queue, self._each)
         self._stored.fill(self._root, read_side(queue), self._each)
         (self._root / "queues" / write_side(queue)).mkdir()
         names = {"queue": queue, "topic": "t", "id": message_id, "number": "1000", "zone": "z"}
-        names["schedule"] = "none"
-        if "{log}" in self._requests(defaultdict(str))[number].pattern:
+        names |= {"schedule": "none", "ref": "00", "reference": "00"}
+        if "{log}" in asked.pattern:
             names |= self._fill_log()
-        return self._requests(defaultdict(str, names | dict.fromkeys(("ref", "reference"), "00")))[
-            number
-        ]
+        return asked.filled(names)
 
     def _fill_log(self) -> dict[str, str]:
         """A log with as many messages, and a channel that has not read it."""
@@ -93,6 +94,3 @@ class Stock:
 
     def __iter__(self) -> Iterator[Request]:
         return map(self.request, range(len(self)))
-
-    def _requests(self, names: Mapping[str, str]) -> list[Request]:
-        return list(every_request(self._served, names))
