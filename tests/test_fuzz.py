@@ -1,8 +1,7 @@
-"""Fuzzing in short: a few seconds of what ``make soak-fuzz`` does for long."""
+"""Fuzzing in short: a second of what ``make soak-fuzz`` does for long."""
 
 from __future__ import annotations
 
-import random
 import re
 from pathlib import Path
 
@@ -22,12 +21,13 @@ from tests.harness.certificates import HAS_OPENSSL
 from tests.soak.fuzz import NAMES, fuzz
 
 
-@pytest.mark.parametrize(("requests", "tls"), [(4000, False), (500, True)])
+@pytest.mark.parametrize(("requests", "tls"), [(1200, False), (150, True)])
 def test_requests_that_are_nearly_right(tmp_path: Path, requests: int, tls: bool) -> None:
+    """The same ones in each run; ``make soak-fuzz`` sends others each time."""
     if tls and not HAS_OPENSSL:
         pytest.skip("there is no openssl")
     said: list[str] = []
-    assert fuzz(tmp_path, requests, random.randrange(2**32), said.append, tls=tls) == [], said
+    assert fuzz(tmp_path, requests, 7, said.append, tls=tls) == [], said
 
 
 # -- names -----------------------------------------------------------------------------------------
