@@ -23,7 +23,7 @@ HOME = Path(__file__).resolve().parents[2]
 # On a loaded machine a start may take long; a test that waits so long has failed. An emulated
 # machine is slower still, and says so.
 PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S", "30"))
-# How long it is until the next look: soon at first, and later as a share of what has passed, as each
+# How long it is until the next look: soon at first, and later a share of what has passed, as each
 # look may be a whole request.
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.05
 _SHARE = 0.2

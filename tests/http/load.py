@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tests.harness.suite import eventually
 from tests.http.helpers import Answer, Wire
 
 _PATIENCE_S = 30.0
@@ -67,14 +66,10 @@ class Load:
                 self.waiting = None
                 self.fetched.append(status)
 
-    def until_one_waits(self) -> None:
-        """Wait until the server has read a fetch that it has not answered, or something is lost."""
-
-        def one_waits() -> bool:
-            waiting = self.waiting
-            return waiting is not None and waiting.is_read()
-
-        eventually(lambda: one_waits() or self.lost)
+    def one_waits(self) -> bool:
+        """Whether the server has read a fetch that it has not answered."""
+        waiting = self.waiting
+        return waiting is not None and waiting.is_read()
 
     def _post(self, wire: Wire, own: str) -> Answer:
         answer = wire.ask("POST", f"/{self.queue}/messages?id={own}", {}, b"x")

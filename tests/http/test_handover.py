@@ -114,7 +114,7 @@ def test_no_connection_and_no_answer_is_lost_over_restarts(
             for number in range(restarts):
                 enough = len(load.stored) + 50
                 eventually(lambda n=enough: len(load.stored) > n or load.lost)
-                load.until_one_waits()
+                eventually(lambda: load.one_waits() or load.lost)
                 if number == restarts - 1:
                     load.over.set()  # before the stop, which then ends the last fetch, too
                 assert mq.stop() == 0
