@@ -4,51 +4,66 @@ what they were told, whatever became of them."""
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
-import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from typing import TextIO
 
-from fsmq.spool import Spool
+from fsmq.spool import Spool, Unavailable
 from fsmq.spool.fsck import check
-from tests.harness.suite import HOME, PATIENCE_S
+from tests.harness.suite import PATIENCE_S
 
 ORDERS = ("none", "key", "strict")
 KINDS = ("publish", "publish", "none", "none", "key", "strict", "keep")
-
-PROGRAM = """
-import sys, time
-from time import monotonic as now
-from fsmq.spool import Spool, Unavailable
-what, root, told = sys.argv[1:]
-with Spool(root, delivers=False) as spool, open(told, "a", buffering=1) as file:
-    log = spool.log("users")
-    number = 0
+_FORK = multiprocessing.get_context("fork")  # a set of imports for each start takes longest
 
 
-    def work():
-        if what == "publish":
-            bodies = [f"{told} {time.time_ns()} {number} {n}" for n in range(number % 4 + 1)]
-            print(now(), "begin", *[body.replace(" ", "/") for body in bodies], file=file)
-            offsets = log.publish_many(bodies)
-            print(now(), "end", offsets[0], *[body.replace(" ", "/") for body in bodies], file=file)
-        elif what == "keep":
-            spool.tend_logs()
+def work(what: str, root: Path, told: Path, *, hold_s: float = 0.5) -> None:
+    """Do one of the KINDS until killed, and write down what was answered. hold_s: of claims."""
+    with Spool(root, delivers=False) as spool, told.open("a", buffering=1) as file:
+        worker = _Worker(what, spool, str(told), file, hold_s)
+        while True:
+            try:
+                worker.step()
+            except Unavailable as error:
+                worker.note("refused", error)
+                time.sleep(0.1)
+
+
+class _Worker:
+    def __init__(self, what: str, spool: Spool, name: str, file: TextIO, hold_s: float) -> None:
+        self._what = what
+        self._spool = spool
+        self._log = spool.log("users")
+        self._name = name
+        self._file = file
+        self._hold_s = hold_s
+        self._steps = 0
+
+    def note(self, *what: object) -> None:
+        print(time.monotonic(), *what, file=self._file)
+
+    def step(self) -> None:
+        self._steps += 1
+        if self._what == "publish":
+            self._publish()
+        elif self._what == "keep":
+            self._spool.tend_logs()
         else:
-            messages = log.channel(what).claim(5, visibility=0.5, wait=0.2)
-            for message in messages:
+            channel = self._log.channel(self._what)
+            for message in channel.claim(5, visibility=self._hold_s, wait=0.2):
                 message.done()
-                print(now(), "done", message.offset, file=file)
+                self.note("done", message.offset)
 
-    while True:
-        number += 1
-        try:
-            work()
-        except Unavailable as error:
-            print(now(), "refused", error, file=file)
-            time.sleep(0.1)
-"""
+    def _publish(self) -> None:
+        number = self._steps
+        bodies = [f"{self._name} {time.time_ns()} {number} {n}" for n in range(number % 4 + 1)]
+        told = [body.replace(" ", "/") for body in bodies]
+        self.note("begin", *told)
+        offsets = self._log.publish_many(bodies)
+        self.note("end", offsets[0], *told)
 
 
 def prepare(root: Path, writers: str) -> None:
@@ -60,12 +75,23 @@ def prepare(root: Path, writers: str) -> None:
             log.channel(order).create("first", order=order)
 
 
-def start(what: str, root: Path, told: Path) -> Popen[bytes]:
+def start(what: str, root: Path, told: Path) -> BaseProcess:
     """Start a program of one of the KINDS; it writes down what it is told."""
-    command = [sys.executable, "-c", PROGRAM, what, str(root), str(told)]
-    path = f"{HOME}:{os.environ.get('PYTHONPATH', '')}"
-    environment = {**os.environ, "PYTHONPATH": path}
-    return Popen(command, cwd=HOME, env=environment, stderr=DEVNULL)
+    process = _FORK.Process(target=_work_unheard, args=(what, root, told), daemon=True)
+    process.start()
+    return process
+
+
+def _work_unheard(what: str, root: Path, told: Path) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)  # a disk without power is an error in the middle of anything
+    work(what, root, told)
+
+
+def end(process: BaseProcess) -> None:
+    """Kill it, and return when it is gone."""
+    process.kill()
+    process.join()
 
 
 class Told:

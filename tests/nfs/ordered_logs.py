@@ -23,7 +23,7 @@ from subprocess import Popen
 import click
 
 from tests.harness.hosts import Host, Hosts
-from tests.harness.log_load import PROGRAM, Told, prepare
+from tests.harness.log_load import Told, prepare
 from tests.harness.suite import HOME, PATIENCE_S, eventually
 from tests.nfs import freed_names
 from tests.nfs.export import Export
@@ -34,6 +34,13 @@ _EXPORTED = Path("/srv/export")
 # The times of a writer's trust and of a merge, a hundred times as short, so that names become free.
 _QUICK = "import fsmq.spool.log.linking as l, fsmq.spool.log.merging as m\nl.TRUST_S = 1.0\n"
 _QUICK += "m.Merger.__init__.__kwdefaults__.update(after_s=6.0, kept=20)\n"
+LOAD = """
+import sys
+from pathlib import Path
+from tests.harness.log_load import work
+what, root, told = sys.argv[1:]
+work(what, Path(root), Path(told), hold_s=20.0)
+"""
 READER = """
 import sys, time
 from fsmq.spool import Spool, Unavailable
@@ -53,7 +60,7 @@ KINDS = ("publish", "none", "key", "keep", "read")
 
 
 def start(host: Host, what: str, root: Path, told: Path) -> Popen[bytes]:
-    program = _QUICK + (READER if what == "read" else PROGRAM.replace("0.5", "20"))
+    program = _QUICK + (READER if what == "read" else LOAD)
     command = [*host.enter, sys.executable, "-c", program, what, str(root), str(told)]
     path = f"{HOME}:{os.environ.get('PYTHONPATH', '')}"
     environment = {**os.environ, "PYTHONPATH": path}

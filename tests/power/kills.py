@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.harness.suite import arbitrary_moment
+from tests.harness.suite import arbitrary_moment, eventually
 from tests.power.clients import BUSY, FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
 from tests.power.dedup import READ, WRITE
 from tests.power.history import History
 from tests.power.inspection import Inspection
-from tests.power.ops import read
+from tests.power.ops import acknowledged, read
 from tests.power.programs import Programs
 from tests.power.results import Results
 from tests.power.verbs import OverHttp
@@ -38,7 +37,8 @@ class TwoSuites:
 
     programs_of: where the programs of each of the HOSTS run. pauses: seconds between two rounds, at
     least and at most. slow_s: by how many seconds at most a sync of each host takes longer, so that
-    short claims are over before they are synced. weights: what the clients do.
+    short claims are over before they are synced. weights: what the clients do. least: what is
+    acknowledged before the end.
     """
 
     def __init__(
@@ -51,12 +51,14 @@ class TwoSuites:
         pauses: tuple[float, float] = (0.01, 0.08),
         slow_s: Mapping[str, float] = NO_SLOWER,
         weights: Mapping[str, int] = MIXED,
+        least: int = 1,
     ) -> None:
         self._programs_of = {LIBRARY: programs_of[HOSTS[0]], **programs_of}
         self._folder = folder
         self._root = folder / "mq"
         self._weights = json.dumps(weights)
         self._pauses = pauses
+        self._least = least
         self._chance = random.Random(str(seed))
         self._hosts = {
             node: Daemons(
@@ -89,7 +91,7 @@ class TwoSuites:
             for _ in range(rounds):
                 arbitrary_moment(self._chance, *self._pauses)
                 self._strike()
-            time.sleep(0.05)
+            eventually(lambda: acknowledged(self._files) >= self._least)
             for node, pid in self._clients.values():
                 self._programs_of[node].kill(pid)
             return self._look(rounds)

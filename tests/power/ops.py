@@ -72,6 +72,11 @@ def read(files: Iterable[Path]) -> list[Op]:
     return sorted(ops.values(), key=lambda op: op.called)
 
 
+def acknowledged(files: Iterable[Path]) -> int:
+    """How many operations of all clients have been done, as far as they were told by now."""
+    return sum(op.status in DONE for op in read(files))
+
+
 def _take(ops: dict[tuple[str, int], Op], line: dict[str, Any]) -> None:
     number = (line["client"], line.pop("n"))
     if "called" in line:

@@ -16,7 +16,7 @@ from tests.power.dedup import ACKS, POLLS, READ, WRITE
 from tests.power.disk import Disk
 from tests.power.history import History
 from tests.power.inspection import Inspection
-from tests.power.ops import Finding, Op, read
+from tests.power.ops import Finding, Op, acknowledged, read
 from tests.power.programs import Programs
 from tests.power.results import Results
 from tests.power.verbs import OverHttp
@@ -24,6 +24,8 @@ from tests.power.verbs import OverHttp
 _HTTP_CLIENTS = 3
 _LIBRARY_CLIENTS = 1
 _PREPARE_S = 0.15
+# Some deeds need something of before: what `_known` calls it.
+_NEEDS = {"delete_any": "mine", "release": "held", "ack_dups": "held_dups", "bury_laid": "laid"}
 
 
 class Campaign:
@@ -32,6 +34,7 @@ class Campaign:
     weights: what the clients do, see `tests.power.clients.MIXED`.
     before: what they do before that, to be brought to stable media by the harness itself.
     without: a sync that the daemons leave out, by its name in `tests.power.syncs`.
+    least: what is acknowledged before the power is cut. longest_s: seconds from then on.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Campaign:
         without: str = "",
         seed: object = 0,
         longest_s: float = 0.3,
+        least: int = 1,
     ) -> None:
         self._disk = disk
         self._programs = programs
@@ -58,6 +62,7 @@ class Campaign:
         )
         self._chance = random.Random(str(seed))
         self._longest_s = longest_s
+        self._least = least
         self._round = 0
         self._clients: dict[str, int] = {}
         self._gone: set[str] = set()
@@ -95,8 +100,9 @@ class Campaign:
     def one_round(self) -> Results:
         self._round += 1
         files = self._prepare() if self._before is not None else []
+        least = acknowledged(files) + self._least
         files += self._load(self._weights, "", read(files))
-        eventually(lambda: any(_has_begun(file) for file in files))
+        eventually(lambda: acknowledged(files) >= least)
         arbitrary_moment(self._chance, 0.0, self._longest_s)
         for name, pid in self._clients.items():
             assert self._programs.is_running(pid), self._programs.log(name)
@@ -143,12 +149,19 @@ class Campaign:
     def _prepare(self) -> list[Path]:
         assert self._before is not None
         files = self._load(self._before, "-before", [])
-        eventually(lambda: any(_has_begun(file) for file in files))
+        needs = {_NEEDS[deed] for deed in self._weights if deed in _NEEDS}
+        eventually(lambda: acknowledged(files) and needs <= self._prepared(files))
         time.sleep(_PREPARE_S)
         for pid in self._clients.values():
             self._programs.kill(pid)
         self._disk.sync()
         return files
+
+    def _prepared(self, files: Sequence[Path]) -> set[str]:
+        """What somebody has by now."""
+        ops = read(files)
+        known = [_known(f"c{number}", ops) for number in range(_HTTP_CLIENTS + _LIBRARY_CLIENTS)]
+        return {name for of_one in known for name, things in of_one.items() if things}
 
     def _load(self, weights: Mapping[str, int], suffix: str, known: Sequence[Op]) -> list[Path]:
         """Start the clients; the files to which they write."""
@@ -190,11 +203,6 @@ class Campaign:
     def _ask(self, verb: str, queue: str) -> None:
         status = getattr(OverHttp(self._daemons.url), verb)(queue)
         assert status in (200, 201), f"{verb} {queue}: {status}"
-
-
-def _has_begun(file: Path) -> bool:
-    """Whether a client has had its first answer."""
-    return file.exists() and file.read_bytes().count(b"\n") > 1
 
 
 def _known(home: str, ops: Sequence[Op]) -> dict[str, object]:

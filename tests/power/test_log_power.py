@@ -11,32 +11,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.log_load import KINDS, Told, prepare, start
+from tests.harness.log_load import KINDS, Told, end, prepare, start
 from tests.harness.suite import eventually
 from tests.power.disk import CannotMount, Disk
 
 ROUNDS = 3
 
 
-@pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
-@pytest.mark.parametrize("writers", ["host", "hosts"])
+@pytest.mark.parametrize(("filesystem", "writers"), [("ext4", "host"), ("xfs", "hosts")])
 def test_no_power_cut_takes_what_was_answered(
     tmp_path: Path, filesystem: str, writers: str
 ) -> None:
     try:
         with Disk(tmp_path, filesystem) as disk:
-            cut_again_and_again(disk, tmp_path, writers)
+            story(disk, tmp_path, writers, ROUNDS, f"{filesystem} {writers}")
     except CannotMount as error:
         pytest.skip(str(error))
 
 
-def cut_again_and_again(disk: Disk, folder: Path, writers: str) -> None:
-    root, rng = disk.place / "mq", random.Random(f"{disk.kind} {writers}")
+def story(disk: Disk, folder: Path, writers: str, rounds: int, seed: str) -> None:
+    """So many loads with a cut behind each."""
+    root, rng = disk.place / "mq", random.Random(seed)
     prepare(root, writers)
     disk.sync()
     files = [folder / f"{number}-{what}" for number, what in enumerate(KINDS)]
     told = Told(files)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         sizes = [size_of(file) for file in files]
         running = [start(what, root, file) for what, file in zip(KINDS, files, strict=True)]
         try:
@@ -47,8 +47,7 @@ def cut_again_and_again(disk: Disk, folder: Path, writers: str) -> None:
             cut = disk.cut_power()
         finally:
             for process in running:
-                process.kill()
-                process.wait()
+                end(process)
         disk.unmount()
         disk.mount()
         before = len(told.answered)

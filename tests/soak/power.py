@@ -1,8 +1,9 @@
 """The long run: thousands of power cuts and hundreds of kills, with figures at the end.
 
     python -m tests.soak.power        2,000 power cuts, 500 kills, 400 cuts of a fifo queue with
-                                      kills and clocks, the crash states of any two verbs
-    python -m tests.soak.power --cuts 100 --kills 0 --fifo 0 --no-replay --seed 7
+                                      kills and clocks, 20 of each kind of log, schedule and given
+                                      id, 400 kills on logs, the crash states of any two verbs
+    python -m tests.soak.power --cuts 100 --kills 0 --fifo 0 --others 0 --no-replay --seed 7
 
 Exit code 1 and the findings if one promise was broken. As root; about an hour on two cores.
 """
@@ -15,14 +16,18 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle, islice, product
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fsmq.spool.durability.sync import SyncMode
+from tests.faults import test_killed_logs
+from tests.power import test_by_id, test_log_power, test_schedule_power
 from tests.power.clients import CONTENDED, MIXED
 from tests.power.disk import CannotMount, Disk
 from tests.power.kills import HOSTS, ONE_SLOWER, TwoSuites
@@ -40,6 +45,12 @@ FILESYSTEMS = ("ext4", "xfs")
 SYNCS = ("auto", "fsync", "syncfs")
 FIFO_SYNCS: Sequence[SyncMode] = ("auto", "fsync")
 LOADS = (MIXED, CONTENDED)
+# What is played, and in which ways.
+OTHERS: dict[str, tuple[Callable[[Disk, Path, Any, int, str], None], Sequence[str]]] = {
+    "logs": (test_log_power.story, ("host", "hosts")),
+    "schedules": (test_schedule_power.story, FIFO_SYNCS),
+    "ids": (test_by_id.story, FIFO_SYNCS),
+}
 
 
 def cuts(
@@ -121,6 +132,42 @@ def run_fifo(rounds: int, seed: int, folder: Path) -> int:
     return found
 
 
+def run_others(rounds: int, seed: int, folder: Path) -> int:
+    """Cut the power under logs, schedules and ids so many times each, in all configurations.
+
+    And kill those that work on logs ten times as often. How many of all these break a promise.
+    """
+    found = 0
+    configurations = [
+        (what, kind, how)
+        for what, (_, hows) in OTHERS.items()
+        for kind, how in product(FILESYSTEMS, hows)
+    ]
+    with click.progressbar(configurations, label="logs, schedules, ids", file=sys.stderr) as bar:
+        for what, kind, how in bar:
+            here = folder / f"{what}-{kind}-{how}"
+            with Disk(here, kind) as disk:
+                play = partial(OTHERS[what][0], disk, here, how, rounds, f"{seed}{kind}{how}")
+                found += not _keeps(f"{what}, {kind}, {how}", play)
+    for writers in ("host", "hosts"):
+        here = folder / f"killed-{writers}"
+        here.mkdir()
+        play = partial(test_killed_logs.story, here, writers, 10 * rounds, f"{seed}")
+        found += not _keeps(f"kills on logs, {writers}", play)
+    print(f"logs, schedules, ids: {rounds * len(configurations)} cuts, {found} break a promise")
+    return found
+
+
+def _keeps(name: str, story: Callable[[], object]) -> bool:
+    """Whether a story keeps all promises; what it breaks is printed."""
+    try:
+        story()
+    except AssertionError:
+        print(f"\n{name}:", traceback.format_exc(), flush=True)
+        return False
+    return True
+
+
 @dataclass
 class Replays:
     """What was found in the crash states of one verb with each other verb behind it."""
@@ -197,6 +244,7 @@ def run_replays(verbs: Sequence[str], jobs: int) -> int:
 @click.option("--cuts", "rounds", default=2000, show_default=True, help="Power cuts.")
 @click.option("--kills", default=500, show_default=True, help="Rounds of kills.")
 @click.option("--fifo", default=400, show_default=True, help="Power cuts of a fifo queue.")
+@click.option("--others", default=20, show_default=True, help="Power cuts of logs and others.")
 @click.option("--sync", "syncs", type=click.Choice(SYNCS), multiple=True, help="Only with these.")
 @click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
 @click.option("--replay/--no-replay", default=True, show_default=True, help="Crash states.")
@@ -206,6 +254,7 @@ def main(
     rounds: int,
     kills: int,
     fifo: int,
+    others: int,
     syncs: Sequence[str],
     seed: int | None,
     replay: bool,
@@ -222,7 +271,9 @@ def main(
                 findings += len(run_cuts(rounds, seed, Path(folder), syncs or SYNCS).findings)
             except CannotMount as error:
                 print(f"NO POWER CUTS: {error}")
-                fifo = 0
+                fifo = others = 0
+        if others:
+            findings += run_others(others, seed, Path(folder))
         if fifo:
             findings += run_fifo(fifo, seed, Path(folder))
         if kills:
