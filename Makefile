@@ -156,8 +156,9 @@ soak-fuzz: setup ## fuzz mq with a million requests (some 20 minutes)
 	$(BIN)/python -m tests.soak.fuzz --requests 1000000
 
 .PHONY: soak-models
-soak-models: setup ## compare models and forms with examples that no other run has had (five minutes)
-	$(BIN)/pytest -q --hypothesis-profile=random $$(grep -rlE "hypothesis" tests --include='test_*.py')
+soak-models: setup ## models, forms and races with examples that no other run has had (a quarter of an hour)
+	TEST_ALL=1 $(BIN)/pytest -q --hypothesis-profile=random \
+	    $$(grep -rlE "hypothesis|harness.rounds" tests --include='test_*.py')
 
 .PHONY: clean
 clean: ## remove the environment and whatever tools have left (stops fsmq first)

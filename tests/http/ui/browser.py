@@ -15,6 +15,8 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 # Chromium's own sandbox does not work for root; no test opens what is not its own.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--font-render-hinting=none"]
+# Else each way to an empty page and back begins a process.
+OPTIONS += ["--process-per-site", "--disable-site-isolation-trials"]
 PATIENCE_MS = 120_000  # also beside much other work
 
 

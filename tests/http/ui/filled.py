@@ -27,7 +27,7 @@ def fill(spool: Spool, api: Api) -> str:
     spool.queue("jobs").bury(dying, reason="no address")
     spool.create_topic("news")
     spool.subscribe("news", "jobs")
-    spool.schedule("nightly").define("0 3 * * *", "reports", "run")
+    spool.schedule("nightly").define("0 3 29 2 *", "reports", "run")
     return api.claim("jobs", "?wait=15&visibility=3600")
 
 
