@@ -146,9 +146,11 @@ class Reader:
         self._sharing = sharing
         self._root = folder / "mq"
         self._suite: Suite | None = None
+        self._held: socket.socket | None = None
         starts_it = any("fsmq up" in line for block in blocks(page) for line in block.lines)
         if starts_it:
-            self._port = _free_port()
+            self._held = _held_port()
+            self._port = self._held.getsockname()[1]
         else:
             self._suite = Suite(self._root)
             self._suite.__enter__()
@@ -165,6 +167,8 @@ class Reader:
             "FSMQ_ROOT": str(self._root),
             "FSMQ_PORT": str(self._port),
             "LC_ALL": "C.UTF-8",
+            # A page's own pytest needs none of the plugins of this one.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "HOME": str(here),
         }
         self._forking = Forking(variables)
@@ -194,6 +198,8 @@ class Reader:
         self._forking.close()
         if self._suite is not None:
             self._suite.close()
+        if self._held is not None:
+            self._held.close()
 
     def follow(self, step: Step) -> None:
         """Run one command and compare; AssertionError if it fails or prints something else."""
@@ -278,7 +284,10 @@ def _even(line: str) -> str:
     return line
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+def _held_port() -> socket.socket:
+    """A port that nobody else is given; the mq of a page can listen there, again and again."""
+    held = socket.socket()
+    # With this on both sides two may be bound as long as one of them does not listen.
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
