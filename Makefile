@@ -117,6 +117,7 @@ soak: setup java ## all that is long: power cuts, kills, crash states, interleav
 	$(BIN)/python -m tests.soak.interleavings
 	$(MAKE) soak-fuzz
 	$(MAKE) soak-models
+	$(BIN)/python -m tests.harness.real_input
 	$(BIN)/python -m tests.soak.stream_kills
 	$(BIN)/python -m tests.soak.writer_kills
 	$(BIN)/python -m tests.soak.worker_kills

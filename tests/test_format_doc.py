@@ -256,11 +256,11 @@ def test_a_shell_is_a_client(tmp_path: Path, put: str) -> None:
         (tmp_path / "report").write_bytes(b"numbers")
         shell(root, put)
         jobs = spool.queue("jobs")
-        [message] = jobs.claim(wait=10)
+        [message] = jobs.claim(wait=30)
         assert (message.id, message.body) == ("report-17", b"numbers")
         shell(root, "release a claimed message")
         shell(root, "look at what waits")
-        [message] = jobs.claim(wait=10)
+        [message] = jobs.claim(wait=30)
         assert message.deliveries == 2
         shell(root, "release a claimed message")
         shell(root, "remove a message")

@@ -20,7 +20,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """The socket of a service manager, with a file for its name."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
-        receiver.settimeout(10)
+        receiver.settimeout(60)
         yield receiver
 
 

@@ -84,7 +84,7 @@ def test_a_message_goes_through_and_the_address_survives_a_crash(up: Up) -> None
 def test_it_is_ready_and_well_as_long_as_all_three_are(up: Up, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(20)
+        manager.settimeout(60)
         env = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "400000"}
         process = up(env=env)
         here = url(process)
