@@ -46,7 +46,7 @@ from fsmq.spool.log.log import Log
 from fsmq.spool.schedules.schedule import Schedule
 from tests.harness.suite import Suite, eventually_on_loop
 
-WAIT_S = 15.0
+WAIT_S = 20.0
 
 
 async def done(result: Any) -> Any:

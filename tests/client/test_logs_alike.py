@@ -25,7 +25,7 @@ from fsmq.spool.log.log import LogEntry
 from tests.client.proxy import Proxy
 from tests.harness.suite import Suite
 
-WAIT_S = 15.0
+WAIT_S = 20.0
 
 
 async def done(result: Any) -> Any:

@@ -39,7 +39,7 @@ from tests.harness import certificates
 from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.keyfile import add_key
 
-ARRIVAL_S = 15.0
+ARRIVAL_S = 20.0
 
 
 # -- lost answers ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from fsmq import InvalidValue, MessageTooLarge, NoSuchQueue, NoSuchTopic
 
-ARRIVAL_S = 15.0
+ARRIVAL_S = 20.0
 
 
 class Topic:

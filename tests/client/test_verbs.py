@@ -24,7 +24,7 @@ from fsmq import (
 )
 from tests.harness.suite import Suite, eventually, eventually_on_loop
 
-ARRIVAL_S = 15.0
+ARRIVAL_S = 20.0
 UUID = str(uuid7())
 
 

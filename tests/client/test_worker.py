@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 
 from fsmq import AsyncClient, Bury, Claim, Client, InvalidValue, Message, NoSuchQueue, Retry, Spool
-from tests.harness.suite import HOME, Suite, eventually_on_loop
+from tests.harness.suite import HOME, PATIENCE_S, Suite, eventually_on_loop
 
 Work = Callable[[Message, Claim], Awaitable[None]]
-ARRIVAL_S = 15.0
+ARRIVAL_S = 20.0
+# Renewed after a third of it; a claim that is not renewed for as long as this is lost.
+HELD_S = 12.0
 
 
 class Team:
@@ -185,8 +187,8 @@ async def test_a_message_is_held_for_as_long_as_its_handler_runs(suite: Suite, j
     async def work(message: Message, claim: Claim) -> None:
         seen.append((message.body, message.deliveries))
         [deadline] = (suite.root / "delay").glob(f"*{message.id}*")
-        # Renewed at least twice.
-        await eventually_on_loop(lambda: deadline.stat().st_mtime > began + 8)
+        # Renewed more than once.
+        await eventually_on_loop(lambda: deadline.stat().st_mtime > began + 1.5 * HELD_S)
         assert not claim.lost
 
     await jobs.put_many([b"1", b"2", b"3"])
@@ -194,7 +196,7 @@ async def test_a_message_is_held_for_as_long_as_its_handler_runs(suite: Suite, j
     teams = [Team(suite.url, threads) for threads in (True, False)]
     teams.append(Team(suite.url, True, suite.root))
     for one in teams:
-        one.start(jobs.name, work, visibility=5, concurrency=1)
+        one.start(jobs.name, work, visibility=HELD_S, concurrency=1)
     await emptied(jobs)
     for one in teams:
         await one.stopped()
@@ -283,7 +285,7 @@ async def test_an_idle_worker_stops_at_once_and_takes_no_message_with_it(
     assert await asyncio.wait({running}, timeout=0.3) == (set(), {running})
     started = time.monotonic()
     await team.stopped()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 18
     await jobs.put(b"x")
     [claimed] = await jobs.claim(wait=ARRIVAL_S)
     assert claimed.deliveries == 1
@@ -306,7 +308,7 @@ async def test_handlers_that_do_not_end_are_left_when_the_time_is_over(
     await eventually_on_loop(began.is_set)
     started = time.monotonic()
     await team.stopped()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 18
     # A coroutine has ended, so its message is given back at once; a thread keeps its claim.
     back = await jobs.claim(wait=0.5 if team.threads else ARRIVAL_S)
     assert [m.deliveries for m in back] == ([] if team.threads else [2])
@@ -419,8 +421,10 @@ else:
 """
 
 
-@pytest.mark.parametrize("kind", ["threads", "loop"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("threads", signal.SIGTERM), ("loop", signal.SIGTERM), ("loop", signal.SIGINT)],
+)
 async def test_a_signal_stops_a_program_when_its_work_is_done(
     jobs: Any, suite: Suite, kind: str, number: signal.Signals
 ) -> None:
@@ -437,7 +441,7 @@ async def test_a_signal_stops_a_program_when_its_work_is_done(
         assert program.stdout is not None
         assert await asyncio.to_thread(program.stdout.readline) == "began\n"
         program.send_signal(number)
-        printed, _ = await asyncio.to_thread(program.communicate, "go on\n", 20)
+        printed, _ = await asyncio.to_thread(program.communicate, "go on\n", PATIENCE_S)
         assert program.returncode == 0
     finally:
         program.kill()
@@ -532,4 +536,4 @@ async def test_a_cancelled_worker_gives_its_messages_back(suite: Suite, jobs: An
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert [m.id for m in await jobs.claim(wait=1)] == [put]
+    assert [m.id for m in await jobs.claim(wait=ARRIVAL_S)] == [put]

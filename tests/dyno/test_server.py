@@ -21,7 +21,7 @@ from tests.harness.suite import Suite
 from tests.http.helpers import ask
 
 HOUR_MS = 3_600_000
-WAIT_MS = 15_000
+WAIT_MS = 20_000
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def make(client: Client, name: str) -> Callable[..., DynoQueue]:
 
 def until(is_so: Callable[[], bool]) -> None:
     """Wait for what comes within a moment: the mover, or counts, which may be 0.2 s old."""
-    end = time.monotonic() + 15
+    end = time.monotonic() + 30
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)

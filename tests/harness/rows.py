@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 from benchmarks.bench import TINY, Bench
 from benchmarks.place import open_place
@@ -28,7 +30,7 @@ _SIZES = dataclasses.replace(
 @contextmanager
 def tiny(folder: Path) -> Iterator[Bench]:
     """What a row runs with, in a new folder; nothing may be left there."""
-    with open_place(str(folder), 1) as place:
+    with open_place(str(folder), 1) as place, mock.patch.dict(os.environ, FSMQ_BENCH_MOST="300"):
         yield Bench(place, repeat=1, seconds=0.2, warm_up=0, processes=1, sizes=_SIZES)
     assert list(folder.iterdir()) == [], "something was left behind"
 

@@ -17,8 +17,8 @@ import aiohttp
 from yarl import URL
 
 PROBLEM = "application/problem+json"
-# Long enough for any arrival, short enough to end a test that goes wrong.
-ARRIVAL_S = 15
+# As long as a fetch may wait: long enough for any arrival.
+ARRIVAL_S = 20
 
 
 def moment(text: str) -> datetime:

@@ -112,7 +112,7 @@ def test_a_client_acts_in_its_claim(suite: Suite, queue: str) -> None:
         eventually(lambda: jobs.counts().ready == 2)
         slow = jobs.claim(2, visibility=0.2)
         assert len(slow) == 2
-        held = [theirs.claim(1, visibility=600, wait=15)[0] for _ in slow]
+        held = [theirs.claim(1, visibility=600, wait=20)[0] for _ in slow]
         assert sorted(m.id for m in held) == sorted(m.id for m in slow)
         assert jobs.ack_each(slow) == ["ended", "ended"]
         assert jobs.ack_each(slow[:1]) == ["ended"]

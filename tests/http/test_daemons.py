@@ -51,7 +51,7 @@ def test_two_movers_and_a_reaper_with_one_folder_each(root: Path) -> None:
             suite.start(name)
         posted = ask(suite, "POST", "/q/messages", b"around").id
         claims = [
-            ask(suite, "GET", f"/q/messages?wait=15&visibility={seconds}") for seconds in (0, 60)
+            ask(suite, "GET", f"/q/messages?wait=20&visibility={seconds}") for seconds in (0, 60)
         ]
         assert [claim.id for claim in claims] == [posted] * 2
         # --delay holds though the claim ended at once.
@@ -142,7 +142,7 @@ def test_three_movers_on_one_tree_do_no_harm(root: Path) -> None:
         with Wire(suite.url) as wire:
             posted = [wire.ask("POST", "/q/messages", {}, b"x").id for _ in range(total)]
             fetched = [
-                wire.ask("GET", "/q/messages?wait=15&visibility=600").id for _ in range(total)
+                wire.ask("GET", "/q/messages?wait=20&visibility=600").id for _ in range(total)
             ]
         assert sorted(fetched) == posted
         for name in ("mover", "second", "third"):
@@ -163,7 +163,7 @@ def test_mq_alone_is_responsive(root: Path) -> None:
         removed = ask(suite, "POST", "/q/messages", b"unwanted").id
         assert ask(suite, "DELETE", f"/q/messages/{removed}").status == 202
         suite.restart("mover")
-        assert ask(suite, "GET", "/q/messages?wait=15").id == posted
+        assert ask(suite, "GET", "/q/messages?wait=20").id == posted
         assert names(root / "remove") == [f"q:{removed}"]
         suite.restart("reaper")
         eventually(lambda: not names(root / "remove"))
@@ -172,12 +172,12 @@ def test_mq_alone_is_responsive(root: Path) -> None:
 def test_polling_serves_as_events_do(root: Path) -> None:
     with suite_of(root, more=("--watch=poll", "--poll-interval=0.05")) as suite:
         posted = ask(suite, "POST", "/q/messages", b"polled").id
-        assert ask(suite, "GET", "/q/messages?wait=15&visibility=0.2").id == posted
-        assert ask(suite, "GET", "/q/messages?wait=15&visibility=60").id == posted
+        assert ask(suite, "GET", "/q/messages?wait=20&visibility=0.2").id == posted
+        assert ask(suite, "GET", "/q/messages?wait=20&visibility=60").id == posted
         assert ask(suite, "DELETE", f"/q/messages/{posted}").status == 202
         eventually(lambda: not names(root / "remove"))
         assert ask(suite, "POST", "/q/messages?delay=0.3", b"later").status == 201
-        assert ask(suite, "GET", "/q/messages?wait=15").body == b"later"
+        assert ask(suite, "GET", "/q/messages?wait=20").body == b"later"
 
 
 def test_a_message_for_a_queue_that_comes_later(root: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_message_for_a_queue_that_comes_later(root: Path) -> None:
         (root / "draft").rename(root / "new" / "unborn:m")
         eventually(lambda: any(e.get("file") == "unborn:m" for e in suite.logs("mover")))
         assert ask(suite, "PUT", "/unborn").status == 201
-        assert ask(suite, "GET", "/unborn/messages?wait=15").body == b"early"
+        assert ask(suite, "GET", "/unborn/messages?wait=20").body == b"early"
 
 
 # -- crashes --------------------------------------------------------------------------------------
@@ -247,19 +247,19 @@ def test_a_killed_mover_loses_no_message_and_no_timer(root: Path) -> None:
                 suite.kill("mover")
                 ids |= {wire.ask("POST", "/q/messages", {}, b"x").id for _ in range(10)}
                 suite.restart("mover")
-            fetched = [wire.ask("GET", "/q/messages?wait=15&visibility=600").id for _ in ids]
+            fetched = [wire.ask("GET", "/q/messages?wait=20&visibility=600").id for _ in ids]
         assert sorted(fetched) == sorted(ids)
 
 
 def test_a_claim_ends_though_everything_was_killed(root: Path) -> None:
     with suite_of(root) as suite:
         posted = ask(suite, "POST", "/q/messages", b"held").id
-        assert ask(suite, "GET", "/q/messages?wait=15&visibility=1").id == posted
+        assert ask(suite, "GET", "/q/messages?wait=20&visibility=1").id == posted
         for name in ("mq", "mover", "reaper"):
             suite.kill(name)
         for name in ("mq", "mover", "reaper"):
             suite.restart(name)
-        again = ask(suite, "GET", "/q/messages?wait=15")
+        again = ask(suite, "GET", "/q/messages?wait=20")
         assert (again.id, again.headers["X-Message-Deliveries"]) == (posted, "2")
 
 
@@ -271,7 +271,7 @@ def test_unfinished_files_of_a_crash(root: Path) -> None:
         (root / "new" / ".q:torn:c459294f").write_bytes(b"to")
         suite.restart("mq")
         suite.restart("mover")
-        assert ask(suite, "GET", "/q/messages?wait=15").body == b"whole"
+        assert ask(suite, "GET", "/q/messages?wait=20").body == b"whole"
         assert ask(suite, "GET", "/q/messages?wait=0.2").status == 204
         assert ask(suite, "GET", "/q/messages/torn").status == 404
 
@@ -339,7 +339,7 @@ def test_nobody_works_while_nothing_happens(root: Path, watch: str) -> None:
         # A claim that runs, a delay that runs, a ready message, and someone who waits.
         ask(suite, "POST", "/q/messages?delay=300", b"x")
         ask(suite, "POST", "/q/messages", b"x")
-        ask(suite, "GET", "/q/messages?wait=15&visibility=300")
+        ask(suite, "GET", "/q/messages?wait=20&visibility=300")
         ask(suite, "PUT", "/empty")
         ask(suite, "GET", "/empty/messages?wait=1")  # what the start has left to do is over
         # Ticks of a hundredth of a second are coarse, and other programs' work is counted to

@@ -161,14 +161,14 @@ async def test_a_count_finds_nothing(client: aiohttp.ClientSession, queue: str) 
 async def test_a_wait_ends_with_the_arrival(client: aiohttp.ClientSession, queue: str) -> None:
     waiting = asyncio.create_task(fetch(client, queue, wait=20))
     message_id = await post(client, queue, b"here")
-    assert (await asyncio.wait_for(waiting, 10)).id == message_id
+    assert (await asyncio.wait_for(waiting, ARRIVAL_S - 1)).id == message_id
 
 
 async def test_a_wait_for_nothing_ends_in_time(client: aiohttp.ClientSession, queue: str) -> None:
     loop = asyncio.get_running_loop()
     started = loop.time()
     assert (await fetch(client, queue, wait=0.5)).status == 204
-    assert 0.5 <= loop.time() - started < 5
+    assert 0.5 <= loop.time() - started < ARRIVAL_S
 
 
 async def test_a_wait_ends_when_a_timer_brings_a_message_back(
@@ -176,7 +176,7 @@ async def test_a_wait_ends_when_a_timer_brings_a_message_back(
 ) -> None:
     await post(client, queue)
     first = await fetch(client, queue, visibility=0.3)
-    assert (await fetch(client, queue, wait=10)).id == first.id
+    assert (await fetch(client, queue)).id == first.id
 
 
 async def test_a_wait_ends_with_404_when_its_queue_is_deleted(
@@ -185,7 +185,7 @@ async def test_a_wait_ends_with_404_when_its_queue_is_deleted(
     waiting = asyncio.create_task(fetch(client, queue, wait=20))
     await fetch(client, queue, wait=0.05)
     await ask(client, "DELETE", f"/{queue}")
-    assert (await asyncio.wait_for(waiting, 10)).status == 404
+    assert (await asyncio.wait_for(waiting, ARRIVAL_S - 1)).status == 404
 
 
 async def test_those_who_wait_are_served_in_turn(suite: Suite, queue: str) -> None:
@@ -206,8 +206,8 @@ async def test_those_who_wait_are_served_in_turn(suite: Suite, queue: str) -> No
             line.close()
 
 
-async def test_a_thousand_wait_and_each_gets_one(suite: Suite, queue: str) -> None:
-    total = 1000
+async def test_hundreds_wait_and_each_gets_one(suite: Suite, queue: str) -> None:
+    total = 300
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(suite.url, connector=connector, timeout=timeout) as many:
@@ -234,7 +234,7 @@ async def test_who_hangs_up_while_waiting_swallows_nothing(
             line.socket.setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # SO_LINGER: a reset, no goodbye
         line.close()
     message_id = await post(client, queue, b"for the living")
-    assert (await fetch(client, queue, wait=10)).id == message_id
+    assert (await fetch(client, queue)).id == message_id
 
 
 def test_who_hangs_up_while_waiting_leaves_the_line_at_once(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ async def test_a_renewal_can_shorten(client: aiohttp.ClientSession, queue: str) 
     await post(client, queue)
     fetched = await fetch(client, queue, visibility=600)
     await ask(client, "PATCH", f"/{queue}/messages/{fetched.id}?visibility=0.1")
-    assert (await fetch(client, queue, wait=10)).id == fetched.id
+    assert (await fetch(client, queue)).id == fetched.id
 
 
 async def test_a_renewal_that_comes_late_claims_again(
@@ -326,7 +326,7 @@ async def test_a_release_wakes_who_waits(client: aiohttp.ClientSession, queue: s
     waiting = asyncio.create_task(fetch(client, queue, wait=20))
     await fetch(client, queue, wait=0.05)
     await release(client, queue, fetched.id)
-    assert (await asyncio.wait_for(waiting, 10)).id == fetched.id
+    assert (await asyncio.wait_for(waiting, ARRIVAL_S - 1)).id == fetched.id
 
 
 async def test_a_deleted_message_can_be_neither_renewed_nor_released(

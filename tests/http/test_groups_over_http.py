@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import threading
@@ -233,6 +234,7 @@ class Kills:
     def __init__(self, each: int, senders: int, groups: str, anywhere: str) -> None:
         self.each, self.groups, self.anywhere = each, groups, anywhere
         self.sent: dict[str, set[str]] = defaultdict(set)  # ids by what was sent
+        # By the end of the claim, which tells its begin: this process may stand still meanwhile.
         self.claimed: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
         self.left = {
             f"{group} {sender} {number}"
@@ -273,10 +275,11 @@ class Kills:
                     continue
 
     def _take(self, message: Claimed) -> None:
-        text, since = message.body.decode(), time.monotonic()
+        text = message.body.decode()
         assert message.sequence is not None
+        assert message.deadline is not None
         with self.progress:
-            self.claimed[text[0]].append((since, message.sequence, text))
+            self.claimed[text[0]].append((message.deadline, message.sequence, text))
         if not self._is_acked(message):
             return
         with self.progress:
@@ -285,11 +288,9 @@ class Kills:
 
     def _is_acked(self, message: Claimed) -> bool:
         """Whether an acknowledgement was carried out, answered or not."""
-        try:
-            message.ack()
-            return True
-        except (FsmqError, OSError):
-            pass
+        with contextlib.suppress(FsmqError, OSError):
+            if message.ack():
+                return True
         while True:
             try:
                 with Client(self.anywhere) as client:

@@ -15,7 +15,7 @@ def test_a_connection_is_kept(suite: Suite, queue: str) -> None:
         for n in range(50):
             assert wire.ask("POST", f"/{queue}/messages", {}, b"%d" % n).status == 201
         for n in range(50):
-            answer = wire.ask("GET", f"/{queue}/messages?wait=15")
+            answer = wire.ask("GET", f"/{queue}/messages?wait=20")
             assert answer.body == b"%d" % n
             assert wire.ask("DELETE", f"/{queue}/messages/{answer.id}").status == 202
 
@@ -37,7 +37,7 @@ def test_http_1_0_learns_where_a_large_answer_ends(suite: Suite, queue: str) -> 
     with Wire(suite.url) as wire:
         assert wire.ask("POST", f"/{queue}/messages", {}, b"x" * 200_000).status == 201
         wire.send(
-            f"GET /{queue}/messages?count=1&wait=15 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+            f"GET /{queue}/messages?count=1&wait=20 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
         )
         assert wire.answer().headers["Content-Length"] is None
         told = json.loads(wire.rest())
@@ -122,7 +122,7 @@ def test_an_upgrade_to_http_2_loses_no_body(suite: Suite, queue: str) -> None:
     }
     with Wire(suite.url) as wire:
         assert wire.ask("POST", f"/{queue}/messages", headers, b"whole").status == 201
-        assert wire.ask("GET", f"/{queue}/messages?wait=15").body == b"whole"
+        assert wire.ask("GET", f"/{queue}/messages?wait=20").body == b"whole"
 
 
 SMUGGLED = (
@@ -206,6 +206,6 @@ def test_trailers_are_no_headers(suite: Suite, queue: str) -> None:
         wire.request("POST", f"/{queue}/messages", {"Transfer-Encoding": "chunked"})
         wire.send(b"5\r\nhello\r\n0\r\nX-Message-Attribute-Late: 1\r\n\r\n")
         assert wire.answer().status == 201
-        answer = wire.ask("GET", f"/{queue}/messages?wait=15")
+        answer = wire.ask("GET", f"/{queue}/messages?wait=20")
         assert answer.body == b"hello"
         assert answer.headers["X-Message-Attribute-Late"] is None

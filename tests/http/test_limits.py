@@ -21,7 +21,7 @@ from tests.http.test_errors import is_problem
 
 MIB = 1024 * 1024
 # Short, so that tests need not wait; long enough for a loaded machine to send a few bytes.
-HEADER_S, IDLE_S = 1.0, 4.0
+HEADER_S, IDLE_S = 1.0, 8.0
 SOON_S = 9.0  # less than mq waits for a head without its option
 WRITE_S = 3.0  # on a loaded machine, too, others have to ask meanwhile
 CONNECTIONS = 12
@@ -82,8 +82,8 @@ def test_a_head_that_does_not_end_behind_an_answer(strict: Suite) -> None:
 
 def test_a_head_that_does_not_end_behind_one_that_waits(strict: Suite) -> None:
     with Wire(strict.url) as slow:
-        slow.request("GET", f"/q/messages?wait={HEADER_S * 3}")
-        slow.send("GET /q HTTP/1.1\r\n")
+        first = f"GET /q/messages?wait={HEADER_S * 3} HTTP/1.1\r\nHost: {slow.host}\r\n\r\n"
+        slow.send(f"{first}GET /q HTTP/1.1\r\n")
         assert slow.answer().status == 204  # its answer comes first, and is the last
         assert slow.is_closed()
 
@@ -107,7 +107,7 @@ def test_who_takes_no_answer_is_cut_off_and_frees_its_memory(strict: Suite) -> N
     with Wire(strict.url) as greedy:
         greedy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         assert ask(strict, "POST", "/big/messages", b"x" * size).status == 201
-        greedy.request("GET", "/big/messages?wait=15&visibility=600")
+        greedy.request("GET", "/big/messages?wait=20&visibility=600")
         eventually(lambda: list((strict.root / "delay").glob("big:*")))
         refused = eventually(lambda: overloaded(ask(strict, "GET", "/big/messages")))
         assert int(refused.headers["Retry-After"]) >= 1
@@ -232,20 +232,16 @@ def test_where_all_connections_are_busy_a_new_one_is_told_to_come_back(strict: S
     with ExitStack() as stack:
         busy = [stack.enter_context(Wire(strict.url)) for _ in range(CONNECTIONS)]
         for wire in busy:
-            wire.request("GET", "/busy/messages?wait=2")
-            wire.socket.settimeout(10)
-
-        def turned_away() -> Answer | None:
-            with Wire(strict.url) as one_more:
-                answer = one_more.answer()
-                return answer if answer.status == 503 else None
-
-        answer = turned_away()
-        assert answer is not None
+            wire.request("GET", "/busy/messages?wait=20&visibility=600")
+        eventually(lambda: all(wire.is_read() for wire in busy))
+        with Wire(strict.url) as one_more:
+            answer = one_more.answer()
         assert is_problem(answer, 503, "overloaded")
         assert answer.headers["Retry-After"]
         assert answer.headers["Connection"] == "close"
-        assert [wire.answer().status for wire in busy] == [204] * CONNECTIONS
+        for number in range(CONNECTIONS):
+            (strict.root / "queues" / "busy" / f"m{number}").touch()
+        assert [wire.answer().status for wire in busy] == [200] * CONNECTIONS
 
 
 def test_thousands_of_idle_connections_are_no_burden(root: Path) -> None:
@@ -392,7 +388,7 @@ def test_who_is_refused_leaves_the_message_to_the_next_in_line(tmp_path: Path) -
         assert wire.ask("POST", "/q/messages", other, b"hello").status == 201
         assert too_many(first.answer())
         assert second.answer().body == b"hello"
-        assert time.monotonic() - started < 10, "it has slept on to the end of its wait"
+        assert time.monotonic() - started < 18, "it has slept on to the end of its wait"
 
 
 def test_who_waits_keeps_the_place_however_often_it_is_woken(tmp_path: Path) -> None:

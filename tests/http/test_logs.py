@@ -19,7 +19,7 @@ from tests.http.helpers import PROBLEM, Answer, Wire, ask
 from tests.http.inside import Inside
 from tests.http.keyfile import add_key, bearer
 
-WAIT_S = 15
+WAIT_S = 20
 
 
 class Log:

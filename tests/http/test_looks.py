@@ -221,7 +221,7 @@ async def test_the_cluster(suite: Suite, client: aiohttp.ClientSession, queue: s
     found = await eventually_on_loop(has_all)
     [host] = found["hosts"]
     assert (host["node"], host["alive"], host["version"]) == (found["node"], True, __version__)
-    assert abs(host["clock"]) < 5
+    assert abs(host["clock"]) < 60
     assert found["connections"]["open"] >= found["connections"]["in_use"] >= 1
     assert found["share"] == {"rank": 0, "of": 1}
     assert host["address"].endswith(str(suite.port))

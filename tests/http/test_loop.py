@@ -69,7 +69,7 @@ def test_no_folder_is_listed_on_the_loop(root: Path) -> None:
 # that is at its limits threads that need the interpreter hold each other up as well.
 HELD_S = 0.05
 TRIES = 5
-LARGE = 8 * MIB
+LARGE = 6 * MIB
 QUEUES = 10_000
 NAMES = 150_000
 
@@ -156,7 +156,7 @@ MANY = (
     ("stored", "number"),
     [
         pytest.param(Stored(b""), 5000, id="empty"),
-        pytest.param(Stored(compress(b"\x01" * 16 * MIB, "zstd"), packed=True), 5, id="large"),
+        pytest.param(Stored(compress(b"\x01" * 16 * MIB, "zstd"), packed=True), 2, id="large"),
     ],
 )
 def test_no_full_answer_holds_up_the_loop(
@@ -213,7 +213,7 @@ BODIES: tuple[tuple[str, str, Callable[[], object]], ...] = (
     ("a thousand ids", "/q/ack", lambda: {"ids": [f"id-{n}" for n in range(1000)]}),
     ("much white space", "/q/ack", lambda: b'{"ids": ["x"' + b" " * 30 * MIB + b"]}"),
     ("many values", "/q/batch", lambda: b"[" + b"0," * MIB + b"0]"),
-    ("a batch", "/queue/1/q/sendbatch", lambda: [TEXT] * 1500),  # 60 MiB
+    ("a batch", "/queue/1/q/sendbatch", lambda: [TEXT] * 500),  # 20 MiB
     ("a batch for dedup", "/dedupq/1/q/sendbatch", lambda: [TEXT] * 500),
     ("batches", "/queue/1/_sendbatch", lambda: {f"q{n}": [TEXT] * 75 for n in range(20)}),
     (
@@ -221,7 +221,7 @@ BODIES: tuple[tuple[str, str, Callable[[], object]], ...] = (
         "/queue/1/_sendbatch",
         lambda: {f"a{n}": [] for n in range(50_000)},
     ),
-    ("one long string", "/queue/1/q/send", lambda: b'"' + b"\\u0001" * (10 * MIB) + b'"'),
+    ("one long string", "/queue/1/q/send", lambda: b'"' + b"\\u0001" * (4 * MIB) + b'"'),
     ("one of many values", "/queue/1/q/send", lambda: b"[" + b"[]," * MIB + b"0]"),
     ("many ids", "/queue/1/q/ack", lambda: long_ids(50_000)),
     ("many claims", "/queue/1/q/renew?ttl=30", lambda: long_ids(20_000)),

@@ -90,7 +90,7 @@ def test_the_end_of_the_wait_comes_as_always(hosts: tuple[Suite, Suite]) -> None
     for suite in hosts:
         started = time.monotonic()
         assert ask(suite, "GET", "/ends/messages?wait=0.5").status == 204
-        assert 0.5 <= time.monotonic() - started < 10
+        assert 0.5 <= time.monotonic() - started < 20
         # Its own post is not waited for.
         with Wire(suite.url) as wire:
             assert wire.ask("POST", "/ends/messages", body=b"x").status == 201

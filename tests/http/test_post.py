@@ -176,7 +176,7 @@ async def test_a_body_that_is_announced_first(suite: Suite, queue: str) -> None:
         assert wire.answer().status == 100
         wire.send(b"hello")
         assert wire.answer().status == 201
-        assert wire.ask("GET", f"/{queue}/messages?wait=15").body == b"hello"
+        assert wire.ask("GET", f"/{queue}/messages?wait=20").body == b"hello"
 
 
 async def test_an_announced_body_is_refused_before_it_is_sent(suite: Suite, queue: str) -> None:
@@ -229,7 +229,7 @@ def read_refusal(wire: Wire) -> Answer | None:
 
 
 async def test_a_bomb_is_refused(suite: Suite, queue: str) -> None:
-    packed = gzip.compress(b"\0" * (400 * 1024 * 1024), 9)
+    packed = gzip.compress(b"\0" * (220 * 1024 * 1024), 1)
     before = peak_memory(suite)
     with Wire(suite.url) as wire:
         wire.request("POST", f"/{queue}/messages", {"Content-Encoding": "gzip"}, packed)
@@ -302,7 +302,7 @@ async def test_a_body_that_arrives_in_bits(suite: Suite, queue: str) -> None:
         for bit in (b"a", b"b", b"c", b"d", b"e", b"f"):
             wire.send(bit)
         assert wire.answer().status == 201
-        assert wire.ask("GET", f"/{queue}/messages?wait=15").body == b"abcdef"
+        assert wire.ask("GET", f"/{queue}/messages?wait=20").body == b"abcdef"
 
 
 async def test_the_limit_of_the_queue(client: aiohttp.ClientSession, queue: str) -> None:

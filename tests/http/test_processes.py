@@ -85,7 +85,7 @@ def test_both_serve(pair: Suite) -> None:
     assert other.ask("PUT", "/both").status == 200
     for poster, fetcher in ((one, other), (other, one)):
         posted = poster.ask("POST", "/both/messages", {}, b"across")
-        fetched = fetcher.ask("GET", "/both/messages?wait=15")
+        fetched = fetcher.ask("GET", "/both/messages?wait=20")
         assert (fetched.id, fetched.body) == (posted.id, b"across")
         assert poster.ask("DELETE", f"/both/messages/{fetched.id}").status == 202
     for wire in wires.values():
@@ -123,12 +123,12 @@ def test_a_setting_holds_in_both(pair: Suite) -> None:
 def test_a_killed_process_is_replaced_and_nothing_is_lost(pair: Suite) -> None:
     ask(pair, "PUT", "/survives")
     ids = [ask(pair, "POST", "/survives/messages", b"%d" % n).id for n in range(10)]
-    held = ask(pair, "GET", "/survives/messages?wait=15&visibility=1").id
+    held = ask(pair, "GET", "/survives/messages?wait=20&visibility=1").id
     victim, survivor = children(pair)
     os.kill(victim, signal.SIGKILL)
     eventually(lambda: len(children(pair)) == 2 and victim not in children(pair))
     assert survivor in children(pair)
-    got = {ask(pair, "GET", "/survives/messages?wait=15&visibility=60").id for _ in ids}
+    got = {ask(pair, "GET", "/survives/messages?wait=20&visibility=60").id for _ in ids}
     assert held in got
     assert got == set(ids)
     wires = connected_to_each(pair)

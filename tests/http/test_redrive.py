@@ -22,7 +22,7 @@ def bury(client: Client, queue: str, count: int, dead: str = "dead") -> list[str
     ids = jobs.put_many([b"%d" % number for number in range(count)])
     left = count
     while left:
-        for message in jobs.claim(left, wait=15):
+        for message in jobs.claim(left, wait=20):
             message.bury("no")
             left -= 1
     return ids

