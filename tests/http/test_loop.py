@@ -10,7 +10,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -21,7 +21,10 @@ from fsmq.spool.layout.compression import compress
 from tests.faults.inject import injected
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
+from tests.http.routes import document, every_request
 from tests.http.stock import Stock, Stored
+from tests.http.test_limits import memory
+from tests.http.test_memory import SPARE, peak
 from tests.http.watched import Watch
 
 MIB = 1024 * 1024
@@ -122,22 +125,30 @@ def longest(watch: Watch, ask: Callable[[], object]) -> float:
     return min(held)
 
 
-def test_no_answer_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
-    suite, watch = watched
-    plain = b"\x01" * LARGE  # each byte of it is six in JSON
-    stored = Stored(compress(plain, "zstd"), packed=True)
-    stock = Stock(suite, stored, each=1, together=False)
-    slow = {}
-    for number in range(len(stock)):
-        asked = stock.request(number)
-
-        def ask(number: int = number) -> None:
+def test_no_answer_holds_up_the_loop_or_takes_more_than_the_memory_for_all(tmp_path: Path) -> None:
+    """Asked for three messages, each of which is six times as long in JSON: more than there is."""
+    limit = 4 * LARGE
+    stored = Stored(compress(b"\x01" * LARGE, "zstd"), packed=True)
+    with contextmanager(watch_over)(tmp_path, f"--max-body-memory={limit}") as (suite, watch):
+        before = memory(suite)
+        stock = Stock(suite, stored, each=3, together=False)
+        slow, large, failed = {}, {}, set()
+        for number in range(len(stock)):
             asked = stock.request(number)
-            exchange(suite, asked.method, asked.target)
 
-        if (held := longest(watch, ask)) > HELD_S:
-            slow[asked] = held
+            def ask(number: int = number) -> None:
+                asked = stock.request(number)
+                if exchange(suite, asked.method, asked.target) == 500:
+                    failed.add(asked)
+
+            peak(suite)
+            if (held := longest(watch, ask)) > HELD_S:
+                slow[asked] = held
+            if (grown := peak(suite) - before) > limit + SPARE:
+                large[asked] = grown
     assert not slow
+    assert not large
+    assert not failed
 
 
 # The most that one answer can carry: many small messages, or large ones up to their limit.
@@ -249,6 +260,22 @@ def test_nothing_packed_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     held = longest(watch, lambda: exchange(suite, "POST", "/queue/1/q/send", headers, packed))
     assert held <= HELD_S
+
+
+def test_no_answer_about_many_subscriptions_holds_up_the_loop(
+    watched: tuple[Suite, Watch],
+) -> None:
+    """Of all that is asked about a topic its deletion comes last."""
+    suite, watch = watched
+    names = {"topic": "t", "queue": "subscribed-0", "log": "none"}
+    slow = {}
+    for one in every_request(document(suite.url)):
+        if "{topic}" in one.pattern:
+            asked = one.filled(names)
+            held = longest(watch, lambda asked=asked: exchange(suite, asked.method, asked.target))
+            if held > HELD_S:
+                slow[asked] = held
+    assert not slow
 
 
 # -- listings --------------------------------------------------------------------------------------
