@@ -18,6 +18,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.harness.apart import Apart
 from tests.harness.suite import Suite
 from tests.replay.place import scratch
 
@@ -32,10 +33,16 @@ _ON_DISK = (
 )
 # Bytes for all processes of a run; a container has 64 MiB there unless it is told otherwise.
 _ROOM = 2 << 30
+# Each of their tests forks again and again: see `tests/harness/apart.py`.
+_FORK_MUCH = tuple(
+    f"tests/spool/test_{name}"
+    for name in ("crash", "schedule", "model_crashes", "dedup_ids", "fifo_model", "reprioritize")
+)
 # Files of a minute or more that share something, and then those whose tests share nothing: begun
 # late, one would keep a single process at the end of the whole run.
 _LONG = (
     _PIPELINE,
+    *_FORK_MUCH,
     "tests/replay/test_replay.py",
     "tests/systemd/test_machine.py",
     "tests/power/test_power.py",
@@ -78,6 +85,10 @@ hypothesis.settings.load_profile("same")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+_IS_ONE_OF_MANY = "PYTEST_XDIST_WORKER" in os.environ
+_apart = Apart(lambda nodeid: nodeid.startswith(_FORK_MUCH))
+
+
 class _OneSpark(LoadFileScheduling):
     """A file's tests run in one process, and all of the pipeline's: they share one Spark.
 
@@ -87,6 +98,8 @@ class _OneSpark(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(_SHARE_NOTHING):
             return nodeid
+        if nodeid.startswith(_FORK_MUCH):
+            return "apart"
         return _PIPELINE if _is_pipeline(nodeid) else super()._split_scope(nodeid)
 
 
@@ -122,8 +135,22 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let the others give way to the process that has the longest, as long as that is at it."""
-    if "PYTEST_XDIST_WORKER" in os.environ and not _is_pipeline(item.nodeid) and not os.nice(0):
+    if _IS_ONE_OF_MANY and not _is_pipeline(item.nodeid) and not os.nice(0):
         os.nice(_GIVES_WAY)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Run tests that fork much elsewhere, unless this process has imported nothing else."""
+    if not _IS_ONE_OF_MANY or not item.nodeid.startswith(_FORK_MUCH):
+        return None
+    pytest_runtest_setup(item)
+    _apart.run(item)
+    return True
+
+
+def pytest_sessionfinish() -> None:
+    _apart.close()
 
 
 class Folders:
