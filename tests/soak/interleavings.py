@@ -1,30 +1,37 @@
 """All interleavings: each verb stopped before each of its calls, for each scenario of others.
 
     python -m tests.soak.interleavings                  all of them (half an hour on two cores)
-    python -m tests.soak.interleavings --shape pairs --verb claim
+    python -m tests.soak.interleavings --shape pairs --verb claim --no-logs
 
 Exit code 1 and the findings if one promise was broken, each with the calls of one schedule.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
+import tempfile
 import time
+import traceback
 from collections import Counter
+from pathlib import Path
 
 import click
 
+from tests.interleave import test_logs
 from tests.interleave.explore import Explored, explore_all
 from tests.interleave.plans import ALL
 from tests.interleave.verbs import VERBS
+from tests.replay.place import scratch
 
 
 @click.command(help=__doc__)
 @click.option("--shape", "shapes", type=click.Choice(list(ALL)), multiple=True, help="Only these.")
 @click.option("--verb", "verbs", type=click.Choice(list(VERBS)), multiple=True, help="Only these.")
+@click.option("--logs/--no-logs", default=True, show_default=True, help="Verbs of logs, too.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default="one for each core")
-def main(shapes: tuple[str, ...], verbs: tuple[str, ...], jobs: int) -> None:
+def main(shapes: tuple[str, ...], verbs: tuple[str, ...], logs: bool, jobs: int) -> None:
     plans = [
         (shape, plan)
         for shape in shapes or ALL
@@ -48,8 +55,27 @@ def main(shapes: tuple[str, ...], verbs: tuple[str, ...], jobs: int) -> None:
             f"{shape}: {tried[shape]} plans, {schedules[shape]} schedules,"
             f" {findings[shape]} of them break a promise"
         )
+    if logs:
+        findings["logs"] = _explore_logs(jobs)
     print(f"{time.monotonic() - started:.0f} s, {findings.total()} findings")
     sys.exit(findings.total() > 0)
+
+
+def _explore_logs(jobs: int) -> int:
+    """Each verb of logs with each other; how many of them break a promise."""
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        found = list(filter(None, pool.imap_unordered(_explore_log, test_logs.CASES)))
+    print(*found, f"logs: {len(test_logs.CASES)} verbs, {len(found)} of them fail", sep="\n")
+    return len(found)
+
+
+def _explore_log(case: tuple[str, test_logs.Step]) -> str:
+    with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-interleave-") as folder:
+        try:
+            test_logs.explore(Path(folder), *case)
+        except AssertionError:
+            return f"{case[0]}: {traceback.format_exc()}"
+    return ""
 
 
 def _print(done: Explored) -> None:
