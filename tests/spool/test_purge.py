@@ -14,11 +14,12 @@ from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.index.events import Event, Events, Kind
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.verbs import removal
+from tests.harness.rounds import part_of
 from tests.spool import racing
 from tests.spool.helpers import tree_of, visible
 from tests.spool.racing import race
 
-ROUNDS = 10
+ROUNDS = part_of(6, 40)
 
 
 @pytest.fixture(params=["few", "many"])

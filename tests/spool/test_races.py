@@ -12,9 +12,12 @@ import pytest
 
 from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.fsck import check
+from tests.harness.rounds import part_of
 from tests.spool import racing
 from tests.spool.helpers import tree_of, visible
 from tests.spool.racing import Held, race
+
+SECONDS = part_of(1.0, 10.0)
 
 
 def errors(root: Path) -> list[object]:
@@ -51,7 +54,7 @@ def stolen(log: list[Held]) -> list[tuple[Held, Held]]:
 def test_no_message_has_two_holders(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).put_many([b"x"] * 20)
-    log = [held for part in race(racing.hold, root, 3, 2.0, False) for held in part]
+    log = [held for part in race(racing.hold, root, 3, SECONDS, False) for held in part]
     assert len(log) > 100
     assert stolen(log) == []
     assert errors(root) == []
@@ -60,7 +63,7 @@ def test_no_message_has_two_holders(root: Path) -> None:
 def test_a_renewal_that_was_acknowledged_holds(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).put_many([b"x"] * 4)
-    log = [held for part in race(racing.hold, root, 3, 2.0, True) for held in part]
+    log = [held for part in race(racing.hold, root, 3, SECONDS, True) for held in part]
     assert sum(held.renewal for held in log) > 10
     assert stolen(log) == []
     assert errors(root) == []
@@ -106,7 +109,7 @@ def test_several_movers_deliver_every_message_once(root: Path) -> None:
 def test_nothing_comes_back_after_the_end(root: Path, verb: str) -> None:
     with Spool(root, sync="none") as spool:
         spool.create_queue("jobs")
-    done = race(racing.use_or_delete, root, 3, 3, 2.0, verb)
+    done = race(racing.use_or_delete, root, 3, 3, SECONDS, verb)
     assert all(done)
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).purge()  # what was put after the last one
