@@ -65,3 +65,28 @@ def test_it_ends_with_the_small_program(tmp_path: Path, forking: Forking) -> Non
     eventually(lambda: forking.forked)
     os.killpg(waiting.pid, signal.SIGKILL)
     assert waiting.stdout.read() == "", "whoever has its stdout would hold it open"
+
+
+def test_it_is_told_the_signals_of_the_small_program(tmp_path: Path, forking: Forking) -> None:
+    with Spool(tmp_path / "mq") as spool:
+        spool.create_queue("jobs")
+    waiting = shell("exec fsmq get jobs --wait 1h", tmp_path, forking.folder)
+    eventually(lambda: forking.forked)
+    waiting.send_signal(signal.SIGTERM)
+    assert waiting.wait(PATIENCE_S) != 0
+    assert waiting.stdout is not None
+    assert "Traceback" not in waiting.stdout.read()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -9)])
+def test_what_up_starts_is_forked_and_ends_with_it(
+    tmp_path: Path, forking: Forking, number: signal.Signals, code: int
+) -> None:
+    root = tmp_path / "mq"
+    up = shell(f"exec fsmq up --root {root} --port 0 2> log", tmp_path, forking.folder)
+    assert up.stdout is not None
+    assert "fsmq is up: http://127.0.0.1:" in up.stdout.readline()
+    assert forking.forked == 3
+    up.send_signal(number)
+    assert up.wait(PATIENCE_S) == code
+    assert "root:" in up.stdout.read(), "whoever has its stdout would hold it open"

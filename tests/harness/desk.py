@@ -24,17 +24,40 @@ from tests.harness.forkserver import Forked, ForkServer, read_at_once
 
 _LONGEST = 1 << 17  # bytes of an environment and words, and more than enough
 _HAND_OVER = """\
-import json, os, socket, sys
+import _signal, json, os, socket, sys
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as desk:
     desk.connect(sys.argv[1])
+    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+        _signal.signal(number, lambda number, _: desk.send(b"%d" % number))
     call = {"words": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}
     socket.send_fds(desk, [json.dumps(call).encode()], [0, 1, 2])
     answer = desk.recv(16)
 if answer == b"alone":
     os.execv(sys.argv[2], sys.argv[2:])
 if int(answer) < 0:
+    if -int(answer) != _signal.SIGKILL:
+        _signal.signal(-int(answer), _signal.SIG_DFL)
     os.kill(os.getpid(), -int(answer))
 sys.exit(int(answer))
+"""
+_CHILD = "python"  # for `fsmq up`, of its children
+_PROGRAMS = {
+    "fsmq": 'case " $* " in " up "*|*" --watch "*) false;; esac',
+    "python3": '[ "$*" = - ]',
+    _CHILD: 'case "$1 $2 $3" in "-P -m fsmq.daemons."*) ;; *) false;; esac',
+}
+_MODULES = {"fsmq": "fsmq.cli", "python3": "tests.harness.from_stdin"}
+_IMPORTED = (
+    *(f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")),
+    *("fsmq.cli", "fsmq.dyno", "fsmq.client.client", "fsmq.client.aio"),
+    "fsmq.spool.worker.blocking_worker",
+)
+_UP = """\
+import sys
+from fsmq.cli import main
+del sys.path[0]
+sys.executable = {python!r}
+main(prog_name="fsmq")
 """
 # What a shell sets for itself and for its folder, and no import of `fsmq` reads.
 _OF_THE_SHELL = ("PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_")
@@ -90,14 +113,15 @@ class Desk:
 
 
 class Forks:
-    """A small program whose calls become forks of a process that has imported what they need.
+    """Small programs whose calls become forks of a process that has imported what they need.
 
-    name, hands_over: as `Desk.program`. ``forked``: how many calls were.
+    programs: by name, what `Desk.program` is given. ``forked``: how many calls were.
     """
 
-    def __init__(self, name: str, hands_over: str) -> None:
+    def __init__(self, programs: Mapping[str, str]) -> None:
         self._desk = Desk()
-        self._desk.program(name, hands_over)
+        for name, hands_over in programs.items():
+            self._desk.program(name, hands_over)
         self.folder = self._desk.folder
         self.forked = 0
         self._is_open = True
@@ -129,19 +153,21 @@ class Forks:
                 caller.send(b"alone")
                 return
             self.forked += 1
-            select.select([process, caller], [], [])
-            if process.poll() is None:  # the small program was killed
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                return
-            with contextlib.suppress(BrokenPipeError):  # so it was just now
+            while process.poll() is None:
+                select.select([process, caller], [], [])
+                told = _received(caller)
+                if told is not None:  # nothing: the small program was killed
+                    process.send_signal(signal.Signals(int(told or signal.SIGKILL)))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 caller.send(b"%d" % process.wait())
 
 
 class Forking(Forks):
     """Forks `fsmq` from a process that has imported it, for commands of a shell that end.
 
-    A suite, or what watches a folder, is a process of its own: pages send it signals.
+    So it does with a Python program from stdin, which works with the library or a client, and with
+    the programs that `fsmq up` starts. That itself, or what watches a folder, is an interpreter of
+    its own: pages send it signals.
 
     environment: the shell's.
     """
@@ -151,13 +177,23 @@ class Forking(Forks):
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._known = _at_imports(environment)
-        super().__init__("fsmq", 'case " $* " in " up "*|*" --watch "*) false;; esac')
+        super().__init__(_PROGRAMS)
+        up = self.folder / "up.py"
+        up.write_text(_UP.format(python=str(self.folder / _CHILD)))
+        fsmq = self.folder / "fsmq"
+        itself = f"exec {Path(sys.executable).with_name('fsmq')}"
+        fsmq.write_text(fsmq.read_text().replace(itself, f"exec {sys.executable} {up}"))
 
     def start(self, call: Call) -> Forked | None:
         server = self._server_for(call.environment)
         if server is None:
             return None
-        return server.start("fsmq.cli", call.words[1:], call.environment, call.files, call.folder)
+        program, *words = call.words
+        name = Path(program).name
+        module = _MODULES.get(name, "")
+        if name == _CHILD:
+            _, _, module, *words = words
+        return server.start(module, words, call.environment, call.files, call.folder)
 
     def _server_for(self, environment: Mapping[str, str]) -> ForkServer | None:
         """The server for such shells; None for a program that would not be the same there."""
@@ -167,14 +203,26 @@ class Forking(Forks):
         with self._one_at_a_time:
             if key not in self._servers:
                 paths = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-                modules = ["fsmq.cli", "fsmq.client.client"]
-                self._servers[key] = ForkServer(modules, self._known | paths)
+                self._servers[key] = ForkServer(_IMPORTED, self._known | paths)
             return self._servers[key]
 
 
 def _at_imports(environment: Mapping[str, str]) -> dict[str, str]:
     """What differs where programs do for another reason than the shell's place."""
-    return {k: v for k, v in read_at_once(environment).items() if k not in _OF_THE_SHELL}
+    found = {k: v for k, v in read_at_once(environment).items() if k not in _OF_THE_SHELL}
+    # `fsmq up` puts the folder first that is there already.
+    path = dict.fromkeys(found.get("PYTHONPATH", "").split(os.pathsep))
+    return {**found, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _received(caller: socket.socket) -> bytes | None:
+    """What a small program has sent, nothing if it has ended; None if it has not sent anything."""
+    try:
+        return caller.recv(16, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
+    except ConnectionResetError:
+        return b""
 
 
 def _close(files: list[int]) -> None:

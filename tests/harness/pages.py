@@ -35,6 +35,8 @@ SHOWN = "# -> "
 _DOCUMENTED_ROOTS = {"/tmp/mq": "mq", "/var/lib/fsmq": "mq", "/srv/fsmq": "other"}
 _DOCUMENTED_PORT = "8080"
 _END = "-- end of a command --"
+# Words alone, the first of them the program's, and some in quotes: that is whole.
+_PLAIN = re.compile(r"""(?:fsmq|curl|ls|cat|mv) (?:[\w./:=%@,+-]|'[^']*'|"[^"\\`]*"|[ >])+""")
 _VARYING = [
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}(\.h)?"), "UUID"),
     (re.compile(r"\.x[0-9a-f]+"), ".xTIME"),
@@ -121,6 +123,8 @@ def steps(block: Block) -> list[Step]:
 
 
 def _is_whole(command: str) -> bool:
+    if _PLAIN.fullmatch(command):
+        return True
     checked = subprocess.run(["bash", "-n"], input=command, capture_output=True, text=True)
     return not command.endswith("\\") and not checked.stderr
 

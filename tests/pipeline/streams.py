@@ -26,7 +26,7 @@ class Streams(Forks):
     def __init__(self) -> None:
         name = Path(sys.executable).name
         self._server = ForkServer([_RUNNER, *_SOURCES], environment())
-        super().__init__(name, f'[ "$*" = "-m {_RUNNER}" ]')
+        super().__init__({name: f'[ "$*" = "-m {_RUNNER}" ]'})
         self.python = str(self.folder / name)
 
     def start(self, call: Call) -> Forked:
