@@ -12,6 +12,7 @@ from fsmq.pipeline.journal.tables import Progress, Tables
 from fsmq.spool import InvalidValue
 from tests.harness.suite import eventually
 from tests.pipeline.journals import BEGIN_MS, life, segment, step
+from tests.pipeline.processes import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,9 +167,9 @@ def test_runs_go_on_where_the_last_one_ended(
     told: list[Progress] = []
     query = journal.start(spark, str(root), place, every=1, report=told.append)
     try:  # what comes while it follows
-        eventually(lambda: query.status["message"].startswith("Waiting"))
+        eventually(lambda: query.status["message"].startswith("Waiting"), PATIENCE_S)
         segment(root, [*late, step(3650, "accepted", "jobs", "4")], host="b")
-        eventually(lambda: told or not query.isActive)
+        eventually(lambda: told or not query.isActive, PATIENCE_S)
     finally:
         query.stop()
     assert [(p.batch, p.events, p.late) for p in told] == [(1, 1517, 4)]

@@ -14,6 +14,7 @@ from fsmq.pipeline.write.rows import check_columns
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S, Abandoned
 from tests.harness.suite import eventually
+from tests.pipeline.processes import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,7 +155,7 @@ def test_a_task_that_outlives_its_job_adds_nothing(spark: SparkSession, root: Pa
         return left(root) == []
 
     # Spark does not wait for the task beside the one that failed, which may begin its part late.
-    eventually(mover_comes_by)
+    eventually(mover_comes_by, PATIENCE_S)
     assert bodies(root) == []
 
 

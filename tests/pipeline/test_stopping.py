@@ -18,6 +18,7 @@ from fsmq.cli import main
 from fsmq.spool import NewMessage, Spool
 from tests.harness.suite import eventually
 from tests.pipeline.archives import archived
+from tests.pipeline.processes import PATIENCE_S
 from tests.spool.helpers import visible
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def stopped(
     """Send a job a signal when it is at work; it says in two lines what became of it."""
 
     def strike() -> None:
-        eventually(is_at_work)
+        eventually(is_at_work, PATIENCE_S)
         os.kill(os.getpid(), number)
 
     striker = threading.Thread(target=strike)
