@@ -365,7 +365,7 @@ def test_ctrl_c_while_waiting_ends_at_once(alone: Command) -> None:
     # From here on it waits: it looks for events.
     eventually(lambda: has_watches(process.pid))
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(50) == 130
 
 
 def has_watches(pid: int) -> bool:

@@ -212,6 +212,7 @@ def test_a_stop_lets_the_command_finish(
     process = worker("touch started; read go < gate; touch done")
     eventually((tmp_path / "started").exists)
     process.send_signal(signal.SIGTERM)
+    assert b"a second signal ends it" in line_told(process)  # it has heard
     (tmp_path / "gate").write_text("go\n")
     settled(process)
     assert (tmp_path / "done").exists()
@@ -257,7 +258,7 @@ def test_a_killed_worker_takes_its_command_along_and_the_message_comes_back(
     process.kill()
     process.wait()
     eventually(lambda: not Path(f"/proc/{pid}").exists() or is_zombie(int(pid)))
-    assert fsmq.lines("get", "jobs", "--wait=10")[0]["deliveries"] == 2
+    assert fsmq.lines("get", "jobs", "--wait=60")[0]["deliveries"] == 2
 
 
 def is_zombie(pid: int) -> bool:
@@ -286,7 +287,7 @@ def test_a_worker_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
                 "get",
                 "jobs",
                 "--exec",
-                "cat; touch started; until [ -e go ]; do sleep 0.1; done",
+                "cat; echo >> started; until [ -e go ]; do sleep 0.1; done",
             ],
             cwd=tmp_path,
             env=environment(FSMQ_AT=suite.url),
@@ -301,6 +302,8 @@ def test_a_worker_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
             (tmp_path / "go").touch()
             suite.restart("mq")
             command("put", "jobs", "--body=second")
+            # Both were begun at last: of a count alone nobody knows how old it is.
+            eventually(lambda: len((tmp_path / "started").read_text()) >= 2)
             eventually(lambda: command.counts("jobs") == {})
             process.terminate()
             assert process.communicate(timeout=60)[0] == b"first second"

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fsmq.spool import NewMessage, Queue, Spool
 from fsmq.spool.claimed import Claimed
 from fsmq.spool.fsck import check
+from tests.harness.rounds import part_of
 from tests.replay.place import scratch
 from tests.spool.helpers import Clock
 
@@ -192,7 +193,7 @@ def new(one: tuple[str, str | None]) -> NewMessage:
 
 TestFifo = FifoMachine.TestCase
 TestFifo.settings = settings(
-    max_examples=30,
+    max_examples=part_of(20, 30),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -273,6 +273,7 @@ def test_stopped_writers_lose_nothing_and_no_offset_means_two_things(
                     wakes.remove((at, stopped))
             one.step(4096)
             read_on(log, seen)
+            time.sleep(0.005)  # the cores are for those who write
     finally:
         for process, _ in running:
             process.kill()

@@ -20,6 +20,7 @@ from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.handing import Asked
 from fsmq.spool.log.log import Log, LogEntry
+from tests.harness.rounds import part_of
 from tests.spool.helpers import Clock
 
 HOLD_S, MOST, WINDOW = 10.0, 3, 7
@@ -368,7 +369,7 @@ class LogMachine(RuleBasedStateMachine):
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=100,
+    max_examples=part_of(100, 200),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

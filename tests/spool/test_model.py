@@ -35,6 +35,7 @@ from fsmq.spool import (
 )
 from fsmq.spool.fsck import Finding, check
 from fsmq.spool.layout import names
+from tests.harness.rounds import part_of
 from tests.replay.place import scratch
 from tests.spool.helpers import Clock
 from tests.spool.model import DEAD, DELAY, FACTOR, MOST_S, NEW, READY, Fact, Model, Models
@@ -486,7 +487,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
 
 SpoolMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=part_of(30, 60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -24,6 +24,7 @@ from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import Finding, Kind
 from fsmq.spool.layout import names
 from fsmq.spool.layout.message import unpack
+from tests.harness.rounds import part_of
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import visible
 from tests.spool.model import DEAD, DELAY, NEW, READY, Fact, Model
@@ -460,7 +461,7 @@ def test_any_sequence_of_verbs_and_crashes_agrees_with_the_model() -> None:
     run_state_machine_as_test(
         CrashingMachine,
         settings=settings(
-            max_examples=25,
+            max_examples=part_of(15, 25),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

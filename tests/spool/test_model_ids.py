@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fsmq.spool import NewMessage, Spool
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.given_ids import given_id
+from tests.harness.rounds import part_of
 from tests.replay.place import scratch
 from tests.spool.helpers import Clock
 
@@ -219,7 +220,7 @@ class IdMachine(RuleBasedStateMachine):
 
 
 IdMachine.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=part_of(20, 40),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

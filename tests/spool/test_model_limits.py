@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
+from tests.harness.rounds import part_of
 from tests.spool.test_model import HOLDS, SpoolMachine
 
 
@@ -57,7 +58,7 @@ def test_what_keeps_claims_back_agrees_with_the_model() -> None:
     run_state_machine_as_test(
         LimitedMachine,
         settings=settings(
-            max_examples=25,
+            max_examples=part_of(15, 25),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

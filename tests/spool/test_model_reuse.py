@@ -21,6 +21,7 @@ from fsmq.spool.consumers.manifest import DONE, folder_of, path_of
 from fsmq.spool.context import Pending
 from fsmq.spool.durability.locks import Lock
 from fsmq.spool.layout import names
+from tests.harness.rounds import part_of
 from tests.spool.model import DELAY, NEW, READY, Fact, Model
 from tests.spool.test_model import HEADERS, HOLDS, PLAIN, QUEUES, SpoolMachine
 
@@ -249,7 +250,7 @@ def test_whoever_comes_back_late_acts_on_nothing_but_what_it_had() -> None:
     run_state_machine_as_test(
         ReusingMachine,
         settings=settings(
-            max_examples=25,
+            max_examples=part_of(15, 25),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -24,6 +24,7 @@ from fsmq.spool.fsck import check
 from fsmq.spool.schedules.putting import GRACE_S
 from fsmq.spool.schedules.schedule_files import ScheduleFiles
 from fsmq.spool.schedules.scheduler import Scheduler
+from tests.harness.rounds import part_of
 from tests.replay.place import scratch
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock
@@ -309,7 +310,7 @@ def test_a_schedule_goes_on_behind_a_definition_that_died(at: int) -> None:
 
 TestSchedule = ScheduleMachine.TestCase
 TestSchedule.settings = settings(
-    max_examples=50,
+    max_examples=part_of(25, 50),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
