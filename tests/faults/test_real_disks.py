@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,15 +36,18 @@ def run(*command: str | Path) -> None:
         pytest.skip(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
 
 
-@pytest.fixture(params=["tmpfs", "ext4"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A mounted filesystem of a few megabytes."""
-    where = tmp_path / "disk"
+DISKS = ("tmpfs", "ext4")
+
+
+@contextmanager
+def mounted(kind: str, folder: Path) -> Iterator[Path]:
+    """A filesystem of a few megabytes."""
+    where = folder / "disk"
     where.mkdir()
-    if request.param == "tmpfs":
+    if kind == "tmpfs":
         run("mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=500", "tmpfs", where)
     else:
-        image = tmp_path / "image"
+        image = folder / "image"
         with image.open("wb") as file:
             file.truncate(8 * MEGABYTE)
         run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", image)
@@ -53,12 +58,53 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", where], check=True)
 
 
-@pytest.fixture
-def small(disk: Path) -> Iterator[Suite]:
-    """A suite on that disk, with the queue ``q``."""
-    with Suite(disk / "mq", mq_options=MQ_OPTIONS, logs=disk.parent / "logs") as suite:
-        assert ask(suite, "PUT", "/q").status == 201
+@pytest.fixture(params=DISKS)
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    with mounted(request.param, tmp_path) as where:
+        yield where
+
+
+@pytest.fixture(scope="module", params=DISKS)
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Suite]:
+    folder = tmp_path_factory.mktemp("served")
+    with (
+        mounted(request.param, folder) as where,
+        Suite(where / "mq", mq_options=MQ_OPTIONS, logs=folder / "logs") as suite,
+    ):
         yield suite
+
+
+@pytest.fixture
+def small(served: Suite) -> Iterator[Suite]:
+    """A suite on such a disk, with the queue ``q``; the next test finds the disk empty again."""
+    assert ask(served, "PUT", "/q").status == 201
+    yield served
+    for path in served.root.parent.iterdir():
+        if path.is_dir() and path.name not in (served.root.name, "lost+found"):
+            shutil.rmtree(path)
+        elif path.is_file():
+            path.unlink()
+    eventually(lambda: ask(served, "DELETE", "/q").status == 200)
+    eventually(lambda: is_fit(served) and not list((served.root / "remove").iterdir()))
+
+
+@pytest.fixture
+def fresh(disk: Path) -> Iterator[Suite]:
+    """The same of the test's own, with the history elsewhere: mq has a file of that open.
+
+    A disk with a file that is open for writing cannot become read-only.
+    """
+    history = disk / "mq" / "history"
+    history.mkdir(parents=True, mode=0o700)
+    run("mount", "-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs", history)
+    try:
+        with Suite(disk / "mq", mq_options=MQ_OPTIONS, logs=disk.parent / "logs") as suite:
+            assert ask(suite, "PUT", "/q").status == 201
+            yield suite
+    finally:
+        subprocess.run(["umount", "--lazy", history], check=True)
 
 
 def ask(suite: Suite, method: str, path: str, body: bytes = b"") -> Answer:
@@ -103,7 +149,8 @@ def is_fit(suite: Suite) -> bool:
     return ask(suite, "GET", "/_health/ready").status == 200
 
 
-def test_a_full_disk_refuses_and_takes_again(small: Suite, disk: Path) -> None:
+def test_a_full_disk_refuses_and_takes_again(small: Suite) -> None:
+    disk = small.root.parent
     ballast = fill(disk)
     refused = ask(small, "POST", "/q/messages", b"x" * 5000)
     assert is_refused(refused)
@@ -118,7 +165,8 @@ def test_a_full_disk_refuses_and_takes_again(small: Suite, disk: Path) -> None:
     assert (fetched.id, len(fetched.body)) == (posted.id, 5000)
 
 
-def test_a_full_disk_can_be_emptied_over_http(small: Suite, disk: Path) -> None:
+def test_a_full_disk_can_be_emptied_over_http(small: Suite) -> None:
+    disk = small.root.parent
     for _ in range(20):
         assert ask(small, "POST", "/q/messages", b"x" * 5000).status == 201
     fill(disk)
@@ -174,7 +222,8 @@ def test_messages_can_be_removed_on_a_full_disk(crowded: Spool) -> None:
     assert jobs.remove(*ids) == len(ids) == 30
 
 
-def test_a_full_disk_can_be_purged_over_http(small: Suite, disk: Path) -> None:
+def test_a_full_disk_can_be_purged_over_http(small: Suite) -> None:
+    disk = small.root.parent
     for _ in range(5):
         assert ask(small, "POST", "/q/messages", b"x").status == 201
     use_up_inodes(disk)
@@ -183,7 +232,8 @@ def test_a_full_disk_can_be_purged_over_http(small: Suite, disk: Path) -> None:
     assert ask(small, "GET", "/q/messages").status == 204
 
 
-def test_a_disk_without_inodes_refuses_and_takes_again(small: Suite, disk: Path) -> None:
+def test_a_disk_without_inodes_refuses_and_takes_again(small: Suite) -> None:
+    disk = small.root.parent
     crowd = use_up_inodes(disk)
     assert is_refused(ask(small, "POST", "/q/messages", b"x"))
     assert is_refused(ask(small, "PUT", "/another"))
@@ -311,11 +361,13 @@ def test_a_claim_holds_that_began_on_a_full_disk_of_whole_seconds(tmp_path: Path
         subprocess.run(["umount", "--lazy", where], check=True)
 
 
-def test_a_read_only_disk_refuses_and_takes_again(small: Suite, disk: Path) -> None:
+def test_a_read_only_disk_refuses_and_takes_again(fresh: Suite) -> None:
+    small, disk = fresh, fresh.root.parent
     assert ask(small, "POST", "/q/messages?delay=0", b"before").status == 201
     held = ask(small, "GET", "/q/messages?wait=15").id
     assert ask(small, "POST", "/q/messages", b"ready").status == 201
-    run("mount", "-o", "remount,ro", disk)
+    read_only = ("mount", "-o", "remount,ro", disk)
+    eventually(lambda: subprocess.run(read_only, capture_output=True).returncode == 0)
     try:
         for method, path in (
             ("POST", "/q/messages"),

@@ -23,7 +23,7 @@ from tests.power.verbs import OverHttp
 
 _HTTP_CLIENTS = 3
 _LIBRARY_CLIENTS = 1
-_PREPARE_S = 0.15
+_PREPARE_S = 0.05
 # Some deeds need something of before: what `_known` calls it.
 _NEEDS = {"delete_any": "mine", "release": "held", "ack_dups": "held_dups", "bury_laid": "laid"}
 
