@@ -134,11 +134,17 @@ def replay(verbs: OverHttp, tried: dict[str, bytes], ids: dict[str, str]) -> Non
 
 
 def inspect(root: Path, tried: dict[str, bytes], ids: dict[str, str]) -> None:
-    found = []
+    found: list[tuple[str, bytes]] = []
     with Spool(root) as spool:
+
+        def take(wait: float) -> bool:
+            messages = spool.queue(JOBS).claim(1000, wait=wait)
+            found.extend((message.id, message.body) for message in messages)
+            return len(found) >= len(tried)
+
         # A name that is not ours rests in new/ for a moment before it is delivered.
-        while messages := spool.queue(JOBS).claim(1000, wait=REST_S):
-            found += [(message.id, message.body) for message in messages]
+        eventually(lambda: take(REST_S))
+        take(REST_S)
     assert sorted(found) == sorted((ids[key], body) for key, body in tried.items())
     findings = check(root, offline=True).findings
     assert [f for f in findings if f.severity is Severity.ERROR] == []
