@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from fsmq.spool import Spool
-from tests.faults.test_clock import HOUR_S, Host, host  # noqa: F401  # a fixture
+from tests.faults.test_clock import HOUR_S, Host, running  # noqa: F401  # a fixture
 from tests.harness.suite import Suite, arbitrary_moment, eventually
-from tests.http.helpers import PROBLEM, ask, fetch
+from tests.http.helpers import PROBLEM, Wire, ask, fetch
 
 LINE = "30 3 * * *"
 
@@ -125,7 +125,17 @@ def test_several_movers_that_are_killed_put_one_message_for_each_moment(movers: 
         assert [e for e in logged if e["event"] != "probe"] == []
 
 
-def test_a_clock_that_is_set_forward_and_back(host: Host) -> None:  # noqa: F811
+@pytest.fixture
+def host(running: tuple[Suite, Path]) -> Iterator[Host]:  # noqa: F811
+    suite, offset = running
+    with Wire(suite.url) as wire:
+        assert wire.ask("PUT", "/q").status == 201
+        host = Host(suite, wire, offset, "q")
+        host.set_clock(0)
+        yield host
+
+
+def test_a_clock_that_is_set_forward_and_back(host: Host) -> None:
     wire, root = host.wire, host.suite.root
     schedule = b'{"cron": "*/10 * * * *", "queue": "q", "body": "x", "catch_up": "all"}'
     assert wire.ask("PUT", "/_schedules/s", {}, schedule).status == 201
