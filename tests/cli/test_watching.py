@@ -8,14 +8,16 @@ import pty
 import re
 import shutil
 import subprocess
-from datetime import datetime
+import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
+from fsmq.cli import sampling
+from fsmq.cli.place.place import open_place
 from tests.cli.helpers import FSMQ, Command, completed, environment
-from tests.harness.suite import Suite
+from tests.harness.suite import Suite, eventually
 
 
 def findings(command: Command, code: int | None = None) -> dict[str, tuple[str, str]]:
@@ -118,28 +120,45 @@ def test_top_counts_what_comes_and_goes(suite: Suite, place: str) -> None:
     first = json.loads(process.stdout.readline())
     server("put", busy, "--lines", stdin=b"a\nb\nc\n")
     server("get", busy, "--wait=9", "--ack")
-    came = went = ready = 0.0
-    last = first
+    came = went = False
+    ready = 0
     # Samples are a second apart, or more on a busy machine; and mq reports once a second.
-    while came < 2 or went < 0.6 or ready != 2:
+    while not (came and went and ready == 2):
         sample = json.loads(process.stdout.readline())
-        seconds = (at(sample) - at(last)).total_seconds()
-        last = sample
         for row in (row for row in sample["queues"] if row["queue"] == busy):
-            came += (row["in_per_second"] or 0) * seconds
-            went += (row["out_per_second"] or 0) * seconds
+            came |= (row["in_per_second"] or 0) > 0
+            went |= (row["out_per_second"] or 0) > 0
             ready = row["messages"]["ready"]
     process.terminate()
     process.communicate()
     [before] = [row for row in first["queues"] if row["queue"] == busy]
     assert before["in_per_second"] is None
-    assert came == pytest.approx(3, rel=0.5)
-    assert went == pytest.approx(1, rel=0.5)
 
 
-def at(sample: dict[str, Any]) -> datetime:
-    """When a sample was taken."""
-    return datetime.fromisoformat(sample["time"])
+@pytest.mark.parametrize("place", ["root", "url"])
+def test_rates_are_of_the_time_between_two_samples(
+    suite: Suite, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    server, busy = Command(suite.url), f"measured-{place}"
+    server("create", busy)
+    counted = [0.0, 0.0]
+    with open_place(str(getattr(suite, place))) as opened:
+        sampler = sampling.Sampler(opened, 1.0)
+        sampler.sample()
+        server("put", busy, "--lines", stdin=b"a\nb\nc\n")
+        server("get", busy, "--wait=9", "--ack")
+
+        def all_are_counted() -> bool:
+            now[0] += 2.0
+            for row in (row for row in sampler.sample()[0] if row.queue == busy):
+                for which, rate in enumerate((row.in_rate, row.out_rate)):
+                    counted[which] += 2.0 * (rate or 0.0)
+            return counted[0] >= 2.9 and counted[1] >= 0.9
+
+        eventually(all_are_counted)
+    assert counted == pytest.approx([3, 1])
 
 
 def test_top_once_fits_eighty_columns(alone: Command) -> None:
