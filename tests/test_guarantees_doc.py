@@ -26,5 +26,5 @@ def test_every_promise_names_a_proof() -> None:
 def test_the_long_run_is_a_target_and_its_numbers_are_those_told() -> None:
     assert re.search(r"(?m)^soak: ", (HOME / "Makefile").read_text())
     soak = (HOME / "tests" / "soak" / "power.py").read_text()
-    assert "2,000 of `make soak`" in PAGE
+    assert "2,000, in all configurations, of `make soak`" in PAGE
     assert '"rounds", default=2000' in soak
