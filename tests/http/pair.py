@@ -15,10 +15,11 @@ from tests.http.helpers import Answer, Wire
 from tests.http.inside import Inside, alike
 
 KIB = 1024
-# A body may have so many bytes on these servers, a slow one so many seconds.
+# A body may have so many bytes on these servers, and a slow one so many seconds on hasty ones.
 LIMIT = 96 * KIB
 READ_S = 0.3
 HEAD_S = 0.4
+HASTY = {"limits": Limits(header_timeout=HEAD_S), "read_timeout": READ_S}
 _queues = count(1)
 
 
@@ -92,8 +93,7 @@ def request(line: str, *lines: str, body: bytes = b"", host: str | None = "local
 
 @contextmanager
 def pair_of(folder: Path, **options: Any) -> Iterator[Pair]:
-    """Two servers that run, of the same options."""
-    options = {"limits": Limits(header_timeout=HEAD_S), "read_timeout": READ_S, **options}
+    """Two servers that run, of the same options. HASTY: for what is cut, and has no end."""
     quick = Inside(folder / "quick", **options)
     with quick, Inside(folder / "plain", lane=False, **options) as plain:
         yield Pair(quick, plain)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.http.pair import LIMIT, Pair, pair_of, request
+from tests.http.pair import HASTY, LIMIT, Pair, pair_of, request
 from tests.http.test_errors import BAD_IDS, BAD_NAMES
 from tests.soak.fuzz import HEADERS, NAMES, VALUES, Generator
 
@@ -15,7 +15,7 @@ from tests.soak.fuzz import HEADERS, NAMES, VALUES, Generator
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     options = {"dialects": ("emodb", "dynamiq"), "host_names": (), "max_message_bytes": LIMIT}
-    with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
+    with pair_of(tmp_path_factory.mktemp("pair"), **options, **HASTY) as running:
         yield running
 
 
@@ -204,10 +204,20 @@ def test_blank_lines_before_a_request(pair: Pair) -> None:
     pair.compare(b"\r\n\r\n" + request(f"GET /{queue}/messages"))
 
 
-@pytest.mark.parametrize("number", range(60))
-def test_what_the_fuzzer_makes(pair: Pair, number: int) -> None:
-    """Requests for messages whose names, parameters, headers and bodies may be anything."""
-    draw = random.Random(number)
+# More than comes at once; a hasty server may have to end its wait for the rest.
+LARGE = 60_000
+
+
+@pytest.mark.parametrize("number", range(25))
+def test_what_the_fuzzer_makes(pair: Pair, number: int, pytestconfig: pytest.Config) -> None:
+    """Requests for messages whose names, parameters, headers and bodies may be anything.
+
+    The same ones in each run; others in `make soak-models`.
+    """
+    is_soak = pytestconfig.getoption("hypothesis_profile") == "random"
+    seed = random.randrange(2**32) if is_soak else number
+    print("seed", seed)  # shown if it fails
+    draw = random.Random(seed)
     described: dict[str, dict[str, dict[str, list[dict[str, str]]]]] = {
         "paths": {
             "/{queue}/messages": {
@@ -224,5 +234,5 @@ def test_what_the_fuzzer_makes(pair: Pair, number: int) -> None:
     generator = Generator(described, draw.randrange(2**32))
     for _ in range(15):
         data = generator.request(wrong=draw.random() < 0.2)
-        if b"Expect" not in data:
+        if b"Expect" not in data and len(data) < LARGE:
             pair.compare(data)

@@ -105,14 +105,16 @@ def test_a_reader_that_takes_nothing(hasty: Inside, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?count=1"])
-def test_a_slow_reader_gets_everything(hasty: Inside, query: str) -> None:
+def test_a_slow_reader_gets_everything(root: Path, query: str) -> None:
     body = os.urandom(3 * MIB)
-    hasty.queue("q", ready=[body])
-    with Wire(hasty.url) as wire:
+    with Inside(root, send_buffer=65536) as server, Wire(server.url) as wire:
+        server.queue("q")
+        server.load("q")
+        server.queue("q", ready=[body])
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         wire.request("GET", f"/q/messages{query}")
-        eventually(lambda: hasty.admission.memory > 3 * MIB - 1)
-        time.sleep(0.3)  # less than it may take nothing
+        eventually(lambda: server.admission.memory > 3 * MIB - 1)
+        time.sleep(0.3)  # less than it may take nothing, by far
         answer = wire.answer()
         assert answer.status == 200
         assert len(answer.body) >= len(body)

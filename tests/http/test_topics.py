@@ -132,9 +132,11 @@ async def test_a_killed_server_leaves_each_queue_with_a_whole_copy_or_none(root:
         suite.restart("mq")
         async with aiohttp.ClientSession(suite.url) as client:
             for n in range(8):
-                found = await fetch(client, f"q{n}", count=100, wait=20)
-                ids = {m["id"]: m["body"] for m in found.json["messages"]}
-                assert {a[f"q{n}"] for a in acknowledged} <= set(ids)
+                ids: dict[str, str] = {}
+                while not {a[f"q{n}"] for a in acknowledged} <= set(ids):
+                    found = await fetch(client, f"q{n}", count=100, visibility=600)
+                    assert found.status == 200
+                    ids |= {m["id"]: m["body"] for m in found.json["messages"]}
                 assert set(ids.values()) <= {"x" * 5000, "y" * 5000}
 
 
