@@ -7,23 +7,30 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from fsmq.cli.bench import Figure, advise
 from fsmq.spool import Spool
+from tests.harness.forkserver import environment, run
 from tests.harness.suite import HOME, eventually
 
 _METHODS = ("fsync", "syncfs", "auto", "none")
 _GROUPS = (1, 8, 64)
 
 
-def _command(root: Path, *options: str) -> list[str]:
-    return [sys.executable, "-m", "fsmq.cli", "bench", f"--root={root}", *options]
+class Done(NamedTuple):
+    """What a run has said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def _run(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(_command(root, *options), cwd=HOME, capture_output=True, text=True)
+def _run(root: Path, *options: str) -> Done:
+    done = run("fsmq.cli", ["bench", f"--root={root}", *options], environment(), b"")
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_json_has_every_method_and_group(root: Path) -> None:
@@ -60,7 +67,8 @@ def test_a_spool_that_stands_there_is_left_alone(root: Path) -> None:
 
 def test_an_end_by_signal_cleans_up(root: Path) -> None:
     root.mkdir()
-    process = subprocess.Popen(_command(root, "--seconds=60"), cwd=HOME, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "fsmq.cli", "bench", f"--root={root}", "--seconds=60"]
+    process = subprocess.Popen(command, cwd=HOME, stdout=subprocess.DEVNULL)
     try:
         eventually(lambda: list(root.glob(".bench-*/mq/new")))
         process.send_signal(signal.SIGTERM)

@@ -114,10 +114,10 @@ async def test_every_message_is_handed_over_once_and_removed(team: Team, jobs: A
         with lock:
             running -= 1
 
-    await jobs.put_many([b"%d" % n for n in range(200)])
+    await jobs.put_many([b"%d" % n for n in range(60)])
     team.start(jobs.name, work, concurrency=5)
     await emptied(jobs)
-    assert seen == Counter(b"%d" % n for n in range(200))
+    assert seen == Counter(b"%d" % n for n in range(60))
     assert most == 5
 
 
@@ -340,13 +340,13 @@ async def test_a_crash_and_restart_of_mq_loses_no_work(
             with lock:
                 done[message.body] += 1
 
-        bodies = {b"%d" % n for n in range(600)}
+        bodies = {b"%d" % n for n in range(300)}
         async with AsyncClient(own.url) as client:
             await client.queue("q").put_many(sorted(bodies))
             for one in teams:
                 # A claim whose answer died with mq comes back after the visibility.
                 one.start("q", work, concurrency=8, visibility=5)
-            for part in (100, 300):
+            for part in (50, 150):
                 await eventually_on_loop(lambda part=part: len(done) >= part)
                 own.kill("mq")
                 await asyncio.to_thread(own.restart, "mq")

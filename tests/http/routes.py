@@ -78,8 +78,8 @@ def document(url: str) -> dict[str, Any]:
 def every_request(served: Mapping[str, Any], *, together: bool = True) -> Iterator[Request]:
     """All requests, those that change nothing first; the names in their paths are to be filled in.
 
-    together: each value of a parameter is given with each of the others. Else it is given once,
-    with the first of each of the others.
+    together: each value of a parameter is given with each of the others. Else each is given once,
+    with the first of each of the others; and once none is.
     """
     described = [
         (METHODS.index(method.upper()), path, operation)
@@ -103,7 +103,7 @@ def _queries(parameters: Any, together: bool) -> Iterator[str]:
 
 
 def _apart(given: list[list[str]]) -> Iterator[tuple[str, ...]]:
-    """None at all, the first of each, and each other one in the place of that."""
+    """None at all, the first of each, and each further one in the place of that."""
     first = tuple(values[1] if len(values) > 1 else "" for values in given)
     yield from dict.fromkeys(
         [
@@ -112,7 +112,7 @@ def _apart(given: list[list[str]]) -> Iterator[tuple[str, ...]]:
             *(
                 (*first[:at], value, *first[at + 1 :])
                 for at, values in enumerate(given)
-                for value in values
+                for value in values[2:]
             ),
         ]
     )

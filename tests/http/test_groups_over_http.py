@@ -112,7 +112,7 @@ class Story:
 def test_order_over_three_processes(hosts: list[Suite]) -> None:
     """Workers acknowledge and release; each group is done in its order, by one at a time."""
     senders = 2 * len(hosts)
-    story = Story(12, senders)
+    story = Story(6, senders)
     threads = [
         *(threading.Thread(target=story.send, args=(hosts[n % 3], n)) for n in range(senders)),
         *(threading.Thread(target=story.work, args=(hosts[n % 3],)) for n in range(6)),

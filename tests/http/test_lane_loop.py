@@ -16,7 +16,7 @@ from tests.http.helpers import Wire
 from tests.http.test_loop import HELD_S, TRIES, watch_over
 from tests.http.watched import Watch
 
-CONNECTIONS = 2000
+CONNECTIONS = 1200
 
 
 @pytest.fixture
