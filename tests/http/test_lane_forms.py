@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.harness.rounds import part_of
 from tests.http.pair import HASTY, LIMIT, Pair, pair_of, request
 from tests.http.test_errors import BAD_IDS, BAD_NAMES
 from tests.soak.fuzz import HEADERS, NAMES, VALUES, Generator
@@ -208,14 +209,13 @@ def test_blank_lines_before_a_request(pair: Pair) -> None:
 LARGE = 60_000
 
 
-@pytest.mark.parametrize("number", range(25))
-def test_what_the_fuzzer_makes(pair: Pair, number: int, pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize("number", range(part_of(25, 60)))
+def test_what_the_fuzzer_makes(pair: Pair, number: int) -> None:
     """Requests for messages whose names, parameters, headers and bodies may be anything.
 
     The same ones in each run; others in `make soak-models`.
     """
-    is_soak = pytestconfig.getoption("hypothesis_profile") == "random"
-    seed = random.randrange(2**32) if is_soak else number
+    seed = part_of(number, random.randrange(2**32))
     print("seed", seed)  # shown if it fails
     draw = random.Random(seed)
     described: dict[str, dict[str, dict[str, list[dict[str, str]]]]] = {
