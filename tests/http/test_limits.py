@@ -277,14 +277,15 @@ def test_thousands_of_idle_connections_are_no_burden(root: Path) -> None:
     "raw",
     [
         b"".join(b"X-%d: %s\r\n" % (n, b"a" * 4000) for n in range(10)),
+        b"".join(b"X-%d: %s\r\n" % (n, b"a" * 4000) for n in range(5)) + b"\r\n",
         b"".join(b"X-%d: a\r\n" % n for n in range(30)) + b"\r\n",
         b"".join(b"X-%d: a\r\n" % n for n in range(100_000)),
         b"X: " + b"a" * 10_000_000,
     ],
-    ids=["too long in all", "too many", "a hundred thousand", "one without an end"],
+    ids=["no end yet", "too long in all", "too many", "a hundred thousand", "one without an end"],
 )
 def test_a_head_has_its_limits(strict: Suite, raw: bytes) -> None:
-    """Its bytes are counted as long as its end has not come."""
+    """It is refused as soon as it is too long, and with its end, too."""
     before = memory(strict)
     with Wire(strict.url) as wire:
         try:

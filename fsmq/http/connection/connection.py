@@ -7,22 +7,15 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias, cast
 
-from aiohttp import http_exceptions, web
+from aiohttp import web
 from aiohttp.streams import EMPTY_PAYLOAD
-from aiohttp.web import BaseRequest, Response, StreamResponse
+from aiohttp.web import BaseRequest, StreamResponse
 
 from fsmq.spool.errors import FsmqError
 
 from ..guard.limits import Limits
-from ..problems import (
-    HttpError,
-    InternalError,
-    MalformedRequest,
-    Overloaded,
-    SlowHead,
-    UnreadableBody,
-    problem,
-)
+from ..problems import HttpError, Overloaded, SlowHead, problem
+from .malformed import bare, error_for, head_size, too_long
 
 log = logging.getLogger(__name__)
 Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
@@ -68,8 +61,9 @@ class ProblemServer(web.Server):
     """
 
     def __init__(self, handler: Handler, limits: Limits, **options: Any) -> None:
-        super().__init__(handler)
+        super().__init__(self._answer)
         self.limits = limits
+        self._handler = handler
         self.lane: Lane | None = None
         self._options = {
             "keepalive_timeout": limits.idle_timeout,
@@ -84,6 +78,15 @@ class ProblemServer(web.Server):
 
     def __call__(self) -> Connection:
         return Connection(self, loop=asyncio.get_running_loop(), **self._options)
+
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
+        # A connection counts what has no end yet; a head that came in one piece is seen only here.
+        limit = self.limits.header_bytes
+        if head_size(request) <= limit:
+            return await self._handler(request)
+        response = problem(too_long(limit))
+        response.force_close()
+        return response
 
     def take_in(self, connection: Connection) -> bool:
         """Count a connection in, if there is a place or someone idle gives one up."""
@@ -332,7 +335,7 @@ class Connection(web.RequestHandler):
         self._head_bytes += size
         limit = self._limits.header_bytes
         if self._head_bytes > limit:
-            self._refuse(MalformedRequest(f"the head has more than {limit} bytes"))
+            self._refuse(too_long(limit))
 
     def _refuse(self, error: HttpError) -> None:
         """End a connection on which there is half a head."""
@@ -352,7 +355,7 @@ class Connection(web.RequestHandler):
 
     def _answer_last(self, error: FsmqError) -> None:
         assert self._wire is not None
-        self._wire.write(_bare(problem(error)))
+        self._wire.write(bare(problem(error)))
         self._wire.close()
 
     def handle_error(
@@ -367,30 +370,6 @@ class Connection(web.RequestHandler):
             raise ConnectionError("an answer has begun: there is no place for another one")
         if status >= 500:
             log.error("a request failed outside its handler", exc_info=exc)
-        response = problem(_error_for(status, exc, message))
+        response = problem(error_for(status, exc, message))
         response.force_close()
         return response
-
-
-def _bare(answer: Response) -> bytes:
-    """An answer as bytes, for where no request is that aiohttp could answer."""
-    body = answer.body
-    assert isinstance(body, bytes)
-    head = [
-        f"HTTP/1.1 {answer.status} {answer.reason}",
-        *(f"{name}: {value}" for name, value in answer.headers.items()),
-        f"Content-Length: {len(body)}",
-        "Cache-Control: no-store",
-        "Connection: close",
-    ]
-    return "\r\n".join([*head, "", ""]).encode("latin-1") + body
-
-
-def _error_for(status: int, exc: BaseException | None, message: str | None) -> HttpError:
-    if status >= 500:
-        return InternalError()
-    # The parser draws the place of the error below it: of no use in one line.
-    reason = (message or "").split("\n")[0].rstrip(": ")[:200] or "unknown reason"
-    if isinstance(exc, http_exceptions.PayloadEncodingError):
-        return UnreadableBody(f"the body cannot be read: {reason}")
-    return MalformedRequest(f"the request cannot be parsed: {reason}")
