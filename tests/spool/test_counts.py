@@ -11,6 +11,7 @@ import pytest
 
 from fsmq.spool import QueueFull, Spool
 from fsmq.spool.index import listings
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.views.counts import Depths, Uncounted
 from tests.harness.suite import PATIENCE_S, eventually
 
@@ -95,3 +96,22 @@ def test_all_agree_about_a_delay_that_has_ended(root: Path) -> None:
             assert getattr(counts, state) == counts.total == 1
             assert [(m.id, m.state) for m in jobs.peek(state=state)] == [(waiting, state)]
             assert spool.survey()["jobs"].counts == counts
+
+
+@pytest.mark.parametrize("delay", [0, 60], ids=["to its queue", "to the delayed ones"])
+def test_what_is_delivered_during_a_count_is_counted_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch, delay: float
+) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs", create=True)
+        listed = Tree.ready_names
+
+        def delivering_first(tree: Tree, queue: str) -> list[str] | None:
+            spool.deliver()
+            return listed(tree, queue)
+
+        monkeypatch.setattr(Tree, "ready_names", delivering_first)
+        jobs.put(b"one", delay=delay)
+        assert jobs.counts().total == 1
+        jobs.put(b"another", delay=delay)
+        assert spool.survey()["jobs"].counts.total == 2

@@ -45,10 +45,11 @@ class Counts(NamedTuple):
 
 def count(tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> Counts:
     """Count by listing. Raises OSError."""
-    new = sum(1 for _ in _ids(tree, NEW, queue))
-    ready = len(tree.ready_names(queue) or ())
+    new = set(_ids(tree, NEW, queue))
+    ready = tree.ready_names(queue) or []
+    hidden = _ids(tree, DELAY, queue)
     in_flight = delayed = 0
-    for message_id in _ids(tree, DELAY, queue):
+    for message_id in hidden:
         found = tree.stat(tree.folder(DELAY, f"{queue}:{message_id}"))
         if found is None:
             continue
@@ -56,7 +57,12 @@ def count(tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> Counts:
             delayed += 1
         else:
             in_flight += 1
-    return Counts(new, ready, in_flight, delayed)
+    return Counts(_undelivered(new, ready, hidden), len(ready), in_flight, delayed)
+
+
+def _undelivered(new: set[str], *listed_later: list[str]) -> int:
+    """How many stood in new/; what was delivered since then has been seen a second time."""
+    return len(new.difference(*listed_later)) if new else 0
 
 
 def _ids(tree: Tree, folder: str, queue: str) -> list[str]:
@@ -157,11 +163,11 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
     """
     tree = context.tree
     names = tree.queues() if queue is None else [queue]
-    new: dict[str, list[str]] = {name: [] for name in names}
+    new: dict[str, set[str]] = {name: set() for name in names}
     for entry in tree.names(tree.folder(NEW)):
         parts = split_entry(entry)
         if parts is not None and parts[0] in new:
-            new[parts[0]].append(parts[1])
+            new[parts[0]].add(parts[1])
     in_flight, delayed = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
     now_ms = context.now_ms()
     for entry in tree.names(tree.folder(DELAY)):
@@ -171,6 +177,7 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         found = tree.stat(tree.folder(DELAY, entry))
         if found is None:
             continue
+        new[parts[0]].discard(parts[1])  # it was delivered since then
         state = context.stamps.hidden_state(parts[1], found.st_mtime_ns, now_ms)
         (delayed if state == "delayed" else in_flight)[parts[0]] += 1
     result = {}
@@ -183,9 +190,10 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
             continue  # fsck names it; it must not hide the others
         if ready is None:
             continue  # it was deleted just now
-        counts = Counts(len(new[name]), len(ready), in_flight[name], delayed[name])
+        undelivered = _undelivered(new[name], ready)
+        counts = Counts(undelivered, len(ready), in_flight[name], delayed[name])
         settings = context.settings.get(name)
-        paused, oldest = settings.pause_at(context.clock()), oldest_of(new[name] + ready)
+        paused, oldest = settings.pause_at(context.clock()), oldest_of([*new[name], *ready])
         dead, most, rate = settings.dead_letter_queue, settings.max_in_flight, settings.max_rate
         result[name] = Overview(counts, oldest, paused, dead, most, rate)
     return result
