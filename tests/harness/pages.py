@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.harness.desk import Forking
+from tests.harness.ports import held
 from tests.harness.suite import HOME, Suite, eventually
 
 if TYPE_CHECKING:
@@ -150,11 +151,10 @@ class Reader:
         self._sharing = sharing
         self._root = folder / "mq"
         self._suite: Suite | None = None
-        self._held: socket.socket | None = None
+        self._holder: socket.socket | None = None
         starts_it = any("fsmq up" in line for block in blocks(page) for line in block.lines)
         if starts_it:
-            self._held = _held_port()
-            self._port = self._held.getsockname()[1]
+            self._holder, self._port = held()
         else:
             self._suite = Suite(self._root)
             self._suite.__enter__()
@@ -202,8 +202,8 @@ class Reader:
         self._forking.close()
         if self._suite is not None:
             self._suite.close()
-        if self._held is not None:
-            self._held.close()
+        if self._holder is not None:
+            self._holder.close()
 
     def follow(self, step: Step) -> None:
         """Run one command and compare; AssertionError if it fails or prints something else."""
@@ -286,12 +286,3 @@ def _even(line: str) -> str:
     for pattern, word in _VARYING:
         line = pattern.sub(word, line)
     return line
-
-
-def _held_port() -> socket.socket:
-    """A port that nobody else is given; the mq of a page can listen there, again and again."""
-    held = socket.socket()
-    # With this on both sides two may be bound as long as one of them does not listen.
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind(("127.0.0.1", 0))
-    return held

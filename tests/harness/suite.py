@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import IO, Any
 
 from fsmq.daemons.process.notify import Listener
 from tests.harness.forkserver import Forked, environment, fork
+from tests.harness.ports import held
 
 HOME = Path(__file__).resolve().parents[2]
 # On a loaded machine a start may take long; a test that waits so long has failed. An emulated
@@ -190,6 +192,7 @@ class Suite:
     ) -> None:
         self.root = root
         self._programs: dict[str, Program] = {}
+        self._holder: socket.socket | None = None  # of mq's port
         self.log_folder = logs or root.parent / f"{root.name}-logs"
         self.log_folder.mkdir(parents=True, exist_ok=True)
         self.add("mq", "mq", [f"--root={root}", "--port=0", *everywhere, *mq_options])
@@ -207,6 +210,12 @@ class Suite:
         return self._programs[name]
 
     def __enter__(self) -> Suite:
+        mq = self._programs["mq"].options
+        self._holder, port = held()
+        # As with port 0, EmoDB's health is not told on the port behind it.
+        mq[mq.index("--port=0")] = f"--port={port}"
+        if not any(option.startswith("--port=") for option in mq[2:]):
+            mq.insert(2, "--admin-port=0")
         try:
             for name in list(self._programs):
                 self.start(name)
@@ -230,6 +239,8 @@ class Suite:
         """End every program at once."""
         for program in self._programs.values():
             program.end()
+        if self._holder is not None:
+            self._holder.close()
 
     @property
     def url(self) -> str:
@@ -259,8 +270,6 @@ class Suite:
     def restart(self, name: str) -> None:
         """Start one program again, after the end of the old process; mq keeps its port."""
         program = self._programs[name]
-        if name == "mq" and "--port=0" in program.options:
-            program.options[program.options.index("--port=0")] = f"--port={self.port}"
         program.end()
         program.start()
 

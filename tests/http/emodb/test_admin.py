@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
+from tests.harness.ports import held
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Crowd, Wire
 from tests.http.test_errors import is_problem
 
 
-def free_pair() -> int:
-    """A port that is free, as the one behind it is."""
-    while True:
-        with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port that nobody else has or gets, as the one behind it."""
+    with ExitStack() as stack:
+        while True:
+            holder, number = held()
+            stack.enter_context(holder)
             try:
-                two.bind(("127.0.0.1", port + 1))
+                stack.enter_context(held(number + 1)[0])
             except OSError:
                 continue
-            return port
+            yield number
+            return
 
 
-def test_health_is_told_on_the_port_behind(root: Path) -> None:
-    port = free_pair()
+def test_health_is_told_on_the_port_behind(root: Path, port: int) -> None:
     suite = Suite(root, mq_options=[f"--port={port}"], mover=False, reaper=False)
     with suite, Wire(f"http://127.0.0.1:{port + 1}") as wire:
         assert wire.ask("HEAD", "/healthcheck").status == 200
@@ -43,8 +49,8 @@ def ping(port: int) -> bool:
         return wire.ask("GET", "/ping").body == b"pong"
 
 
-def test_it_has_the_limits_of_the_other_port(root: Path) -> None:
-    port, most = free_pair(), 12
+def test_it_has_the_limits_of_the_other_port(root: Path, port: int) -> None:
+    most = 12
     options = [f"--port={port}", f"--max-connections={most}"]
     options += ["--header-timeout=0.5", "--idle-timeout=1"]
     with Suite(root, mq_options=options, mover=False, reaper=False):
@@ -59,9 +65,11 @@ def test_it_has_the_limits_of_the_other_port(root: Path) -> None:
             assert is_problem(wire.answer(), 408, "slow-head")
 
 
-def test_a_port_that_is_taken_is_done_without_unless_it_was_asked_for(root: Path) -> None:
-    port = free_pair()
+def test_a_port_that_is_taken_is_done_without_unless_it_was_asked_for(
+    root: Path, port: int
+) -> None:
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", port + 1))
         taken.listen()
         with Suite(root, mq_options=[f"--port={port}"], mover=False, reaper=False) as suite:
@@ -75,8 +83,8 @@ def test_a_port_that_is_taken_is_done_without_unless_it_was_asked_for(root: Path
             suite.close()
 
 
-def test_there_is_none_where_the_port_is_any_or_emodb_is_not_spoken(root: Path) -> None:
-    port = free_pair()
+def test_there_is_none_where_the_port_is_any_or_emodb_is_not_spoken(root: Path, port: int) -> None:
     more = [f"--port={port}", "--dialects=none"]
     with Suite(root, mq_options=more, mover=False, reaper=False), socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", port + 1))
