@@ -164,7 +164,7 @@ def test_pop_returns_what_it_has_when_the_wait_is_over(queue: DynoQueue) -> None
     push(queue, "a", "b", "c")
     began = time.monotonic()
     assert ids(queue.pop(5, 150)) == ["a", "b", "c"]
-    assert 0.15 <= time.monotonic() - began < 5
+    assert 0.15 <= time.monotonic() - began < 20
     assert queue.pop(5, 0) == []
 
 
