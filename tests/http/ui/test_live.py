@@ -113,20 +113,33 @@ def test_after_a_kill_of_mq_it_is_live_again(open_tab: OpenTab, alone: Suite) ->
     tab.faults = [f for f in tab.faults if not any(told in f for told in expected)]
 
 
+_HIDE = """hidden => {
+    Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+    Object.defineProperty(document, 'visibilityState',
+        {value: hidden ? 'hidden' : 'visible', configurable: true});
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
+
+
 def test_a_tab_that_nobody_sees_holds_no_stream(open_tab: OpenTab, alone: Suite) -> None:
     eventually(lambda: streams(alone) == 0)
     tab = open_tab(alone)
     tab.open()
     eventually(lambda: streams(alone) == 1)
-    hide = """hidden => {
-        Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
-        Object.defineProperty(document, 'visibilityState',
-            {value: hidden ? 'hidden' : 'visible', configurable: true});
-        document.dispatchEvent(new Event('visibilitychange'));
-    }"""
-    tab.page.evaluate(hide, True)
+    tab.page.evaluate(_HIDE, True)
     eventually(lambda: streams(alone) == 0)
-    tab.page.evaluate(hide, False)
+    tab.page.evaluate(_HIDE, False)
+    eventually(lambda: streams(alone) == 1)
+
+
+def test_a_tab_that_is_opened_behind_another_holds_none(open_tab: OpenTab, alone: Suite) -> None:
+    eventually(lambda: streams(alone) == 0)
+    tab = open_tab(alone, own=True)
+    tab.page.add_init_script(f"({_HIDE})(true)")
+    tab.open()
+    is_live(tab)
+    eventually(lambda: streams(alone) == 0)
+    tab.page.evaluate(_HIDE, False)
     eventually(lambda: streams(alone) == 1)
 
 

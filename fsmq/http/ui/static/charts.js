@@ -11,7 +11,9 @@
     ["Oldest, seconds", { oldest: 5 }],
   ];
   const { step, recent } = place.dataset;
-  let [from, to] = [place.dataset.from, place.dataset.to].map(Number);
+  let { from, to } = place.dataset;
+  from = +from;
+  to = +to;
   const fine = JSON.parse(recent || "[]");
   const points = [...doc.querySelectorAll("#figures tbody tr")].map((row) => {
     const [at, ...values] = row.cells;

@@ -11,8 +11,7 @@
   // -- light or dark
   theme.hidden = false;
   on(theme, "click", () => {
-    page.dataset.theme = getComputedStyle(page).colorScheme === "dark" ? "light" : "dark";
-    store["fsmq-theme"] = page.dataset.theme;
+    store["fsmq-theme"] = page.dataset.theme = getComputedStyle(page).colorScheme === "dark" ? "light" : "dark";
   });
 
   // -- "/" goes to the search, unless somebody writes, or wants no shortcut
@@ -73,13 +72,17 @@
   const say = () => {
     const text = live.querySelector("[data-say]")?.dataset.say || "";
     const line = by("said");
-    if (text === line.textContent || Date.now() - said < 10000) return;
+    if (text === line.textContent || Date.now() - said < 1e4) return;
     said = Date.now();
     line.textContent = text;
   };
   if (isLive) {
     tell("waiting", "connecting");
-    on(live, "htmx:sse:after:connection", () => tell("live", "live"));
+    on(live, "htmx:sse:after:connection", () => {
+      tell("live", "live");
+      // It may be hidden already, and hears only of changes.
+      setTimeout(() => htmx.trigger(doc, "visibilitychange"));
+    });
     on(live, "htmx:sse:after:message", () => {
       tellTimes(live);
       say();
@@ -90,7 +93,7 @@
     // Too many look already, or the server is away: look again later.
     const again = () => {
       wait();
-      setTimeout(() => htmx.trigger(live, "again"), 10000);
+      setTimeout(() => htmx.trigger(live, "again"), 1e4);
     };
     on(live, "htmx:response:error", again);
     on(live, "htmx:error", again);
@@ -98,20 +101,21 @@
 
   // -- all of a page
   on(doc, "change", (event) => {
-    if (!event.target.matches?.("[data-all]")) return;
-    for (const box of event.target.form.querySelectorAll("[name=message]")) box.checked = event.target.checked;
+    const all = event.target;
+    if (!all.matches?.("[data-all]")) return;
+    for (const box of all.form.querySelectorAll("[name=message]")) box.checked = all.checked;
   });
 
   // -- questions before something is done: the page that asks, as a dialog
   on(doc, "submit", async (event) => {
     const form = event.target;
-    if (!form.matches("form[data-ask]")) return;
+    if (!form.matches("[data-ask]")) return;
     event.preventDefault();
     const fields = new URLSearchParams(new FormData(form, event.submitter));
     const looks = form.method === "get";
     const answer = await (looks ? fetch(form.action + "?" + fields) : fetch(form.action, { method: "POST", body: fields }));
     const found = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (answer.redirected) return location.assign(answer.url);
+    if (answer.redirected) return location = answer.url;
     // The question; where it cannot be done, the page that says why.
     const question = found.getElementById("question");
     if (!looks) for (const one of question.querySelectorAll("form")) one.action = form.action;
