@@ -16,8 +16,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 PROGRAMS := bin/mq bin/mq-mover bin/mq-reaper
-# Tests wait for disks and timers more than they compute: twice as many processes as cores.
-TESTERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) * 2)))
+# Tests wait for disks and timers more than they compute: three times as many processes as cores.
+TESTERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) * 3)))
 
 export ROOT PORT PYTHON PREFIX DESTDIR
 # Each of a thousand processes would compile all that it imports once more.

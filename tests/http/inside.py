@@ -95,6 +95,13 @@ class Inside:
     def admission(self) -> Admission:
         return self.service.admission
 
+    def holds_nothing(self) -> bool:
+        """Whether nothing is counted for any request: so it is soon after the last answer."""
+        of = self.admission
+        return not (
+            self.server._open.number or of.memory or of._requests or of._waiting or of._memory
+        )
+
     def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Call something on the loop, after all that is ready there."""
 

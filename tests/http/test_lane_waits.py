@@ -33,10 +33,7 @@ def guarded(root: Path, tmp_path: Path) -> Iterator[tuple[Inside, dict[str, str]
         server.queue("q")
         server.load("q")
         yield server, key, others
-        eventually(lambda: not server.server._open.number)
-        admission = server.admission
-        assert (admission.memory, admission._requests, admission._waiting) == (0, {}, {})
-        assert not admission._memory
+        eventually(server.holds_nothing)
 
 
 def wait(server: Inside, stack: ExitStack, key: dict[str, str], number: int) -> list[Wire]:
