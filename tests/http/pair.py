@@ -53,7 +53,7 @@ class Pair:
     def compare(self, *requests: bytes) -> list[Told]:
         """Send requests one after the other on one connection each, and demand the same answers."""
         quick, plain = (exchange(one, requests) for one in self.both)
-        assert quick == plain
+        assert quick == plain, (quick, plain)
         assert self.quick.tree() == self.plain.tree()
         # An answer's memory is free a moment after its last byte is written.
         eventually(lambda: all(one.admission.memory == 0 for one in self.both))
