@@ -18,6 +18,11 @@ from tests.pipeline.streams import Streams
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A Java that lives for a minute spends a third of its time on compiling well what runs rarely.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_options, _SHORT_LIVED)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def java() -> None:
