@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.harness.suite import Suite
 from tests.http.helpers import Wire
+from tests.http.inside import Inside
 
 
 def test_a_connection_is_kept(suite: Suite, queue: str) -> None:
@@ -181,6 +183,23 @@ def test_chunks_that_mean_two_things(suite: Suite, queue: str, chunks: bytes) ->
         assert wire.is_closed()
     with Wire(suite.url) as wire:
         assert wire.ask("GET", f"/{queue}/messages?wait=0.1").status == 204
+
+
+def test_a_broken_chunk_before_anyone_has_begun_to_answer(tmp_path: Path) -> None:
+    """It comes in the same turn of the loop as its head, but apart."""
+    with Inside(tmp_path / "mq") as inside, Wire(inside.url) as wire:
+        inside.queue("q")
+        assert wire.ask("GET", "/_health/live").status == 200
+
+        def receive() -> None:
+            [connection] = inside.server._connections.open
+            lines = (b"POST /q/messages HTTP/1.1", b"Host: localhost", b"Transfer-Encoding: chunked")
+            connection.data_received(b"\r\n".join((*lines, b"", b"")))
+            connection.data_received(b"-5\r\nhello\r\n0\r\n\r\n")
+
+        inside.call(receive)
+        assert wire.answer().status == 400
+        assert wire.is_closed()
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/not-there/messages"), ("PUT", "/expects")])

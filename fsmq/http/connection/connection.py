@@ -280,19 +280,19 @@ class Connection(web.RequestHandler):
             return
         self._has_read = True
         before = len(self._messages)
-        in_body = not self._payload.is_eof()
+        body = self._payload
         super().data_received(data)
         if len(self._messages) == before:
-            if not in_body and data:
+            if body.is_eof() and data:
                 self._count_head(len(data))
             return
         self._head_bytes = 0
         newest, self._payload = self._messages[-1]
-        # aiohttp puts the error in line behind the request, and lets that one wait for its body.
+        # aiohttp puts the error in line behind the request, and lets that one wait for its body,
+        # whether it has begun to answer it or not.
         error = getattr(newest, "exc", None)
-        request = self._current_request
-        if error is not None and request is not None and not request.content.is_eof():
-            request.content.set_exception(error)
+        if error is not None and not body.is_eof():
+            body.set_exception(error)
 
     def look_after(self, now: float) -> None:
         """End it if the client takes too long: for a head, for an answer, or between the two."""
