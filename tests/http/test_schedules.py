@@ -145,7 +145,7 @@ def test_a_clock_that_is_set_forward_and_back(host: Host) -> None:
         moments: list[float] = []
 
         def consume() -> int:
-            # This process has the right time: for a mover whose clock is ahead, a claim ends earlier.
+            # The clock is right here: for a mover whose clock is ahead, a claim ends earlier.
             messages = queue.claim(100, visibility=4 * HOUR_S)
             moments.extend(message.created_at or 0.0 for message in messages)
             queue.ack(*messages)

@@ -281,9 +281,10 @@ class Connection(web.RequestHandler):
         self._has_read = True
         before = len(self._messages)
         body = self._payload
+        in_body = not body.is_eof()
         super().data_received(data)
         if len(self._messages) == before:
-            if body.is_eof() and data:
+            if not in_body and data:
                 self._count_head(len(data))
             return
         self._head_bytes = 0
