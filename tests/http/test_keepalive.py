@@ -193,8 +193,8 @@ def test_a_broken_chunk_before_anyone_has_begun_to_answer(tmp_path: Path) -> Non
 
         def receive() -> None:
             [connection] = inside.server._connections.open
-            lines = (b"POST /q/messages HTTP/1.1", b"Host: localhost", b"Transfer-Encoding: chunked")
-            connection.data_received(b"\r\n".join((*lines, b"", b"")))
+            head = "POST /q/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked"
+            connection.data_received(f"{head}\r\n\r\n".encode())
             connection.data_received(b"-5\r\nhello\r\n0\r\n\r\n")
 
         inside.call(receive)
