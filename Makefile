@@ -132,6 +132,10 @@ soak-nfs: setup ## two hosts on real NFS in an emulated machine, as root (half a
 soak-cluster: setup java ## Spark on hosts that mount the spool over sshfs, as root (20 minutes)
 	$(BIN)/python -m tests.soak.cluster
 
+.PHONY: sdks
+sdks: setup ## test Amazon's clients in other languages, with packages fetched now (five minutes)
+	$(BIN)/python -m pytest -rs tests/sdks/sdks.py
+
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)
 	$(BIN)/python -m benchmarks --write
