@@ -133,8 +133,8 @@ soak-cluster: setup java ## Spark on hosts that mount the spool over sshfs, as r
 	$(BIN)/python -m tests.soak.cluster
 
 .PHONY: sdks
-sdks: setup ## test Amazon's clients in other languages, with packages fetched now (five minutes)
-	$(BIN)/python -m pytest -rs tests/sdks/sdks.py
+sdks: setup ## test Amazon's clients in other languages, with packages fetched now, and Celery (five minutes)
+	TEST_ALL=1 $(BIN)/python -m pytest -rs tests/sdks/sdks.py tests/http/sqs/test_celery.py
 
 .PHONY: bench
 bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)

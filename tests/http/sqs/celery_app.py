@@ -9,8 +9,6 @@ from typing import Any
 
 from celery import Celery
 
-RETRIED, HELD = 3, 5
-
 app = Celery("tasks", broker=os.environ.get("TASKS_BROKER", "sqs://a:b@127.0.0.1:1//"))
 app.conf.update(
     broker_transport_options={
@@ -28,6 +26,16 @@ app.conf.update(
 )
 
 
+def is_retried(number: int) -> bool:
+    """Whether a step fails at first."""
+    return number % 100 == 3
+
+
+def is_held(number: int) -> bool:
+    """Whether a step ends only by a kill of its worker."""
+    return number % 250 == 5
+
+
 def note(*words: object) -> None:
     with open(os.environ["TASKS_NOTES"], "a") as file:
         file.write(" ".join(map(str, words)) + "\n")
@@ -35,11 +43,11 @@ def note(*words: object) -> None:
 
 @app.task(bind=True, max_retries=3)
 def step(self: Any, number: int) -> int:
-    """One step of a chain; one fails at first, and one ends only by a kill of its worker."""
+    """One step of a chain; some fail at first, and some end only by a kill of their worker."""
     note("begin", number, os.getpid())
-    if number == RETRIED and self.request.retries == 0:
+    if is_retried(number) and self.request.retries == 0:
         raise self.retry(countdown=0.1)
-    if number == HELD and not os.path.exists(os.environ["TASKS_NOTES"] + ".killed"):
+    if is_held(number) and not os.path.exists(f"{os.environ['TASKS_NOTES']}.killed.{number}"):
         time.sleep(600)
     note("end", number, os.getpid())
     return number

@@ -1,4 +1,4 @@
-"""Celery runs on fsmq as on SQS: a chain with a retry and an ETA, and a worker that is killed."""
+"""Celery runs on fsmq as on SQS: a chain with retries and an ETA, and workers that are killed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.rounds import part_of
 from tests.harness.suite import Suite, eventually
 
 celery = pytest.importorskip("celery", reason="celery is not installed")
 pytest.importorskip("pycurl", reason="what Celery needs for SQS is not installed")
 
-_STEPS = 8
+_STEPS = part_of(8, 1000)
+_PATIENCE_S = part_of(60.0, 240.0)
 _COMMAND = (
     *(sys.executable, "-m", "celery", "-A", "tests.http.sqs.celery_app", "worker"),
     *("--pool=solo", "--loglevel=WARNING"),
@@ -66,11 +68,11 @@ def workers(tmp_path: Path, suite: Suite) -> Iterator[Workers]:
     found.close()
 
 
-def test_a_chain_goes_on_when_a_worker_is_killed(
+def test_a_chain_goes_on_when_workers_are_killed(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TASKS_BROKER", workers.environ["TASKS_BROKER"])
-    from tests.http.sqs.celery_app import HELD, RETRIED, app, later, step
+    from tests.http.sqs.celery_app import app, is_held, is_retried, later, step
 
     app.conf.broker_url = workers.environ["TASKS_BROKER"]
     workers.start()
@@ -78,13 +80,16 @@ def test_a_chain_goes_on_when_a_worker_is_killed(
     celery.chain(*(step.si(number) for number in range(_STEPS))).apply_async()
     due = datetime.now(UTC) + timedelta(seconds=1)
     later.apply_async((due.timestamp(),), eta=due)
-    [held] = eventually(lambda: workers.noted("begin", HELD), 60.0)
-    workers.notes.with_name("notes.killed").touch()
-    workers.kill(held)
-    eventually(lambda: workers.noted("end", _STEPS - 1), 60.0)
+    for number in filter(is_held, range(_STEPS)):
+        [held] = eventually(lambda number=number: workers.noted("begin", number), _PATIENCE_S)
+        workers.notes.with_name(f"notes.killed.{number}").touch()
+        workers.kill(held)
+        workers.start()
+        assert held not in workers.noted("end", number)
+    eventually(lambda: workers.noted("end", _STEPS - 1), _PATIENCE_S)
     eventually(lambda: workers.noted("later", 0), 60.0)
     assert workers.noted("early", 0) == []
-    assert len(workers.noted("begin", RETRIED)) >= 2
-    assert held not in workers.noted("end", HELD)
+    for number in filter(is_retried, range(_STEPS)):
+        assert len(workers.noted("begin", number)) >= 2
     ends = [workers.noted("end", number) for number in range(_STEPS)]
     assert all(ends), ends
