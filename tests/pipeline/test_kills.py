@@ -1,7 +1,7 @@
-"""A driver dies at three works at once, and each goes on where it was: the short version.
+"""A driver dies at four works at once, and each goes on where it was: the short version.
 
 `make soak` has the long ones, of the stream (`tests.soak.stream_kills`), of the writer and of the
-jobs' own commands; `make day` that of the command ``journal``. Here three share the start of the
+jobs' own commands; `make day` that of the command ``journal``. Here four share the start of the
 one driver that dies, and the session in which they go on.
 """
 
@@ -24,8 +24,8 @@ from fsmq.spool.consumers.batches import overview
 from tests.harness.suite import eventually
 from tests.pipeline.archives import archived
 from tests.pipeline.driver import QUEUE
+from tests.pipeline.four_works import COPIER, COPIES, LOG, PER_ARCHIVE_BATCH, PER_COPY, copy_log
 from tests.pipeline.journals import life, segment
-from tests.pipeline.three_jobs import PER_ARCHIVE_BATCH
 from tests.soak.stream_kills import Outcome, run
 from tests.spool.helpers import visible
 
@@ -37,15 +37,20 @@ pytestmark = pytest.mark.timeout(400)
 
 # In so small batches more than the archive can take while the others begin, and a kill is late.
 _POSTED = 3000
+_PUBLISHED = 5000
 _LONGEST_S = 0.5
 
 
 @dataclass
 class Scenario:
-    """What the driver has left. posted: ids in the queue that was archived, in order."""
+    """What the driver has left.
+
+    posted: ids in the queue that was archived, in order. copied: messages in the copied log.
+    """
 
     folder: Path
     posted: list[str]
+    copied: int
     stream: Outcome
 
 
@@ -57,18 +62,23 @@ def scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> S
         jobs = spool.queue(QUEUE, create=True)
         posted = jobs.put_many([NewMessage(b"%d" % n) for n in range(_POSTED)])
         spool.deliver()
+    with Spool(folder / "logs", sync="none") as spool:
+        spool.log(LOG, create=True).publish_many([b"%d" % n for n in range(_PUBLISHED)])
+        spool.log(COPIES, create=True)
     # The driver goes on from here, which is reached while it starts, and waits for what comes.
     segment(journaled, life(0, QUEUE, "1"))
     begun = journal.start(spark, str(journaled), str(tables))
     moments = _moments(folder)
     stream = run(
         *(spark, folder, 1, 8),
-        module="tests.pipeline.three_jobs",
+        module="tests.pipeline.four_works",
         others=lambda: next(moments, True),
         longest=_LONGEST_S,
     )
     begun.awaitTermination()
-    return Scenario(folder, posted, stream)
+    with Spool(folder / "logs", sync="none") as spool:
+        copied = spool.log(COPIES).end()
+    return Scenario(folder, posted, copied, stream)
 
 
 def _moments(folder: Path) -> Iterator[bool]:
@@ -81,6 +91,8 @@ def _moments(folder: Path) -> Iterator[bool]:
         journal.only_one(str(tables)).__enter__()
     segment(folder / "journaled", life(3600, QUEUE, "2"))
     while not (tables / "_checkpoint" / "offsets" / "1").exists():
+        yield False
+    while not (folder / "copying" / "commits" / "1").exists():
         yield False
     while len(os.listdir(queue)) > _POSTED - 2 * PER_ARCHIVE_BATCH:
         yield False
@@ -127,3 +139,18 @@ def test_a_journal_that_is_killed_midway_is_told_once(
     assert read["events"].count() == 10
     assert sorted(row["id"] for row in read["messages"].collect()) == ["1", "2"]
     assert sum(row["removed"] for row in read["minutes"].collect()) == 2
+
+
+def test_a_log_whose_copying_is_killed_is_copied_once_and_in_order(
+    spark: SparkSession, scenario: Scenario
+) -> None:
+    assert 0 < scenario.copied < _PUBLISHED
+    assert scenario.copied % PER_COPY == 0, "a batch is published whole, or not at all"
+    # The batch at which it died is run again as it was, and the next ones are as large as this.
+    copy_log(spark, scenario.folder, _PUBLISHED, availableNow=True).awaitTermination()
+    with Spool(scenario.folder / "logs", sync="none") as spool:
+        copies = [int(message.body) for message in spool.log(COPIES).read(_PUBLISHED + 1)]
+        told = spool.log(LOG).channel(COPIER).state().position
+    assert copies == list(range(_PUBLISHED))
+    # Spark tells of a batch when the next one begins.
+    assert scenario.copied - PER_COPY <= told <= scenario.copied + PER_COPY

@@ -1,16 +1,21 @@
-"""A driver to be killed that is at three works at once: a stream into a sink, archive and journal.
+"""A driver to be killed that is at four works at once: two streams, an archive and a journal.
 
-    python -m tests.pipeline.three_jobs FOLDER    until it is killed
+    python -m tests.pipeline.four_works FOLDER    until it is killed
 
-FOLDER has what `tests.pipeline.driver` has, a spool ``archived``, whose queue a command takes into
-``archive``, and a spool ``journaled``, whose journal goes into ``tables``: whoever starts this
-program makes the first batch of those.
+FOLDER has what `tests.pipeline.driver` has, a spool ``logs`` with a log that a stream copies into
+another, a spool ``archived``, whose queue a command takes into ``archive``, and a spool
+``journaled``, whose journal goes into ``tables``: whoever starts this program makes the first batch
+of those.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from fsmq.cli import main as fsmq
 from fsmq.pipeline import session
@@ -20,7 +25,8 @@ from tests.pipeline.driver import PER_BATCH, QUEUE, start
 from tests.pipeline.files import without_processes
 from tests.pipeline.processes import PATIENCE_S
 
-PER_ARCHIVE_BATCH = 10
+PER_ARCHIVE_BATCH, PER_COPY = 10, 20
+LOG, COPIES, COPIER = "numbers", "copies", "copier"
 
 
 def main(folder: Path) -> None:
@@ -29,6 +35,8 @@ def main(folder: Path) -> None:
     # One after the other: each starts a process, for which Spark waits ten seconds at most.
     stream = start(spark, folder, PER_BATCH, processingTime="0 seconds")
     eventually(lambda: _has_done(folder) or not stream.isActive, PATIENCE_S)
+    copying = copy_log(spark, folder, PER_COPY, processingTime="0 seconds")
+    eventually(lambda: _has_done(folder, "copying") or not copying.isActive, PATIENCE_S)
     tables = folder / "tables"
     eventually(lambda: _has_done(tables, "_checkpoint"), PATIENCE_S)
     with journal.only_one(str(tables)):
@@ -36,6 +44,24 @@ def main(folder: Path) -> None:
         eventually(lambda: follows.status["message"].startswith("Waiting"), PATIENCE_S)
         places = [f"--root={folder / 'archived'}", f"--to={folder / 'archive'}"]
         fsmq(["pipeline", "archive", QUEUE, *places, f"--batch={PER_ARCHIVE_BATCH}"])
+
+
+def copy_log(spark: SparkSession, folder: Path, messages: int, **trigger: Any) -> StreamingQuery:
+    """The stream from a log into another, with so many messages at most in a batch."""
+    stream = (
+        spark.readStream.format("fsmq_log")
+        .options(root=str(folder / "logs"), log=LOG, consumer=COPIER, startingOffsets="first")
+        .options(maxMessagesPerBatch=messages)
+        .load()
+    )
+    return (
+        stream.select("body")
+        .writeStream.format("fsmq_log")
+        .options(root=str(folder / "logs"), log=COPIES)
+        .option("checkpointLocation", str(folder / "copying"))
+        .trigger(**trigger)
+        .start()
+    )
 
 
 def _has_done(folder: Path, checkpoint: str = "checkpoint") -> bool:
