@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,8 @@ KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsmq-
 FETCH_S, RUN_S = 600, 300
 pytestmark = pytest.mark.timeout(FETCH_S + RUN_S)
 AWSCLI = "awscli==1.45.11"
+KOMBU = ("kombu", "5.7.0")
+OF_KOMBU = ("pytest==9.1.1", "pytest-rerunfailures==16.7")
 STEPS = ["queues", "messages", "batches", "polls", "receipts", "fifo", "dead_letters"]
 # Where toolchains lie that are not on the path.
 _PLACES = os.pathsep.join([os.environ["PATH"], "/usr/local/go/bin"])
@@ -141,13 +142,18 @@ class CommandLine:
         return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=RUN_S)
 
 
-@pytest.fixture
-def aws(suite: Suite) -> CommandLine:
-    folder = folder_of("aws")
+def environment(client: str, *packages: str) -> Path:
+    """An environment of a client's own with these packages; its folder."""
+    folder = folder_of(client)
     if not (folder / "bin/python").exists():
         fetch(folder, sys.executable, "-m", "venv", "--clear", str(folder))
-    fetch(folder, "bin/python", "-m", "pip", "install", "--quiet", AWSCLI)
-    return CommandLine(folder / "bin/aws", suite)
+    fetch(folder, "bin/python", "-m", "pip", "install", "--quiet", *packages)
+    return folder
+
+
+@pytest.fixture
+def aws(suite: Suite) -> CommandLine:
+    return CommandLine(environment("aws", AWSCLI) / "bin/aws", suite)
 
 
 def test_the_command_line(aws: CommandLine) -> None:
@@ -205,22 +211,21 @@ def test_groups_from_the_command_line(aws: CommandLine) -> None:
 
 
 def test_kombus_own_tests(suite: Suite) -> None:
-    """Its tests of SQS and SNS on a server, of the version that Celery has here."""
-    pytest.importorskip("pycurl", reason="what Celery needs for SQS is not installed")
-    kombu = f"kombu-{version('kombu')}"
-    folder = folder_of("kombu")
-    if not (folder / kombu).exists():
-        source = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
-        fetch(folder, *source, "--no-binary=kombu", kombu.replace("-", "=="))
-        with tarfile.open(folder / f"{kombu}.tar.gz") as packed:
+    """Its tests of SQS and SNS on a server; they say themselves which may be tried again."""
+    folder = environment("kombu", f"{KOMBU[0]}[sqs]=={KOMBU[1]}", *OF_KOMBU)
+    source = "-".join(KOMBU)
+    if not (folder / source).exists():
+        download = ("-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=kombu")
+        fetch(folder, "bin/python", *download, "==".join(KOMBU))
+        with tarfile.open(folder / f"{source}.tar.gz") as packed:
             packed.extractall(folder, filter="data")
-    pytest_ = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore")
-    # It demands that a message that is gone cannot be deleted; at Amazon, and so here, it can.
+    # One demands that a message that is gone cannot be deleted; at Amazon, and so here, it can.
     but = "not test_ack_invalid_receipt_with_backoff"
     printed = run(
         suite,
-        folder / kombu,
-        *(*pytest_, "t/integration/test_sqs.py", "-k", but),
+        folder / source,
+        *(str(folder / "bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *("-W", "ignore", "t/integration/test_sqs.py", "-k", but),
         SQS_HOST="127.0.0.1",
         SQS_PORT=str(suite.port),
     )
