@@ -30,6 +30,7 @@ def test_a_failed_sync_promises_nothing(user: User) -> None:
     assert user.post().status == 201
     held = user.fetch(wait=15)
     assert user.post().status == 201
+    eventually(lambda: in_new(user) == [])
     with injected(user.suite, f"{SYNCS}:error=EIO") as fault:
         answer = user.post()
         assert refused(answer)

@@ -122,12 +122,12 @@ def choose(tab: Tab, queue: str, state: str, message: str) -> None:
 
 def stand(api: Api, queue: str, state: str) -> str:
     """Put a message into a state, for two hours if it is in flight; its id."""
-    if state == "delayed":
-        return api.put(queue, query="?delay=3600")
-    found = api.put(queue)
-    eventually(lambda: api.counts(queue) == {"ready": 1})
+    found = api.put(queue, query="?delay=3600" if state == "delayed" else "")
     if state == "in_flight":
         api.claim(queue, "?wait=15&visibility=7200")
+    # A page without scripts shows for ever what there was when it was opened.
+    path = f"/_ui/q/{queue}?state={state}"
+    eventually(lambda: found.encode() in api.ask("GET", path)[1])
     return found
 
 
