@@ -26,6 +26,10 @@ _SIZES = dataclasses.replace(
     posts_per_s=100,
 )
 
+# A delay that ends with a file's ctime counts on the kernel's tick, which comes some milliseconds
+# late on a virtual machine whose cores are busy: then a timer seems to fire before its time.
+_LATE_TICKS_MS = 20.0
+
 
 @contextmanager
 def tiny(folder: Path) -> Iterator[Bench]:
@@ -42,6 +46,7 @@ def run(bench: Bench, row: str) -> None:
     for measure in outcome.measures:
         assert measure.samples or "not installed" in measure.note, measure
         # CPU time and a backlog may well be nothing.
-        assert all(value >= 0 for value in measure.samples), measure
+        least = -_LATE_TICKS_MS if measure.unit == "ms" else 0.0
+        assert all(value >= least for value in measure.samples), measure
     for plot in outcome.plots:
         ElementTree.fromstring(svg(plot))
