@@ -52,6 +52,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
         tried = f"cannot find out how exact the times of {tree.root} are"
         raise UnusableSpool(f"{tried}: {error.strerror}") from error
     tree.network = filesystem.network
+    tree.in_place = filesystem.in_place
     context = Context(
         tree=tree,
         stamps=Stamps(filesystem.coarse),

@@ -18,7 +18,8 @@ from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.layout.tree import Tree
 
 _EXCHANGE = 2
-_SENDS = re.compile(r"^config/.*\.(sends|dedup-[0-9]+)$")
+# What is written in place and has to outlive a crash; not what processes share by a lock.
+_WRITTEN_IN_PLACE = re.compile(r"^(config/.*\.(sends|dedup-[0-9]+)|logs/[^/]+/log/[0-9]+)$")
 
 
 @dataclass(frozen=True)
@@ -192,8 +193,7 @@ class Recorder:
 
     def pwrite(self, fd: int, data: Any, at: int) -> int:
         written: int = self._call["pwrite"](fd, data, at)
-        # Of what processes share by a lock nothing else has to outlive a crash.
-        if _SENDS.search(self._file(fd) or ""):
+        if _WRITTEN_IN_PLACE.search(self._file(fd) or ""):
             self.steps.append(Overwrite(os.fstat(fd).st_ino, at, bytes(data)[:written]))
         return written
 

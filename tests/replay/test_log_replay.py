@@ -16,6 +16,8 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchChannel, NoSuchLog
 from fsmq.spool.fsck import check
+from fsmq.spool.layout import filesystem
+from fsmq.spool.log import growing
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.feeding import Feed
 from fsmq.spool.log.log import Log, LogEntry
@@ -259,6 +261,19 @@ def test_no_crash_state_of_a_verb_breaks_a_promise(writers: str, verb: str) -> N
 
 
 @pytest.mark.parametrize(
+    "verb",
+    ["publish", "publish_batch", "publish_two", "publish_to_a_new_segment", "publish_to_topic"],
+)
+def test_no_crash_state_of_a_publish_in_the_place_of_zeros_breaks_a_promise(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem, "_IN_PLACE", {"tmpfs", "ext4", "xfs"})
+    monkeypatch.setattr(growing, "_SMALL_IN_A_ROW", 1)
+    monkeypatch.setattr(growing, "_AHEAD", bytes(300))
+    assert look_at_all("host", verb, goes_on=True) > 3
+
+
+@pytest.mark.parametrize(
     "verb", ["publish", "done", "release", "seek", "create", "delete", "create_channel", "bury"]
 )
 def test_without_its_syncs_a_verb_breaks_a_promise(verb: str) -> None:
@@ -266,8 +281,16 @@ def test_without_its_syncs_a_verb_breaks_a_promise(verb: str) -> None:
         look_at_all("host", verb, lambda step: not isinstance(step, Sync | SyncAll))
 
 
-def look_at_all(writers: str, verb: str, counts: Callable[[Step], bool] = lambda step: True) -> int:
-    """Look at every crash state of a verb; how many there are. counts: of a step."""
+def look_at_all(
+    writers: str,
+    verb: str,
+    counts: Callable[[Step], bool] = lambda step: True,
+    goes_on: bool = False,
+) -> int:
+    """Look at every crash state of a verb; how many there are.
+
+    counts: of a step. goes_on: the process has published before, as one that serves does.
+    """
     clock = Clock()
     with state_folder() as place:
         root = place.with_name("first")
@@ -275,6 +298,9 @@ def look_at_all(writers: str, verb: str, counts: Callable[[Step], bool] = lambda
             first = prepare(spool, writers, verb)
             spool.open_logs.close()
             spool.open_logs._channels.clear()
+            if goes_on:
+                assert spool.log(LOG).publish(b"warm") == BEGIN
+                first.messages[BEGIN] = b"warm"
             before = Files.of(root)
             recorder = Recorder(root)
             with recorder.recording():

@@ -15,7 +15,9 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchLog, OffsetGone, Unavailable
 from fsmq.spool.fsck import check
-from fsmq.spool.log import record
+from fsmq.spool.layout import filesystem
+from fsmq.spool.log import growing, record
+from fsmq.spool.log.hints import read_hint
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
 from fsmq.spool.log.segments import arrange
@@ -23,6 +25,15 @@ from tests.harness.suite import HOME
 from tests.spool.helpers import Clock
 
 MODES = pytest.mark.parametrize("writers", ["host", "hosts"])
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["as it comes", "zeros ahead"])
+def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether zeros stand behind the end of each log, as a process leaves them that publishes."""
+    if request.param:
+        monkeypatch.setattr(filesystem, "_IN_PLACE", {"tmpfs", "ext4", "xfs"})
+        monkeypatch.setattr(growing, "_SMALL_IN_A_ROW", 1)
+    return bool(request.param)
 
 
 @pytest.fixture
@@ -216,14 +227,22 @@ def test_what_cannot_be_is_refused(spool: Spool, log: Log) -> None:
 # -- crashes and damage --------------------------------------------------------------------------
 
 
+def append_raw(log: Log, data: bytes) -> None:
+    """Write bytes behind the end, as one that dies before it can say so."""
+    path = segments(log)[-1]
+    end = read_hint(log.spool.context.tree, f"logs/{log.name}/log/.writer")
+    assert end is not None
+    with path.open("r+b") as file:
+        file.seek(end.position)
+        file.write(data)
+
+
 def torn(log: Log, extra: bytes, clock: Clock, *, reboot: bool) -> Log:
     """The log as a new process finds it after one died that was appending."""
-    [*_, last] = segments(log)
-    with last.open("ab") as file:
-        file.write(extra)
+    append_raw(log, extra)
     if reboot:
         for name in (".writer", ".sync"):
-            last.with_name(name).unlink()
+            segments(log)[0].with_name(name).unlink()
     log.spool.open_logs.close()  # type: ignore[attr-defined]
     return log
 
@@ -246,8 +265,7 @@ def test_a_whole_append_of_a_writer_that_died_counts_when_it_is_durable(
     log.publish(b"first")
     marks = record.Marks(b"x" * 16, 0, 0, 0, 0)
     left = b"".join(record.encode([record.Entry(b"", b"left")], 1, marks))
-    with segments(log)[0].open("ab") as file:
-        file.write(left)
+    append_raw(log, left)
     assert bodies(log) == [b"first"]
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         assert bodies(other.log("users")) == [b"first", b"left"]  # its first look syncs that
@@ -280,14 +298,15 @@ def test_what_the_hint_of_writers_says_may_never_have_reached_the_disk(
     log.publish(b"first")
     [path] = segments(log)
     hint = path.with_name(".writer")
-    size, synced = path.stat().st_size, path.with_name(".sync").read_bytes()
+    end = read_hint(log.spool.context.tree, "logs/users/log/.writer")
+    assert end is not None
+    synced = path.with_name(".sync").read_bytes()
     log.publish(b"second")
     ahead = hint.read_bytes()
     log.spool.open_logs.close()  # type: ignore[attr-defined]
-    length = path.stat().st_size - size
-    os.truncate(path, size)
-    with path.open("ab") as file:
-        file.write(bytes(length))  # xfs leaves such
+    with path.open("r+b") as file:
+        file.seek(end.position)
+        file.write(bytes(path.stat().st_size - end.position))  # xfs leaves such
     hint.write_bytes(ahead)
     path.with_name(".sync").write_bytes(synced)
     assert bodies(log) == [b"first"]
@@ -301,8 +320,7 @@ def test_a_stopped_writer_does_not_keep_a_first_reader_from_what_is_durable(
     monkeypatch.setattr("fsmq.spool.log.store._SHORT_S", 0.01)
     log.publish(b"first")
     path = segments(log)[0]
-    with path.open("ab") as file:
-        file.write(b"in the middle of an append")
+    append_raw(log, b"in the middle of an append")
     with path.with_name(".writer").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with Spool(spool.tree.root, sync="none", clock=clock) as other:
@@ -334,15 +352,65 @@ def test_what_a_dead_process_was_syncing_is_written_again(
 
         def note(fd: int, data: bytes, at: int) -> int:
             if os.readlink(f"/proc/self/fd/{fd}").endswith(segments(log)[0].name):
-                written.append(len(data))
+                written.append(at)
             return pwrite(fd, data, at)
 
         monkeypatch.setattr(os, "pwrite", note)
         assert bodies(log) == [b"good", b"doubtful"]
         assert written
         del written[:]
+        end = read_hint(spool.tree, "logs/users/log/.writer")
+        assert end is not None
         log.publish(b"next")
-        assert not written
+        assert min(written) == end.position
+
+
+def test_small_appends_take_the_place_of_zeros(log: Log, ahead: bool) -> None:
+    """So a sync of each has only bytes to write: the size of the file stays."""
+    sizes = set()
+    for number in range(50):
+        log.publish(b"%0100d" % number)
+        sizes.add(segments(log)[0].stat().st_size)
+    assert len(sizes) == (1 if ahead else 50)
+    assert [int(body) for body in bodies(log)] == list(range(50))
+    log.publish_many([bytes(4096)] * 400)  # far beyond them
+    log.configure(segment_bytes=4096)
+    log.publish(b"in the next segment")
+    assert len(bodies(log)) == 451
+    # Of a segment that is left the zeros are cut.
+    assert segments(log)[0].stat().st_size % (1 << 20)
+    assert not check(log.spool.context.tree.root).findings
+
+
+def test_what_a_crash_has_left_behind_a_hole_of_zeros_never_counts(
+    log: Log, clock: Clock, ahead: bool
+) -> None:
+    """Of two appends that no sync has covered, a power cut may keep the second alone."""
+    log.publish(b"kept")
+    marks = record.Marks(b"x" * 16, 0, 0, 0, 0)
+    lone = b"".join(record.encode([record.Entry(b"", b"ghost")], 1, marks))
+    log = torn(log, bytes(len(lone)) + lone, clock, reboot=False)
+    assert bodies(log) == [b"kept"]
+    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    assert log.publish(b"other") == 1  # as long as what is missing
+    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    assert bodies(log) == [b"kept", b"other"]
+    assert log.publish(b"third") == 2
+    assert bodies(log) == [b"kept", b"other", b"third"]
+
+
+def test_a_process_that_opens_the_log_takes_no_zeros_from_one_that_writes(
+    log: Log, spool: Spool, clock: Clock, ahead: bool
+) -> None:
+    log.publish(b"first")
+    size = segments(log)[0].stat().st_size
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        assert bodies(other.log("users")) == [b"first"]
+        assert segments(log)[0].stat().st_size == size
+        assert other.log("users").publish(b"second") == 1
+        assert log.publish(b"third") == 2
+        assert bodies(other.log("users")) == bodies(log) == [b"first", b"second", b"third"]
+    assert log.publish(b"fourth") == 3
 
 
 def test_zeros_are_not_a_message(log: Log, clock: Clock) -> None:

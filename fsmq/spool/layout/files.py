@@ -15,6 +15,15 @@ def write_all(fd: int, data: bytes) -> None:
             written += os.write(fd, view[written:])
 
 
+def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
+    """Write all of it from a position on. Raises OSError."""
+    written = os.pwrite(fd, data, position)
+    if written < len(data):
+        view = memoryview(data)
+        while written < len(data):
+            written += os.pwrite(fd, view[written:], position + written)
+
+
 def read_all(fd: int, size: int, start: int = 0) -> bytes:
     """A file's bytes from ``start`` on, of which there should be ``size``."""
     raw = os.pread(fd, size + 1, start)

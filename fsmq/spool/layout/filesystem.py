@@ -17,6 +17,8 @@ from .uuids import uuid7
 # Here one syncfs makes everything durable, or reports an error. Network and FUSE filesystems do not
 # promise the first; overlayfs reports success, also if its upper layer failed.
 _WHOLE_SYNC = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "zfs"}
+# Here bytes stay where they are when others are written over them, and the journal is not needed.
+_IN_PLACE = {"ext2", "ext3", "ext4", "xfs"}
 # Older kernels do not report writes that failed before syncfs was called.
 _SYNCFS_TELLS = (5, 8)
 _NETWORK = re.compile(
@@ -40,6 +42,11 @@ class Filesystem(NamedTuple):
     def keeps_inodes(self) -> bool:
         """Whether a file's inode number is its own as long as it lives, and for every host."""
         return not self.kind.startswith("fuse")  # its programs count files as they meet them
+
+    @property
+    def in_place(self) -> bool:
+        """Whether bytes that are written over others take their place on the disk."""
+        return self.kind in _IN_PLACE
 
 
 def examine(tree: Tree) -> Filesystem:

@@ -31,7 +31,8 @@ class Tree:
     """An opened root.
 
     ``folders`` puts other paths in the place of the standard folders (the mover's ``--source`` and
-    ``--destination``). ``network``: other hosts may change it. All methods raise OSError.
+    ``--destination``). ``network``: other hosts may change it. ``in_place``: bytes that are
+    written over others take their place on the disk. All methods raise OSError.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Tree:
                 f"cannot open the root {self.root}: {error.strerror};"
                 " choose another with --root or change its owner"
             ) from error
-        self.network = False
+        self.network = self.in_place = False
         self.can_noreplace = True  # until a rename shows otherwise
         self._is_ours = create
         if create:
@@ -135,8 +136,7 @@ class Tree:
 
     def is_folder(self, path: str) -> bool:
         """Whether there is a folder now."""
-        found = self.look(path)
-        return found is not None and stat.S_ISDIR(found.st_mode)
+        return (found := self.look(path)) is not None and stat.S_ISDIR(found.st_mode)
 
     def has_queue(self, queue: str) -> bool:
         return self.is_folder(f"{self._at[QUEUES]}/{queue}")

@@ -43,6 +43,8 @@ class Retention:
         outcome = Outcome([], {}, [])
         known = self._store.known(True)
         sizes = [self._size(piece) for piece in known.pieces]
+        if sizes and known.limit is not None:
+            sizes[-1] = known.limit  # not what is written ahead of it
         rest, refuses = sum(sizes), False
         for number, piece in enumerate(known.pieces):
             age = self._age(known.pieces, number)

@@ -305,7 +305,7 @@ class Store:
         if synced is None:
             self.settle()
             synced = tail.durable()
-        elif not tail.is_checked():
+        elif not tail.can_read():
             # Not at any price: if a writer is stopped, what is known to be durable can be read.
             with suppress(Unavailable):
                 self.settle(_SHORT_S)

@@ -17,12 +17,11 @@ from ..errors import Unavailable
 from ..layout.files import write_all
 from ..layout.uuids import uuid7
 from .disk import Disk
+from .growing import Growing, is_end
 from .hints import FAILED, PATIENCE_S, UNDER_WAY, End, Hint
 from .record import LINE_BYTES, Entry, Marks, chunks, encode, first_line, parse_line
 from .segments import File, Piece, arrange, name_of, open_file
 from .stretch import Tail, start_of, walk
-
-_AGAIN_BYTES = 1 << 20
 
 
 class Written(NamedTuple):
@@ -48,9 +47,10 @@ class HostTail:
         except BaseException:
             self._writer.close()
             raise
-        self._file: File | None = None
+        self._file: Growing | None = None
         self._end: End | None = None
         self._is_checked = False
+        self._can_read = False
 
     def close(self) -> None:
         self._writer.close()
@@ -71,19 +71,25 @@ class HostTail:
         """Up to where there was a whole append, as far as it was noted."""
         return self._writer.read()
 
-    def is_checked(self) -> bool:
-        """Whether the hints may be believed: this process has seen that the last segment agrees.
+    def can_read(self) -> bool:
+        """Whether `durable` may be believed: this process has seen that the last segment agrees.
 
-        If the filesystem was lost and mounted again, they may be older than what was answered.
+        If the filesystem was lost and mounted again, it may be older than what was answered. Then
+        there stands something behind it.
         """
-        if not self._is_checked:
+        if not self._can_read:
             synced = self._sync.read()
             pieces = arrange(self._disk.tree.names(self._disk.segments))
             if synced is None or not pieces or pieces[-1].name != name_of(synced.base):
                 return False
-            found = self._disk.tree.stat(f"{self._disk.segments}/{pieces[-1].name}")
-            self._is_checked = found is not None and found.st_size == synced.position
-        return self._is_checked
+            file = open_file(self._disk.tree, self._disk.segments, pieces[-1].name)
+            if file is None:
+                return False
+            try:
+                self._can_read = is_end(file, synced.position)
+            finally:
+                file.close()
+        return self._can_read
 
     def settle(self, patience_s: float = PATIENCE_S) -> bool:
         """Make durable what writers have left that died; whether there was something."""
@@ -129,11 +135,14 @@ class HostTail:
             raise Unavailable("the log was changed by another program")
         self._sync_file(file, synced, end)
 
-    def _sync_file(self, file: File, synced: End | None, end: End) -> None:
+    def _sync_file(self, file: Growing, synced: End | None, end: End) -> None:
         """Make a segment durable up to a place, under the lock, and note that."""
         if synced is not None:
             if synced.state == UNDER_WAY:
-                self._write_again(file, synced, end)
+                # The process died that was syncing it. Its sync may have failed, and the kernel
+                # would not write those pages again: the next sync would succeed.
+                begin = synced.position if synced.base == end.base else 0
+                file.write_again(begin, end.position)
             self._sync.write(synced._replace(state=UNDER_WAY))
         try:
             self._disk.sync_data(file.fd)
@@ -144,24 +153,6 @@ class HostTail:
             raise
         self._sync.write(end)
 
-    def _write_again(self, file: File, synced: End, end: End) -> None:
-        """Write what is not known to be durable over itself.
-
-        The process died that was syncing it. Its sync may have failed, and the kernel would not
-        write those pages again: the next sync would succeed.
-        """
-        position = synced.position if synced.base == end.base else 0
-        # Not by the descriptor that appends.
-        fd = self._disk.tree.open(f"{self._disk.segments}/{file.name}", os.O_WRONLY)
-        try:
-            while position < end.position:
-                data = file.read(position, min(_AGAIN_BYTES, end.position - position))
-                if not data:
-                    break
-                position += os.pwrite(fd, data, position)
-        finally:
-            os.close(fd)
-
     # -- append ----------------------------------------------------------------------------------
 
     @contextmanager
@@ -171,7 +162,10 @@ class HostTail:
             yield self._validated()
 
     def append(self, batches: Sequence[Sequence[Entry]], segment_bytes: int) -> Written:
-        """Append batches, under the lock. Not durable: see `sync`. Raises OSError."""
+        """Append batches, under the lock. Not durable: see `sync`. Raises OSError.
+
+        segment_bytes: if the last segment has so many, the next one is begun.
+        """
         assert self._end is not None
         if self._end.position >= segment_bytes and self._end.ordinal:
             self.roll()
@@ -194,13 +188,7 @@ class HostTail:
                 firsts.append(end.base + marks.ordinal)
                 yield from encode(entries, time_us, marks)
 
-        try:
-            for chunk in chunks(parts()):
-                write_all(file.fd, chunk)
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(file.fd, end.position)
-            raise
+        file.append(end.position, chunks(parts()))
         self._end = end._replace(
             ordinal=marks.ordinal,
             position=marks.position,
@@ -208,12 +196,16 @@ class HostTail:
             marked_at=marks.marked_at,
             marked=marks.marked,
         )
+        if self._disk.tree.in_place:
+            file.write_ahead(marks.position, marks.position - end.position, segment_bytes)
         self._writer.write(self._end)
         return Written(firsts, self._end)
 
     def roll(self) -> End:
         """Begin a new segment, under the lock; all before it is durable then."""
         assert self._end is not None
+        assert self._file is not None
+        self._file.cut(self._end.position)
         with self._sync.locked():
             self._sync_locked(self._end)
             new = self._create(self._end.offset, self._end.time_us)
@@ -237,6 +229,8 @@ class HostTail:
         """
         end, tree = self._end, self._disk.tree
         assert end is not None
+        assert self._file is not None
+        self._file.cut(end.position)
         self.sync(end)
         path = f"{self._disk.segments}/{name_of(end.base)}"
         if end.ordinal:
@@ -262,7 +256,7 @@ class HostTail:
             appended is not None
             and appended == self._end
             and self._file is not None
-            and self._file.size == appended.position
+            and self._file.is_end(appended.position)
         ):
             return appended
         return self._load(synced, appended)
@@ -290,7 +284,7 @@ class HostTail:
                 self._disk.sync_folder(self._disk.segments)
                 self._sync_file(self._file, synced, end)
         self._end = end
-        self._is_checked = True
+        self._is_checked = self._can_read = True
         self._writer.write(end)
         return end
 
@@ -298,9 +292,10 @@ class HostTail:
         self, last: Piece, pieces: list[Piece], synced: End | None, appended: End | None
     ) -> End:
         """Open the last segment, and cut what a crash has torn."""
-        file = open_file(self._disk.tree, self._disk.segments, last.name, os.O_RDWR | os.O_APPEND)
-        if file is None:
+        opened = open_file(self._disk.tree, self._disk.segments, last.name, os.O_RDWR)
+        if opened is None:
             raise Unavailable(f"the segment {last.name} was removed just now")
+        file = Growing(opened)
         if file.line is None or file.line.messages is not None:
             # It takes no more: a group of the mode for many hosts, or its first line is damaged.
             count = _count(file)
@@ -317,10 +312,16 @@ class HostTail:
             start_of(file),
         )
         tail = begin
-        if begin.position < size:
+        # Only zeros of a writer that lives stay: behind those of one that crashed may be anything.
+        is_clean = (
+            is_known
+            and appended is not None
+            and begin.position == appended.position
+            and file.is_end(begin.position)
+        )
+        if not is_clean and begin.position < size:
             tail = walk(file, begin, size, doubtful=not is_known)
-            if tail.position < size:
-                os.ftruncate(file.fd, tail.position)
+            file.cut(tail.position)
         self._file = file
         time_us = tail.time_us or self._time_before(pieces[:-1])
         return End(*(last.base, tail.ordinal, tail.position, time_us, tail.marked_at, tail.marked))
@@ -337,7 +338,7 @@ class HostTail:
         """A new last segment, durably."""
         disk, uuid = self._disk, uuid7()
         draft = f"{disk.segments}/.{uuid}"
-        fd = disk.tree.create_with(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        fd = disk.tree.create_with(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             write_all(fd, line := first_line(uuid))
             disk.sync_file(fd)
@@ -349,7 +350,7 @@ class HostTail:
                 disk.tree.unlink(draft)
             raise
         self._forget()
-        self._file = File(fd, name_of(base), parse_line(line), os.fstat(fd).st_ino)
+        self._file = Growing(File(fd, name_of(base), parse_line(line), os.fstat(fd).st_ino))
         self._end = End(base, 0, LINE_BYTES, time_us, LINE_BYTES, 0)
         return self._end
 

@@ -1,0 +1,97 @@
+"""The bytes of the last segment of a log on one host, which grows.
+
+Where small appends follow each other, zeros are written ahead of them. An append that takes their
+place does not change the size of the file. So its sync has bytes to write, and no journal, which
+takes longer than the bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+
+from ..layout.files import write_at
+from .record import HEAD_BYTES
+from .segments import File
+
+_AGAIN_BYTES = 1 << 20
+# So many zeros are written ahead, once so many appends in a row were small: zeros are bytes, too,
+# and a large append is mostly bytes.
+_AHEAD = bytes(1 << 20)
+_SMALL_BYTES = 64 * 1024
+_SMALL_IN_A_ROW = 8
+
+
+class Growing(File):
+    """The segment, open to be read and written. For who has the lock. Methods raise OSError."""
+
+    __slots__ = ("_small", "_zeros_to")
+
+    def __init__(self, file: File) -> None:
+        super().__init__(file.fd, file.name, file.line, file.inode)
+        self._zeros_to = self.size  # behind the end of the log it has zeros up to here
+        self._small = 0  # appends in a row
+
+    def append(self, position: int, chunks: Iterable[bytes]) -> None:
+        """Write what comes behind a place, all of it or nothing."""
+        at = position
+        try:
+            for chunk in chunks:
+                write_at(self.fd, chunk, at)
+                at += len(chunk)
+        except OSError:
+            with suppress(OSError):
+                self.cut(position)
+            raise
+
+    def write_ahead(self, end: int, written: int, most: int) -> None:
+        """Write zeros behind the end, if the next append is likely to take their place.
+
+        written: how many bytes the last append had. most: how large the segment gets.
+        """
+        self._small = self._small + 1 if written <= _SMALL_BYTES else 0
+        size = min(len(_AHEAD), most - end)
+        if self._small < _SMALL_IN_A_ROW or self._zeros_to - end >= written or size < written:
+            return
+        try:
+            write_at(self.fd, memoryview(_AHEAD)[:size], end)
+            self._zeros_to = end + size
+        except OSError:
+            self._small = 0  # the disk is full, say; what was to be stored is there
+
+    def write_again(self, begin: int, end: int) -> None:
+        """Write bytes over themselves."""
+        while begin < end:
+            data = self.read(begin, min(_AGAIN_BYTES, end - begin))
+            if not data:
+                break
+            write_at(self.fd, data, begin)
+            begin += len(data)
+
+    def is_end(self, position: int) -> bool:
+        """Whether no append has come behind a place."""
+        behind = _behind(self, position)
+        if len(behind) <= HEAD_BYTES:
+            self._zeros_to = position  # another process has cut what there was
+        return _is_blank(behind)
+
+    def cut(self, position: int) -> None:
+        """Cut what stands behind a place: zeros, or what a crash has torn."""
+        self._zeros_to = position
+        if self.size > position:
+            os.ftruncate(self.fd, position)
+
+
+def is_end(file: File, position: int) -> bool:
+    """Whether no append has come behind a place: the file ends there, or has zeros, as no head."""
+    return _is_blank(_behind(file, position))
+
+
+def _behind(file: File, position: int) -> bytes:
+    """The byte before a place, which tells a file that ends too early, and a head behind it."""
+    return file.read(position - 1, 1 + HEAD_BYTES)
+
+
+def _is_blank(behind: bytes) -> bool:
+    return bool(behind) and not behind[1:].strip(b"\0")
