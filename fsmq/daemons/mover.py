@@ -21,10 +21,11 @@ from fsmq.spool.spool import open_context
 
 log = logs.get_logger(__name__)
 # Every message brings several events; to wake up for each costs as much as to deliver it. So what
-# comes within so many seconds behind the first is delivered together; more where nobody has claimed
-# anything lately: then nobody waits for it.
+# comes within so many seconds behind the first is delivered together; more where much comes, and
+# nobody has claimed anything lately: then nobody waits for it.
 _GATHER_S = 0.002
-_GATHER_UNCLAIMED_S = 0.01
+_GATHER_MUCH_S = 0.01
+_MUCH = 16  # messages of one step
 _LATELY_S = 1.0
 # `mv` looks once more at each of several files that it has moved, within far less than this.
 _REST_S = 0.02
@@ -132,7 +133,7 @@ def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool)
         reports.write_if_due(context.metrics)
         if not delivery.is_behind:
             lately = time.monotonic() - delivery.claimed_at < _LATELY_S
-            loop.pause(_GATHER_S if lately else _GATHER_UNCLAIMED_S)
+            loop.pause(_GATHER_MUCH_S if moved >= _MUCH and not lately else _GATHER_S)
         loop.wait(0.0 if moved else delivery.timeout())
     for thread in beside:
         thread.close()

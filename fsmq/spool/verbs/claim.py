@@ -27,7 +27,6 @@ from ..layout.transitions import (
     EXPIRE_READY,
     QUEUES,
     RENEWED,
-    State,
 )
 from .latch import IsWanted, Latched, Restamped, anyone, latch, not_held, restamp
 
@@ -255,19 +254,19 @@ def claim_one(
         BlockingIOError: another process acts on it right now.
         OSError
     """
-    stamps = context.stamps
-    path = context.tree.path(State.READY, queue, message_id)
+    stamps, tree = context.stamps, context.tree
+    path = tree.path(CLAIM.source, queue, message_id)
     # A mover that is delivering it will unlatch it in a moment, without an event: wait for it.
     latched = latch(context, path, _CLAIM_PATIENCE_S, looks=False)
     if latched is None:
         return None
+    fd, found, locked = latched
     won = stamped = False
-    found = latched.found
     try:
         stamp = stamps.decode(message_id, found.st_mtime_ns)
         if not stat.S_ISREG(found.st_mode) or not _is_here(context, latched, path, stamp):
             return None
-        if not is_wanted(context, latched.fd, found):
+        if not is_wanted(context, fd, found):
             return None
         if was is None:
             deliveries = 1 if stamp is None else min((stamp.deliveries or 0) + 1, MAX_COUNT)
@@ -278,9 +277,11 @@ def claim_one(
             deliveries, deadline_ms = stamp.deliveries or 0, of_same_claim(stamp, deadline_ms)
         mtime = stamps.encode(message_id, deadline_ms, deliveries)
         stamped = latched.stamp(context, path, mtime)
-        won = stamped and _move_to_delay(
-            context, latched, queue, message_id, mtime, is_checked, has_index
-        )
+        if stamped and (is_checked or tree.has_queue(queue)):
+            target = tree.path(CLAIM.target, queue, message_id)
+            # A second name is that of a given id: its own name is ours, and nobody uses it again.
+            is_unique = has_index and locked and found.st_nlink > 1
+            won = _move_to_delay(context, latched, path, target, mtime, is_unique)
     finally:
         try:
             if stamped and not won:
@@ -291,9 +292,7 @@ def claim_one(
                 latched.unlatch()
             else:
                 latched.close()  # whatever failed: an open latch would lock it for ever
-    if not won:
-        return None
-    return Claim(message_id, latched.fd, found.st_size, deliveries, deadline_ms, mtime)
+    return Claim(message_id, fd, found.st_size, deliveries, deadline_ms, mtime) if won else None
 
 
 def _is_here(context: Context, latched: Latched, path: str, stamp: Stamp | None) -> bool:
@@ -310,30 +309,29 @@ def _is_here(context: Context, latched: Latched, path: str, stamp: Stamp | None)
 
 
 def _move_to_delay(
-    context: Context,
-    latched: Latched,
-    queue: str,
-    message_id: str,
-    mtime_ns: int,
-    is_checked: bool,
-    has_index: bool,
+    context: Context, latched: Latched, path: str, target: str, mtime_ns: int, is_unique: bool
 ) -> bool:
-    # A second name is that of a given id: its own name is ours, and nobody ever uses it again.
-    is_unique = has_index and latched.locked and latched.found.st_nlink > 1
+    """Rename a message that is stamped; whether it is claimed.
+
+    is_unique: no other message can ever have its name.
+    """
     tree = context.tree
-    target = tree.path(State.DELAY, queue, message_id)
     try:
-        if is_unique:
-            return tree.rename(tree.path(State.READY, queue, message_id), target)
-        here = latched.move(context, CLAIM, queue, message_id, is_checked=is_checked)
+        if not tree.rename(path, target):
+            return False
     except FileExistsError:
         return False  # delay/ has the same id too: fsck reports it
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return False  # a shell user's name that leaves no room for the queue's
         raise
-    if here is None or here is latched.found:
-        return False  # in the second case it was ours for a moment, and is removed now
+    if is_unique:
+        return True
+    here = tree.stat(target)
+    if here is None or here.st_ino != latched.found.st_ino:
+        # It was removed just now. Either another process has claimed the next message of its id, or
+        # we renamed that one: it has no timer, so the mover redelivers it.
+        return False
     if here.st_mtime_ns == mtime_ns:
         return True
     # Only where there are no locks: a process that lost the race has stamped after us.
