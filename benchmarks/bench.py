@@ -117,6 +117,8 @@ class Bench:
                 reaper=reaper,
                 everywhere=everywhere,
                 logs=folder / "logs",
+                # What a fork server has imported would count as the program's own memory.
+                forked=False,
             )
             make_queue(root)
             if fill is not None:

@@ -91,6 +91,7 @@ def hosts(bench: Bench) -> Outcome:
                 mover=False,
                 reaper=False,
                 logs=one.root.parent / "logs-other",
+                forked=False,
             )
             with other:
                 ids, seconds = run(_consume(bench, [one, other]))
