@@ -35,6 +35,7 @@ Row = Callable[[Bench], Outcome]
 
 ROWS: dict[str, Row] = {
     "post-64": post.post_64,
+    "post-8": post.post_8,
     "post-1": post.post_1,
     "life-64": life.life_64,
     "put-many": library.put_many,
