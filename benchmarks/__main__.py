@@ -32,7 +32,7 @@ _GIGABYTES_TINY = 1
     "--seconds", type=click.IntRange(1), default=3, show_default=True, help="Of each run."
 )
 @click.option(
-    "--processes", type=click.IntRange(1), default=2, show_default=True, help="Of mq, under load."
+    "--processes", type=click.IntRange(1), default=1, show_default=True, help="Of mq, under load."
 )
 @click.option("--write", is_flag=True, help="Put the numbers and plots into the README.")
 @click.option("--tiny", is_flag=True, help="Sizes that mean nothing: does it run at all?")

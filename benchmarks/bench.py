@@ -83,14 +83,14 @@ class Bench:
     repeat: how often; the order is floor, subject, floor, subject …
     seconds: how long each run lasts.
     warm_up: seconds of load before each run that is measured.
-    processes: of mq, where the row does not say otherwise.
+    processes: of mq, where the row does not say otherwise; one, as users get it.
     """
 
     place: Place
     repeat: int = 5
     seconds: float = 3.0
     warm_up: float = 1.0
-    processes: int = 2
+    processes: int = 1
     sizes: Sizes = field(default_factory=Sizes)
     say: Callable[[str], None] = print
 
@@ -117,6 +117,8 @@ class Bench:
                 reaper=reaper,
                 everywhere=everywhere,
                 logs=folder / "logs",
+                # What a fork server has imported would count as the program's own memory.
+                forked=False,
             )
             make_queue(root)
             if fill is not None:

@@ -19,8 +19,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 
+_MEMORY = Path("/dev/shm")
+
+
 class CannotMount(Exception):
-    """There is no loop device to be had here; the message says why."""
+    """The filesystem that was asked for is not to be had here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,19 @@ def open_place(where: str | None, gigabytes: int) -> Iterator[Place]:
                 if where == "loop":
                     raise
         yield stack.enter_context(_folder(Path(where or ".")))
+
+
+@contextlib.contextmanager
+def in_memory() -> Iterator[Place]:
+    """Open a folder on tmpfs, for what is to be measured without a disk.
+
+    Raises:
+        CannotMount: there is none here.
+    """
+    if not _MEMORY.is_dir() or kind_of(_MEMORY) != "tmpfs":
+        raise CannotMount(f"{_MEMORY} is no tmpfs")
+    with _folder(_MEMORY) as place:
+        yield place
 
 
 @contextlib.contextmanager

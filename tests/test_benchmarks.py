@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report
+from benchmarks import floor, report
 from benchmarks.bench import Bench
 from benchmarks.load import Failed
 from benchmarks.measure import Bar, Measure, Outcome, Plot, Series
 from benchmarks.place import CannotMount, open_place
 from benchmarks.plot import svg
+from benchmarks.procfs import command
 from benchmarks.writer import neighbour
 from tests.harness import rows
 from tests.harness.suite import eventually
@@ -43,7 +44,7 @@ EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")
 DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
 DYNO_ROWS = ("dyno-push", "dyno-life", "dyno-depth")
 SQS_ROWS = ("sqs-receive-delete",)
-WRK_ROWS = ("post-1", "life-64", "log-http", "growth")
+WRK_ROWS = ("post-1", "post-8", "get-64", "life-64", "cpu", "log-http", "growth")
 _MOUNTS = Path("/proc/self/mountinfo")
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 
@@ -76,6 +77,29 @@ def test_refused_requests_are_no_answers(bench: Bench) -> None:
         (suite.root / "queues" / "bench").rmdir()
         with pytest.raises(Failed, match=r'"bad_statuses": [1-9]'):
             bench.load(suite, "post", 1, 10)
+
+
+def test_programs_are_interpreters_of_their_own(bench: Bench) -> None:
+    with bench.suite(mover=True, reaper=True) as suite:
+        for name in ("mq", "mover", "reaper"):
+            assert f" -m fsmq.daemons.{name} " in command(suite[name].pid)
+
+
+@pytest.mark.parametrize("group", [1, 8])
+@pytest.mark.parametrize("has_compiler", [True, False])
+def test_the_floor_of_durable_messages_leaves_all_in_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_compiler: bool, group: int
+) -> None:
+    if not has_compiler:
+        monkeypatch.setattr(floor, "_program", lambda: None)
+    elif floor.language() != "C":
+        pytest.skip("no C compiler")
+    assert floor.stored(tmp_path, 0.01, 10, group) > 0
+    sizes = {file.name: file.stat().st_size for file in (tmp_path / "new").iterdir()}
+    assert sizes == {str(number): 10 for number in range(len(sizes))}
+    assert sizes
+    assert len(sizes) % group == 0
+    assert list((tmp_path / "written").iterdir()) == []
 
 
 def test_the_neighbour_writes_until_it_is_ended(tmp_path: Path) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from importlib import metadata
 
+import pytest
+
+from tests.harness.forkserver import environment
 from tests.harness.missing import run_without
 
 # Spark's extras are for these alone.
@@ -17,6 +22,15 @@ for name in names:
     importlib.import_module(name)
 print(len(names))
 """
+
+
+# What programs do without as long as nothing asks for it: megabytes of each.
+_OF_PAGES = {"jinja2", "prometheus_client"}
+_UNUSED = {
+    "mq": _OF_PAGES,
+    "mover": {"asyncio", "aiohttp", *_OF_PAGES},
+    "reaper": {"asyncio", "aiohttp", *_OF_PAGES},
+}
 
 
 def needed(distribution: str, found: set[str] | None = None) -> set[str]:
@@ -54,3 +68,16 @@ def test_no_module_needs_what_developers_install() -> None:
     done = run_without(missing, "-c", _SCRIPT)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 200
+
+
+@pytest.mark.parametrize("program", _UNUSED)
+def test_programs_load_no_large_library_in_advance(program: str) -> None:
+    script = f"import sys, fsmq.daemons.{program}; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not _UNUSED[program] & set(loaded.stdout.split())

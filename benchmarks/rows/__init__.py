@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..bench import Bench
 from ..measure import Outcome
 from . import (
+    cpu,
     dynamiq,
     dyno,
     emodb,
@@ -35,8 +36,11 @@ Row = Callable[[Bench], Outcome]
 
 ROWS: dict[str, Row] = {
     "post-64": post.post_64,
+    "post-8": post.post_8,
     "post-1": post.post_1,
+    "get-64": fetch.get_64,
     "life-64": life.life_64,
+    "cpu": cpu.cost,
     "put-many": library.put_many,
     "log-publish": logs.log_publish,
     "log-consume": logs.log_consume,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from tests.harness.suite import Suite
@@ -12,10 +13,12 @@ from tests.harness.suite import Suite
 from .. import fill
 from ..bench import QUEUE, Bench, make_queue
 from ..http_client import Connection, run
-from ..load import Failed
+from ..load import Failed, Load
 from ..measure import Bar, Measure, Outcome, number, ratios
 
 _CONSUMERS = 64
+# For so many seconds of a run and its warm-up `Sizes.contested` messages are enough.
+_FILLED_FOR_S = 4.0
 
 
 async def _fetch(connection: Connection, queue: str) -> float:
@@ -105,17 +108,11 @@ def races(bench: Bench) -> Outcome:
     """64 consumers on one queue and two processes: the share of claims that lost their rename."""
     shares: list[float] = []
     rates: list[float] = []
-
-    def filled(root: Path) -> None:
-        fill.ready(root, bench.sizes.contested, bench.sizes.body)
-
     for _ in range(bench.repeat):
-        with bench.suite(processes=2, fill=filled) as suite:
-            load = bench.load(suite, "fetch", _CONSUMERS)
+        with bench.suite(processes=2, fill=partial(fill_for, bench)) as suite:
+            load = none_in_vain(bench.load(suite, "fetch", _CONSUMERS))
             suite.terminate("mq")
             counted = counts_at_stop(suite, "mq")
-        if load.statuses.get(204):
-            raise Failed("the queue ran empty: fill it with more messages")
         if counted["claim"] < load.statuses[200]:
             raise Failed("not every process logged its counts")
         shares.append(100 * counted["lost_race"] / (counted["claim"] + counted["lost_race"]))
@@ -129,6 +126,37 @@ def races(bench: Bench) -> Outcome:
         note="fetched",
     )
     return Outcome([measure])
+
+
+def get_64(bench: Bench) -> Outcome:
+    """Claims over 64 connections of a queue that was filled before, each durable."""
+    loads: list[Load] = []
+    for _ in range(bench.repeat):
+        with bench.suite(fill=partial(fill_for, bench)) as suite:
+            loads.append(none_in_vain(bench.load(suite, "fetch", _CONSUMERS)))
+    rates = [load.rate_of(200) for load in loads]
+    p50, p99 = sorted((load.p50_ms, load.p99_ms) for load in loads)[len(loads) // 2]
+    measure = Measure(
+        f"GET of a message that waits, {_CONSUMERS} connections",
+        rates,
+        unit="/s",
+        bar=Bar(">=", 9_000.0, "/s"),
+        note=f"mq --processes={bench.processes}; p50 {p50:.1f} ms, p99 {p99:.1f} ms",
+    )
+    return Outcome([measure])
+
+
+def fill_for(bench: Bench, root: Path) -> None:
+    """Fill the queue with enough for the consumers of a run and of its warm-up."""
+    long = max(1.0, (bench.seconds + bench.warm_up) / _FILLED_FOR_S)
+    fill.ready(root, round(long * bench.sizes.contested), bench.sizes.body)
+
+
+def none_in_vain(load: Load) -> Load:
+    """The load itself. Raises Failed where the queue ran empty."""
+    if load.statuses.get(204):
+        raise Failed("the queue ran empty: fill it with more messages")
+    return load
 
 
 def counts_at_stop(suite: Suite, name: str) -> Counter[str]:

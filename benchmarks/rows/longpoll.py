@@ -48,7 +48,7 @@ def waiters(bench: Bench) -> Outcome:
                 f"{crowd}: arrival to answer, p99",
                 p99,
                 unit="ms",
-                bar=Bar("<=", 20.0, "ms"),
+                bar=Bar("<=", 4.1, "ms"),
                 note=f"{bench.sizes.arrivals_per_s} arrivals/s; from the rename into the queue to"
                 " the answer, a durable claim included",
             ),

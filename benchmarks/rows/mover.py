@@ -87,7 +87,7 @@ def latency(bench: Bench) -> Outcome:
                 f"POST to fetchable, {at}: p99",
                 [nearly(r) for r in fetchable],
                 unit="ms",
-                bar=Bar("<=", 20.0, "ms"),
+                bar=Bar("<=", 9.5, "ms"),
                 note="from the first byte of the POST to the mover's rename into the queue, whose"
                 f" ctime is exact to {_TICK_MS:.0f} ms (counted as late); the POST alone takes"
                 f" {alone} (p50)",

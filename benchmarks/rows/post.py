@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from .. import rivals
 from ..bench import Bench
-from ..floor import floor
+from ..floor import floor, language, stored
 from ..load import Load
 from ..measure import Bar, Measure, Outcome, rate, ratios, side_by_side
+
+# The contenders, beside the rivals.
+_STORED, _SERIAL, _FSMQ, _SUITE = "stored", "serial", "fsmq", "suite"
 
 
 def post_64(bench: Bench) -> Outcome:
     """64 connections."""
-    return _post(bench, 64, bench.processes, Bar(">=", 2.0), Bar(">=", 1.2))
+    bars = {_STORED: Bar(">=", 0.75), _SERIAL: Bar(">=", 2.0), rivals.BEANSTALKD: Bar(">=", 2.5)}
+    return _post(bench, 64, bench.processes, bars, (rivals.BEANSTALKD, rivals.REDIS))
+
+
+def post_8(bench: Bench) -> Outcome:
+    """8 connections, against the raw floors alone."""
+    return _post(bench, 8, bench.processes, {_STORED: Bar(">=", 0.6)})
 
 
 def post_1(bench: Bench) -> Outcome:
     """One connection, which one process answers."""
-    return _post(bench, 1, 1, Bar(">=", 0.4), None)
+    bars = {_SERIAL: Bar(">=", 0.65)}
+    return _post(bench, 1, 1, bars, (rivals.BEANSTALKD, rivals.REDIS))
 
 
 def load(
@@ -49,15 +59,33 @@ class _Runs:
         self.loads: list[Load] = []
         self.client_cpu: list[float] = []
 
-    def contenders(self) -> dict[str, Callable[[], float]]:
-        all_of_them = {
-            "floor": lambda: serial_floor(self._bench, self._bench.sizes.body),
-            "fsmq": self._fsmq,
-            "suite": lambda: self._load(everything=True).rate,
-            rivals.BEANSTALKD: self._beanstalkd,
-            rivals.REDIS: self._redis,
+    def contenders(self, others: Sequence[str]) -> dict[str, Callable[[], float]]:
+        """All that run: the floors, ours, and those of the other systems that are installed."""
+        runs = {
+            _STORED: self._stored,
+            _SERIAL: lambda: serial_floor(self._bench, self._bench.sizes.body),
+            _FSMQ: self._fsmq,
+            _SUITE: lambda: self._load(everything=True).rate,
         }
-        return {name: run for name, run in all_of_them.items() if not _missing(name)}
+        of_others = {rivals.BEANSTALKD: self._beanstalkd, rivals.REDIS: self._redis}
+        return runs | {name: of_others[name] for name in others if not rivals.missing(name)}
+
+    def note(self, other: str) -> str:
+        """What a reader of the ratio to a contender has to know."""
+        if other == rivals.BEANSTALKD:
+            return f"its client used {max(self.client_cpu):.0%} of a CPU"
+        if other == _SERIAL:
+            return ""
+        latencies = sorted((load.p50_ms, load.p99_ms) for load in self.loads)
+        p50, p99 = latencies[len(latencies) // 2]
+        ours = f"mq --processes={self._processes}; p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+        return f"the floor in {language()}; {ours}" if other == _STORED else ""
+
+    def _stored(self) -> float:
+        """The floor with as many files in a group as requests may arrive together."""
+        bench = self._bench
+        with bench.place.fresh("floor") as folder:
+            return stored(folder, bench.seconds, bench.sizes.body, self._connections)
 
     def _fsmq(self) -> float:
         self.loads.append(self._load())
@@ -78,46 +106,38 @@ class _Runs:
         return rivals.redis(bench.place, self._connections, bench.seconds, bench.sizes.body)
 
 
-def _missing(name: str) -> str:
-    return rivals.missing(name) if name in (rivals.BEANSTALKD, rivals.REDIS) else ""
-
-
 def _post(
-    bench: Bench, connections: int, processes: int, bar: Bar, rival_bar: Bar | None
+    bench: Bench,
+    connections: int,
+    processes: int,
+    bars: Mapping[str, Bar],
+    others: Sequence[str] = (),
 ) -> Outcome:
+    """One row: the bars are by contender, and one without a bar is shown all the same."""
     runs = _Runs(bench, connections, processes)
-    found = side_by_side(bench.repeat, runs.contenders())
+    found = side_by_side(bench.repeat, runs.contenders(others))
     name = f"durable POST, {connected(connections)}"
-    latency = sorted((load.p50_ms, load.p99_ms) for load in runs.loads)[len(runs.loads) // 2]
+    each = "an fsync for each" if connections == 1 else f"one syncfs for each {connections}"
 
-    def against(other: str, title: str, limit: Bar | None, subject: str = "fsmq") -> Measure:
+    def against(other: str, title: str, subject: str = _FSMQ) -> Measure:
+        bar = bars.get(other) if subject == _FSMQ else None
         if other not in found:
-            return Measure(f"{name}, against {title}", [], bar=limit, note=_missing(other))
+            return Measure(f"{name}, against {title}", [], bar=bar, note=rivals.missing(other))
         return Measure(
             f"{name}, against {title}",
             ratios(found[subject], found[other]),
-            bar=limit,
+            bar=bar,
             measured=rate(found[subject]),
             against=rate(found[other]),
-            note=_note(other, subject, processes, latency, runs),
+            note=runs.note(other) if subject == _FSMQ else "",
         )
 
+    titles = {rivals.BEANSTALKD: "beanstalkd -f 0", rivals.REDIS: "Redis, appendfsync always"}
     return Outcome(
         [
-            against("floor", "the serial fsync loop", bar),
-            against("floor", "the same, mover and reaper running", None, "suite"),
-            against(rivals.BEANSTALKD, "beanstalkd -f 0", rival_bar),
-            against(rivals.REDIS, "Redis, appendfsync always", None),
+            against(_STORED, f"files written, {each}, and renamed"),
+            against(_STORED, "the same, mover and reaper running", _SUITE),
+            against(_SERIAL, "the serial fsync loop"),
+            *(against(other, titles[other]) for other in others),
         ]
     )
-
-
-def _note(
-    other: str, subject: str, processes: int, latency: tuple[float, float], runs: _Runs
-) -> str:
-    if other == rivals.BEANSTALKD:
-        return f"its client used {max(runs.client_cpu):.0%} of a CPU"
-    if other == "floor" and subject == "fsmq":
-        p50, p99 = latency
-        return f"mq --processes={processes}; p50 {p50:.1f} ms, p99 {p99:.1f} ms"
-    return ""

@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 
 from fsmq.daemons.process import logs
+from fsmq.daemons.process.exits import EXIT_CLEAN
 from fsmq.daemons.process.loop import Loop
 from fsmq.daemons.process.start import open_journal, probed, refusal, settle_memory, take_log_level
-from fsmq.daemons.process.supervise import EXIT_CLEAN
 from fsmq.daemons.settings.options import MoverOptions, program
 from fsmq.spool.context import Context
 from fsmq.spool.errors import FsmqError, UnusableSpool

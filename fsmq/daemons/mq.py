@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from fsmq.daemons.process import logs
+from fsmq.daemons.process.exits import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.daemons.process.filewatch import FileWatch
 from fsmq.daemons.process.notify import Notifier, listen_fds
 from fsmq.daemons.process.start import (
@@ -20,7 +21,7 @@ from fsmq.daemons.process.start import (
     unmap_large_blocks,
     warn_of_root,
 )
-from fsmq.daemons.process.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, module_child, run
+from fsmq.daemons.process.supervise import module_child, run
 from fsmq.daemons.protection import Protection, limits_of
 from fsmq.daemons.settings.options import MqOptions, program
 from fsmq.daemons.statsd import Statsd

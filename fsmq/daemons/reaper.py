@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from fsmq.daemons.process import logs
+from fsmq.daemons.process.exits import EXIT_CLEAN
 from fsmq.daemons.process.loop import Loop
 from fsmq.daemons.process.start import open_journal, refusal, take_log_level
-from fsmq.daemons.process.supervise import EXIT_CLEAN
 from fsmq.daemons.settings.options import ReaperOptions, program
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool.errors import UnusableSpool

@@ -178,6 +178,7 @@ class Suite:
 
     mq_options: more of mq's command line. mover, reaper: whether those run.
     everywhere: more of every program's command line.
+    forked: whether a fork server may start them; else each is an interpreter of its own.
     """
 
     def __init__(
@@ -189,8 +190,10 @@ class Suite:
         reaper: bool = True,
         everywhere: Sequence[str] = (),
         logs: Path | None = None,
+        forked: bool = True,
     ) -> None:
         self.root = root
+        self._forked = forked
         self._programs: dict[str, Program] = {}
         self._holder: socket.socket | None = None  # of mq's port
         self.log_folder = logs or root.parent / f"{root.name}-logs"
@@ -206,8 +209,9 @@ class Suite:
         """Add a program (``mq``, ``mover`` or ``reaper``) under a name; `start` starts it."""
         module = f"fsmq.daemons.{program}"
         log = self.log_folder / f"{name}.log"
-        self._programs[name] = Program(name, module, options, log, environment())
-        return self._programs[name]
+        added = self._programs[name] = Program(name, module, options, log, environment())
+        added.is_forked = self._forked
+        return added
 
     def __enter__(self) -> Suite:
         mq = self._programs["mq"].options

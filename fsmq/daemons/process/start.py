@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from fsmq.daemons.process import logs
+from fsmq.daemons.process.exits import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FAILED
 from fsmq.daemons.process.logs import get_logger
-from fsmq.daemons.process.supervise import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FAILED
 from fsmq.daemons.settings.options import MoverOptions, MqOptions, ReaperOptions, parse
 from fsmq.daemons.settings.settings import OnOff
 from fsmq.spool.errors import UnusableSpool, is_passing

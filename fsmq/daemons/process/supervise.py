@@ -23,12 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fsmq.daemons.process.exits import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FAILED, EXIT_USAGE
 from fsmq.daemons.process.logs import get_logger
 from fsmq.daemons.process.notify import Listener, Notifier
 from fsmq.daemons.process.output import Prefixer
 from fsmq.daemons.process.tie import tied_to
-
-EXIT_CLEAN, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIGURATION = 0, 1, 2, 78
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _SETTLED = 0.1, 5.0, 10.0  # seconds
 # What belongs to the supervisor's own relation to the service manager.

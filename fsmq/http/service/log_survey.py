@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
-
-from prometheus_client.core import GaugeMetricFamily
 
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.log.channel import ChannelState
 from fsmq.spool.log.log import LogStats
 from fsmq.spool.spool import Spool
-
-from ..guard import access
 
 
 class LogOverview(NamedTuple):
@@ -54,22 +50,3 @@ def survey_logs(spool: Spool) -> dict[str, LogOverview]:
                 with suppress(FsmqError):
                     overview.channels[channel] = log.channel(channel).state()
     return found
-
-
-def families(
-    logs: dict[str, LogOverview], may_see: Callable[[str], bool]
-) -> Iterator[GaugeMetricFamily]:
-    """The metrics of those logs and channels that may be seen."""
-    for name, (about, of_log) in OF_LOG.items():
-        family = GaugeMetricFamily(f"fsmq_log_{name}", about, labels=["log"])
-        for log, found in logs.items():
-            if may_see(access.log(log)):
-                family.add_metric([log], of_log(found.stats))
-        yield family
-    for name, (about, of_channel) in OF_CHANNEL.items():
-        family = GaugeMetricFamily(f"fsmq_channel_{name}", about, labels=["channel", "log"])
-        for log, found in logs.items():
-            for channel, state in found.channels.items():
-                if may_see(access.channel(log, channel)):
-                    family.add_metric([channel, log], of_channel(state))
-        yield family

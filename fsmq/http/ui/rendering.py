@@ -10,7 +10,6 @@ from functools import cached_property
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jinja2
 from aiohttp import hdrs
 from aiohttp.web import Response
 
@@ -19,6 +18,8 @@ from fsmq._version import __version__
 from . import words
 
 if TYPE_CHECKING:
+    import jinja2
+
     from .visit import Visit
 
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -63,7 +64,13 @@ class Rendering:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._templates = jinja2.Environment(
+
+    @cached_property
+    def _templates(self) -> jinja2.Environment:
+        # With the first page: a server that nobody looks at does without its 2 MB.
+        import jinja2
+
+        templates = jinja2.Environment(
             loader=jinja2.PackageLoader("fsmq.http.ui", "templates"),
             autoescape=True,
             trim_blocks=True,
@@ -71,8 +78,13 @@ class Rendering:
             undefined=jinja2.StrictUndefined,
             auto_reload=False,
         )
-        self._templates.filters |= words.FILTERS
-        self._templates.globals |= {"title": title, "version": __version__, "asset": self._address}
+        templates.filters |= words.FILTERS
+        templates.globals |= {
+            "title": self._title,
+            "version": __version__,
+            "asset": self._address,
+        }
+        return templates
 
     @cached_property
     def assets(self) -> Mapping[str, Asset]:

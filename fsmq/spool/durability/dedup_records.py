@@ -11,13 +11,13 @@ The records of one minute share a file, so that old ones go as a whole. No file 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import zlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from ..layout.digests import sha256
 from ..layout.message import DEDUP, GROUP, MAX_HEADER_BYTES, header
 from ..layout.names import dedup_name, facts, sequence_of, split_dedup
 from ..layout.settings_store import SettingsStore
@@ -58,7 +58,7 @@ def key_of(dedup_id: str, group: str | None) -> bytes:
     """What a record has for a deduplication id; group: where it counts within its group alone."""
     scope = "queue" if group is None else f"group\0{group}"
     text = f"{scope}\0{dedup_id}".encode(errors="surrogatepass")
-    return hashlib.sha256(text).digest()[:_KEY_BYTES]
+    return sha256(text)[:_KEY_BYTES]
 
 
 class _Window:

@@ -7,7 +7,6 @@ given id. The first two lines of the header block say both, so that either name 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ..errors import InvalidValue
+from .digests import sha256
 from .transitions import IDS
 from .tree import Tree
 
@@ -59,7 +59,7 @@ def link_name(given_id: str) -> str:
     """The name of the link of a given id; of a long one it has the SHA-256."""
     name = escaped(given_id)
     if len(name) > _MAX_LINK:
-        return "=" + hashlib.sha256(given_id.encode()).hexdigest()
+        return "=" + sha256(given_id.encode()).hex()
     return "%2E" + name[1:] if name[0] == "." else name
 
 

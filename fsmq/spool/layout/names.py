@@ -7,7 +7,6 @@ order and expiry needs no look into the file. Any other legal file name is an id
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -17,6 +16,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..errors import InvalidValue
+from .digests import sha256
 from .uuids import group_bits, later_uuid7, ticks_of, uuid7
 
 MAX_QUEUE_BYTES = 180
@@ -301,7 +301,7 @@ def reservation(queue: str, message_id: str) -> str:
     if len(os.fsencode(name)) <= MAX_FILE_NAME_BYTES:
         return name
     # For an id that is too long to be put, but can be restored.
-    digest = hashlib.sha256(os.fsencode(message_id)).hexdigest()[:32]
+    digest = sha256(os.fsencode(message_id)).hex()[:32]
     return f".{queue}:{digest}:own"
 
 

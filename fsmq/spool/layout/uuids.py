@@ -9,10 +9,11 @@ seconds in the future), and with them order and retention. And one costs 8 µs, 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
+
+from .digests import sha256
 
 _NS_PER_MS = 1_000_000
 _TICKS_PER_MS = 4096
@@ -63,7 +64,7 @@ def derived_uuid7(time_ns: int, seed: bytes, rank: int | None = None) -> str:
     rank: those of one time sort by it, as far as its last 20 bits do.
     """
     tick = max(0, time_ns) * _TICKS_PER_MS // _NS_PER_MS
-    drawn = hashlib.sha256(seed).hexdigest()[:_RANDOM_DIGITS]
+    drawn = sha256(seed).hex()[:_RANDOM_DIGITS]
     if rank is not None:
         drawn = f"0{rank % (1 << 20):05x}{drawn[6:]}"
     at = f"{tick:015x}"
@@ -83,7 +84,7 @@ def sequenced_uuid7(tick: int, group: str) -> str:
 
 def group_bits(queue: str, group: str) -> str:
     """What the ids of a group end in: 62 bits of a hash, and those of the variant."""
-    drawn = hashlib.sha256(f"{queue}\0{group}".encode()).hexdigest()[:_RANDOM_DIGITS]
+    drawn = sha256(f"{queue}\0{group}".encode()).hex()[:_RANDOM_DIGITS]
     return _VARIANT[drawn[0]] + drawn[1:]
 
 
