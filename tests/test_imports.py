@@ -28,8 +28,8 @@ print(len(names))
 _OF_PAGES = {"jinja2", "prometheus_client"}
 _UNUSED = {
     "mq": _OF_PAGES,
-    "mover": {"asyncio", "aiohttp", *_OF_PAGES},
-    "reaper": {"asyncio", "aiohttp", *_OF_PAGES},
+    "mover": {"asyncio", "aiohttp", "_hashlib", "_ssl", *_OF_PAGES},
+    "reaper": {"asyncio", "aiohttp", "_hashlib", "_ssl", *_OF_PAGES},
 }
 
 

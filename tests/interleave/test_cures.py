@@ -14,8 +14,8 @@ from fsmq.spool.consumers.claims import Claimed
 from fsmq.spool.context import Context
 from fsmq.spool.layout.transitions import State, Transition
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.verbs import claim, purge, put, receive, release
 from fsmq.spool.verbs import move as moving
-from fsmq.spool.verbs import purge, put, receive, release
 from fsmq.spool.verbs.draft import Draft
 from fsmq.spool.verbs.latch import Latched
 from fsmq.spool.views.census import _Folder
@@ -46,6 +46,11 @@ def act_on_names(patch: Patch) -> None:
         )
 
     patch.setattr(Latched, "move", move)
+    patch.setattr(
+        claim,
+        "_move_to_delay",
+        lambda context, latched, path, to, *of: context.tree.rename(path, to),
+    )
     patch.setattr(Latched, "stamp", lambda latched, context, path, ns: context.tree.stamp(path, ns))
 
 

@@ -12,6 +12,7 @@ from fsmq.spool import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, 
 from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.verbs import claim
 from fsmq.spool.verbs import latch as latch_module
 from fsmq.spool.verbs import renew_at_least as extension_module
 from fsmq.spool.verbs.latch import Latched
@@ -70,14 +71,22 @@ def everything(spool: Spool) -> list[tuple[bytes, int | None]]:
 
 
 @pytest.mark.parametrize("reap", [True, False], ids=["reaped", "in remove"])
-@pytest.mark.parametrize("step", ["stamp", "move"])
+@pytest.mark.parametrize(
+    ("owner", "step"), [(Latched, "stamp"), (claim, "_move_to_delay")], ids=["stamp", "move"]
+)
 def test_a_claimer_that_stalls_hands_out_no_removed_message(
-    jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch, step: str, reap: bool
+    jobs: Queue,
+    spool: Spool,
+    other: Spool,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    step: str,
+    reap: bool,
 ) -> None:
     jobs.put(b"OLD", id="report")
     spool.deliver()
     with monkeypatch.context() as patched:
-        before(patched, Latched, step, lambda: use_again(other, reap=reap))
+        before(patched, owner, step, lambda: use_again(other, reap=reap))
         found = everything(spool)
     assert found + everything(spool) == [(b"NEW", 1)]
 
@@ -153,7 +162,7 @@ def test_a_claimer_that_lost_to_a_move_leaves_the_count_as_it_was(
     spool.deliver()
     spool.queue("archive", create=True)
     with monkeypatch.context() as patched:
-        before(patched, Latched, "move", lambda: other.queue("jobs").move_to("archive"))
+        before(patched, claim, "_move_to_delay", lambda: other.queue("jobs").move_to("archive"))
         assert jobs.claim() == []
     [message] = other.queue("archive").claim()
     assert message.deliveries == 1

@@ -13,12 +13,12 @@ Names in the first sort as their contents do, so a batch comes in the order of i
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Sequence
 
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import NoRoom, as_unavailable, unavailable
+from ..layout.digests import sha256
 from ..layout.message import Message, NewMessage
 from ..layout.names import MAX_QUEUE_BYTES
 from ..layout.steps import FEW, Steps, finish
@@ -50,7 +50,7 @@ def read_side(name: str) -> str:
 
 def content_id(body: bytes) -> str:
     """The id of a message on the write side: equal for equal bytes, and in their order."""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode().rstrip("=")
+    digest = base64.urlsafe_b64encode(sha256(body)).decode().rstrip("=")
     return f"{body[:_SORTED_BYTES].hex()}.{digest}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from ..context import Context
 from ..durability.dedup_records import key_of
 from ..errors import InvalidValue, MessageTooLarge
 from ..layout.compression import compress
+from ..layout.digests import sha256
 from ..layout.files import write_all
 from ..layout.given_ids import check_given, given_lines
 from ..layout.message import (
@@ -154,7 +154,7 @@ def _dedup_id(message: NewMessage, settings: QueueSettings) -> str:
     """The deduplication id of a message. Raises InvalidValue."""
     given = message.dedup_id
     if given is None:
-        return hashlib.sha256(message.body).hexdigest()
+        return sha256(message.body).hex()
     if not settings.fifo:
         raise InvalidValue("dedup_id", "is for fifo queues")
     if not isinstance(given, str) or not 1 <= _bytes(given) <= MAX_DEDUP_BYTES:
