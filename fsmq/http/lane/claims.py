@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -168,7 +168,10 @@ class QuickClaims(ABC):
             rest = iter(claimed)
             shares = [list(islice(rest, self.count_of(request))) for request in requests]
             served = sum(map(bool, shares)) if claimed else len(requests)
-            each(requests[:served], self._give_one, shares[:served])
+            fills: list[float] = []
+            each(requests[:served], partial(self._give_one, fills), shares[:served])
+            for fill, times in Counter(fills).items():
+                self._service.receiver.note_fill(requests[0].queue, fill, times)
             if short := requests[served:]:
                 # That there were no more for them is certain when a claim gets nothing at all.
                 self.claim(short)
@@ -179,7 +182,7 @@ class QuickClaims(ABC):
 
         self._service.then(pending, done, failed)
 
-    def _give_one(self, request: Request, claimed: list[Message]) -> None:
+    def _give_one(self, fills: list[float], request: Request, claimed: list[Message]) -> None:
         queue = request.queue
         if request.is_gone:
             for message in claimed:
@@ -193,9 +196,12 @@ class QuickClaims(ABC):
         if not claimed and self.wait_of(request) and self._wait(request):
             return
         self._wait_no_more(request)
-        self._service.receiver.note_fill(queue, len(claimed), self.count_of(request))
-        size = sum(len(message.body) for message in claimed)
-        request.hold(size + (_form(size) if self.is_in_json(request) else 0))
+        fills.append(len(claimed) / self.count_of(request))
+        size = sum([len(message.body) for message in claimed])
+        if self.is_in_json(request):
+            request.hold(size + _form(size))
+        elif size > LARGE_BYTES:  # what is smaller is written at once
+            request.hold(size)
         self.give(request, claimed)
 
     # -- wait --------------------------------------------------------------------------------------

@@ -127,11 +127,11 @@ class Receiver:
                 messages = await self._claim(call, queues, claim)
                 woken = False
                 if messages:
-                    self.note_fill(queue, len(messages), count)
+                    self.note_fill(queue, len(messages) / count)
                     return await self._unless_gone(call, messages)
                 left = end - time.monotonic()
                 if left <= 0 or self._stopping:
-                    self.note_fill(queue, 0, count)
+                    self.note_fill(queue, 0)
                     return []
                 pause = self.pause_of(queue, left)
                 if not again:
@@ -305,12 +305,12 @@ class Receiver:
         else:
             self.waiters.wake(queue, count)
 
-    def note_fill(self, queue: str, got: int, asked: int) -> None:
-        """Measure how much of what it asked for a claim has got."""
+    def note_fill(self, queue: str, fill: float, times: int = 1) -> None:
+        """Measure how much of what they asked for claims have got, 0 to 1."""
         metrics = self._spool.context.metrics
-        metrics.observe(("batch_fill", queue), got / asked)
-        metrics.set(("fill", queue), got / asked)
-        if not got and self._spool.context.gates.shut:
+        metrics.observe(("batch_fill", queue), fill, times)
+        metrics.set(("fill", queue), fill)
+        if not fill and self._spool.context.gates.shut:
             self._attend(queue)
 
     async def _poll(self) -> None:

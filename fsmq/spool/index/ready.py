@@ -123,8 +123,7 @@ class Ready:
                 while some:
                     yield some.pop()
             finally:
-                for message_id in some:
-                    self.add(queue, message_id)
+                self.add(queue, *some)
             wanted = max(1, wanted - FEW)
         if failed is None and (failed := self._pop_failed(queue, early=True)) is not None:
             yield failed
@@ -142,10 +141,10 @@ class Ready:
             entry.used = time.monotonic()
             return entry.index.first(limit)
 
-    def add(self, queue: str, message_id: str) -> None:
-        """Tell that an id became ready (if the queue is in use here)."""
+    def add(self, queue: str, *ids: str) -> None:
+        """Tell that messages became ready (if the queue is in use here)."""
         with self._lock:
-            self._note(queue, [message_id], arrived=True)
+            self._note(queue, list(ids), arrived=True)
 
     def postpone(self, queue: str, message_id: str) -> None:
         """Put back an id that cannot be claimed right now."""

@@ -177,6 +177,11 @@ def created_ms(uuid: str) -> int:
     return UUID(uuid).int >> 80
 
 
+def is_made(message_id: str) -> bool:
+    """Whether an id is one of ours, or a UUIDv7 as ours are: it tells when it was made."""
+    return _our_id.fullmatch(message_id) is not None
+
+
 def facts(message_id: str) -> Facts:
     """Read what an id says; a plain name says nothing."""
     # A listing asks for millions. Most are a bare UUID, and most others begin with one.

@@ -53,6 +53,7 @@ class Delivery:
         self.context = context
         self.claimed_at = float("-inf")  # when a message came to delay/ last, monotonic seconds
         self._tree = context.tree
+        self._new, self._delay = context.tree.folder(NEW), context.tree.folder(DELAY)
         self._delivers = new
         self._redelivers = timers
         self._poll_interval = poll_interval
@@ -133,20 +134,18 @@ class Delivery:
     # -- waking ----------------------------------------------------------------------------------
 
     def _watch(self, events: Events) -> None:
-        tree = self._tree
         if self._delivers:
-            events.watch(tree.folder(NEW), lasting=True)
+            events.watch(self._new, lasting=True)
         if self._redelivers:
-            events.watch(tree.folder(DELAY), departures=True, changes=True, lasting=True)
-        events.watch(tree.folder(QUEUES), files=False, lasting=True)
+            events.watch(self._delay, departures=True, changes=True, lasting=True)
+        events.watch(self._tree.folder(QUEUES), files=False, lasting=True)
 
     def _apply(self, event: Event) -> None:
-        tree = self._tree
         if event.kind is Kind.LOST:
             self.rescan()
-        elif event.folder == tree.folder(NEW):
+        elif event.folder == self._new:
             self._from_new.add(event.name)
-        elif event.folder == tree.folder(DELAY):
+        elif event.folder == self._delay:
             if event.kind is Kind.LEFT:
                 self._from_delay.cancel(event.name)
             else:

@@ -14,7 +14,7 @@ from ..durability.dotnames import RECOVER_EVERY_S, recover
 from ..durability.send_lines import recover_sends
 from ..durability.unfinished import Recovered
 from ..index.apart import Apart
-from ..layout.names import entry, facts, split_entry
+from ..layout.names import entry, facts, is_made, split_entry
 from ..layout.throttle import Throttle
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..layout.unclaimed import is_delayed
@@ -53,6 +53,7 @@ class FromNew:
         self._resting: deque[tuple[float, str]] = deque()  # until when, in that order
         self._there: set[str] = set()  # queues that are there, as this step has seen
         self._delivered: dict[str, list[tuple[str, Details]]] = {}  # in this step, by the queue
+        self._ages: list[float] = []  # of them, in seconds
         self._has_started = False
         self._abandoned = Abandoned(context, on_fault)
         self._has_more_jobs = False
@@ -81,8 +82,7 @@ class FromNew:
 
     def _is_of_a_shell(self, name: str) -> bool:
         """Whether no put of ours made it. Those are private, and a shell's are that seldom."""
-        parts = split_entry(name)
-        if parts is None or facts(parts[1]).created_ms is not None:
+        if is_made(name.rpartition(":")[2]) or split_entry(name) is None:
             return False
         try:
             found = self._tree.stat(self._tree.folder(NEW, name))
@@ -179,8 +179,7 @@ class FromNew:
         return RIPE_AFTER_S if unripe else self._throttle.pause(time.monotonic() - now)
 
     def _is_ripe(self, name: str) -> bool:
-        parts = split_entry(name)
-        if parts is None or facts(parts[1]).created_ms is not None:
+        if is_made(name.rpartition(":")[2]) or split_entry(name) is None:
             return True
         try:
             found = self._tree.stat(self._tree.folder(NEW, name))
@@ -227,18 +226,18 @@ class FromNew:
             self._undeliverable.report(name, "is not a message: expected a file named <queue>:<id>")
             return False
         queue, message_id = parts
-        known = facts(message_id)
-        if known.expires_s is not None and known.expires_s <= self._context.clock():
+        known, now = facts(message_id), self._context.clock()
+        if known.expires_s is not None and known.expires_s <= now:
             self._context.make(EXPIRE_NEW, queue, message_id, size=found.st_size)
             return False
-        stamps, now_ms = self._context.stamps, self._context.now_ms()
+        stamps, now_ms = self._context.stamps, int(now * 1000)
         if is_delayed(self._tree, stamps, path, message_id, found.st_mtime_ns, now_ms):
             return self._defer(queue, message_id)
         try:
-            if self._move(path, queue, message_id, found.st_size):
+            if self._move(path, queue, message_id):
+                self._delivered.setdefault(queue, []).append((message_id, {"size": found.st_size}))
                 if known.created_ms is not None:
-                    age_s = self._context.clock() - known.created_ms / 1000
-                    self._context.metrics.observe(("delivery",), max(0.0, age_s))
+                    self._ages.append(max(0.0, now - known.created_ms / 1000))
                 return True
         except FileExistsError:
             self._undeliverable.report(name, "has the id of a message that is ready in its queue")
@@ -247,27 +246,27 @@ class FromNew:
             self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False
 
-    def _move(self, path: str, queue: str, message_id: str, size: int) -> bool:
+    def _move(self, path: str, queue: str, message_id: str) -> bool:
         """Make the transition; False if the message or its queue is not there. Raises OSError.
 
-        Whether the queue is there is asked once in a step, and what was done is recorded at its
-        end: for each message that costs as much as the rename.
+        Whether the queue is there is asked once in a step, and what was done is noted at its end:
+        for each message that costs as much as the rename.
         """
         tree = self._tree
         if queue not in self._there:
             if not tree.has_queue(queue):
                 return False
             self._there.add(queue)
-        if not tree.rename(path, tree.path(DELIVER.target, queue, message_id)):
-            return False
-        self._context.ready.add(queue, message_id)
-        self._delivered.setdefault(queue, []).append((message_id, {"size": size}))
-        return True
+        return tree.rename(path, tree.path(DELIVER.target, queue, message_id))
 
     def _record(self) -> None:
+        """Note what this step has delivered."""
         delivered, self._delivered = self._delivered, {}
         for queue, messages in delivered.items():
+            self._context.ready.add(queue, *[message_id for message_id, _ in messages])
             self._context.record_all(DELIVER.step, queue, messages)
+        ages, self._ages = self._ages, []
+        self._context.metrics.observe_all(("delivery",), ages)
 
     def _defer(self, queue: str, message_id: str) -> bool:
         try:
