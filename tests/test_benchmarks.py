@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import floor, report
+from benchmarks import floor, quota, report
 from benchmarks.bench import Bench
 from benchmarks.load import Failed
 from benchmarks.measure import Bar, Measure, Outcome, Plot, Series
@@ -45,6 +45,7 @@ DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
 DYNO_ROWS = ("dyno-push", "dyno-life", "dyno-depth")
 SQS_ROWS = ("sqs-receive-delete",)
 WRK_ROWS = ("post-1", "post-8", "get-64", "life-64", "cpu", "log-http", "growth")
+QUOTA_ROWS = () if quota.missing() else ("processes",)
 _MOUNTS = Path("/proc/self/mountinfo")
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 
@@ -64,7 +65,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         *DYNAMIQ_ROWS,
         *DYNO_ROWS,
         *SQS_ROWS,
-        *(pytest.param(row, marks=needs_wrk) for row in WRK_ROWS),
+        *(pytest.param(row, marks=needs_wrk) for row in (*WRK_ROWS, *QUOTA_ROWS)),
     ],
 )
 def test_a_row_gives_figures(bench: Bench, row: str) -> None:

@@ -1,0 +1,52 @@
+"""What more processes of mq gain where each has a core of its own, as far as few cores show it."""
+
+from __future__ import annotations
+
+from ..bench import Bench
+from ..measure import Measure, Outcome, rate, ratios, side_by_side
+from ..procfs import descendants
+from ..quota import limited, missing
+
+_CONNECTIONS = 64
+_COUNTS = (1, 2, 4)
+# Four such processes, the mover, the load and the kernel's own work fit two cores.
+_SHARE = 0.1
+_DELETED = 202
+
+
+def processes(bench: Bench) -> Outcome:
+    """POSTs and whole lives with one, two and four processes that have a tenth of a core each."""
+    if why := missing():
+        return Outcome([Measure("processes, each with a tenth of a core", [], note=why)])
+    measures: list[Measure] = []
+    for title, script in (("durable POST", "post"), ("whole lives", "life")):
+        runs = {
+            f"{count}": lambda count=count, script=script: _rate(bench, script, count)
+            for count in _COUNTS
+        }
+        found = side_by_side(bench.repeat, runs)
+        for count in _COUNTS[1:]:
+            measures.append(
+                Measure(
+                    f"{title}, {count} processes that have a tenth of a core each, against one",
+                    ratios(found[f"{count}"], found["1"]),
+                    measured=rate(found[f"{count}"]),
+                    against=rate(found["1"]),
+                )
+            )
+    return Outcome(measures)
+
+
+def _rate(bench: Bench, script: str, count: int) -> float:
+    beside = script == "life"
+    with bench.suite(processes=count, mover=beside, reaper=beside, start=False) as suite:
+        suite.start("mq")
+        pid = suite["mq"].pid
+        with limited(list(descendants(pid)) or [pid], _SHARE):
+            try:
+                for name in ("mover", "reaper") if beside else ():
+                    suite.start(name)
+                load = bench.load(suite, script, _CONNECTIONS, bench.sizes.body)
+            finally:
+                suite.kill("mq")
+    return load.rate_of(_DELETED) if beside else load.rate
