@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # What a small value takes in Python, and its place in the list that it stands in.
 _BYTES_A_VALUE = 72
+# At most so many times in one part a sign is rare.
+_RARE = 200
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -314,8 +316,11 @@ class Call:
         self._keep(len(first))
         if content.at_eof():
             return first
+        # One after the other as they came in: readany() would join some of them, and all are joined
+        # below. Of a chunked body they may be small.
+        is_chunked = self.request.content_length is None
         parts, size = [first], len(first)
-        while part := await content.readany():
+        while part := await content.readany() if is_chunked else (await content.readchunk())[0]:
             size += len(part)
             if size > limit:
                 raise MessageTooLarge(None, limit)
@@ -356,8 +361,19 @@ def room_of_json(body: bytes) -> int:
     if len(body) <= LARGE_BYTES:
         return (body.count(b",") + body.count(b"[") + body.count(b"{")) * _BYTES_A_VALUE
     # Part by part: what C does with a whole body nothing can interrupt.
-    parts = (body[at : at + LARGE_BYTES] for at in range(0, len(body), LARGE_BYTES))
-    return sum(map(room_of_json, parts))
+    starts = range(0, len(body), LARGE_BYTES)
+    return sum(_times(sign, body, at) for at in starts for sign in b",[{") * _BYTES_A_VALUE
+
+
+def _times(sign: int, body: bytes, start: int) -> int:
+    """How often a sign stands in one part of a body."""
+    # To go from one to the next is several times quicker than to count, as long as they are rare.
+    end = start + LARGE_BYTES
+    for number in range(_RARE):
+        start = body.find(sign, start, end) + 1
+        if not start:
+            return number
+    return _RARE + body.count(sign, start, end)
 
 
 @asynccontextmanager
