@@ -28,9 +28,14 @@ _LONGEST_EXPONENT_START = 3
 _MAX_VALUES = 250_000
 # So many portions' worth of a text are decoded in vain before its brackets are followed one by one.
 _TRIES = 4
+# What a portion has left is this share of it: then the next one is taken in beforehand. Most values
+# are shorter, and to find out that one is cut off costs as much as to read many.
+_RESERVE = 16
 
+_MANY = (list, dict)
 _BOM = b"\xef\xbb\xbf"
-_space = re.compile(r"[ \t\n\r]*")
+_SPACES = " \t\n\r"
+_space = re.compile(f"[{_SPACES}]*")
 _run = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 
 
@@ -74,6 +79,7 @@ class Reader:
         self._raw = memoryview(raw)
         self._decoder = decoder
         self._portion_bytes = portion_bytes
+        self._reserve = portion_bytes // _RESERVE
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._taken = len(_BOM) if raw.startswith(_BOM) else 0  # bytes that have become text
         self._text = ""
@@ -85,6 +91,9 @@ class Reader:
 
     def first(self) -> str:
         """The next character that is no white space; nothing at the end."""
+        # Most often it is the next one.
+        if self._at < len(self._text) and (sign := self._text[self._at]) not in _SPACES:
+            return sign
         while True:
             space = _space.match(self._text, self._at)
             assert space is not None
@@ -116,6 +125,8 @@ class Reader:
 
     def _value(self) -> Any:
         first, problem = self.first(), "Expecting a number that is shorter"
+        if len(self._text) - self._at < self._reserve:
+            self._take_in()
         while True:
             try:
                 value, end = self._decode(first)
@@ -149,7 +160,7 @@ class Reader:
         return self._decoder.raw_decode(self._text, self._at)
 
     def _count(self, value: object, characters: int) -> None:
-        self._values += characters // 2 if isinstance(value, list | dict) else 1
+        self._values += characters // 2 if isinstance(value, _MANY) else 1
         if self._values > _MAX_VALUES:
             self._fail("one value is made of too many")
 
@@ -161,9 +172,10 @@ class Reader:
         if self.first() == closing:
             self._at += 1
             return
+        signs = f",{closing}"
         while True:
             yield
-            if self._sign(f",{closing}") == closing:
+            if self._sign(signs) == closing:
                 return
 
     def _name(self) -> Any:
