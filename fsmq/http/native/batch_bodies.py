@@ -12,13 +12,13 @@ from fsmq.spool.errors import InvalidValue
 from fsmq.spool.verbs.put import MAX_BATCH
 
 from ..problems import UnreadableBody
-from ..routing.json_reader import LongText, Reader
+from ..routing.json_reader import JsonText, LongText, Reader
 
 _decoder = JSONDecoder()
 _TEXTS = (str, LongText)
 
 
-def elements_in(body: bytes, name: str, within: str | None = None) -> Iterator[Any]:
+def elements_in(body: JsonText, name: str, within: str | None = None) -> Iterator[Any]:
     """The elements of an array, which is all of a body, or the one member of an object.
 
     Raises:

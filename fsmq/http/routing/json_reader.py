@@ -15,7 +15,7 @@ import binascii
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, NoReturn
 
@@ -37,6 +37,9 @@ _BOM = b"\xef\xbb\xbf"
 _SPACES = " \t\n\r"
 _space = re.compile(f"[{_SPACES}]*")
 _run = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+
+JsonText = bytes | Sequence[bytes]
+"""All of a text, or its parts; each of them but the last has 3 bytes or more."""
 
 
 class LongText:
@@ -74,14 +77,14 @@ class Reader:
     """
 
     def __init__(
-        self, raw: bytes, decoder: JSONDecoder, portion_bytes: int = _PORTION_BYTES
+        self, raw: JsonText, decoder: JSONDecoder, portion_bytes: int = _PORTION_BYTES
     ) -> None:
-        self._raw = memoryview(raw)
+        self._portions = _portions([raw] if isinstance(raw, bytes) else raw, portion_bytes)
+        self._next = next(self._portions, None)  # what becomes text next
         self._decoder = decoder
         self._portion_bytes = portion_bytes
         self._reserve = portion_bytes // _RESERVE
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
-        self._taken = len(_BOM) if raw.startswith(_BOM) else 0  # bytes that have become text
         self._text = ""
         self._at = 0
         self._before = 0  # characters in front of the text
@@ -214,16 +217,16 @@ class Reader:
 
     @property
     def _is_last(self) -> bool:
-        return self._taken == len(self._raw) or self._broken is not None
+        return self._next is None or self._broken is not None
 
     def _take_in(self) -> bool:
         """Turn another portion into text; False if there is none."""
-        if self._is_last:
+        portion = self._next
+        if portion is None or self._broken is not None:
             return False
-        portion = self._raw[self._taken : self._taken + self._portion_bytes]
-        self._taken += len(portion)
+        self._next = next(self._portions, None)
         try:
-            text = self._utf8.decode(portion, final=self._taken == len(self._raw))
+            text = self._utf8.decode(portion, final=self._next is None)
         except UnicodeDecodeError as error:
             self._broken = error  # of no matter if it stands behind all that is asked for
             text = error.object[: error.start].decode()
@@ -237,3 +240,15 @@ class Reader:
         if self._broken is not None:
             raise ValueError(f"invalid UTF-8 behind char {self._before + len(self._text)}")
         raise ValueError(f"{problem}: char {self._before + self._at}")
+
+
+def _portions(parts: Iterable[bytes], portion_bytes: int) -> Iterator[memoryview]:
+    """A text without the mark that may stand in front of it, in portions of at most so many."""
+    start = None
+    for part in parts:
+        if start is None:
+            start = len(_BOM) if part.startswith(_BOM) else 0
+        view = memoryview(part)
+        for at in range(start, len(part), portion_bytes):
+            yield view[at : at + portion_bytes]
+        start = 0
