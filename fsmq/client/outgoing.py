@@ -76,6 +76,7 @@ def as_json(message: NewMessage) -> bytes:
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+_decode = json.JSONDecoder().decode
 
 
 def described(members: Mapping[str, Any], body: bytes | str) -> str:
@@ -92,7 +93,22 @@ def _body_as_json(body: bytes | str) -> str:
         text = body.decode() if isinstance(body, bytes) else body
     except UnicodeDecodeError as error:
         return f'"body_base64": "{base64.b64encode(error.object).decode()}"'
-    return f'"body": {_encode(text)}'
+    return f'"body": {_quoted(text)}'
+
+
+def _quoted(text: str) -> str:
+    """The text as JSON."""
+    # To read a text is three times as quick as to write it: one that can be read with quotes around
+    # it, and has neither of the two signs that mean something there, has nothing to be escaped.
+    if '"' not in text and "\\" not in text:
+        quoted = f'"{text}"'
+        try:
+            _decode(quoted)
+        except ValueError:
+            pass  # it has a control character
+        else:
+            return quoted
+    return _encode(text)
 
 
 def in_list(written: Iterable[bytes]) -> bytes:
